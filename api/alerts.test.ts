@@ -1,26 +1,274 @@
 import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { type Alert, alerts } from '#process/alerts'
 import { knownMetrics, labelsIn, metricsIn } from '../test/support/metrics.ts'
 
-const path = new URL('../docs/operations/alerts.yml', import.meta.url)
+const path = fileURLToPath(new URL('../docs/operations/alerts.yml', import.meta.url))
 
 const table = Object.entries<Alert>(alerts)
 
-const promtool = spawnSync('promtool', ['check', 'rules', path.pathname], { encoding: 'utf8' })
+const promtool = spawnSync('promtool', ['check', 'rules', path], { encoding: 'utf8' })
+const isMissing = promtool.error !== undefined && !process.env.CI
 if (promtool.error) {
   process.stderr.write(
     "\nLEFT OUT: the alert rules before Prometheus' own tool: no promtool in the PATH (Debian: apt-get install prometheus)\n\n",
   )
 }
 
+/** Values of a series minute by minute, as Prometheus' rule tests write them. */
+type Series = Record<string, string>
+
+const base = { network: 'base' }
+const of = (metric: string, labels: string, values: string): Series => ({ [`${metric}{${labels}}`]: values })
+const onBase = (metric: string, values: string, labels = '') =>
+  of(`tollkeeper_${metric}`, `network="base"${labels && `,${labels}`}`, values)
+const always = (value: number, minutes = 70) => `${value}x${minutes}`
+const rising = (step: number) => `0+${step}x70`
+
+const requests = (status: string, values: string, route = '/verify') =>
+  of('tollkeeper_api_request_seconds_count', `route="${route}",status="${status}"`, values)
+const verifications = (result: string, values: string) =>
+  of('tollkeeper_api_verifications_total', `result="${result}"`, values)
+const attempts = (result: string, values: string) =>
+  onBase('settlement_attempts_total', values, `result="${result}"`)
+/** As many in the bucket up to `le` as there are at all, and none in the one before. */
+const histogram = (metric: string, labels: string, [below, le]: [number, number]): Series => ({
+  ...of(`${metric}_bucket`, `${labels},le="${below}"`, always(0)),
+  ...of(`${metric}_bucket`, `${labels},le="${le}"`, rising(10)),
+  ...of(`${metric}_bucket`, `${labels},le="+Inf"`, rising(10)),
+})
+
+/** Series for which an alert fires, series that come close and for which it doesn't, and what it says. */
+type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string]
+
+const cases: Record<string, Case> = {
+  ApiDown: [
+    of('up', 'job="tollkeeper-api",instance="a"', always(0)),
+    { ...of('up', 'job="tollkeeper-api",instance="a"', always(1)), ...of('up', 'job="other"', always(0)) },
+    { job: 'tollkeeper-api', instance: 'a' },
+    "a doesn't answer",
+  ],
+  ApiDatabaseDown: [
+    of('tollkeeper_api_database_up', 'instance="a"', always(0)),
+    of('tollkeeper_api_database_up', 'instance="a"', always(1)),
+    { instance: 'a' },
+    "a can't reach Postgres",
+  ],
+  ApiErrors: [
+    requests('500', rising(1)),
+    requests('503', rising(1)),
+    { route: '/verify' },
+    '/verify answers 500',
+  ],
+  ApiUnavailable: [
+    { ...requests('503', rising(6)), ...requests('200', rising(94)) },
+    { ...requests('503', rising(5)), ...requests('200', rising(95)) },
+    {},
+    'More than 5 % of requests are answered 503',
+  ],
+  VerifySlow: [
+    histogram('tollkeeper_api_request_seconds', 'route="/verify"', [0.25, 0.5]),
+    {
+      ...histogram('tollkeeper_api_request_seconds', 'route="/verify"', [0.1, 0.25]),
+      ...histogram('tollkeeper_api_request_seconds', 'route="/providers"', [0.25, 0.5]),
+    },
+    {},
+    '99 % of verifications take up to 497.5ms',
+  ],
+  VerificationsRefused: [
+    { ...verifications('macaroon_invalid', rising(6)), ...verifications('ok', rising(4)) },
+    { ...verifications('insufficient_balance', rising(6)), ...verifications('ok', rising(4)) },
+    {},
+    'More than half of the verifications are refused',
+  ],
+  IndexStale: [
+    onBase('api_index_age_seconds', always(301)),
+    onBase('api_index_age_seconds', always(300)),
+    base,
+    'The index of base is 5m 1s old',
+  ],
+  WebhooksOverdue: [
+    of('tollkeeper_api_webhooks_overdue_seconds', '', always(121)),
+    of('tollkeeper_api_webhooks_overdue_seconds', '', always(120)),
+    {},
+    'A webhook is 2m 1s overdue',
+  ],
+  WebhooksExhausted: [
+    of('tollkeeper_api_webhook_attempts_total', 'outcome="exhausted"', rising(1)),
+    of('tollkeeper_api_webhook_attempts_total', 'outcome="failed"', rising(1)),
+    { outcome: 'exhausted' },
+    'Messages were given up after ten sendings',
+  ],
+  MailFails: [
+    of('tollkeeper_api_mails_total', 'outcome="failed"', rising(2)),
+    {
+      ...of('tollkeeper_api_mails_total', 'outcome="failed"', rising(1)),
+      ...of('tollkeeper_api_mails_total', 'outcome="sent"', rising(9)),
+    },
+    { outcome: 'failed' },
+    'Mail to providers is not taken',
+  ],
+  BackgroundErrors: [
+    of('tollkeeper_api_background_errors_total', 'loop="usage"', rising(1)),
+    of('tollkeeper_api_background_errors_total', 'loop="usage"', always(1)),
+    { loop: 'usage' },
+    'usage fails again and again',
+  ],
+  KeeperDown: [
+    of('up', 'job="tollkeeper-keeper",instance="k"', always(0)),
+    of('up', 'job="tollkeeper-keeper",instance="k"', always(1)),
+    { job: 'tollkeeper-keeper', instance: 'k' },
+    "k doesn't answer",
+  ],
+  QueueTooOld: [
+    onBase('queue_oldest_seconds', always(3901), 'payee="0xab"'),
+    onBase('queue_oldest_seconds', always(3900), 'payee="0xab"'),
+    { ...base, payee: '0xab' },
+    'A payment to 0xab on base waits for 1h 5m 1s',
+  ],
+  IndexNotBelieved: [
+    onBase('index_behind', always(1), 'reason="stale"'),
+    onBase('index_behind', always(0), 'reason="stale"'),
+    { ...base, reason: 'stale' },
+    'The record of base is behind: stale',
+  ],
+  IndexHole: [
+    onBase('index_quarantined', always(2), 'reason="receipt_unavailable"'),
+    onBase('index_quarantined', always(2), 'reason="outcomes_mismatch"'),
+    { ...base, reason: 'receipt_unavailable' },
+    'No node of base has 2 receipts or logs that the index needs',
+  ],
+  IndexUnreadable: [
+    onBase('index_quarantined', '1 2x70', 'reason="outcomes_mismatch"'),
+    onBase('index_quarantined', '1 2x70', 'reason="receipt_unavailable"'),
+    { ...base, reason: 'outcomes_mismatch' },
+    'The index of base quarantined a log: outcomes_mismatch',
+  ],
+  SweepsFail: [
+    onBase('failed_sweeps', always(1, 1500)),
+    onBase('failed_sweeps', always(0, 1500)),
+    base,
+    "1 splitters on base can't be swept",
+  ],
+  BatchesStuck: [
+    onBase('open_batches', always(3), 'state="claimed"'),
+    onBase('open_batches', always(3), 'state="broadcast"'),
+    { ...base, state: 'claimed' },
+    '3 batches on base are claimed and not signed',
+  ],
+  TransactionUnknown: [
+    onBase('unknown_seconds', always(301), 'wallet="0xab"'),
+    onBase('unknown_seconds', always(300), 'wallet="0xab"'),
+    { ...base, wallet: '0xab' },
+    'A transaction of 0xab is neither mined nor lost for 5m 1s',
+  ],
+  WalletPaused: [
+    onBase('wallet_paused', always(1), 'wallet="0xab"'),
+    onBase('wallet_paused', always(0), 'wallet="0xab"'),
+    { ...base, wallet: '0xab' },
+    '0xab on base starts nothing new',
+  ],
+  GasBudgetUsedUp: [
+    onBase('held_payments', always(4), 'reason="gas_budget"'),
+    onBase('held_payments', always(4), 'reason="gas_allowance"'),
+    { ...base, reason: 'gas_budget' },
+    'base: 4 payments run out soon, and their fees are too small for the gas',
+  ],
+  SettlementHeld: [
+    onBase('held_payments', always(4), 'reason="gas_cost",payee="0xab"'),
+    onBase('held_payments', always(4), 'reason="gas_budget",payee="0xab"'),
+    { ...base, reason: 'gas_cost' },
+    'base: payments wait for cheaper gas (gas_cost)',
+  ],
+  WalletLow: [
+    onBase('wallet_balance_ether', always(0.0049), 'wallet="0xab"'),
+    onBase('wallet_balance_ether', always(0.005), 'wallet="0xab"'),
+    { ...base, wallet: '0xab' },
+    '0xab on base has 0.0049 left for gas',
+  ],
+  SettlementsFail: [
+    { ...attempts('insufficient_balance', rising(11)), ...attempts('settled', rising(89)) },
+    { ...attempts('insufficient_balance', rising(10)), ...attempts('settled', rising(90)) },
+    base,
+    'More than 10 % of settlements on base fail',
+  ],
+  BatchesRevert: [
+    onBase('batches_total', rising(1), 'outcome="reverted"'),
+    onBase('batches_total', rising(1), 'outcome="settled"'),
+    base,
+    'Batches on base revert again and again',
+  ],
+  Reorgs: [
+    onBase('reorgs_total', rising(1)),
+    onBase('reorgs_total', always(1)),
+    base,
+    'A reorg on base dropped a mined batch',
+  ],
+  GasDear: [
+    histogram('tollkeeper_usd_per_payment', 'network="base"', [0.002, 0.004]),
+    histogram('tollkeeper_usd_per_payment', 'network="base"', [0.001, 0.002]),
+    base,
+    'Half of the payments on base cost over 0.003 USD to settle',
+  ],
+  KeeperLoopErrors: [
+    onBase('loop_errors_total', rising(90), 'loop="claim"'),
+    onBase('loop_errors_total', rising(5), 'loop="claim"'),
+    { ...base, loop: 'claim' },
+    'claim on base fails again and again',
+  ],
+}
+
+const minutesOf = (duration: Alert['for']) =>
+  duration === undefined ? 0 : Number.parseInt(duration, 10) * (duration.endsWith('h') ? 60 : 1)
+
+/** Runs Prometheus' own rule tests: JSON is YAML. */
+function testRules(tests: object[]): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-alerts-'))
+  try {
+    const file = join(folder, 'test.json')
+    writeFileSync(file, JSON.stringify({ rule_files: [path], evaluation_interval: '1m', tests }))
+    const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', file], { encoding: 'utf8' })
+    return status === 0 ? 'passed' : stdout + stderr
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
 describe('alerts', () => {
   // Its grammar, and each annotation's template.
-  test.skipIf(promtool.error && !process.env.CI)("default: Prometheus' own promtool accepts it", () => {
+  test.skipIf(isMissing)("default: Prometheus' own promtool accepts it", () => {
     expect(promtool.error).toBeUndefined()
     expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${table.length} rules found`)
     expect(promtool.status).toBe(0)
   })
+
+  test.skipIf(isMissing)(
+    'behavior: each fires when its time is over, says of what, and is quiet below its threshold',
+    () => {
+      expect(Object.keys(cases)).toEqual(Object.keys(alerts))
+      const tests = table.flatMap(([alertname, { severity, action, for: duration }]) => {
+        const [fires, quiet, labels, summary] = cases[alertname] as Case
+        const minutes = minutesOf(duration)
+        const over = { eval_time: `${minutes + 2}m`, alertname }
+        const alert = { exp_labels: { severity, ...labels }, exp_annotations: { summary, action } }
+        const early = { eval_time: `${minutes - 1}m`, alertname, exp_alerts: [] }
+        const group = (input: Series, expected: object[]) => ({
+          interval: '1m',
+          input_series: Object.entries(input).map(([series, values]) => ({ series, values })),
+          alert_rule_test: expected,
+        })
+        return [
+          group(fires, [...(minutes > 0 ? [early] : []), { ...over, exp_alerts: [alert] }]),
+          group(quiet, [{ ...over, exp_alerts: [] }]),
+        ]
+      })
+      expect(testRules(tests)).toBe('passed')
+    },
+  )
 
   test.each(table)('behavior: %s asks for metrics and labels that exist', (_, { expr, summary }) => {
     const known = knownMetrics()

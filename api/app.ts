@@ -39,11 +39,12 @@ import { addApiKeyRoutes } from './registry/apiKeyRoutes.ts'
 import { addRegistryChangeRoute } from './registry/changeRoutes.ts'
 import { addContactRoutes } from './registry/contactRoutes.ts'
 import { addEndpointRoutes } from './registry/endpointRoutes.ts'
-import { createGatewayNetworks, type GatewayNetworks } from './registry/networks.ts'
-import { createOffers, type Offers } from './registry/offers.ts'
+import { createGatewayNetworks } from './registry/networks.ts'
+import { createOffers } from './registry/offers.ts'
 import { addProviderRoutes } from './registry/providerRoutes.ts'
 import { addUpstreamRoutes } from './registry/upstreamRoutes.ts'
 import { addWalletRoutes } from './registry/walletRoutes.ts'
+import type { RouteOptions } from './routeOptions.ts'
 import type { Mailer } from './telling/mailer.ts'
 import { addWebhookRoutes } from './telling/webhookRoutes.ts'
 import { countCalls } from './views/countCalls.ts'
@@ -95,8 +96,10 @@ export type AppOptions = {
   loops?: readonly Loop[]
 }
 
-/** For how long this process may not see what another one registered or revoked. */
+/** How late this process may see what another one registered or revoked. */
 const registryTtlMs = 2_000
+/** The largest body of a request. A payment with the longest signature of a wallet contract needs half of it. */
+const maxBodyBytes = 16_384
 
 /** What anyone may read from a browser. */
 const publicPaths = [
@@ -109,6 +112,40 @@ const publicPaths = [
   '/network/*',
   '/.well-known/*',
   '/did.json',
+]
+
+/** In the order of the OpenAPI document. */
+const routes = [
+  addRequeueRoute,
+  addRefundRoutes,
+  addReceiptRoutes,
+  addProviderRoutes,
+  addContactRoutes,
+  addApiKeyRoutes,
+  addWalletRoutes,
+  addUpstreamRoutes,
+  addEndpointRoutes,
+  addRegistryChangeRoute,
+  addRevenueRoute,
+  addStatementRoute,
+  addPayersRoute,
+  addUsageRoute,
+  addProviderPaymentRoute,
+  addProviderReceiptRoute,
+  addFailureRoute,
+  addQueueRoute,
+  addProviderBatchRoute,
+  addTimelineRoute,
+  addWebhookRoutes,
+  addSettlementStatusRoute,
+  addSettlementBatchRoute,
+  addSettlementExportRoute,
+  addNetworkRoutes,
+  addPendingRoute,
+  addOperationRoute,
+  addOperatorProvidersRoute,
+  addHealthRoutes,
+  addHomeRoute,
 ]
 
 /**
@@ -133,18 +170,21 @@ export function createApp({
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
   const heads = createRecordedHeads(sql)
-  const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
+  const offers = createOffers({ sql, ttlMs: registryTtlMs, now })
   const keyOwners = createKeyOwners((key) => findKey(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
-  const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }
-  const verifyPayment = createVerification(verification)
+  const options: RouteOptions = {
+    ...{ sql, networks, offers, heads, receiptKeys, settings, payerSignatures },
+    ...{ addressGuard, upstreamGuard, mailer, loops, now },
+  }
+  const verifyPayment = createVerification(options, rateLimiter)
 
   function addPayments(router: App): void {
     for (const path of ['/challenge', '/verify']) router.use(path, countCalls({ offers, usage, metrics }))
-    addChallengeRoutes(router, { sql, networks, offers, settings, now })
-    addVerifyRoute(router, { networks, receiptKeys, settings, verifyPayment })
-    addPaymentRoutes(router, { sql, heads, networks, now })
+    addChallengeRoutes(router, options)
+    addVerifyRoute(router, { ...options, verifyPayment })
+    addPaymentRoutes(router, options)
   }
 
   // Nobody but the proxy reaches it, so it takes a provider's id for its key.
@@ -171,8 +211,8 @@ export function createApp({
   for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
   // Before the body's limit and the API keys as well: its bodies have their own limit, and its `Authorization` is a payment.
   app.use('/p/*', limit)
-  addProxyRoutes(app, { sql, offers, guard: upstreamGuard, settings, payments, ttlMs: registryTtlMs, now })
-  app.use(limitBody(settings.maxBodyBytes))
+  addProxyRoutes(app, { ...options, payments, ttlMs: registryTtlMs })
+  app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
   // Whatever is added under a provider later is its own alone, even if a route forgets to say so.
@@ -180,41 +220,7 @@ export function createApp({
   app.use('/operator/*', requireOperator)
 
   addPayments(app)
-  addRequeueRoute(app, { sql, now })
-  addRefundRoutes(app, { sql, heads, networks, payerSignatures, settings, now })
-  addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
-
-  addProviderRoutes(app, { sql, settings, now })
-  addContactRoutes(app, { sql, mailer, settings, now })
-  addApiKeyRoutes(app, { sql })
-  addWalletRoutes(app, { sql, networks })
-  addUpstreamRoutes(app, { sql, guard: upstreamGuard, now })
-  addEndpointRoutes(app, { sql, networks, settings, now })
-  addRegistryChangeRoute(app, { sql })
-
-  addRevenueRoute(app, { sql, heads, networks, now })
-  addStatementRoute(app, { sql, heads, networks, settings, now })
-  addPayersRoute(app, { sql, heads, networks, now })
-  addUsageRoute(app, { sql, now })
-  addProviderPaymentRoute(app, { sql, heads, networks, now })
-  addProviderReceiptRoute(app, { sql, heads, networks, receiptKeys, settings, now })
-  addFailureRoute(app, { sql, heads, networks, now })
-  addQueueRoute(app, { sql, heads, networks, settings, now })
-  addProviderBatchRoute(app, { sql, heads, networks, settings })
-  addTimelineRoute(app, { sql, heads, networks, now })
-  addWebhookRoutes(app, { sql, addressGuard, now })
-
-  addSettlementStatusRoute(app, { sql, heads, networks, settings, now })
-  addSettlementBatchRoute(app, { sql, heads, networks, settings })
-  addSettlementExportRoute(app, { sql, heads, networks, settings })
-  addNetworkRoutes(app, { sql, heads, networks, settings, now })
-  addPendingRoute(app, { sql, heads, networks, settings, now })
-
-  addOperationRoute(app, { sql, networks, settings, now })
-  addOperatorProvidersRoute(app, { sql, networks, now })
-
-  addHealthRoutes(app, { sql, networks, loops })
-  addHomeRoute(app, { networks, settings, mailer })
+  for (const addRoutes of routes) addRoutes(app, options)
   addDashboardRoutes(app)
   describeApi(app, settings.issuer)
   refuseOtherMethods(app)
@@ -245,43 +251,25 @@ function createRouter(log: Logger): App {
   return app
 }
 
-type VerificationOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  offers: Offers
-  rateLimiter: RateLimiter
-  receiptKeys: ReceiptKeys
-  payerSignatures: PayerSignatures
-  settings: GatewaySettings
-  now: () => number
-}
-
-function createVerification({ sql, networks, rateLimiter, settings, now, ...others }: VerificationOptions) {
+function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
+  const { sql, networks, settings, now } = options
   const { rateLimits } = settings
   return createVerifyPayment({
-    ...others,
-    database: sql,
+    ...settings,
+    ...options,
     networks: networks.byChainId,
     countPayer: (payer) => {
       if (rateLimits === null) return
       const allowed = rateLimiter.count(`payer:${payer}`, rateLimits.payer)
       if (!allowed.isAllowed) throw tooMany(allowed)
     },
-    providerCap: createProviderCap({ database: sql, cap: settings.providerCap, now }),
+    providerCap: createProviderCap({ sql, cap: settings.providerCap, now }),
     settleBeforeServe: createSettleBeforeServe({
-      database: sql,
+      sql,
       fromPrice: settings.settleBeforeServe,
       timeoutMs: settings.settleBeforeServeTimeoutMs,
       now,
     }),
-    issuer: settings.issuer,
-    platformWallet: settings.platformWallet,
-    minimumPrices: settings.minimumPrices,
-    macaroonSecrets: settings.macaroonSecrets,
-    macaroonNotBefore: settings.macaroonNotBefore,
-    feeSchedule: settings.feeSchedule,
-    contractTimeoutMs: settings.contractTimeoutMs,
-    now,
   })
 }
 

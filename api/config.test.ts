@@ -28,7 +28,7 @@ test('args: amounts, URLs and times', () => {
     ...good,
     PUBLIC_URL: 'https://pay.example/x402/',
     NEW_PAYER_UNSETTLED_CAP_USDC: '2.5',
-    MINIMUM_PRICE_USDC_LOCALHOST: '0.01',
+    MINIMUM_PRICES_USDC: 'localhost:0.01',
     MACAROON_NOT_BEFORE: '2026-11-21T13:00:00Z',
     RATE_LIMITS: 'off',
   })
@@ -82,7 +82,8 @@ describe('error', () => {
     ['LOG_LEVEL', 'loud'],
     ['FEE_SCHEDULE', 'free'],
     ['PAYER_UNSETTLED_CAP_USDC', '1.0000001'],
-    ['BALANCE_CHECK', 'maybe'],
+    ['MINIMUM_PRICES_USDC', 'nowhere:1'],
+    ['MINIMUM_PRICES_USDC', 'base'],
     ['SMTP_URL', 'https://ops:hunter2@mail.example'],
     ['MAIL_FROM', 'ops@mail.example\r\nBcc: a@b.example'],
   ])('error: %s=%s is named, and no secret is repeated', (name, value) => {

@@ -1,6 +1,8 @@
 import { availableParallelism } from 'node:os'
+import { contractWalletTimeoutMs } from '#chain/contractSignature'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { balanceTtlMs } from '#ledger/acceptance/payers'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import {
   ConfigError,
@@ -9,10 +11,11 @@ import {
   requireVariable,
   type VariableValue,
 } from '#process/env'
-import { networkVariable } from '#process/variables'
 import { formatUsdc } from '#protocol/amount'
-import { type NetworkName, networkNames } from '#protocol/networks'
-import type { GatewaySettings, MailSettings, Registration } from './http/settings.ts'
+import { fixedRateLimits } from './http/limitRate.ts'
+import type { GatewaySettings, MailSettings, RateLimits, Registration } from './http/settings.ts'
+import { upstreamLimits } from './payments/proxy/forward.ts'
+import { registrationsAnHour } from './registry/registration.ts'
 
 export type ApiConfig = {
   host: string
@@ -53,17 +56,17 @@ export function readApiConfig(env: Environment): ApiConfig {
       issuer: readVariable(env, 'PUBLIC_URL') ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
       platformWallet: requireVariable(env, 'PLATFORM_WALLET'),
       feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
-      minimumPrices: readMinimumPrices(env),
+      minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
-      checkBalance: readVariable(env, 'BALANCE_CHECK'),
-      balanceTtlMs: readVariable(env, 'BALANCE_TTL_MS'),
+      checkBalance: true,
+      balanceTtlMs,
       payerCaps: {
         payer: readVariable(env, 'PAYER_UNSETTLED_CAP_USDC'),
         newPayer: readVariable(env, 'NEW_PAYER_UNSETTLED_CAP_USDC'),
       },
       providerCap: readVariable(env, 'PROVIDER_UNSETTLED_CAP_USDC'),
-      contractTimeoutMs: readVariable(env, 'CONTRACT_WALLET_TIMEOUT_MS'),
+      contractTimeoutMs: contractWalletTimeoutMs,
       settleBeforeServe: readSettleBeforeServe(env),
       settleBeforeServeTimeoutMs: readVariable(env, 'SETTLE_BEFORE_SERVE_TIMEOUT_MS'),
       triggers: readTriggerSettings(env),
@@ -73,30 +76,13 @@ export function readApiConfig(env: Environment): ApiConfig {
       maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),
       retentionDays: readVariable(env, 'RETENTION_DAYS'),
-      rateLimits: readVariable(env, 'RATE_LIMITS')
-        ? {
-            challenge: readVariable(env, 'RATE_LIMIT_CHALLENGE'),
-            verify: readVariable(env, 'RATE_LIMIT_VERIFY'),
-            register: readVariable(env, 'RATE_LIMIT_REGISTER'),
-            other: readVariable(env, 'RATE_LIMIT_OTHER'),
-            payer: readVariable(env, 'RATE_LIMIT_PAYER'),
-            keyFactor: readVariable(env, 'RATE_LIMIT_KEY_FACTOR'),
-          }
-        : null,
+      rateLimits: readRateLimits(env),
       registration: readRegistration(env),
       trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
-      maxBodyBytes: readVariable(env, 'API_MAX_BODY_BYTES'),
       webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
       operatorKeyHashes: readVariable(env, 'OPERATOR_KEY_HASHES') ?? [],
       mail: readMail(env),
-      upstream: {
-        allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'),
-        maxBodyBytes: readVariable(env, 'UPSTREAM_MAX_BODY_BYTES'),
-        connectTimeoutMs: readVariable(env, 'UPSTREAM_CONNECT_TIMEOUT_MS'),
-        answerTimeoutMs: readVariable(env, 'UPSTREAM_ANSWER_TIMEOUT_MS'),
-        idleTimeoutMs: readVariable(env, 'UPSTREAM_IDLE_TIMEOUT_MS'),
-        concurrency: readVariable(env, 'UPSTREAM_CONCURRENCY'),
-      },
+      upstream: { allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'), ...upstreamLimits },
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
     },
   }
@@ -108,11 +94,17 @@ function readRegistration(env: Environment): Registration {
   if (mode === 'open' && token !== null) {
     throw new ConfigError('REGISTRATION', 'token or closed, because REGISTRATION_TOKEN is set', mode)
   }
-  const address = readVariable(env, 'REGISTRATION_LIMIT_ADDRESS')
-  const total = readVariable(env, 'REGISTRATION_LIMIT_TOTAL')
   if (mode === 'token') return { mode, token: requireVariable(env, 'REGISTRATION_TOKEN') }
   if (mode === 'closed') return { mode }
-  return { mode, limits: readVariable(env, 'RATE_LIMITS') ? { address, total } : null }
+  const limits = { address: readVariable(env, 'REGISTRATION_LIMIT_ADDRESS'), total: registrationsAnHour }
+  return { mode, limits: readVariable(env, 'RATE_LIMITS') ? limits : null }
+}
+
+function readRateLimits(env: Environment): RateLimits | null {
+  if (!readVariable(env, 'RATE_LIMITS')) return null
+  const ofAddress = readVariable(env, 'RATE_LIMIT_ADDRESS')
+  const payer = readVariable(env, 'RATE_LIMIT_PAYER')
+  return { ...fixedRateLimits, challenge: ofAddress, verify: ofAddress, other: ofAddress, payer }
 }
 
 function readMail(env: Environment): MailSettings | null {
@@ -132,13 +124,4 @@ function readSettleBeforeServe(env: Environment): bigint | null {
     )
   }
   return price
-}
-
-function readMinimumPrices(env: Environment): Partial<Record<NetworkName, bigint>> {
-  const prices: Partial<Record<NetworkName, bigint>> = {}
-  for (const network of networkNames) {
-    const price = readVariable(env, networkVariable('MINIMUM_PRICE_USDC', network))
-    if (price !== null) prices[network] = price
-  }
-  return prices
 }

@@ -3,32 +3,21 @@
  * published and once with viem's nonce manager: processes of their own behind HTTP, each with one gas wallet; rounds take turns.
  */
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
-import { type Address, type Hex, numberToHex, toHex } from 'viem'
+import { type Hex, toHex } from 'viem'
 import { issueApiKey } from '#api/registry/apiKeys'
-import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
-import { loopback, reservePort } from '#process/port'
-import { networks } from '#protocol/networks'
-import { startIndexer } from '../indexer/launch.ts'
 import { devPrivateKey } from '../local/chain/accounts.ts'
-import { startLocalChain } from '../local/chain/startLocalChain.ts'
-import { startPostgres } from '../local/stack/postgres.ts'
-import { Service } from '../local/stack/service.ts'
-import { createBuyers, insertProvider } from './data/signPayments.ts'
+import { createAuthorizer, createBuyers, insertProvider } from './data/signPayments.ts'
 import { type Answer, renderPost, saturate } from './gateway/load.ts'
-import { createAuthorizer } from './gateway/rig.ts'
 import { createX402Body } from './gateway/x402Body.ts'
-import { median, percentile } from './support/statistics.ts'
+import { openGround, platform, payees as sellers } from './support/ground.ts'
+import { inTurns, median, medianOf, percentile, round1, round2 } from './support/statistics.ts'
 
 const blockTimeMs = 2_000
-const platform: Address = '0x00000000000000000000000000000000000fee00'
-const sellers = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 const price = 10_000n
 
 const names = ['reference', 'managed', 'ours'] as const
@@ -38,54 +27,30 @@ type Name = (typeof names)[number]
 /** What sellers ask. */
 type Facilitator = { port: number; headers: Record<string, string> }
 
-type Rig = {
-  served: ServedNetwork
-  facilitators: Record<Name, Facilitator>
-  /** Lets Postgres learn how its tables have filled, as it does by itself once a minute. */
-  analyze: () => Promise<void>
-  /** Signs new payments, as the bodies that `/verify` and `/settle` take. */
-  sign: (count: number) => unknown[]
-  close: () => Promise<void>
-}
+type Rig = Awaited<ReturnType<typeof startRig>>
 
 /** `settled` of the verified payments are settled; the others' reservations run out. */
 type Load = { verified: number; settled: number; concurrency: number }
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      rounds: { type: 'string', default: '3' },
-      verified: { type: 'string', default: '1000' },
-      settled: { type: 'string', default: '256' },
-      concurrency: { type: 'string', default: '64' },
-    },
+export const options = { rounds: 3, verified: 1_000, settled: 256, concurrency: 64 }
+
+export async function run(
+  { rounds, verified, settled, concurrency }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  await using rig = await startRig()
+  // The first round also gives each seller a balance.
+  const runs = await inTurns(names, { counted: rounds, warmUps: 1 }, async (name, round) => {
+    // The reference is asked fewer times, as it takes longer.
+    const load = { verified: name === 'ours' ? Math.max(verified, settled) : settled, settled, concurrency }
+    const result = await measure(rig, rig.facilitators[name], load)
+    if (name !== 'reference' && result.settled < settled)
+      throw new Error(`${name}: ${settled - result.settled} good payments were not settled`)
+    say(`round ${round + 1}: ${name.padEnd(9)} ${describe(result)}`)
+    if (round < 0 && name === names.at(-1)) await rig.analyze()
+    return result
   })
-  // With --json, standard output is the one line at the end.
-  const say = (line: string) => (values.json ? console.error(line) : console.log(line))
-  const [settled, concurrency] = [Number(values.settled), Number(values.concurrency)]
-  const verified = Math.max(Number(values.verified), settled)
-  const rig = await startRig()
-  try {
-    const runs: Record<Name, Run[]> = { ours: [], reference: [], managed: [] }
-    // The first round warms everything up, gives each seller a balance, and isn't counted.
-    for (let round = 0; round <= Number(values.rounds); round++) {
-      for (const name of names) {
-        // The reference is asked fewer times, as it takes longer.
-        const load = { verified: name === 'ours' ? verified : settled, settled, concurrency }
-        const result = await measure(rig, rig.facilitators[name], load)
-        if (name !== 'reference' && result.settled < settled)
-          throw new Error(`${name}: ${settled - result.settled} good payments were not settled`)
-        say(`round ${round}: ${name.padEnd(9)} ${describe(result)}`)
-        if (round > 0) runs[name].push(result)
-      }
-      if (round === 0) await rig.analyze()
-    }
-    return summarize(runs)
-  } finally {
-    await rig.close()
-  }
+  return summarize(runs)
 }
 
 type Run = {
@@ -159,27 +124,26 @@ async function nextBlock(client: ServedNetwork['client']): Promise<{ number: big
 
 /** The reference's figures are those of the published one; it settles only some of what it is asked to. */
 function summarize({ ours, reference, managed }: Record<Name, Run[]>) {
-  const of = (runs: Run[], name: Exclude<keyof Run, 'settleMs'>) => median(runs.map((one) => one[name]))
+  const of = (runs: Run[], name: Exclude<keyof Run, 'settleMs'>) => medianOf(runs, (one) => one[name])
   const [settlePerSecond, referenceSettlePerSecond, managedSettlePerSecond] = [ours, reference, managed].map(
     (runs) => of(runs, 'settlePerSecond'),
   ) as [number, number, number]
-  const ratio = (peer: number) => Math.round((settlePerSecond / peer) * 100) / 100
   return {
     settlePerSecond: round1(settlePerSecond),
     referenceSettlePerSecond: round1(referenceSettlePerSecond),
-    timesReference: ratio(referenceSettlePerSecond),
+    timesReference: round2(settlePerSecond / referenceSettlePerSecond),
     gasPerPayment: Math.round(of(ours, 'gasPerPayment')),
     referenceGasPerPayment: Math.round(of(reference, 'gasPerPayment')),
     verifyPerSecond: round1(of(ours, 'verifyPerSecond')),
     referenceVerifyPerSecond: round1(of(reference, 'verifyPerSecond')),
-    settleMsP50: Math.round(median(ours.map(({ settleMs }) => median(settleMs)))),
-    settleMsP95: Math.round(median(ours.map(({ settleMs }) => percentile(settleMs, 0.95)))),
+    settleMsP50: Math.round(medianOf(ours, ({ settleMs }) => median(settleMs))),
+    settleMsP95: Math.round(medianOf(ours, ({ settleMs }) => percentile(settleMs, 0.95))),
     blockMs: Math.round(of(ours, 'blockMs')),
     settled: of(ours, 'settled'),
     referenceSettled: of(reference, 'settled'),
     managedReferenceSettled: of(managed, 'settled'),
     managedReferenceSettlePerSecond: round1(managedSettlePerSecond),
-    timesManagedReference: ratio(managedSettlePerSecond),
+    timesManagedReference: round2(settlePerSecond / managedSettlePerSecond),
   }
 }
 
@@ -188,119 +152,64 @@ function describe({ settleMs, ...numbers }: Run): string {
   return `${rounded.join(', ')}, settleMs p50 ${round1(median(settleMs))} p95 ${round1(percentile(settleMs, 0.95))}`
 }
 
-const round1 = (value: number) => Math.round(value * 10) / 10
-
 /** A chain, a durable Postgres, Ponder, our keeper and the reference, each as a process of its own. */
-async function startRig(): Promise<Rig> {
-  const closers: (() => Promise<unknown>)[] = []
-  const close = async () => {
-    for (const closer of closers.splice(0).reverse()) await closer()
-  }
-  try {
-    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
-    closers.push(() => rm(folder, { recursive: true, force: true }))
-    const postgres = await startPostgres()
-    closers.push(postgres.close)
-    const chain = await startLocalChain({ blockTimeMs: 0 })
-    closers.push(chain.close)
-    const deploymentsFile = join(folder, 'deployments.json')
-    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
-    const deployment = chain.deployments.localhost
-    if (!deployment) throw new Error('the local chain has no deployment')
-    const [served] = await openServedNetworks([
-      { network: networks.localhost, deployment, rpcUrls: [chain.url] },
-    ])
-    if (!served) throw new Error('the local chain is not served')
+async function startRig() {
+  await using starting = new AsyncDisposableStack()
+  const ground = starting.use(await openGround())
+  const { chain, served, startService } = ground
+  const databaseUrl = await ground.postgres.createDatabase('facilitator')
+  const indexer = await ground.startIndexer(databaseUrl)
+  const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench', limited: false })
+  ground.defer(() => database.end({ timeout: 1 }))
+  await migrate(database)
+  await insertProvider(database, served.network.chainId, sellers[0] ?? platform)
+  const [provider] = await database<[{ id: string }]>`select id from provider`
+  const { apiKey } = await issueApiKey(database, provider.id)
+  const buyers = createBuyers(1_000)
+  await chain.mintUsdc(
+    buyers.map(({ address }) => address),
+    1_000_000_000_000n,
+  )
+  await indexer.ready
+  await chain.setMining(blockTimeMs)
 
-    const databaseUrl = await postgres.createDatabase('facilitator')
-    const indexer = await startIndexer({
-      databaseUrl,
-      rpcUrls: { localhost: chain.url },
-      platformWallets: [platform],
-      deploymentsFile,
-    })
-    closers.push(indexer.close)
-    const apiKey = await register(databaseUrl, served.network.chainId)
-    const buyers = createBuyers(1_000)
-    await chain.mintUsdc(
-      buyers.map(({ address }) => address),
-      1_000_000_000_000n,
-    )
-    await indexer.ready
-    await chain.setMining(blockTimeMs)
-
-    const start = async (name: string, port: number, program: string[], env = {}) => {
-      const service = new Service({
-        ...{ name, program, env },
-        url: `http://${loopback}:${port}`,
-        readyPath: '/healthz',
-        logFile: join(folder, `${name}.log`),
-      })
-      closers.push(() => service.stop())
-      await service.start()
-    }
-    const ports = {
-      ours: await reservePort(),
-      reference: await reservePort(),
-      managed: await reservePort(),
-    }
-    const referenceProgram = join(import.meta.dirname, 'gateway/referenceServer.ts')
-    for (const name of ['reference', 'managed'] as const) {
-      const options = name === 'managed' ? ['manages-nonces'] : []
-      await start(name, ports[name], [referenceProgram, String(ports[name]), chain.url, ...options])
-    }
-    await start('keeper', ports.ours, [join(import.meta.dirname, '../keeper/main.ts')], {
-      KEEPER_PORT: String(ports.ours),
+  const program = join(import.meta.dirname, 'gateway/referenceServer.ts')
+  const reference = await startService({ name: 'reference', program: [program, chain.url] })
+  const managed = await startService({ name: 'managed', program: [program, chain.url, 'manages-nonces'] })
+  const keeper = await startService({
+    name: 'keeper',
+    program: ['keeper/main.ts'],
+    portVariable: 'KEEPER_PORT',
+    env: {
+      ...ground.env,
       DATABASE_URL: databaseUrl,
-      NETWORKS: 'localhost',
-      RPC_URL_LOCALHOST: chain.url,
-      DEPLOYMENTS_FILE: deploymentsFile,
-      PLATFORM_WALLET: platform,
       KEEPER_PRIVATE_KEYS: devPrivateKey(10),
-      LOG_LEVEL: 'info',
       // One seller asks for all that a thousand would.
       GAS_ALLOWANCE_USD: '1000000',
-    })
+    },
+  })
+  starting.move()
 
-    const authorize = createAuthorizer(served.token)
-    let made = 0
-    return {
-      served,
-      facilitators: {
-        ours: { port: ports.ours, headers: { authorization: `Bearer ${apiKey}` } },
-        reference: { port: ports.reference, headers: {} },
-        managed: { port: ports.managed, headers: {} },
-      },
-      analyze: async () => {
-        const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench', limited: false })
-        await sql`analyze`
-        await sql.end({ timeout: 1 })
-      },
-      sign: (count) =>
-        Array.from({ length: count }, () => {
-          const [buyer, seller] = [buyers[made % buyers.length], sellers[made % sellers.length]]
-          if (!buyer || !seller) throw new Error('no buyers, or nobody to pay')
-          made += 1
-          const payment = authorize(buyer, seller, price, toHex(randomBytes(32)))
-          return createX402Body(served.token, 'https://seller.example/', payment)
-        }),
-      close,
-    }
-  } catch (error) {
-    await close()
-    throw error
-  }
-}
-
-/** @returns the API key of a new provider. */
-async function register(databaseUrl: string, chainId: number): Promise<string> {
-  const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench', limited: false })
-  try {
-    await migrate(sql)
-    await insertProvider(sql, chainId, sellers[0] as Address)
-    const [provider] = await sql<[{ id: string }]>`select id from provider`
-    return (await issueApiKey(sql, provider.id)).apiKey
-  } finally {
-    await sql.end({ timeout: 1 })
+  const authorize = createAuthorizer(served.token)
+  let made = 0
+  return {
+    served,
+    facilitators: {
+      ours: { port: keeper.port, headers: { authorization: `Bearer ${apiKey}` } },
+      reference: { port: reference.port, headers: {} },
+      managed: { port: managed.port, headers: {} },
+    },
+    /** Lets Postgres learn how its tables have filled, as it does by itself once a minute. */
+    analyze: () => database`analyze`,
+    /** Signs new payments, as the bodies that `/verify` and `/settle` take. */
+    sign: (count: number) =>
+      Array.from({ length: count }, () => {
+        const [buyer, seller] = [buyers[made % buyers.length], sellers[made % sellers.length]]
+        if (!buyer || !seller) throw new Error('no buyers, or nobody to pay')
+        made += 1
+        const payment = authorize(buyer, seller, price, toHex(randomBytes(32)))
+        return createX402Body(served.token, 'https://seller.example/', payment)
+      }),
+    [Symbol.asyncDispose]: ground[Symbol.asyncDispose],
   }
 }

@@ -2,7 +2,6 @@
  * What settling costs on the real USDC, four ways side by side: the floor (the same authorizations executed inside one
  * transaction with nothing around them), BatchSettlement, Multicall3.aggregate3, and two transactions a payment.
  */
-import { parseArgs } from 'node:util'
 import { size } from 'viem'
 import { contracts } from '../local/chain/contracts.ts'
 import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
@@ -44,19 +43,11 @@ type Report = {
   bytecodeSize: number
 } & SplitterReport
 
-export async function run(args: string[]): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      'gas-price': { type: 'string', default: '0.001' },
-      'eth-usd': { type: 'string', default: '3000' },
-    },
-  })
+export const options = { 'gas-price': 0.001, 'eth-usd': 3_000 }
+
+export async function run(): Promise<Report> {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
-  const report = await measure(chain)
-  if (values.json) console.log(JSON.stringify(report))
-  else console.log(format(report, Number(values['gas-price']), Number(values['eth-usd'])))
+  return await measure(chain)
 }
 
 async function measure(chain: LocalChain): Promise<Report> {
@@ -65,11 +56,9 @@ async function measure(chain: LocalChain): Promise<Report> {
   const [buyer] = buyers
   if (buyer === undefined) throw new Error('no buyers')
 
-  const different = await Promise.all(buyers.map((account, i) => pay(account, provider, `different ${i}`)))
-  const one = await Promise.all(buyers.map((_, i) => pay(buyer, provider, `one ${i}`)))
-  const fresh = await Promise.all(
-    buyers.map((account, i) => pay(account, addressOf(`new provider ${i}`), `fresh ${i}`)),
-  )
+  const different = buyers.map((account, i) => pay(account, provider, `different ${i}`))
+  const one = buyers.map((_, i) => pay(buyer, provider, `one ${i}`))
+  const fresh = buyers.map((account, i) => pay(account, addressOf(`new provider ${i}`), `fresh ${i}`))
   return {
     differentBuyers: await measureScenario(bench, different),
     oneBuyer: await measureScenario(bench, one),
@@ -122,10 +111,11 @@ const round = (gas: BySize): BySize =>
 /** SPEC.md 8.2's reference figures: what a batch costs in gas, in USD. */
 const referenceUsd: BySize = { 10: 0.005, 50: 0.01, 100: 0.01 }
 
-function format(report: Report, gasPriceGwei: number, ethUsd: number): string {
+export function format(report: Report, of: typeof options): string {
+  const [gasPriceGwei, ethUsd] = [of['gas-price'], of['eth-usd']]
   const usdOf = (gas: number) => (gas * gasPriceGwei * ethUsd) / 1e9
   const row = (...cells: (string | number)[]) =>
-    cells.map((cell, i) => (i === 0 ? String(cell).padEnd(26) : String(cell).padStart(12))).join('')
+    cells.map((cell, i) => (i === 0 ? String(cell).padEnd(26) : String(cell).padStart(14))).join('')
   const digits = (gas: number | undefined) => gas?.toLocaleString('en-US') ?? ''
   const percent = (pct: number | undefined) => (pct === undefined ? '' : `${pct.toFixed(2)} %`)
 

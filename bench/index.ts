@@ -1,48 +1,40 @@
 /** How fast the past is indexed: Ponder with our handlers, beside a plain loop on the same chain, in one run. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { parseArgs } from 'node:util'
 import postgres from 'postgres'
-import secp256k1 from 'secp256k1'
 import {
-  type Address,
-  bytesToHex,
   createPublicClient,
   createTestClient,
   getAbiItem,
-  type Hex,
-  hexToBytes,
   http,
   keccak256,
-  numberToHex,
   publicActions,
   toHex,
   walletActions,
 } from 'viem'
-import { privateKeyToAddress } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
 import { loopback } from '#process/port'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { feeNonce } from '#protocol/challenge'
-import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
-import { startIndexer } from '../indexer/launch.ts'
 import { readReceipt } from '../indexer/src/receipt.ts'
 import { devAccount } from '../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
-import { type Postgres, startPostgres } from '../local/stack/postgres.ts'
-import { cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
-import { median, round2, spread } from './support/statistics.ts'
+import type { LocalChain } from '../local/chain/startLocalChain.ts'
+import { type Buyer, createAuthorizer, createBuyers } from './data/signPayments.ts'
+import { cpuTimeOfTree } from './support/cpuTime.ts'
+import {
+  deploymentOf,
+  findPostmaster,
+  type Ground,
+  openGround,
+  platform,
+  payees as providers,
+} from './support/ground.ts'
+import { inTurns, medianOf, round2, spread } from './support/statistics.ts'
 
 const authorizationsPerBatch = 150
-const buyers = Array.from({ length: 50 }, (_, i) => keccak256(toHex(`buyer ${i}`)))
-const platform: Address = '0x00000000000000000000000000000000000fee00'
-const providers = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
+const buyers = createBuyers(50)
 
 /** What Ponder fetches whatever the handlers do, and the head for which the launcher asks until all is caught up. */
 const blockAndLogMethods = [
@@ -53,82 +45,48 @@ const blockAndLogMethods = [
   'eth_getLogs',
 ]
 
-export async function run(args: string[]): Promise<object | undefined> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      authorizations: { type: 'string', default: '20000' },
-      lanes: { type: 'string', default: '16' },
-      runs: { type: 'string', default: '5' },
-    },
-  })
-  const say = (line: string) => values.json || console.log(line)
-  const batches = Math.ceil(Number(values.authorizations) / authorizationsPerBatch)
-  const server = await startPostgres()
-  const chain = await startLocalChain({ blockTimeMs: 0 })
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
-  try {
-    say(`settling ${batches} batches of ${authorizationsPerBatch} authorizations`)
-    await fill(chain, batches)
-    const deploymentsFile = join(folder, 'deployments.json')
-    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+export const options = { authorizations: 20_000, lanes: 16, runs: 5 }
 
-    const common = {
-      chain,
-      deploymentsFile,
-      batches,
-      lanes: Number(values.lanes),
-      postgresPid: await findServer(server),
-    }
-    const rpcCallsPerBatch = await countCalls({
-      ...common,
-      databaseUrl: await server.createDatabase('counted'),
-    })
-    const runs: (Omit<Awaited<ReturnType<typeof measureIndexer>>, 'steps'> & {
-      rawLoopPerSecond: number
-      ratioToLoop: number
-    })[] = []
-    for (let i = 0; i < Number(values.runs); i++) {
-      const rawLoopPerSecond = await measureLoop(chain, await server.createDatabase(`loop_${i}`))
-      const { steps, ...ours } = await measureIndexer({
-        ...common,
-        databaseUrl: await server.createDatabase(`index_${i}`),
-      })
-      const ratioToLoop = round2(ours.authorizationsPerSecond / rawLoopPerSecond)
-      runs.push({ ...ours, rawLoopPerSecond, ratioToLoop })
-      say(JSON.stringify(runs.at(-1)))
-      say(`  ms by step: ${JSON.stringify(steps)}`)
-    }
-    const medianOf = (name: keyof (typeof runs)[number]) => median(runs.map((run) => run[name]))
-    return {
-      authorizationsPerSecond: medianOf('authorizationsPerSecond'),
-      rawLoopPerSecond: medianOf('rawLoopPerSecond'),
-      ratioToLoop: medianOf('ratioToLoop'),
-      ratioToLoopSpread: spread(runs.map(({ ratioToLoop }) => ratioToLoop)),
-      rpcCallsPerBatch,
-      ponderCpuMsPerBatch: medianOf('ponderCpuMsPerBatch'),
-      postgresCpuMsPerBatch: medianOf('postgresCpuMsPerBatch'),
-      nodeCpuMsPerBatch: medianOf('nodeCpuMsPerBatch'),
-    }
-  } finally {
-    await chain.close()
-    await server.close()
-    await rm(folder, { recursive: true, force: true })
+export async function run(
+  { authorizations, lanes, runs: count }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  const batches = Math.ceil(authorizations / authorizationsPerBatch)
+  await using ground = await openGround()
+  const { chain, postgres: server } = ground
+  say(`settling ${batches} batches of ${authorizationsPerBatch} authorizations`)
+  await fill(chain, batches)
+  const postgresPid = await pidOfServer(server.url)
+  const measure = async (name: string, nodeUrl = chain.url) => {
+    const databaseUrl = await server.createDatabase(name)
+    return measureIndexer(ground, { databaseUrl, batches, lanes, postgresPid, nodeUrl })
   }
-}
-
-function deploymentOf(chain: LocalChain) {
-  const deployment = chain.deployments.localhost
-  if (deployment === undefined) throw new Error('the local chain has no deployment')
-  return deployment
+  const rpcCallsPerBatch = (await countCalls(chain.url, (url) => measure('counted', url))) / batches
+  const { both: runs } = await inTurns(['both'], { counted: count }, async (_, i) => {
+    const rawLoopPerSecond = await measureLoop(chain, await server.createDatabase(`loop_${i}`))
+    const ours = await measure(`index_${i}`)
+    const ratioToLoop = round2(ours.authorizationsPerSecond / rawLoopPerSecond)
+    say(JSON.stringify({ ...ours, rawLoopPerSecond, ratioToLoop }))
+    return { ...ours, rawLoopPerSecond, ratioToLoop }
+  })
+  const of = (name: keyof (typeof runs)[number]) => medianOf(runs, (run) => run[name])
+  return {
+    authorizationsPerSecond: of('authorizationsPerSecond'),
+    rawLoopPerSecond: of('rawLoopPerSecond'),
+    ratioToLoop: of('ratioToLoop'),
+    ratioToLoopSpread: spread(runs.map(({ ratioToLoop }) => ratioToLoop)),
+    rpcCallsPerBatch: round2(rpcCallsPerBatch),
+    ponderCpuMsPerBatch: of('ponderCpuMsPerBatch'),
+    postgresCpuMsPerBatch: of('postgresCpuMsPerBatch'),
+    nodeCpuMsPerBatch: of('nodeCpuMsPerBatch'),
+  }
 }
 
 /** Settles on the chain, then mines on until all of it is final for Ponder. */
 async function fill(chain: LocalChain, batches: number): Promise<void> {
   const { usdc, batchSettlement } = deploymentOf(chain)
   await chain.mintUsdc(
-    buyers.map((key) => privateKeyToAddress(key)),
+    buyers.map(({ address }) => address),
     1_000_000_000n,
   )
   const client = createTestClient({
@@ -140,24 +98,17 @@ async function fill(chain: LocalChain, batches: number): Promise<void> {
   })
     .extend(publicActions)
     .extend(walletActions)
-  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
-  const sign = (key: Hex, to: Address, value: bigint, nonce: Hex) => {
-    const from = privateKeyToAddress(key).toLowerCase() as Address
-    const authorization = { from, to, value, validAfter: 0n, validBefore: 4_000_000_000n, nonce }
-    const { signature, recid } = secp256k1.ecdsaSign(
-      hashAuthorization(separator, authorization),
-      hexToBytes(key),
-    )
-    return { ...authorization, signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex }
-  }
+  const authorize = createAuthorizer(usdc)
+  // Any block's time is within it, however far the fill moves the chain's clock.
+  const window = { validAfter: 0n, validBefore: 4_000_000_000n }
   for (let batch = 0; batch < batches; batch++) {
     const items = Array.from({ length: authorizationsPerBatch / 2 }, (_, i): SettlementItem => {
-      const key = buyers[i % buyers.length] as Hex
-      const payee = providers[(batch + i) % providers.length] as Address
+      const buyer = buyers[i % buyers.length] as Buyer
+      const payee = providers[(batch + i) % providers.length] ?? platform
       const nonce = keccak256(toHex(`${batch} ${i}`))
       return {
-        authorization: sign(key, payee, 9_500n, nonce),
-        fee: sign(key, platform, 500n, feeNonce(nonce)),
+        authorization: authorize(buyer, payee, 9_500n, nonce, window),
+        fee: authorize(buyer, platform, 500n, feeNonce(nonce), window),
       }
     })
     const { calldata } = encodeSettle(
@@ -224,49 +175,45 @@ async function measureLoop(chain: LocalChain, databaseUrl: string): Promise<numb
   return Math.round(lines.length / seconds)
 }
 
-type IndexRun = {
-  chain: Pick<LocalChain, 'url' | 'pid'>
-  postgresPid: number
-  databaseUrl: string
-  deploymentsFile: string
-  batches: number
-  lanes: number
-}
-
 /** Counts what the handlers ask a node for, in a run that isn't timed. */
-async function countCalls(options: IndexRun): Promise<number> {
+async function countCalls(nodeUrl: string, work: (url: string) => Promise<unknown>): Promise<number> {
   let calls = 0
   const proxy = createServer(async (request, response) => {
     const body = await text(request)
     const requests = [JSON.parse(body)].flat() as { method: string }[]
     calls += requests.filter(({ method }) => !blockAndLogMethods.includes(method)).length
-    const answer = await fetch(options.chain.url, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body,
-    })
+    const headers = { 'content-type': 'application/json' }
+    const answer = await fetch(nodeUrl, { method: 'POST', headers, body })
     response.setHeader('content-type', 'application/json').end(await answer.text())
   })
   await new Promise<void>((resolve) => proxy.listen(0, loopback, resolve))
   const { port } = proxy.address() as AddressInfo
   try {
-    await measureIndexer({ ...options, chain: { ...options.chain, url: `http://${loopback}:${port}` } })
+    await work(`http://${loopback}:${port}`)
   } finally {
     proxy.closeAllConnections()
     proxy.close()
   }
-  return Math.round((calls / options.batches) * 100) / 100
+  return calls
 }
 
-async function measureIndexer(options: IndexRun) {
-  const { chain, databaseUrl, deploymentsFile, batches, lanes, postgresPid } = options
+type IndexRun = {
+  databaseUrl: string
+  batches: number
+  lanes: number
+  postgresPid: number
+  /** Where Ponder asks. */
+  nodeUrl: string
+}
+
+async function measureIndexer(
+  { chain, startIndexer }: Ground,
+  { databaseUrl, batches, lanes, postgresPid, nodeUrl }: IndexRun,
+) {
   let backfillMs: number | undefined
   const cpuTimes: Promise<number[]>[] = []
-  const indexer = await startIndexer({
-    databaseUrl,
-    rpcUrls: { localhost: chain.url },
-    platformWallets: [platform],
-    deploymentsFile,
+  const indexer = await startIndexer(databaseUrl, {
+    rpcUrls: { localhost: nodeUrl },
     rpcLanes: lanes,
     logLevel: 'info',
     onLog: (line) => {
@@ -276,43 +223,27 @@ async function measureIndexer(options: IndexRun) {
         cpuTimes.push(Promise.all([indexer.pid, postgresPid, chain.pid].map(cpuTimeOfTree)))
     },
   })
-  try {
-    await indexer.ready
-    const sql = postgres(databaseUrl, { max: 1 })
-    const [row] = await sql<{ count: string }[]>`select count(*) from indexer.authorization`
-    await sql.end()
-    const count = Number(row?.count)
-    if (count !== batches * authorizationsPerBatch) throw new Error(`indexed ${count} authorizations`)
-    const [before, after] = await Promise.all(cpuTimes)
-    if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not say how long it took')
-    const [ponder = 0, server = 0, node = 0] = after.map((us, i) => (us - (before[i] ?? 0)) / 1_000 / batches)
-    const metrics = await (await fetch(`${indexer.url}/metrics`)).text()
-    return {
-      authorizationsPerSecond: Math.round((count / backfillMs) * 1000),
-      ponderCpuMsPerBatch: round2(ponder),
-      postgresCpuMsPerBatch: round2(server),
-      nodeCpuMsPerBatch: round2(node),
-      steps: stepsOf(metrics),
-    }
-  } finally {
-    await indexer.close()
+  await indexer.ready
+  const sql = postgres(databaseUrl, { max: 1 })
+  const [row] = await sql<{ count: string }[]>`select count(*) from indexer.authorization`
+  await sql.end()
+  await indexer.close()
+  const count = Number(row?.count)
+  if (count !== batches * authorizationsPerBatch) throw new Error(`indexed ${count} authorizations`)
+  const [before, after] = await Promise.all(cpuTimes)
+  if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not say how long it took')
+  const [ponder = 0, server = 0, node = 0] = after.map((us, i) => (us - (before[i] ?? 0)) / 1_000 / batches)
+  return {
+    authorizationsPerSecond: Math.round((count / backfillMs) * 1000),
+    ponderCpuMsPerBatch: round2(ponder),
+    postgresCpuMsPerBatch: round2(server),
+    nodeCpuMsPerBatch: round2(node),
   }
 }
 
-async function findServer({ url }: Postgres): Promise<number> {
+async function pidOfServer(url: string): Promise<number> {
   const sql = postgres(url, { max: 1 })
-  const [{ pid }] = await sql<[{ pid: number }]>`select pg_backend_pid() as pid`
-  const server = await parentOf(pid)
+  const pid = await findPostmaster(sql)
   await sql.end()
-  return server
-}
-
-/** Milliseconds by step: `extract` fetches and stores blocks and logs, `transform` runs the handlers and writes. */
-function stepsOf(metrics: string): Record<string, number> {
-  const steps = metrics.matchAll(
-    /^ponder_historical_(extract|transform)_duration\{step="([a-z_]+)"\} ([\d.e+-]+)/gm,
-  )
-  return Object.fromEntries(
-    [...steps].map(([, phase, step, ms]) => [`${phase} ${step}`, Math.round(Number(ms))]),
-  )
+  return pid
 }

@@ -1,6 +1,5 @@
 /** What a payment's life writes to Postgres' log (WAL) and takes of its CPU, stage by stage, by the ledger's own functions. */
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import type { Evidence } from '#chain/evidence'
 import { acceptPayments, type Candidate } from '#ledger/acceptance/acceptPayments'
 import type { BatchRow } from '#ledger/batches/batches'
@@ -10,9 +9,10 @@ import { migrate } from '#ledger/store/migrate'
 import { startPostgres } from '../local/stack/postgres.ts'
 import { seedChainId, seedProvider } from '../test/support/seedPayments.ts'
 import { makeCandidate, randomHex, type Seller } from './data/makeCandidate.ts'
-import { cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
+import { cpuTimeOfTree } from './support/cpuTime.ts'
+import { findPostmaster } from './support/ground.ts'
 import { createLives, type Mined, type Sent } from './support/lives.ts'
-import { median } from './support/statistics.ts'
+import { inTurns, mapValues, medianOf } from './support/statistics.ts'
 
 /** Told, and what vacuuming writes, are apart: a payment's life is the five before them. */
 const life = ['accepted', 'claimed', 'sent', 'recorded', 'ended'] as const
@@ -28,71 +28,53 @@ const buyers = Array.from({ length: 1_000 }, () => randomHex(20))
 /** A checkpoint makes the first change of each page write all of it; a server that was just started has few pages. */
 const warmUps = 3
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      payments: { type: 'string', default: '10000' },
-      rounds: { type: 'string', default: '3' },
-    },
-  })
-  const say = (line: string) => (values.json ? console.error(line) : console.log(line))
+export const options = { payments: 10_000, rounds: 3 }
+
+export async function run(
+  { payments, rounds }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  await using opened = new AsyncDisposableStack()
   const server = await startPostgres()
-  const sql = openDatabase({
-    ...{
-      url: await server.createDatabase('life'),
-      max: groupsUnderWay,
-      applicationName: 'bench',
-      limited: false,
-    },
+  opened.defer(server.close)
+  const url = await server.createDatabase('life')
+  const sql = openDatabase({ url, max: groupsUnderWay, applicationName: 'bench', limited: false })
+  opened.defer(() => sql.end({ timeout: 1 }))
+  await migrate(sql)
+  const sellers: Seller[] = []
+  for (let i = 0; i < 20; i++) {
+    const { providerId, wallet, endpointIds } = await seedProvider(sql, 5)
+    sellers.push(...endpointIds.map((endpointId) => ({ providerId, endpointId, payee: wallet })))
+  }
+  await sql`alter system set autovacuum = off`
+  const live = createRound(sql, await findPostmaster(sql), sellers, payments)
+  const used = await inTurns(['on', 'off'], { counted: rounds, warmUps }, async (pages, round) => {
+    await sql`alter system set full_page_writes = ${sql.unsafe(pages)}`
+    await sql`select pg_reload_conf()`
+    await wait(200)
+    const one = await live()
+    const byStage = stages.map(
+      (stage) => `${stage} ${Math.round(one[stage].walBytes)} B ${Math.round(one[stage].cpuUs)} µs`,
+    )
+    say(`round ${round}, whole pages ${pages}: ${byStage.join(', ')}`)
+    if (round === -1) await sql`analyze`
+    return one
   })
-  try {
-    await migrate(sql)
-    const sellers: Seller[] = []
-    for (let i = 0; i < 20; i++) {
-      const { providerId, wallet, endpointIds } = await seedProvider(sql, 5)
-      sellers.push(...endpointIds.map((endpointId) => ({ providerId, endpointId, payee: wallet })))
-    }
-    await sql`alter system set autovacuum = off`
-    const [{ pid }] = await sql<[{ pid: number }]>`select pg_backend_pid() as pid`
-    const postmaster = await parentOf(pid)
-    const rounds: Record<'on' | 'off', Used[]> = { on: [], off: [] }
-    const live = createRound(sql, postmaster, sellers, Number(values.payments))
-    for (let round = -warmUps; round < Number(values.rounds); round++) {
-      for (const pages of round < 0 ? (['on'] as const) : (['on', 'off'] as const)) {
-        await sql`alter system set full_page_writes = ${sql.unsafe(pages)}`
-        await sql`select pg_reload_conf()`
-        await wait(200)
-        const used = await live()
-        say(
-          `round ${round}, whole pages ${pages}: ${stages.map((stage) => `${stage} ${Math.round(used[stage].walBytes)} B ${Math.round(used[stage].cpuUs)} µs`).join(', ')}`,
-        )
-        if (round >= 0) rounds[pages].push(used)
-        if (round === -1) await sql`analyze`
-      }
-    }
-    const of = (some: Used[], what: 'walBytes' | 'cpuUs') =>
-      Object.fromEntries(
-        stages.map((stage) => [stage, Math.round(median(some.map((one) => one[stage][what])))]),
-      ) as Record<Stage, number>
-    const sum = (byStage: Record<Stage, number>) => life.reduce((total, stage) => total + byStage[stage], 0)
-    const [walBytes, withoutPages] = [of(rounds.on, 'walBytes'), of(rounds.off, 'walBytes')]
-    const cpuUs = of([...rounds.on, ...rounds.off], 'cpuUs')
-    return {
-      walBytesPerLife: sum(walBytes),
-      walBytesPerLifeWithoutPages: sum(withoutPages),
-      cpuUsPerAcceptance: cpuUs.accepted,
-      cpuUsPerLife: sum(cpuUs),
-      ...{ walBytes, walBytesWithoutPages: withoutPages, cpuUs },
-    }
-  } finally {
-    await sql.end({ timeout: 1 })
-    await server.close()
+  const of = (some: Used[], what: 'walBytes' | 'cpuUs') =>
+    mapValues(used.on[0] as Used, (_, stage) => Math.round(medianOf(some, (one) => one[stage][what])))
+  const sum = (byStage: Record<Stage, number>) => life.reduce((total, stage) => total + byStage[stage], 0)
+  const [walBytes, walBytesWithoutPages] = [of(used.on, 'walBytes'), of(used.off, 'walBytes')]
+  const cpuUs = of([...used.on, ...used.off], 'cpuUs')
+  return {
+    walBytesPerLife: sum(walBytes),
+    walBytesPerLifeWithoutPages: sum(walBytesWithoutPages),
+    cpuUsPerAcceptance: cpuUs.accepted,
+    cpuUsPerLife: sum(cpuUs),
+    ...{ walBytes, walBytesWithoutPages, cpuUs },
   }
 }
 
-/** Lets so many payments live, each stage of all of them before the next one, from a checkpoint on. */
+/** Lets payments live from a checkpoint on: all of them reach a stage before any reaches the next one. */
 function createRound(sql: Database, postmaster: number, sellers: Seller[], payments: number) {
   const lives = createLives(sql, scope)
   const wallets = Array.from({ length: Math.ceil(payments / batchSize) }, () => randomHex(20))

@@ -1,37 +1,61 @@
 /**
- * `npm run bench -- <name> [--json]`: runs bench/<name>.ts, whose `run` gets the arguments, and prints what it returns, with
- * `--json` as the last line. That says as well whether others disturbed it.
+ * `npm run bench -- <name> [--json] [--<option> <value>]`: runs bench/<name>.ts and prints what it returns, and whether others
+ * disturbed it. With `--json` that is the last line and the only one on standard output.
  */
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { parseArgs } from 'node:util'
 import { watchMachine } from './support/machine.ts'
+
+type Values = Record<string, number | boolean | string>
+type Bench = {
+  /** The default of each option, whose type is the option's. */
+  options: Values
+  run: (options: Values, say: (line: string) => void) => Promise<object>
+  /** How a person reads the result. Default: a line a key. */
+  format?: (result: object, options: Values) => string
+}
 
 const [name, ...args] = process.argv.slice(2)
 const names = readdirSync(import.meta.dirname)
-  .filter((file) => file.endsWith('.ts') && file !== 'main.ts' && !file.endsWith('.test.ts'))
+  .filter((file) => file.endsWith('.ts') && file !== 'main.ts')
   .map((file) => file.slice(0, -3))
 
 if (name === undefined || !names.includes(name)) {
   console.error(`usage: npm run bench -- <${names.join('|')}> [--json]`)
   process.exitCode = 1
 } else {
-  await runBench(name).catch((error: unknown) => {
-    // An option that the bench doesn't know: its message says which.
-    if (!(error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')))
-      throw error
-    console.error(`${name}: ${error.message}`)
-    process.exitCode = 1
-  })
+  const bench: Bench = await import(join(import.meta.dirname, `${name}.ts`))
+  const options = readOptions(name, bench.options)
+  if (options) await runBench(bench, options)
 }
 
-async function runBench(name: string): Promise<void> {
-  const bench: { run: (args: string[]) => Promise<object | undefined> } = await import(
-    join(import.meta.dirname, `${name}.ts`)
+function readOptions(name: string, defaults: Values): (Values & { json: boolean }) | undefined {
+  const types = Object.entries({ ...defaults, json: false }).map(
+    ([option, value]) => [option, { type: typeof value === 'boolean' ? 'boolean' : 'string' }] as const,
   )
+  try {
+    const { values } = parseArgs({ args, options: Object.fromEntries(types) })
+    const given = Object.entries(values).map(([option, value]) => {
+      const isNumber = typeof defaults[option] === 'number'
+      if (isNumber && !Number.isFinite(Number(value))) throw new TypeError(`--${option} wants a number`)
+      return [option, isNumber ? Number(value) : value]
+    })
+    return { ...defaults, json: false, ...Object.fromEntries(given) }
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error
+    const known = Object.entries(defaults).map(([option, value]) => `--${option} (${value || 'unset'})`)
+    console.error(`${name}: ${error.message}\noptions and their defaults: --json, ${known.join(', ')}`)
+    process.exitCode = 1
+    return undefined
+  }
+}
+
+async function runBench({ run, format }: Bench, options: Values & { json: boolean }): Promise<void> {
   const lookAgain = await watchMachine()
-  const result = await bench.run(args)
-  if (result === undefined) return
+  const result = await run(options, options.json ? console.error : console.log)
   const report = { ...result, ...(await lookAgain()) }
-  if (args.includes('--json')) console.log(JSON.stringify(report))
+  if (options.json) console.log(JSON.stringify(report))
+  else if (format) console.log(format(report, options))
   else for (const [key, value] of Object.entries(report)) console.log(key.padEnd(30), value)
 }

@@ -1,94 +1,62 @@
 /** How long readers wait for the index when its process ends and starts again, by how much is indexed. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { parseArgs } from 'node:util'
+import { setTimeout as wait } from 'node:timers/promises'
 import postgres from 'postgres'
-import { type Address, createPublicClient, http } from 'viem'
-import { startIndexer } from '../indexer/launch.ts'
-import { startLocalChain } from '../local/chain/startLocalChain.ts'
-import { startPostgres } from '../local/stack/postgres.ts'
-import { median } from './support/statistics.ts'
+import { openGround, platform } from './support/ground.ts'
+import { inTurns, median, round1 } from './support/statistics.ts'
 
-const platform: Address = '0x00000000000000000000000000000000000fee00'
 const perBatch = 150
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      authorizations: { type: 'string', default: '2000000' },
-      rounds: { type: 'string', default: '3' },
-    },
-  })
-  const say = (line: string) => values.json || console.log(line)
-  const [authorizations, rounds] = [Number(values.authorizations), Number(values.rounds)]
-  const server = await startPostgres()
-  const chain = await startLocalChain({ blockTimeMs: 1_000 })
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
-  try {
-    const databaseUrl = await server.createDatabase('restart')
-    const deploymentsFile = join(folder, 'deployments.json')
-    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
-    const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-    const node = createPublicClient({ transport: http(chain.url) })
-    /** Seconds from the start of the process until readers see the block that was the chain's head at that moment. */
-    const start = async () => {
-      const began = performance.now()
-      const head = await node.getBlockNumber({ cacheTime: 0 })
-      const indexer = await startIndexer({
-        databaseUrl,
-        rpcUrls: { localhost: chain.url },
-        platformWallets: [platform],
-        deploymentsFile,
-      })
-      await indexer.ready
-      const readBlock = async () => {
-        const [row] = await sql<[{ block: string }]>`
-          select substring(latest_checkpoint, 27, 16) as block from indexer._ponder_checkpoint`
-        return BigInt(row.block)
-      }
-      while ((await readBlock()) < head) await new Promise((resolve) => setTimeout(resolve, 50))
-      return { indexer, seconds: Math.round((performance.now() - began) / 100) / 10 }
-    }
+export const options = { authorizations: 2_000_000, rounds: 3 }
 
-    const first = await start()
-    await first.indexer.close()
-    say(`filling in ${authorizations} authorizations`)
-    await fill(sql, first.indexer.schema, authorizations)
-    let running = await start()
-    say(`database indexes built once, with the start: ${running.seconds} s`)
-    // In turns: neither ending always finds the colder caches.
-    const seconds: Record<'stop' | 'kill', number[]> = { stop: [], kill: [] }
-    for (let round = 1; round <= rounds; round += 1) {
-      await running.indexer.close()
-      running = await start()
-      seconds.stop.push(running.seconds)
-      say(`after a stop: ${running.seconds} s`)
+export async function run(
+  { authorizations, rounds }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  await using ground = await openGround()
+  await ground.chain.setMining(1_000)
+  const databaseUrl = await ground.postgres.createDatabase('restart')
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  ground.defer(() => sql.end())
+  /** Seconds from the start of the process until readers see the block that was the chain's head at that moment. */
+  const start = async () => {
+    const began = performance.now()
+    const head = await ground.served.client.getBlockNumber({ cacheTime: 0 })
+    const indexer = await ground.startIndexer(databaseUrl)
+    await indexer.ready
+    const readBlock = async () => {
+      const [row] = await sql<[{ block: string }]>`
+        select substring(latest_checkpoint, 27, 16) as block from indexer._ponder_checkpoint`
+      return BigInt(row.block)
+    }
+    while ((await readBlock()) < head) await wait(50)
+    return { indexer, seconds: round1((performance.now() - began) / 1000) }
+  }
+
+  const first = await start()
+  await first.indexer.close()
+  say(`filling in ${authorizations} authorizations`)
+  await fill(sql, first.indexer.schema, authorizations)
+  let running = await start()
+  say(`database indexes built once, with the start: ${running.seconds} s`)
+  // In turns: neither ending always finds the colder caches.
+  const seconds = await inTurns(['stop', 'kill'], { counted: rounds }, async (ending) => {
+    if (ending === 'stop') await running.indexer.close()
+    else {
       process.kill(running.indexer.pid, 'SIGKILL')
       await running.indexer.exited
-      running = await start()
-      seconds.kill.push(running.seconds)
-      say(`after SIGKILL: ${running.seconds} s`)
     }
-    await running.indexer.close()
-    const [{ rows }] = await sql<
-      [{ rows: number }]
-    >`select count(*)::integer as rows from indexer.authorization`
-    if (rows !== authorizations) throw new Error(`the index holds ${rows} authorizations`)
-    await sql.end()
-    return {
-      authorizations,
-      empty: first.seconds,
-      afterStop: median(seconds.stop),
-      afterKill: median(seconds.kill),
-      ...seconds,
-    }
-  } finally {
-    await chain.close()
-    await server.close()
-    await rm(folder, { recursive: true, force: true })
+    running = await start()
+    say(`after ${ending}: ${running.seconds} s`)
+    return running.seconds
+  })
+  const [{ rows }] = await sql<
+    [{ rows: number }]
+  >`select count(*)::integer as rows from indexer.authorization`
+  if (rows !== authorizations) throw new Error(`the index holds ${rows} authorizations`)
+  const { stop, kill } = seconds
+  return {
+    ...{ authorizations, empty: first.seconds, afterStop: median(stop), afterKill: median(kill) },
+    ...seconds,
   }
 }
 

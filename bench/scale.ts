@@ -5,15 +5,14 @@
  * `--keepers`, the same of a keeper's wallets.
  */
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import type postgres from 'postgres'
 import { openDatabase } from '#ledger/store/database'
 import { type Answer, pace, saturate } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
-import { type Rig, startRig } from './gateway/rig.ts'
-import { settleQueue, withSettling } from './settle.ts'
+import { type Rig, type Server, startRig } from './gateway/rig.ts'
+import { medianCpu, openSettling, settleQueue } from './settle.ts'
 import { cpuTime } from './support/cpuTime.ts'
-import { median, round2, spread } from './support/statistics.ts'
+import { inTurns, mapValues, median, medianOf, round2, spread } from './support/statistics.ts'
 
 const buyers = 1_000
 const sizes = [1, 2, 4] as const
@@ -21,8 +20,6 @@ type Size = (typeof sizes)[number]
 const warmUps = 4
 const modes = ['paced', 'saturated'] as const
 type Mode = (typeof modes)[number]
-
-type Server = Awaited<ReturnType<Rig['startServer']>>
 
 type Sample = {
   paymentsPerSecond: number
@@ -43,100 +40,76 @@ type Sample = {
   walBytes: number
 }
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      rounds: { type: 'string', default: '5' },
-      seconds: { type: 'string', default: '4' },
-      rate: { type: 'string', default: '1000' },
-      pooler: { type: 'boolean', default: false },
-      keepers: { type: 'boolean', default: false },
-      payments: { type: 'string', default: '1600' },
-    },
+export const options = {
+  ...{ rounds: 5, seconds: 4, rate: 1_000 },
+  ...{ pooler: false, keepers: false, payments: 1_600 },
+}
+
+export async function run(
+  { rounds, seconds, rate, pooler, keepers, payments }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  if (keepers) return measureKeepers(rounds, payments, say)
+  await using rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: pooler })
+  await using database = openWatching(rig.databaseUrl)
+  const { sql } = database
+  const floors: Server[] = []
+  for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
+  const measure = createMeasure(rig, floors, sql, rate * seconds, rate)
+  // Each process compiles what it runs often, and in the rounds the last ones have the least to do.
+  for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
+  await sql`analyze`
+  const kinds = modes.flatMap((mode) => sizes.map((size) => `${mode} ${size}` as const))
+  const samples = await inTurns(kinds, { counted: rounds, warmUps: 1 }, async (kind, round) => {
+    const [mode, size] = kind.split(' ')
+    const sample = await measure(mode as Mode, Number(size) as Size)
+    say(`round ${round + 1}: ${kind}: ${describe(sample)}`)
+    return sample
   })
-  const say = (line: string) => (values.json ? console.error(line) : console.log(line))
-  const [rounds, perSecond] = [Number(values.rounds), Number(values.rate)]
-  if (values.keepers) return measureKeepers(rounds, Number(values.payments), say)
-  const rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: values.pooler })
-  const database = openDatabase({ url: rig.databaseUrl, max: 1, applicationName: 'bench', limited: false })
-  try {
-    const floors: Server[] = []
-    for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
-    const measure = createMeasure(rig, floors, database, perSecond * Number(values.seconds), perSecond)
-    const samples: Record<Mode, Record<Size, Sample[]>> = {
-      paced: { 1: [], 2: [], 4: [] },
-      saturated: { 1: [], 2: [], 4: [] },
-    }
-    // Each process compiles what it runs often, and in the rounds the last ones have the least to do.
-    for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
-    await database`analyze`
-    // The first round isn't counted.
-    for (let round = 0; round <= rounds; round++) {
-      for (const mode of modes) {
-        for (const size of round % 2 === 0 ? sizes : sizes.toReversed()) {
-          const sample = await measure(mode, size)
-          say(`round ${round}: ${mode}, ${size}: ${describe(sample)}`)
-          if (round > 0) samples[mode][size].push(sample)
-        }
-      }
-    }
-    const [row] = await database<[{ deadlocks: bigint; diskBytes: number }]>`
-      select deadlocks, (pg_database_size(current_database()) / (select count(*) from payment))::float8 as "diskBytes"
-      from pg_stat_database where datname = current_database()`
-    return {
-      paced: mapSizes(samples.paced, summarize),
-      saturated: mapSizes(samples.saturated, summarize),
-      ...growth(samples.paced, 'cpuGrowthFourProcesses', ownCpu),
-      ...growth(samples.paced, 'apiGrowthFourProcesses', ({ cpuUs }) => cpuUs.api),
-      ...growth(samples.paced, 'floorGrowthFourProcesses', ({ cpuUs }) => cpuUs.floor),
-      ...growth(samples.saturated, 'cpuGrowthFourProcessesSaturated', ownCpu),
-      deadlocks: Number(row.deadlocks),
-      diskBytesPerPayment: Math.round(row.diskBytes),
-    }
-  } finally {
-    await database.end({ timeout: 1 })
-    await rig.close()
+  const [row] = await sql<[{ deadlocks: bigint; diskBytes: number }]>`
+    select deadlocks, (pg_database_size(current_database()) / (select count(*) from payment))::float8 as "diskBytes"
+    from pg_stat_database where datname = current_database()`
+  const of = (mode: Mode) => ({
+    1: samples[`${mode} 1`],
+    2: samples[`${mode} 2`],
+    4: samples[`${mode} 4`],
+  })
+  return {
+    paced: mapValues(of('paced'), summarize),
+    saturated: mapValues(of('saturated'), summarize),
+    ...growth(of('paced'), 'cpuGrowthFourProcesses', ownCpu),
+    ...growth(of('paced'), 'apiGrowthFourProcesses', ({ cpuUs }) => cpuUs.api),
+    ...growth(of('paced'), 'floorGrowthFourProcesses', ({ cpuUs }) => cpuUs.floor),
+    ...growth(of('saturated'), 'cpuGrowthFourProcessesSaturated', ownCpu),
+    deadlocks: Number(row.deadlocks),
+    diskBytesPerPayment: Math.round(row.diskBytes),
   }
+}
+
+function openWatching(url: string) {
+  const sql = openDatabase({ url, max: 1, applicationName: 'bench', limited: false })
+  return { sql, [Symbol.asyncDispose]: () => sql.end({ timeout: 1 }) }
 }
 
 /** What a keeper settles with one, two and four wallets, and the CPU time a payment of all that has a part in it. */
 async function measureKeepers(rounds: number, payments: number, say: (line: string) => void) {
-  return withSettling({ buyers: 500 }, async (bench) => {
-    const runs: Record<Size, Awaited<ReturnType<typeof settleQueue>>[]> = { 1: [], 2: [], 4: [] }
-    for (let round = 1; round <= rounds; round++) {
-      for (const size of sizes) {
-        const settled = await settleQueue(
-          bench,
-          payments,
-          Array.from({ length: size }, (_, wallet) => wallet),
-        )
-        const { paymentsPerSecond, blockMs, cpuMsPerPayment } = settled
-        say(
-          `round ${round}: wallets: ${size}; ${JSON.stringify({ paymentsPerSecond, blockMs, cpuMsPerPayment })}`,
-        )
-        runs[size].push(settled)
-      }
-    }
-    return {
-      wallets: mapSizes(runs, (some) => {
-        const cpu = (part: keyof (typeof some)[0]['cpuMsPerPayment']) =>
-          round2(median(some.map(({ cpuMsPerPayment }) => cpuMsPerPayment[part])))
-        return {
-          paymentsPerSecond: round2(median(some.map((one) => one.paymentsPerSecond))),
-          paymentsPerSecondSpread: spread(some.map((one) => one.paymentsPerSecond)),
-          blockMs: median(some.map((one) => one.blockMs)),
-          cpuMsPerPayment: {
-            keeper: cpu('keeper'),
-            postgres: cpu('postgres'),
-            indexer: cpu('indexer'),
-            node: cpu('node'),
-          },
-        }
-      }),
-    }
+  await using bench = await openSettling(500)
+  const runs = await inTurns(sizes, { counted: rounds }, async (size, round) => {
+    const settled = await settleQueue(bench, payments, size)
+    const { paymentsPerSecond, blockMs, cpuMsPerPayment } = settled
+    say(
+      `round ${round + 1}: wallets: ${size}; ${JSON.stringify({ paymentsPerSecond, blockMs, cpuMsPerPayment })}`,
+    )
+    return settled
   })
+  return {
+    wallets: mapValues(runs, (some) => ({
+      paymentsPerSecond: round2(medianOf(some, (one) => one.paymentsPerSecond)),
+      paymentsPerSecondSpread: spread(some.map((one) => one.paymentsPerSecond)),
+      blockMs: medianOf(some, (one) => one.blockMs),
+      cpuMsPerPayment: medianCpu(some),
+    })),
+  }
 }
 
 /** Signs as many payments as are asked for and sends them to the first processes, each its part; then to the floor's. */
@@ -249,12 +222,8 @@ function growth(samples: Record<Size, Sample[]>, name: string, cpuOf: (sample: S
   return { [name]: round2(median(ratios)), [`${name}Spread`]: spread(ratios) }
 }
 
-function mapSizes<Item, Result>(items: Record<Size, Item[]>, summarizeSize: (items: Item[]) => Result) {
-  return { 1: summarizeSize(items[1]), 2: summarizeSize(items[2]), 4: summarizeSize(items[4]) }
-}
-
 function summarize(samples: Sample[]) {
-  const of = (value: (sample: Sample) => number) => Math.round(median(samples.map(value)))
+  const of = (value: (sample: Sample) => number) => Math.round(medianOf(samples, value))
   const own = samples.map(ownCpu)
   const events = [...new Set(samples.flatMap(({ waitUs }) => Object.keys(waitUs)))]
   const waits = events.map((event) => [event, of(({ waitUs }) => waitUs[event] ?? 0)] as const)
@@ -269,7 +238,7 @@ function summarize(samples: Sample[]) {
     loadCpuUs: of(({ cpuUs }) => cpuUs.load),
     floorCpuUs: of(({ cpuUs }) => cpuUs.floor),
     waitUsPerPayment: Object.fromEntries(waits.filter(([, us]) => us > 0).toSorted((a, b) => b[1] - a[1])),
-    paymentsPerTransaction: round2(1 / median(samples.map(({ transactions }) => transactions))),
+    paymentsPerTransaction: round2(1 / medianOf(samples, ({ transactions }) => transactions)),
     walBytesPerPayment: of(({ walBytes }) => walBytes),
   }
 }

@@ -1,142 +1,87 @@
 /** How fast a keeper settles, beside Ponder, Postgres and a chain with two-second blocks on the same machine. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
-import { type Address, numberToHex } from 'viem'
 import { finalityOf } from '#chain/finality'
-import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
-import { networks } from '#protocol/networks'
-import type { IndexerOptions } from '../indexer/config.ts'
-import { startIndexer } from '../indexer/launch.ts'
 import { devPrivateKey } from '../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
-import { type Postgres, startPostgres } from '../local/stack/postgres.ts'
-import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
+import { createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
 import { measureClaims } from './support/claims.ts'
-import { cpuTime, cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
-import { median, percentile, round2, spread } from './support/statistics.ts'
+import { cpuTime, cpuTimeOfTree } from './support/cpuTime.ts'
+import { findPostmaster, openGround, payees, platform, readPeakRssMb } from './support/ground.ts'
+import {
+  inTurns,
+  mapValues,
+  median,
+  medianOf,
+  percentile,
+  round1,
+  round2,
+  spread,
+} from './support/statistics.ts'
 
 const blockTimeMs = 2_000
 const price = 50_000n
 const highPrice = 12_000_000n
-const platform: Address = '0x00000000000000000000000000000000000fee00'
-const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 const latencyProbes = 15
 
-export type Bench = {
-  chain: LocalChain
-  served: ServedNetwork
-  database: Database
-  databaseUrl: string
-  deploymentsFile: string
-  buyers: Buyer[]
-  indexerPid: number
-  postmaster: number
-}
+export type Bench = Awaited<ReturnType<typeof openSettling>>
+type Keeper = Awaited<ReturnType<typeof startKeeper>>
 
-export async function run(args: string[]): Promise<object | undefined> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      payments: { type: 'string', default: '2000' },
-      buyers: { type: 'string', default: '500' },
-      queue: { type: 'string', default: '1000000' },
-      rounds: { type: 'string', default: '3' },
-    },
-  })
-  // With --json, standard output is the one line at the end.
-  const say = (line: string) => (values.json ? console.error(line) : console.log(line))
-  return withSettling({ buyers: Number(values.buyers) }, async (bench, postgres) => {
-    const settling = await measureSettling(bench, Number(values.payments), Number(values.rounds), say)
-    const claimMs10k = await measureClaims(postgres, bench.served, 10_000, platform, say)
-    const claimMs1M = await measureClaims(postgres, bench.served, Number(values.queue), platform, say)
-    return { ...settling, claimMs10k, claimMs1M }
-  })
-}
+export const options = { payments: 2_000, buyers: 500, queue: 1_000_000, rounds: 3 }
 
-type SettlingOptions = { buyers: number } & Pick<IndexerOptions, 'logLevel' | 'onLog'>
-
-/** Starts Postgres, a chain with a block every two seconds, and Ponder, all but the keeper, and ends them after the work. */
-export async function withSettling<Result>(
-  { buyers: buyerCount, ...indexerLog }: SettlingOptions,
-  work: (bench: Bench, postgres: Postgres) => Promise<Result>,
-): Promise<Result> {
-  const closers: (() => Promise<unknown>)[] = []
-  try {
-    const postgres = await startPostgres()
-    closers.push(postgres.close)
-    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
-    closers.push(() => rm(folder, { recursive: true, force: true }))
-    const chain = await startLocalChain({ blockTimeMs: 0 })
-    closers.push(chain.close)
-    const deploymentsFile = join(folder, 'deployments.json')
-    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
-    const deployment = chain.deployments.localhost
-    if (!deployment) throw new Error('the local chain has no deployment')
-    const [served] = await openServedNetworks([
-      { network: networks.localhost, deployment, rpcUrls: [chain.url] },
-    ])
-    if (!served) throw new Error('the local chain is not served')
-
-    const databaseUrl = await postgres.createDatabase('settle')
-    const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench', limited: false })
-    closers.push(() => database.end({ timeout: 1 }))
-    await migrate(database)
-    const indexer = await startIndexer({
-      databaseUrl,
-      rpcUrls: { localhost: chain.url },
-      platformWallets: [platform],
-      deploymentsFile,
-      ...indexerLog,
-    })
-    closers.push(indexer.close)
-    const buyers = createBuyers(buyerCount)
-    const [backend] = await database<[{ pid: number }]>`select pg_backend_pid() as pid`
-    const postmaster = await parentOf(backend.pid)
-    await insertProvider(database, served.network.chainId, payees[0] as Address)
-    await chain.mintUsdc(
-      buyers.map(({ address }) => address),
-      1_000_000_000n,
-    )
-    await indexer.ready
-    await chain.setMining(blockTimeMs)
-    closers.push(() => chain.setMining(0))
-    const parts = { chain, served, database, databaseUrl, deploymentsFile, buyers }
-    return await work({ ...parts, indexerPid: indexer.pid, postmaster }, postgres)
-  } finally {
-    for (const closer of closers.reverse()) await closer()
+export async function run(
+  { payments, buyers, queue, rounds }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  await using bench = await openSettling(buyers)
+  const settling = await measureSettling(bench, payments, rounds, say)
+  const claims = { ...bench, feeRecipient: platform, say }
+  return {
+    ...settling,
+    claimMs10k: await measureClaims(claims, 10_000),
+    claimMs1M: await measureClaims(claims, queue),
   }
+}
+
+/** Postgres, a chain with a block every two seconds, and Ponder: all but the keeper. */
+export async function openSettling(buyerCount: number) {
+  await using opening = new AsyncDisposableStack()
+  const ground = opening.use(await openGround())
+  const { chain, served } = ground
+  const databaseUrl = await ground.postgres.createDatabase('settle')
+  const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench', limited: false })
+  ground.defer(() => database.end({ timeout: 1 }))
+  await migrate(database)
+  const indexer = await ground.startIndexer(databaseUrl)
+  const buyers = createBuyers(buyerCount)
+  await insertProvider(database, served.network.chainId, payees[0] ?? platform)
+  await chain.mintUsdc(
+    buyers.map(({ address }) => address),
+    1_000_000_000n,
+  )
+  await indexer.ready
+  await chain.setMining(blockTimeMs)
+  ground.defer(() => chain.setMining(0))
+  opening.move()
+  const postmaster = await findPostmaster(database)
+  return { ...ground, database, databaseUrl, buyers, indexerPid: indexer.pid, postmaster }
 }
 
 async function measureSettling(bench: Bench, payments: number, rounds: number, say: (line: string) => void) {
   // 2,000 payments are 11 transactions: what a keeper waits for its first block is a good part of a run.
-  const runs = { one: [] as Run[], two: [] as Run[] }
-  for (let round = 1; round <= rounds; round++) {
-    for (const [name, wallets] of [
-      ['one', [0]],
-      ['two', [0, 1]],
-    ] as const) {
-      const run = await settleQueue(bench, payments, wallets)
-      runs[name].push(run)
-      say(`round ${round} of ${rounds}, wallets: ${name}; ${describe(run)}`)
-    }
-  }
+  const runs = await inTurns(['one', 'two'], { counted: rounds }, async (name, round) => {
+    const run = await settleQueue(bench, payments, name === 'one' ? 1 : 2)
+    say(`round ${round + 1} of ${rounds}, wallets: ${name}; ${describe(run)}`)
+    return run
+  })
   const all = [...runs.one, ...runs.two]
   const latency = await measureLatency(bench)
   say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
-  const cpuMsPerPayment = medianOfEach(all.map((run) => run.cpuMsPerPayment))
+  const cpuMsPerPayment = medianCpu(all)
   const ownCpu = all.map(({ cpuMsPerPayment: { keeper, postgres, indexer } }) => keeper + postgres + indexer)
   return {
-    paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
-    paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
+    paymentsPerSecondPerWallet: round1(medianOf(runs.one, (run) => run.paymentsPerSecond)),
+    paymentsPerSecondTwoWallets: round1(medianOf(runs.two, (run) => run.paymentsPerSecond)),
     paymentsPerBlockPerWallet: perBlock(runs.one, 1),
     paymentsPerBlockTwoWallets: perBlock(runs.two, 2),
     cpuMsPerPayment,
@@ -144,8 +89,8 @@ async function measureSettling(bench: Bench, payments: number, rounds: number, s
     ownCpuMsPerPayment: round2(median(ownCpu)),
     ownCpuMsPerPaymentSpread: spread(ownCpu),
     // The node's own period: it grows with what it executes, beside all else on the machine.
-    blockMsOneWallet: median(runs.one.map((run) => run.blockMs)),
-    blockMsTwoWallets: median(runs.two.map((run) => run.blockMs)),
+    blockMsOneWallet: medianOf(runs.one, (run) => run.blockMs),
+    blockMsTwoWallets: medianOf(runs.two, (run) => run.blockMs),
     triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
     minedToIndexedMsP95: Math.round(
       percentile(
@@ -153,13 +98,13 @@ async function measureSettling(bench: Bench, payments: number, rounds: number, s
         0.95,
       ),
     ),
-    gasPerPayment: median(runs.one.map((run) => run.gasPerPayment)),
-    peakRssMb: Math.round(Math.max(...all.map((run) => run.peakRssMb))),
+    gasPerPayment: medianOf(runs.one, (run) => run.gasPerPayment),
+    peakRssMb: Math.max(...all.map((run) => run.peakRssMb)),
   }
 }
 
 /** Queues payments that are due, starts a keeper, and waits until the last of them is indexed. */
-export async function settleQueue(bench: Bench, payments: number, wallets: readonly number[]) {
+export async function settleQueue(bench: Bench, payments: number, wallets: number) {
   const { database, served, buyers } = bench
   const acceptedAt = new Date(Date.now() - 3_600_000)
   const ids = await insertPayments(database, served, {
@@ -180,10 +125,10 @@ export async function settleQueue(bench: Bench, payments: number, wallets: reado
   } finally {
     await watch.stop()
   }
-  const peakRssMb = await readPeakRss(keeper)
+  const peakRssMb = await readPeakRssMb(keeper.pid())
   await closeBatches(bench)
   const cpuAfter = await readCpu(bench, keeper)
-  await stopKeeper(keeper)
+  await keeper.service.stop()
   const [row] = await database<[{ firstClaim: Date; lastBlock: bigint; gas: bigint }]>`
     with own as (
       select distinct b.id, b.created_at, t.mined_block, t.hash
@@ -222,7 +167,7 @@ function describe({ blocks, ...numbers }: Run): string {
 /** From a payment of high value being committed to its transaction being out, with a wallet that has nothing else to do. */
 async function measureLatency(bench: Bench): Promise<number[]> {
   const { database, served, buyers } = bench
-  const keeper = await startKeeper(bench, [0])
+  const keeper = await startKeeper(bench, 1)
   const latencies: number[] = []
   try {
     for (let probe = 0; probe < latencyProbes; probe++) {
@@ -247,7 +192,7 @@ async function measureLatency(bench: Bench): Promise<number[]> {
       await wait(200 + ((probe * 97) % 250))
     }
   } finally {
-    await stopKeeper(keeper)
+    await keeper.service.stop()
   }
   return latencies
 }
@@ -329,35 +274,23 @@ function watchBlocks({ database, served }: Bench) {
 }
 
 /** CPU time used so far, in µs. Postgres' without what it does for this benchmark. */
-async function readCpu({ chain, database, indexerPid, postmaster }: Bench, keeper: ChildProcess) {
+async function readCpu({ chain, database, indexerPid, postmaster }: Bench, keeper: Keeper) {
   const watching = await database<{ pid: number }[]>`
     select pid from pg_stat_activity where application_name = 'bench'`
   let forUs = 0
   for (const { pid } of watching) forUs += await cpuTime(pid)
   return {
-    keeper: await cpuTime(keeper.pid ?? 0),
+    keeper: await keeper.cpu(),
     postgres: (await cpuTimeOfTree(postmaster)) - forUs,
     indexer: await cpuTime(indexerPid),
     node: await cpuTime(chain.pid),
   }
 }
 
-type Cpu = Awaited<ReturnType<typeof readCpu>>
-
-function mapValues(cpu: Cpu, change: (value: number, name: keyof Cpu) => number): Cpu {
-  const { keeper, postgres, indexer, node } = cpu
-  return {
-    keeper: change(keeper, 'keeper'),
-    postgres: change(postgres, 'postgres'),
-    indexer: change(indexer, 'indexer'),
-    node: change(node, 'node'),
-  }
-}
-
-function medianOfEach(runs: Cpu[]): Cpu {
-  const [first] = runs
-  if (!first) throw new Error('no runs')
-  return mapValues(first, (_, name) => median(runs.map((cpu) => cpu[name])))
+export function medianCpu(runs: readonly Run[]) {
+  const of = (part: keyof Run['cpuMsPerPayment']) =>
+    round2(medianOf(runs, ({ cpuMsPerPayment }) => cpuMsPerPayment[part]))
+  return { keeper: of('keeper'), postgres: of('postgres'), indexer: of('indexer'), node: of('node') }
 }
 
 /** What each block settled, from the first one with a batch on, and how large the largest batch was. */
@@ -385,46 +318,22 @@ function perBlock(runs: Run[], wallets: number): number {
       return isFull
     })
   })
-  return round(full.reduce((sum, payments) => sum + payments, 0) / full.length, 1)
+  return round1(full.reduce((sum, payments) => sum + payments, 0) / full.length)
 }
 
-async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<ChildProcess> {
-  const child = spawn(process.execPath, [join(import.meta.dirname, '../keeper/main.ts')], {
+function startKeeper({ startService, env, databaseUrl }: Bench, wallets: number) {
+  const keys = Array.from({ length: wallets }, (_, wallet) => devPrivateKey(10 + wallet))
+  return startService({
+    name: 'keeper',
+    program: ['keeper/main.ts'],
+    portVariable: 'KEEPER_PORT',
     env: {
-      PATH: process.env.PATH,
-      DATABASE_URL: bench.databaseUrl,
-      NETWORKS: 'localhost',
-      RPC_URL_LOCALHOST: bench.chain.url,
-      DEPLOYMENTS_FILE: bench.deploymentsFile,
-      PLATFORM_WALLET: platform,
-      KEEPER_PRIVATE_KEYS: wallets.map((wallet) => devPrivateKey(10 + wallet)).join(','),
-      KEEPER_PORT: '0',
+      ...env,
+      DATABASE_URL: databaseUrl,
+      KEEPER_PRIVATE_KEYS: keys.join(','),
       KEEPER_LEASE_MS: '3000',
       TRIGGER_MIN_AGE_SECONDS: '0',
       PRIORITY_FEE_WEI: '0',
-      LOG_LEVEL: 'info',
     },
-    stdio: ['ignore', 'pipe', 'inherit'],
   })
-  const lines = createInterface({ input: child.stdout })
-  await new Promise<void>((resolve, reject) => {
-    lines.on('line', (line) => line.includes('listening on') && resolve())
-    child.once('exit', (code) => reject(new Error(`the keeper ended with ${code}`)))
-  })
-  return child
-}
-
-async function stopKeeper(child: ChildProcess): Promise<void> {
-  const exited = once(child, 'exit')
-  child.kill('SIGTERM')
-  await exited
-}
-
-async function readPeakRss({ pid }: ChildProcess): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8')
-  return Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1] ?? Number.NaN) / 1024
-}
-
-function round(value: number, digits: number): number {
-  return Number(value.toFixed(digits))
 }

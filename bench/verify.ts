@@ -3,11 +3,10 @@
  * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { pace, saturate } from './gateway/load.ts'
 import { connections, createPayments, requireAll, requireReference } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
-import { median, percentile, round2, spread } from './support/statistics.ts'
+import { inTurns, median, medianOf, percentile, round2, spread } from './support/statistics.ts'
 
 const buyers = 1_000
 
@@ -18,35 +17,22 @@ type Round = Record<
   Rate
 >
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      rounds: { type: 'string', default: '7' },
-      requests: { type: 'string', default: '2000' },
-    },
+export const options = { rounds: 7, requests: 2_000 }
+
+export async function run(
+  { rounds: count, requests }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  await using rig = await startRig({ buyers })
+  const kinds = await prepare(rig, requests)
+  const { all } = await inTurns(['all'], { counted: count, warmUps: 1 }, async (_, round) => {
+    const measured = await kinds.measureRound()
+    say(`round ${round + 1}: ${describe(measured)}`)
+    return measured
   })
-  const say = (line: string) => {
-    if (!values.json) console.log(line)
-  }
-  const requests = Number(values.requests)
-  const rig = await startRig({ buyers })
-  try {
-    const kinds = await prepare(rig, requests)
-    const rounds: Round[] = []
-    // The first round warms everything up and isn't counted.
-    for (let round = 0; round <= Number(values.rounds); round++) {
-      const measured = await kinds.measureRound()
-      say(`round ${round}: ${describe(measured)}`)
-      if (round > 0) rounds.push(measured)
-    }
-    const rates = summarize(rounds)
-    const latencies = await measureLatencies(rates.verifyPerSecond / 2, rounds.length, kinds, say)
-    return { ...rates, ...latencies, peakRssMb: await rig.apiPeakRssMb() }
-  } finally {
-    await rig.close()
-  }
+  const rates = summarize(all)
+  const latencies = await measureLatencies(rates.verifyPerSecond / 2, all.length, kinds, say)
+  return { ...rates, ...latencies, peakRssMb: await rig.apiPeakRssMb() }
 }
 
 type Kinds = Awaited<ReturnType<typeof prepare>>
@@ -130,12 +116,12 @@ function describe(round: Round): string {
 }
 
 function summarize(rounds: Round[]) {
-  const perSecond = (kind: keyof Round) => Math.round(median(rounds.map((round) => round[kind].perSecond)))
+  const perSecond = (kind: keyof Round) => Math.round(medianOf(rounds, (round) => round[kind].perSecond))
   // Of neighbours, so that a minute in which the machine is slower falls on both.
   const ratios = (kind: keyof Round, to: keyof Round) =>
     rounds.map((round) => round[kind].perSecond / round[to].perSecond)
   const cpuUs = (kind: keyof Round, part: string) =>
-    Math.round(median(rounds.map((round) => round[kind].cpuUs[part] ?? 0)))
+    Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0))
   const [toFloor, challengeToFloor] = [ratios('verify', 'floor'), ratios('challenge', 'challengeFloor')]
   const oneToTwo = ratios('oneSignature', 'verify')
   return {
@@ -167,14 +153,11 @@ function summarize(rounds: Round[]) {
   }
 }
 
-/** Upper bounds of the histogram's steps, ms. */
-const steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, Number.POSITIVE_INFINITY]
-
 /** Before each paced round, of the gateway and of the floor alike. */
 const restMs = 3_000
-/** So long after a rest, what comes has a figure of its own. */
+/** What comes within this time after a rest has a figure of its own. */
 const afterRestMs = 150
-/** Of a round's requests, the first that don't count as steady. */
+/** The first share of a round's requests, which doesn't count as steady. */
 const unsteadyShare = 0.1
 
 async function measureLatencies(
@@ -186,15 +169,14 @@ async function measureLatencies(
   const [verify, floor] = [[], []] as [number[][], number[][]]
   for (let round = 0; round < rounds; round++) {
     const measured = await kinds.measurePaced(perSecond)
+    say(
+      `paced round ${round + 1} at ${perSecond.toFixed()}/s: p99 ${percentile(measured.verify, 0.99).toFixed(1)} ms`,
+    )
     verify.push(measured.verify)
     floor.push(measured.floor)
   }
   const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
   const first = (round: number[]) => round.slice(0, Math.ceil((perSecond * afterRestMs) / 1000))
-  for (const [name, all] of Object.entries({ verify, floor })) {
-    say(`${name} at ${perSecond.toFixed()}/s, % by ms: ${histogram(all.flatMap(steady))}`)
-    say(`${name}, the first ${afterRestMs} ms after a rest: ${histogram(all.flatMap(first))}`)
-  }
   const [ours, theirs] = [latencies(verify.map(steady)), latencies(floor.map(steady))]
   return {
     ...{ p50Ms: ours.p50, p99Ms: ours.p99, p99Spread: ours.p99Spread, p99ToP50: ours.p99ToP50 },
@@ -212,9 +194,4 @@ function latencies(rounds: number[][]) {
     p99Spread: spread(p99),
     p99ToP50: round2(median(rounds.map((ms) => percentile(ms, 0.99) / median(ms)))),
   }
-}
-
-function histogram(ms: number[]): string {
-  const counts = steps.map((upTo, i) => ms.filter((one) => one <= upTo && one > (steps[i - 1] ?? 0)).length)
-  return counts.map((count, i) => `≤${steps[i]}: ${((100 * count) / ms.length).toFixed(1)}`).join(', ')
 }

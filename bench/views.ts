@@ -2,41 +2,31 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { Agent, request } from 'node:http'
 import { totalmem } from 'node:os'
-import { join } from 'node:path'
-import { parseArgs } from 'node:util'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import type { Address } from 'viem'
 import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { openServedNetworks } from '#chain/servedNetworks'
-import { type Database, openDatabase } from '#ledger/store/database'
+import { openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../local/chain/startLocalChain.ts'
-import { type Postgres, startPostgres } from '../local/stack/postgres.ts'
+import { startPostgres } from '../local/stack/postgres.ts'
 import { testGatewaySettings } from '../test/support/gateway.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
-import { percentile, round2 } from './support/statistics.ts'
+import { deploymentOf } from './support/ground.ts'
+import { median, percentile, round2 } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
 type View = (typeof views)[number]
 
-type Bench = {
-  payments: number
-  data: ViewsData
-  url: string
-  port: number
-  keys: Map<string, string>
-  close: () => Promise<void>
-}
+type Bench = { size: number; data: ViewsData; port: number; keys: Map<string, string> }
 
 /** Milliseconds of each request, by what was asked for. */
-type Times = Record<View, Map<string, number[]>>
+type Times = Record<View, number[]>
 
 // What Postgres' manual advises for a server of its own. With the 128 MB that it has unless told, most of what is measured
 // is how fast the kernel hands over pages.
@@ -44,128 +34,89 @@ const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
 /** Rounds that aren't counted: Node compiles, connections open. Of 200 providers they touch the pages of 50. */
 const warmUps = 50
 
-export async function run(args: string[]): Promise<object> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      json: { type: 'boolean', default: false },
-      payments: { type: 'string', default: '1000000' },
-      // With how many it is compared. Default: a tenth.
-      against: { type: 'string' },
-      // A folder where the filled databases are kept: a second run doesn't fill them again.
-      data: { type: 'string' },
-      requests: { type: 'string', default: '1000' },
-      'shared-buffers': { type: 'string', default: String(sharedBuffersMb) },
-    },
-  })
-  // Standard output holds nothing but the result.
-  const say = (line: string) => console.error(line)
-  const payments = Number(values.payments)
-  const sizes = [payments, Number(values.against ?? payments / 10)] as const
-  const closers: (() => Promise<void>)[] = []
-  try {
-    const chain = await startLocalChain({ network: 'localhost' })
-    closers.push(chain.close)
-    const deployment = chain.deployments.localhost
-    if (!deployment) throw new Error('the local chain has no deployment')
-    const folder = values.data ?? (await mkdtemp(join('/tmp', 'tollkeeper-views-')))
-    if (values.data === undefined) closers.push(() => rm(folder, { recursive: true, force: true }))
-    await prepare(folder, sizes, deployment.usdc, say)
-    const postgres = await startPostgres({ folder, sharedBuffersMb: Number(values['shared-buffers']) })
-    say(`Postgres has ${values['shared-buffers']} MB of shared buffers`)
-    closers.push(postgres.close)
-    const served = await openServedNetworks([
-      { network: networks.localhost, deployment, rpcUrls: [chain.url] },
-    ])
+export const options = {
+  payments: 1_000_000,
+  /** With how many it is compared. 0: a tenth. */
+  against: 0,
+  /** A folder where the filled databases are kept: a second run doesn't fill them again. */
+  data: '',
+  requests: 1_000,
+  'shared-buffers': sharedBuffersMb,
+}
 
-    const open = async (size: number): Promise<Bench> => {
-      const url = urlOf(postgres.url, size)
-      const database = openDatabase({ url, applicationName: 'bench' })
-      const data = await readViewsData(database, networks.localhost.chainId)
-      const keys = new Map<string, string>()
-      for (const providerId of [data.greatProviderId, ...data.providerIds]) {
-        keys.set(providerId, (await issueApiKey(database, providerId)).apiKey)
-      }
-      const app = createApp({
-        sql: database,
-        networks: served,
-        receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
-        log: createLogger('bench', 'error'),
-        settings: { ...testGatewaySettings, checkBalance: false },
-      })
-      const server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
-      return {
-        payments: size,
-        data,
-        url,
-        port: server.port,
-        keys,
-        close: async () => {
-          await server.close()
-          await database.end()
-        },
-      }
-    }
+export async function run(
+  { payments, against, data, requests, 'shared-buffers': buffers }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  const sizes = [payments, against || payments / 10] as const
+  await using opened = new AsyncDisposableStack()
+  const chain = await startLocalChain({ network: 'localhost' })
+  opened.defer(chain.close)
+  const deployment = deploymentOf(chain)
+  const folder = data || (await mkdtemp('/tmp/tollkeeper-views-'))
+  if (!data) opened.defer(() => rm(folder, { recursive: true, force: true }))
+  await prepare(folder, sizes, deployment.usdc, say)
+  const postgres = await startPostgres({ folder, sharedBuffersMb: buffers })
+  opened.defer(postgres.close)
+  const served = await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls: [chain.url] }])
 
-    const large = await open(sizes[0])
-    closers.push(large.close)
-    const small = await open(sizes[1])
-    closers.push(small.close)
-
-    const times = { large: emptyTimes(), small: emptyTimes() }
-    const rounds = Number(values.requests)
-    for (let round = -warmUps; round < rounds; round++) {
-      for (const view of views) {
-        // The sizes take turns, so that whatever else the machine does falls on both.
-        for (const [bench, into] of [
-          [large, times.large],
-          [small, times.small],
-        ] as const) {
-          const { ms, variant } = await timeRequest(bench, view, round)
-          if (round < 0) continue
-          const measured = into[view].get(variant)
-          if (measured) measured.push(ms)
-          else into[view].set(variant, [ms])
-        }
+  const open = async (size: number): Promise<Bench> => {
+    const sql = openDatabase({ url: urlOf(postgres.url, size), applicationName: 'bench' })
+    opened.defer(() => sql.end())
+    const data = await readViewsData(sql, networks.localhost.chainId)
+    const keys = new Map<string, string>()
+    for (const providerId of [data.greatProviderId, ...data.providerIds])
+      keys.set(providerId, (await issueApiKey(sql, providerId)).apiKey)
+    const app = createApp({
+      sql,
+      networks: served,
+      receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
+      log: createLogger('bench', 'error'),
+      settings: { ...testGatewaySettings, checkBalance: false },
+    })
+    const server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
+    opened.defer(server.close)
+    return { size, data, port: server.port, keys }
+  }
+  const benches = { large: await open(sizes[0]), small: await open(sizes[1]) }
+  const times = { large: emptyTimes(), small: emptyTimes() }
+  for (let round = -warmUps; round < requests; round++)
+    // The sizes take turns, so that whatever else the machine does falls on both.
+    for (const view of views)
+      for (const size of ['large', 'small'] as const) {
+        const ms = await timeRequest(benches[size], view, round)
+        if (round >= 0) times[size][view].push(ms)
       }
-      if (round < 0 || (round + 1) % 200 !== 0) continue
-      const soFar = views.map((view) => `${view} ${round2(p99(all(times.large[view])))} ms`)
-      say(`${round + 1} of ${rounds} requests of each view at both sizes; p99 so far: ${soFar.join(', ')}`)
-    }
-    const p99Of = (size: keyof typeof times, view: View) => p99(all(times[size][view]))
-    const growthOf = (view: View) => p99Of('large', view) / p99Of('small', view)
-    const exports = { small: await timeExport(small), large: await timeExport(large) }
-    const result = {
-      statusMsP99: round2(p99Of('large', 'status')),
-      batchesMsP99: round2(p99Of('large', 'batches')),
-      revenueMsP99: round2(p99Of('large', 'revenue')),
-      paymentsMsP99: round2(p99Of('large', 'payments')),
-      exportRowsPerSecond: Math.round(exports.large.rowsPerSecond),
-      exportPeakRssMb: Math.round(exports.large.peakRssMb),
-      p99Growth: round2(Math.max(...views.map(growthOf))),
-    }
-    say(describeTimes(times, { large: large.payments, small: small.payments }))
-    const live = (await sampleExport(large)).map((mb) => Math.round(mb))
-    say(`memory in use during an export, after each garbage collection: ${live.join(', ') || 'too short'} MB`)
-    for (const one of [exports.small, exports.large]) {
-      say(
-        `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, ${round2(one.nodeUs)} µs CPU a row of this process and ${round2(one.postgresUs)} of Postgres, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
-      )
-    }
-    return result
-  } finally {
-    for (const close of closers.reverse()) await close()
+  for (const size of ['large', 'small'] as const) {
+    const line = (view: View) =>
+      `${view} ${round2(median(times[size][view]))} and ${round2(p99(times[size][view]))}`
+    say(`p50 and p99 of ${benches[size].size} payments, ms: ${views.map(line).join(', ')}`)
+  }
+  const exported = await timeExport(benches.large)
+  const { rows, nodeUs, postgresUs } = exported
+  say(
+    `export of ${rows} rows: ${round2(nodeUs)} µs CPU a row of this process, ${round2(postgresUs)} of Postgres`,
+  )
+  const growthOf = (view: View) => p99(times.large[view]) / p99(times.small[view])
+  return {
+    statusMsP99: round2(p99(times.large.status)),
+    batchesMsP99: round2(p99(times.large.batches)),
+    revenueMsP99: round2(p99(times.large.revenue)),
+    paymentsMsP99: round2(p99(times.large.payments)),
+    exportRowsPerSecond: Math.round(exported.rowsPerSecond),
+    exportPeakRssMb: Math.round(exported.peakRssMb),
+    p99Growth: round2(Math.max(...views.map(growthOf))),
   }
 }
 
 const nameOf = (size: number) => `views_${size}`
+const fillingName = 'filling'
 const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
+const emptyTimes = (): Times => ({ status: [], batches: [], revenue: [], payments: [] })
+const p99 = (values: number[]) => percentile(values, 0.99)
 
-/**
- * Fills databases, but for those that were filled before: by a server that nothing has to survive, which isn't the one
- * measured.
- */
+/** Fills databases, but for those that were filled before: by a server that nothing has to survive, not by the measured one. */
 async function prepare(
   folder: string,
   sizes: readonly number[],
@@ -174,12 +125,19 @@ async function prepare(
 ): Promise<void> {
   const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
   const server = openDatabase({ url: postgres.url, applicationName: 'bench', limited: false })
+  const { chainId } = networks.localhost
   try {
     for (const size of sizes) {
       const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
       if (done) continue
       const began = performance.now()
-      await fill(postgres, server, { size, token })
+      await server`drop database if exists ${server(fillingName)}`
+      const url = await postgres.createDatabase(fillingName)
+      const database = openDatabase({ url, applicationName: 'bench', limited: false })
+      await migrate(database)
+      const filling = { payments: size, providers: size / 100, chainId, token, now: new Date() }
+      await fillViews(database, filling)
+      await database.end()
       await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
       say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
     }
@@ -189,161 +147,50 @@ async function prepare(
   }
 }
 
-const fillingName = 'filling'
-
-async function fill(
-  postgres: Postgres,
-  server: Database,
-  { size, token }: { size: number; token: Address },
-): Promise<void> {
-  await server`drop database if exists ${server(fillingName)}`
-  const url = await postgres.createDatabase(fillingName)
-  const database = openDatabase({ url, applicationName: 'bench', limited: false })
-  const [now, { chainId }] = [new Date(), networks.localhost]
-  await migrate(database)
-  await fillViews(database, { payments: size, providers: size / 100, chainId, token, now })
-  await readViewsData(database, chainId)
-  await database.end()
-}
-
-function describeTimes(
-  times: Record<'large' | 'small', Times>,
-  sizes: { large: number; small: number },
-): string {
-  const line = (name: string, large: number[], small: number[]) =>
-    [
-      name.padEnd(42),
-      ...[
-        percentile(large, 0.5),
-        p99(large),
-        percentile(small, 0.5),
-        p99(small),
-        p99(large) / p99(small),
-      ].map((value) => value.toFixed(2).padStart(10)),
-    ].join('')
-  const head = ['p50', 'p99', 'p50', 'p99', 'growth'].map((title) => title.padStart(10)).join('')
-  return [
-    `${'ms'.padEnd(42)}${`${sizes.large} payments`.padStart(20)}${`${sizes.small} payments`.padStart(20)}`,
-    `${''.padEnd(42)}${head}`,
-    ...views.flatMap((view) => [
-      line(view, all(times.large[view]), all(times.small[view])),
-      ...[...times.large[view].keys()]
-        .sort()
-        .map((variant) =>
-          line(`  ${variant}`, times.large[view].get(variant) ?? [], times.small[view].get(variant) ?? []),
-        ),
-    ]),
-  ].join('\n')
-}
-
-function all(times: Map<string, number[]>): number[] {
-  return [...times.values()].flat()
-}
-
-function emptyTimes(): Times {
-  return { status: new Map(), batches: new Map(), revenue: new Map(), payments: new Map() }
+/** What a dashboard asks for: the queries of a view take turns. */
+const queries: Record<View, string[]> = {
+  status: [''],
+  batches: ['limit=20', 'limit=100'],
+  revenue: ['day', 'month', 'hour', 'total', 'month&groupBy=endpoint'].map((query) => `interval=${query}`),
+  payments: [
+    '',
+    ...['settled', 'verified', 'failed', 'partially_settled'].map((status) => `status=${status}`),
+  ],
 }
 
 /** Every other request is for the provider or wallet with the most; the rest go round the others. */
-function pathOf(
-  { data }: Bench,
-  view: View,
-  round: number,
-): { path: string; variant: string; providerId?: string } {
+function pathOf({ data }: Bench, view: View, round: number): { path: string; providerId?: string } {
   const isGreat = round % 2 === 0
   const other = Math.abs(round) % data.providerIds.length
   const wallet = isGreat ? data.greatWallet : data.wallets[other]
   const providerId = (isGreat ? data.greatProviderId : data.providerIds[other]) ?? ''
-  // What a dashboard asks for: the variants take turns.
-  const pick = (variants: string[]) => variants[Math.abs(round >> 1) % variants.length] ?? ''
-  const variant = (query: string) => `${isGreat ? 'greatest' : 'other'} ${query}`
-  switch (view) {
-    case 'status':
-      return { path: `/settlements/status?wallet=${wallet}`, variant: variant('') }
-    case 'batches': {
-      const query = pick(['limit=20', 'limit=100'])
-      return { path: `/settlements/batches?wallet=${wallet}&${query}`, variant: variant(query) }
-    }
-    case 'revenue': {
-      const query = pick([
-        'interval=day',
-        'interval=month',
-        'interval=hour',
-        'interval=total',
-        'interval=month&groupBy=endpoint',
-      ])
-      return { path: `/providers/${providerId}/revenue?${query}`, variant: variant(query), providerId }
-    }
-    case 'payments': {
-      const query = pick([
-        '',
-        'status=settled',
-        'status=verified',
-        'status=failed',
-        'status=partially_settled',
-        'limit=100',
-      ])
-      return { path: `/providers/${providerId}/payments?${query}`, variant: variant(query), providerId }
-    }
-  }
+  const query = queries[view][Math.abs(round >> 1) % queries[view].length]
+  return view === 'status' || view === 'batches'
+    ? { path: `/settlements/${view}?wallet=${wallet}&${query}` }
+    : { path: `/providers/${providerId}/${view}?${query}`, providerId }
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 })
 
-async function timeRequest(
-  bench: Bench,
-  view: View,
-  round: number,
-): Promise<{ ms: number; variant: string }> {
-  const { path, variant, providerId } = pathOf(bench, view, round)
+async function timeRequest(bench: Bench, view: View, round: number): Promise<number> {
+  const { path, providerId } = pathOf(bench, view, round)
   const began = performance.now()
   let size = 0
   const status = await fetchText(bench, path, providerId, (chunk) => {
     size += chunk.length
   })
-  const ms = performance.now() - began
   if (status !== 200 || size === 0) throw new Error(`${path} answered ${status}`)
-  return { ms, variant }
+  return performance.now() - began
 }
 
-type Export = {
-  rows: number
-  rowsPerSecond: number
-  /** CPU a row of this process, which is gateway and client, and of Postgres. */
-  nodeUs: number
-  postgresUs: number
-  rssBeforeMb: number
-  peakRssMb: number
-}
-
-function exportPath({ data }: Bench): string {
+async function timeExport(bench: Bench) {
   const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
-  return `/settlements/export?wallet=${data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
-}
-
-/** What is in use, in MB, every so many bytes of an export: what isn't constant would rise from one to the next. */
-async function sampleExport(bench: Bench): Promise<number[]> {
-  setFlagsFromString('--expose-gc')
-  const collect: () => void = runInNewContext('gc')
-  const samples: number[] = []
-  let bytes = 0
-  await fetchText(bench, exportPath(bench), undefined, (chunk) => {
-    bytes += chunk.length
-    if (bytes < (samples.length + 1) * 5_000_000) return
-    collect()
-    const { heapUsed, external } = process.memoryUsage()
-    samples.push((heapUsed + external) / 2 ** 20)
-  })
-  return samples
-}
-
-async function timeExport(bench: Bench): Promise<Export> {
+  const query = `wallet=${bench.data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
   let rows = -1
-  const before = process.memoryUsage.rss()
-  let peak = before
+  let peak = 0
   const [own, all] = [process.cpuUsage(), await cpuTimeOfTree(process.pid)]
   const began = performance.now()
-  const status = await fetchText(bench, exportPath(bench), undefined, (chunk) => {
+  const status = await fetchText(bench, `/settlements/export?${query}`, undefined, (chunk) => {
     for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) rows++
     peak = Math.max(peak, process.memoryUsage.rss())
   })
@@ -352,11 +199,8 @@ async function timeExport(bench: Bench): Promise<Export> {
     throw new Error(`export answered ${status} with ${rows} rows`)
   const { user, system } = process.cpuUsage(own)
   const nodeUs = (user + system) / rows
-  return {
-    ...{ rows, rowsPerSecond: rows / seconds, nodeUs },
-    postgresUs: ((await cpuTimeOfTree(process.pid)) - all) / rows - nodeUs,
-    ...{ rssBeforeMb: before / 2 ** 20, peakRssMb: peak / 2 ** 20 },
-  }
+  const postgresUs = ((await cpuTimeOfTree(process.pid)) - all) / rows - nodeUs
+  return { rows, rowsPerSecond: rows / seconds, nodeUs, postgresUs, peakRssMb: peak / 2 ** 20 }
 }
 
 function fetchText(
@@ -377,5 +221,3 @@ function fetchText(
     call.end()
   })
 }
-
-const p99 = (values: number[]) => percentile(values, 0.99)

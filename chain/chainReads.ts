@@ -31,12 +31,12 @@ export type ChainReads = {
   readTogether(questions: readonly PayerQuestion[]): Promise<PayerState[]>
 }
 
-/** The answer, of 160 bytes each, counts as a contract's code, which may have 24,576 (EIP-170). */
+/** Most questions a call: the answer, of 160 bytes each, counts as a contract's code, which may have 24,576 (EIP-170). */
 const maxQuestions = 150
 
 const noNonces: readonly [Hex, Hex?] = [zeroHash]
 
-/** Others gather while they are under way. */
+/** How many calls are under way at once; further questions gather meanwhile. */
 const callsInFlight = 2
 
 /** Asks through a contract that is part of the call (contracts/PayerReads.sol) and not on the chain. */

@@ -12,8 +12,11 @@ const erc1271Abi = parseAbi([
 /** `isValidSignature`'s selector, as the ABI pads it. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
-/** On chain a transfer of such a payer has 300,000 (chain/gas.ts): what of it is left for the wallet's answer. */
+/** Gas for the wallet's answer: what is left of the 300,000 that a transfer of such a payer has on chain (chain/gas.ts). */
 const gasLimit = 260_000n
+
+/** How long the gateway waits for a contract wallet to check a signature: a buyer waits for it as well. */
+export const contractWalletTimeoutMs = 3_000
 
 /**
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its

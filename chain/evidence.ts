@@ -59,7 +59,7 @@ export function readEvidence(receipt: TransactionReceipt, token: Address, blockT
   })
 }
 
-/** Public RPCs refuse wider ranges. */
+/** How many blocks one log query spans: public RPCs refuse wider ranges. */
 const blocksAtOnce = 2_000n
 
 /** An authorization to be looked for, and the Unix second before which it can't have been used. */

@@ -1,7 +1,7 @@
 /** Most gas a transaction may have (EIP-7825). */
 export const transactionGasCap = 2n ** 24n
 /**
- * Where a batch is cut, by the model below. Not at the cap: nodes and builders refuse what comes close to it
+ * The gas at which a batch is cut, by the model below. It is less than the cap: nodes and builders refuse what comes close to it
  * (alchemyplatform/rundler#1186), and what the contract wants to see left before its last call comes on top. The payments
  * of the raised count are of one wallet, so all 150 fit; of 150 wallets that never had USDC 141 do, and the others, which
  * have fired nothing by themselves, ride with the next batch.
@@ -20,12 +20,12 @@ const pairGas = 86_400n
 const singleGas = 54_000n
 const newPayeeGas = 22_800n
 
-/** What one authorization of a payer with code may use; its signature check can burn all of it. */
+/** Gas for one authorization of a payer with code, whose signature check can burn all of it. */
 const codeCallGas = 300_000n
 
-/** What the sweep of one splitter may use: of one that is new, to a provider's that is. One that is known takes a fifth. */
+/** Gas for the sweep of one splitter, when splitter and provider are new. A known one takes a fifth. */
 const sweepCallGas = 120_000n
-// What the contract keeps for its return besides: 5,000, and 16 a payment.
+// The contract also keeps 5,000 gas for its return, and 16 a payment.
 const beforeSweepGas = 10_000n
 /** EIP-150: a call gets at most 63/64 of what is left. */
 const sweepGas = (sweepCallGas * 64n) / 63n + 1n
@@ -55,14 +55,14 @@ export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }
   return batchGas + items + BigInt(payees) * newPayeeGas + swept
 }
 
-/** What the contract's call that sweeps so many splitters may use. */
+/** Most gas that the contract's call may use for this many sweeps. */
 export function sweepGasLimit(sweeps: number): bigint {
   return BigInt(sweeps) * sweepCallGas + newPayeeGas
 }
 
 /**
- * What is kept of a batch's gas for the sweeps of so many splitters: a quarter at most. Where each is worth a sweep, ten
- * payments wait in it, and a sweep takes as much as two of them: so under any backlog both go on.
+ * The gas that a batch keeps for this many sweeps: a quarter of its gas at most. A splitter that is worth a sweep holds ten
+ * payments, and a sweep takes as much gas as two, so under any backlog both go on.
  */
 export function roomForSweeps(sweeps: number): bigint {
   const wanted = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n

@@ -4,7 +4,7 @@ import type { Network, NetworkName } from '#protocol/networks'
 export type GasLimits = {
   /** Wei; no transaction offers more for a gas unit. */
   maxFeePerGas: bigint
-  /** Gas may cost so many times the platform's fees that it settles; 0: whatever it costs. */
+  /** How many times the platform's fees the gas to settle them may cost; 0: any number. */
   gasPerFee: bigint
   /** USDC base units that gas may cost a UTC day; 0: no limit. */
   dailyBudget: bigint

@@ -1,15 +1,15 @@
 import { fallback, type Transport } from 'viem'
 
-/** Blocks that a node may be behind the furthest one and still be asked first. */
+/** How many blocks a node may be behind the furthest one and still be asked first. */
 const maxBehind = 2n
-/** Judged again after so long, behind the requests; */
+/** How often nodes are judged, behind the requests. */
 const judgeEveryMs = 2_000
-/** and a judgement that is older than this isn't used. */
+/** How long a judgement is used. */
 const judgementEndsMs = 10_000
-/** No network of ours has a block more often. A development chain mines when it is told to. */
+/** The shortest time between two blocks of our networks. A development chain mines when it is told to. */
 const fastestBlockMs = 1_000
 const localChainId = 31337
-/** A node that gave no answer so many times in a row isn't waited for, where every node is to be asked. */
+/** After how many looks without an answer we stop waiting for a node, where every node is to be asked. */
 const goneAfter = 3
 
 /** The nodes of one network, by the order of their URLs. */

@@ -29,14 +29,14 @@ export const checkSignaturesHere = (
 }
 
 /**
- * Verifications in one message. Were they all in one, the event loop would wait for the last of them, Postgres for the
- * event loop, and clients for Postgres, each in turn with nothing to do.
+ * Most verifications in one message. With all of them in one, the event loop would wait for the last of them, Postgres for
+ * the event loop, and clients for Postgres, each in turn with nothing to do.
  */
 const maxTogether = 8
 
 /**
- * So few are checked here while no thread is at work: their message would wake two threads, which costs up to 90 µs more than it
- * takes off this one, and a process with so little to do has the time (docs/performance.md).
+ * Most verifications that this thread checks itself while no other thread is at work. A message would wake two threads, which
+ * costs up to 90 µs more than it saves here, and an idle process has the time (docs/performance.md).
  */
 const maxHere = 2
 

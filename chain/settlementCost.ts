@@ -12,7 +12,7 @@ const aggregatorAbi = parseAbi([
   'function latestRoundData() view returns (uint80 roundId, int256 answer, uint256 startedAt, uint256 updatedAt, uint80 answeredInRound)',
 ])
 
-/** A price older than this is refused; the slowest of the feeds reports every hour. */
+/** The greatest age of a price that we take; the slowest of the feeds reports every hour. */
 const maxPriceAgeSeconds = 7_200n
 
 export type GasPrice = {

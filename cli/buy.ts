@@ -1,6 +1,8 @@
 import { access, open, rm, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
-import { readVariable, requireVariable } from '#process/env'
+import { ConfigError, readText } from '#process/env'
+import { address, choice, privateKey, text, url as urlParser } from '#process/parsers'
+import { networkNames } from '#protocol/networks'
 import type { ClientOptions } from '#sdk/client/createClient'
 import { CliError } from './cliError.ts'
 
@@ -29,16 +31,19 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
   const { href } = new URL(url)
   const { createClient } = await import('#sdk/client/createClient')
   const { openReceiptFile } = await import('#sdk/files/receiptFile')
-  const path = readVariable(process.env, 'RECEIPT_FILE')
-  const usdcAddress = readVariable(process.env, 'USDC_ADDRESS')
+  const { env } = process
+  const path = readText(env, 'RECEIPT_FILE', text)
+  const usdcAddress = readText(env, 'USDC_ADDRESS', address)
+  const walletPrivateKey = readText(env, 'WALLET_PRIVATE_KEY', privateKey)
+  if (walletPrivateKey === null) throw new ConfigError('WALLET_PRIVATE_KEY', privateKey.expected)
   const file = path === null ? null : await openReceiptFile(path)
   // Before anything is paid.
   if (output !== undefined) await requireWritable(output)
   let answer: Response | undefined
   const options: ClientOptions = {
-    gatewayUrl: readVariable(process.env, 'GATEWAY_URL'),
-    network: readVariable(process.env, 'NETWORK'),
-    walletPrivateKey: requireVariable(process.env, 'WALLET_PRIVATE_KEY'),
+    gatewayUrl: readText(env, 'GATEWAY_URL', urlParser) ?? 'http://127.0.0.1:4020',
+    network: readText(env, 'NETWORK', choice(...networkNames)) ?? 'localhost',
+    walletPrivateKey,
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,
     // The client reads JSON and text; what came is kept beside it.
@@ -85,7 +90,7 @@ async function requireWritable(path: string): Promise<void> {
   }
 }
 
-/** What the client finds wrong with its options is for the user to correct. */
+/** Shows the user what the client finds wrong with its options. */
 function create<Created>(build: () => Created): Created {
   try {
     return build()

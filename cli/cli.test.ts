@@ -545,6 +545,62 @@ describe('tollkeeper provider: what changes', () => {
   })
 })
 
+describe('tollkeeper provider: what is registered', () => {
+  const told = async (args: string[], env: Record<string, string>) => {
+    const { status, stdout, stderr } = await run(['provider', ...args], {
+      TOLLKEEPER_GATEWAY_URL: gatewayUrl,
+      ...env,
+    })
+    expect([args, status, stderr]).toEqual([args, 0, ''])
+    return stdout
+  }
+
+  test('default: lists what there is, as tables and as JSON', async () => {
+    const shop = await openShop(gateway.app)
+    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    expect(await told(['show'], env)).toContain(`providerId   ${shop.providerId}\n`)
+    const wallets = JSON.parse(await told(['wallet', 'list', '--json'], env)).wallets
+    expect(wallets).toMatchObject([{ providerId: shop.providerId, network: 'localhost' }])
+    expect(await told(['wallet', 'list'], env)).toMatch(
+      new RegExp(`^walletId .*\n${wallets[0].walletId} +localhost +${wallets[0].address} +\\S+Z\n$`),
+    )
+    expect(await told(['endpoint', 'list'], env)).toMatch(
+      new RegExp(`\n${shop.endpointId} +\\S+ +https?:\\S+ +0\\.\\d{6} +localhost\n$`),
+    )
+  })
+
+  test('behavior: a key is issued, listed and revoked; the last one only by force', async () => {
+    const shop = await openShop(gateway.app)
+    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    const added = JSON.parse(await told(['key', 'add', '--label', 'ci', '--scope', 'read', '--json'], env))
+    const reader = { ...env, TOLLKEEPER_API_KEY: added.apiKey }
+    expect(await told(['key', 'list'], reader)).toMatch(new RegExp(`\n${added.keyId} +ci +read +\\S+Z\n`))
+    expect(await told(['key', 'revoke', added.keyId], env)).toMatch(/^revoked +key_/)
+    const { keys } = JSON.parse(await told(['key', 'list', '--json'], env))
+    expect(keys.map(({ revokedAt }: { revokedAt: string | null }) => revokedAt !== null)).toEqual([
+      false,
+      true,
+    ])
+    const last = ['key', 'revoke', keys[0].keyId]
+    const refused = await run(['provider', ...last, '--gateway', gatewayUrl], env)
+    expect([refused.status, refused.stderr]).toEqual([2, expect.stringMatching(/last_api_key/)])
+    await told([...last, '--force'], env)
+  })
+
+  test('behavior: a webhook is registered, listed, given another secret, and removed', async () => {
+    const shop = await openShop(gateway.app)
+    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    const flags = ['--url', 'https://192.0.2.1/told', '--events', 'payment.settled', 'refund.settled']
+    const added = JSON.parse(await told(['webhook', ...flags, '--json'], env))
+    expect(added).toMatchObject({ events: ['payment.settled', 'refund.settled'], secret: expect.any(String) })
+    expect(await told(['webhook', 'list'], env)).toContain(`\n${added.webhookId}  https://192.0.2.1/told`)
+    const rotated = JSON.parse(await told(['webhook', 'rotate', added.webhookId, '--json'], env))
+    expect(rotated.secret).not.toBe(added.secret)
+    expect(await told(['webhook', 'remove', added.webhookId], env)).toMatch(/^removed +wh_/)
+    expect(JSON.parse(await told(['webhook', 'list', '--json'], env))).toEqual({ webhooks: [] })
+  })
+})
+
 describe('tollkeeper doctor', () => {
   const environment = () => ({
     NETWORKS: 'localhost',

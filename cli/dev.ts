@@ -16,7 +16,7 @@ export function addDevCommand(program: Command): void {
     .argument('[command...]', 'after --, with its arguments')
     .option('--port <number>', 'port of your API; default a free one')
     .option('--price <usdc>', 'registered price of every path of it', '0.01')
-    .option('--settle-after <seconds>', 'payments settle by themselves after so long, 1 to 3600', '3600')
+    .option('--settle-after <seconds>', 'seconds until payments settle by themselves, 1 to 3600', '3600')
     .option('--write-env <path>', 'write the variables to a file, for a process started elsewhere')
     .addHelpText(
       'after',

@@ -14,8 +14,16 @@ test('default: every command that the issue names is there', () => {
       ...['start', 'demo', 'dev', 'buy', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],
       ...[
         ...['provider create', 'provider update', 'provider disable', 'provider enable', 'provider changes'],
-        ...['provider wallet', 'provider wallet replace', 'provider wallet retire'],
-        ...['provider endpoint', 'provider endpoint update', 'provider endpoint disable'],
+        ...['provider wallet', 'provider wallet list', 'provider wallet replace', 'provider wallet retire'],
+        ...['provider endpoint', 'provider endpoint list', 'provider endpoint update'],
+        ...['provider endpoint disable', 'provider endpoint enable'],
+        ...[
+          'provider webhook',
+          'provider webhook list',
+          'provider webhook rotate',
+          'provider webhook remove',
+        ],
+        ...['provider key', 'provider key add', 'provider key list', 'provider key revoke'],
         ...['provider upstream', 'provider upstream rotate', 'provider upstream remove'],
         'provider refund',
         'payer debts',

@@ -14,7 +14,7 @@ const entries = {
 }
 
 /**
- * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (docs/decisions.md).
+ * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (indexer/DECISIONS.md).
  *
  * @returns a folder that is laid out as the package is. It is built at the first use and kept.
  */
@@ -24,7 +24,7 @@ export async function bundlePonder(): Promise<string> {
 
   const unfinished = `${folder}-${process.pid}`
   await writeBundle(unfinished)
-  // Of several processes that built it at once, one was first.
+  // Several processes built it at once, and another one was first.
   await rename(unfinished, folder).catch(async (error) => {
     await rm(unfinished, { recursive: true })
     if (!(await isFolder(folder))) throw error

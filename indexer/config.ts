@@ -16,7 +16,7 @@ export type IndexerConfig = {
   rpcLanes: number | null
 }
 
-/** What starts the indexer is told. */
+/** The settings of the indexer. */
 export type IndexerOptions = {
   databaseUrl: string
   /** Of every network that is to be indexed; several URLs of one with commas between. */

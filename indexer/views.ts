@@ -95,7 +95,7 @@ async function untilCaughtUp(
       if (head === undefined) return true
       const block = ours.get(chainId) ?? -1n
       const other = shown.get(chainId) ?? 0n
-      // What is shown may be of another chain under the same id: a local one that was started anew.
+      // The views may show another chain with the same id: a local one that was started anew.
       const isOfThisChain = other <= head
       return block >= (first[i] ?? 0n) && (block >= other || !isOfThisChain)
     })

@@ -29,8 +29,13 @@ import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import { createMetrics } from './settings/metrics.ts'
 import type { FacilitatorSettings } from './settings/settings.ts'
-import { defaultSubmitLimits, type KeeperSettings, type SubmitLimits } from './settings/settings.ts'
-import type { SettlementWallet } from './settler/wallet.ts'
+import {
+  defaultSubmitLimits,
+  defaultSubmitTimeoutMs,
+  type KeeperSettings,
+  type SubmitLimits,
+} from './settings/settings.ts'
+import type { SettlementWallet } from './settler/context.ts'
 
 export type KeeperDependencies = {
   database: Database
@@ -39,7 +44,8 @@ export type KeeperDependencies = {
   accounts: readonly PrivateKeyAccount[]
   platformWallets: readonly Address[]
   settings: KeeperSettings
-  submitTimeoutMs: number
+  /** How long POST /submit waits for its transaction. Default {@link defaultSubmitTimeoutMs}. */
+  submitTimeoutMs?: number
   /** Default: {@link defaultSubmitLimits}. */
   submitLimits?: SubmitLimits
   /** Default: {@link defaultFacilitatorSettings}. */
@@ -136,25 +142,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const app = createApp({
     facilitator,
     submit: {
-      sql: database,
-      networks: facilitator.networks,
+      ...facilitator,
       platformWallets: dependencies.platformWallets,
-      now,
-      timeoutMs: dependencies.submitTimeoutMs,
-      rateLimiter,
+      timeoutMs: dependencies.submitTimeoutMs ?? defaultSubmitTimeoutMs,
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
-      gas: new Map(
-        contexts.map(({ served, settings: { gasPerFee, gasAllowance } }) => [
-          served.network.chainId,
-          { gasPerFee, gasAllowance },
-        ]),
-      ),
-      payerSignatures: facilitator.payerSignatures,
-      contractTimeoutMs: facilitator.contractTimeoutMs,
-      watch: facilitator.watch,
-      log,
+      rateLimiter,
       wake,
-      checkpoint: dependencies.checkpoint ?? (() => {}),
     },
     rateLimiter,
     trustedProxies: dependencies.trustedProxies ?? 0,

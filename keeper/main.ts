@@ -11,7 +11,7 @@ import { serve } from '#process/serve'
 import { readIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
-import { type KeeperConfig, readKeeperConfig } from './settings/config.ts'
+import { readKeeperConfig } from './settings/config.ts'
 
 /** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
 const drainMs = 9_000
@@ -36,7 +36,7 @@ async function mainOfOperator(): Promise<void> {
   for (const [name, meant] of findMisspelled(process.env))
     log.warn({ name, meant }, 'nobody reads this variable')
   // Whoever takes over a frozen keeper's wallet needs its locks, too.
-  const idleInTransactionMs = Math.min(5_000, config.leaseMs)
+  const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
   const database = openDatabase({
     url: config.databaseUrl,
     applicationName: 'tollkeeper-keeper',
@@ -52,8 +52,7 @@ async function mainOfOperator(): Promise<void> {
     networks,
     accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
     platformWallets: config.platformWallets,
-    settings: settingsOf(config),
-    submitTimeoutMs: config.submitTimeoutMs,
+    settings: config.settings,
     submitLimits: config.submitLimits,
     facilitator: config.facilitator,
     trustedProxies: config.trustedProxies,
@@ -80,25 +79,6 @@ async function mainOfOperator(): Promise<void> {
   }, drainMs).unref()
   await Promise.all([server.close(), keeper.stop()])
   await database.end({ timeout: 1 })
-}
-
-function settingsOf(config: KeeperConfig) {
-  const { triggers, pollMs, leaseMs, maxIndexLagBlocks, rebroadcastAfterMs, replaceAfterMs } = config
-  const { priorityFeePerGas, maxFeePerGas, gasPerFee, dailyBudget, gasAllowance, gasTokenUsd } = config
-  return {
-    triggers,
-    pollMs,
-    leaseMs,
-    maxIndexLagBlocks,
-    rebroadcastAfterMs,
-    replaceAfterMs,
-    priorityFeePerGas,
-    maxFeePerGas,
-    gasPerFee,
-    dailyBudget,
-    gasAllowance,
-    gasTokenUsd,
-  }
 }
 
 main().catch((error: unknown) => {

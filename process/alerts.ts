@@ -7,7 +7,7 @@ export type Alert = {
   of: 'api' | 'keeper'
   /** A PromQL expression. */
   expr: string
-  /** For how long it must hold. Default: not at all. */
+  /** How long it must hold. Default: not at all. */
   for?: `${number}${'m' | 'h'}`
   /** `page`: money or service stands still, or will soon. `ticket`: within a day or two. */
   severity: 'page' | 'ticket'
@@ -82,7 +82,7 @@ const api = {
     severity: 'page',
     summary: 'The index of {{ $labels.network }} is {{ $value | humanizeDuration }} old',
     action:
-      'Settlement stands still and views answer 503 while it is behind. Look at the indexer and its RPC.',
+      'The keeper claims nothing while it is behind; views show the last recorded block. Look at the indexer and its RPC.',
   },
   WebhooksOverdue: {
     of: 'api',

@@ -27,7 +27,7 @@ export type CacheOptions<K, V> = {
    * together. Default: 0.
    */
   refreshJitterMs?: number
-  /** So many are renewed at a time; another that is due is renewed by a later `get`. Default: any number. */
+  /** How many values are renewed at a time; a later `get` renews the others. Default: any number. */
   maxRefreshes?: number
   /** Entries at most; the oldest give way. */
   max: number

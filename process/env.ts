@@ -28,8 +28,17 @@ export class ConfigError extends Error {
  */
 export function readVariable<Name extends VariableName>(env: Environment, name: Name): VariableValue<Name> {
   const { parser, default: fallback } = variables[name] as { parser: Parser<unknown>; default?: string }
+  return readText(env, name, parser, fallback) as VariableValue<Name>
+}
+
+/**
+ * As {@link readVariable}, for what isn't in the table because only a command reads it.
+ *
+ * @throws {ConfigError}
+ */
+export function readText<T>(env: Environment, name: string, parser: Parser<T>, fallback?: string): T | null {
   const text = textOf(env, name) ?? fallback
-  return (text === undefined ? null : parseText(name, text, parser)) as VariableValue<Name>
+  return text === undefined ? null : parseText(name, text, parser)
 }
 
 /**
@@ -52,7 +61,7 @@ export function isSet(env: Environment, name: VariableName): boolean {
 }
 
 /** @throws {ConfigError} under the name of the variable that the text came from. */
-export function parseText<T>(name: VariableName, text: string, { parse, expected, isSecret }: Parser<T>): T {
+export function parseText<T>(name: string, text: string, { parse, expected, isSecret }: Parser<T>): T {
   let value: T | undefined
   try {
     value = parse(text)

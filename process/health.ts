@@ -25,9 +25,9 @@ export type Probe = Omit<Check, 'ok' | 'detail'> & {
   ask: () => Promise<unknown>
 }
 
-/** A probe wants an answer, also where a dependency gives none. */
+/** How long we wait for a dependency: a probe wants an answer even where a dependency gives none. */
 const probeLimitMs = 3_000
-/** The longest that a loop's steps may take or fail. */
+/** How long a loop's steps may take or fail. */
 export const standsStillMs = 20_000
 
 /** A loop's own check: whether it has completed a step lately. */

@@ -7,7 +7,7 @@ type Connection = { host: string; requestsUnderWay: number }
 /**
  * Bounds the connections that are open at a time. One that is too many ends another that has no request under way: the one that has
  * rested longest, of the host that has most of them. So who holds thousands of silent connections loses its own, and shuts nobody out.
- * Where a request is under way on each of them, the new one is refused.
+ * If a request is under way on each of them, the new one is refused.
  *
  * Node's `maxConnections` refuses the new one in any case, and a silent one stays for as long as `headersTimeout` lets it.
  */

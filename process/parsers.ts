@@ -1,6 +1,7 @@
 import { isAddress } from 'viem'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'
+import { type NetworkName, networkNames } from '#protocol/networks'
 import { isMailAddress } from './mailAddress.ts'
 import { ownCommand } from './ownCommand.ts'
 
@@ -61,6 +62,16 @@ export function usdc(minimum = 0n): Parser<bigint> {
       return amount >= minimum ? amount : undefined
     },
   }
+}
+
+/** A network and a price in USDC base units. */
+export const networkPrice: Parser<[network: NetworkName, price: bigint]> = {
+  expected: 'a network and a price in USDC, like ethereum:0.5',
+  parse(value) {
+    const [name, price = ''] = value.split(':')
+    const network = networkNames.find((one) => one === name)
+    return network && [network, parseUsdc(price)]
+  },
 }
 
 /** Unix seconds. */

@@ -22,7 +22,7 @@ export function answerProblem(
   }
   const { retryAfter } = error.details
   if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
-  // Else the rest of a body that is too large would be read to its end, to keep the connection.
+  // Without this, the rest of a body that is too large would be read to its end, to keep the connection.
   if (error.code === 'payload_too_large') c.header('Connection', 'close')
   return c.body(JSON.stringify(problem), status as ContentfulStatusCode, {
     'content-type': 'application/problem+json',

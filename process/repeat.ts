@@ -65,7 +65,7 @@ export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   }
 }
 
-/** The pause after so many failures in a row. */
+/** The pause after a number of failures in a row. */
 export function retryAfterMs(everyMs: number, failures: number): number {
   return Math.min(firstRetryMs * 2 ** Math.min(failures - 1, 10), everyMs + maxAddedPauseMs)
 }

@@ -15,13 +15,13 @@ export type ServeOptions = {
   port: number
   /** The variable to change where the port is taken. */
   portVariable: string
-  /** From the connection, or from the first byte of a further request, to the last one of its headers. Default 10,000. */
+  /** Time limit from the connection, or a further request's first byte, to the end of its headers. Default 10,000. */
   headersTimeoutMs?: number
   /** Default 5,000. */
   maxConnections?: number
 }
 
-/** Requests under way may take so long to finish when the process stops. */
+/** How long requests under way may take to finish when the process stops. */
 const drainMs = 8_000
 
 /**

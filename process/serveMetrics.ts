@@ -14,7 +14,7 @@ export type ServeMetricsOptions = {
   trustedProxies: number
 }
 
-/** Readings a minute of one address without the token: a reading takes 30 ms, and a scraper asks every few seconds. */
+/** Most readings a minute of one address without the token. A reading takes 30 ms, and a scraper asks every few seconds. */
 const mostReadings = 120
 
 /** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. Who presents none is limited by address. */

@@ -10,6 +10,7 @@ import {
   macaroonSecrets,
   mailAddress,
   matching,
+  networkPrice,
   type Parser,
   port,
   privateKey,
@@ -24,7 +25,7 @@ import {
 } from './parsers.ts'
 
 /** Who reads a variable. `independent` is a keeper without a database. */
-type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'examples'
+export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy'
 
 /** One environment variable; `.env.example` and docs/configuration.md are made from these. */
 export type Variable = {
@@ -84,7 +85,10 @@ const shared = {
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: list(url),
     readers: [...everyone, 'deploy'] as const,
-    about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
+    about:
+      network === 'base'
+        ? 'JSON-RPC of base, several with commas between: the first in good standing is used, each gets every transaction.'
+        : `The same of ${network}.`,
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
@@ -125,7 +129,7 @@ const shared = {
     parser: integer(0, 10),
     readers: ['api', 'keeper'],
     about:
-      'Reverse proxies in front of the process: so many entries at the end of X-Forwarded-For are theirs.',
+      'Number of reverse proxies in front of the process: the last entries of X-Forwarded-For, one for each, are theirs.',
     default: '0',
   },
   METRICS_TOKEN: {
@@ -145,13 +149,13 @@ const triggers = {
   TRIGGER_COUNT: {
     parser: integer(2),
     readers: ['api', ...keepers],
-    about: 'or at so many payments,',
+    about: 'or this number of payments,',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', ...keepers, 'start'],
-    about: 'or early enough that the oldest is sent before it has waited for so long (`npm start`: 60),',
+    about: 'or early enough that the oldest is sent before it has waited this long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
@@ -164,7 +168,7 @@ const triggers = {
   TRIGGER_EXPIRY_LEAD_SECONDS: {
     parser: integer(1),
     readers: ['api', ...keepers],
-    about: 'or so long before an authorization expires.',
+    about: 'or this long before an authorization expires.',
     default: '300',
   },
   TRIGGER_MIN_AGE_SECONDS: {
@@ -173,18 +177,6 @@ const triggers = {
     about:
       'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
     default: '150',
-  },
-  SWEEP_COUNT: {
-    parser: integer(1),
-    readers: ['api', ...keepers],
-    about: 'A batch sweeps a splitter in which so many payments wait,',
-    default: '10',
-  },
-  SWEEP_SECONDS: {
-    parser: integer(1),
-    readers: ['api', ...keepers],
-    about: 'or one that has waited for so long.',
-    default: '86400',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
@@ -244,23 +236,11 @@ const api = {
     about: 'tiered (SPEC 2.9), or flat: 2 %.',
     default: 'tiered',
   },
-  ...ofEachNetwork('MINIMUM_PRICE_USDC', (network) => ({
-    parser: usdc(),
-    readers: ['api'] as const,
-    about: `The lowest price of a request on ${network}, where it is to be above 0.005 USDC.`,
-  })),
-  BALANCE_CHECK: {
-    parser: flag,
-    readers: ['api'],
-    about: "on: a buyer's balance must cover all that it has not settled yet.",
-    default: 'on',
-  },
-  BALANCE_TTL_MS: {
-    parser: integer(0, 60_000),
+  MINIMUM_PRICES_USDC: {
+    parser: list(networkPrice),
     readers: ['api'],
     about:
-      'For how long a balance that was read is good, milliseconds; after about half of that it is read anew behind the requests.',
-    default: '30000',
+      'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
   },
   PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
@@ -277,12 +257,6 @@ const api = {
     readers: ['api'],
     about: 'The most that may be unsettled for a provider. Default: no limit.',
   },
-  CONTRACT_WALLET_TIMEOUT_MS: {
-    parser: integer(100, 30_000),
-    readers: ['api'],
-    about: 'How long a contract wallet may take to check a signature (ERC-1271).',
-    default: '3000',
-  },
   SETTLE_BEFORE_SERVE_USDC: {
     parser: usdc(),
     readers: ['api'],
@@ -293,7 +267,7 @@ const api = {
     parser: integer(500, 60_000),
     readers: ['api'],
     about:
-      'For how long it waits at most; then 503, and the same payment may be presented again. The middleware says when it wants an answer sooner.',
+      'How long it waits at most; then 503, and the same payment may be presented again. The middleware says when it wants an answer sooner.',
     default: '4000',
   },
   API_DATABASE_POOL: {
@@ -308,12 +282,6 @@ const api = {
     about:
       "Threads that check buyers' signatures. Default: one for each core but one, four at most; 0: none.",
   },
-  API_MAX_BODY_BYTES: {
-    parser: integer(8_192, 1_048_576),
-    readers: ['api'],
-    about: 'The largest body of a request.',
-    default: '16384',
-  },
   RETENTION_DAYS: {
     parser: integer(1, 36_500),
     readers: ['api'],
@@ -327,23 +295,12 @@ const api = {
     about: 'on or off, all of them; those that follow are requests a minute.',
     default: 'on',
   },
-  RATE_LIMIT_CHALLENGE: {
+  RATE_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
     readers: ['api'],
-    about: 'Challenges for an address.',
+    about:
+      'Requests of an address: this many challenges, as many verifications, and as many of everything else. An API key has ten times as many.',
     default: '6000',
-  },
-  RATE_LIMIT_VERIFY: {
-    parser: integer(1, 1_000_000),
-    readers: ['api'],
-    about: 'Verifications for an address.',
-    default: '6000',
-  },
-  RATE_LIMIT_REGISTER: {
-    parser: integer(1, 1_000_000),
-    readers: ['api'],
-    about: 'Attempts of an address to register.',
-    default: '60',
   },
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
@@ -365,34 +322,16 @@ const api = {
       'Providers that one address (of IPv6, one /64) may register in an hour, where REGISTRATION is open.',
     default: '5',
   },
-  REGISTRATION_LIMIT_TOTAL: {
-    parser: integer(1, 1_000_000),
-    readers: ['api'],
-    about: 'Providers that all addresses together may register in an hour, where REGISTRATION is open.',
-    default: '5000',
-  },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
     readers: ['api'],
     about: `SHA-256 of each key that opens the operator's views and its two switches, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
-  },
-  RATE_LIMIT_OTHER: {
-    parser: integer(1, 1_000_000),
-    readers: ['api'],
-    about: 'Everything else of an address.',
-    default: '6000',
   },
   RATE_LIMIT_PAYER: {
     parser: integer(1, 1_000_000),
     readers: ['api'],
     about: "Verifications of a payer's wallet.",
     default: '1200',
-  },
-  RATE_LIMIT_KEY_FACTOR: {
-    parser: integer(1, 1_000),
-    readers: ['api'],
-    about: 'How many times as many an API key has, from all its addresses together.',
-    default: '10',
   },
   WEBHOOK_ALLOW_PRIVATE: {
     parser: flag,
@@ -412,36 +351,6 @@ const api = {
     readers: ['api'],
     about: "true: providers' upstreams may have private addresses. Only where REGISTRATION isn't open.",
     default: 'false',
-  },
-  UPSTREAM_MAX_BODY_BYTES: {
-    parser: integer(0, 1_073_741_824),
-    readers: ['api'],
-    about: 'The largest body of a request that is passed on to an upstream.',
-    default: '10485760',
-  },
-  UPSTREAM_CONNECT_TIMEOUT_MS: {
-    parser: integer(1, 60_000),
-    readers: ['api'],
-    about: 'For how long a connection to an upstream may take.',
-    default: '5000',
-  },
-  UPSTREAM_ANSWER_TIMEOUT_MS: {
-    parser: integer(1, 600_000),
-    readers: ['api'],
-    about: 'For how long an upstream may take to begin its answer.',
-    default: '60000',
-  },
-  UPSTREAM_IDLE_TIMEOUT_MS: {
-    parser: integer(1, 600_000),
-    readers: ['api'],
-    about: "For how long nothing of an upstream's answer may move, either from it or on to the buyer.",
-    default: '60000',
-  },
-  UPSTREAM_CONCURRENCY: {
-    parser: integer(1, 100_000),
-    readers: ['api'],
-    about: 'Requests to the upstream of one provider at a time, in each process.',
-    default: '100',
   },
   PUBLIC_QUEUE: {
     parser: flag,
@@ -484,7 +393,7 @@ const keeper = {
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
     readers: ['keeper'],
-    about: "A wallet that its keeper doesn't renew for so long may be taken over by another one.",
+    about: "How long a keeper holds a wallet that it doesn't renew; then another keeper may take it.",
     default: '15000',
   },
   INDEX_MAX_LAG_BLOCKS: {
@@ -496,13 +405,13 @@ const keeper = {
   REBROADCAST_AFTER_MS: {
     parser: integer(100),
     readers: keepers,
-    about: "What isn't mined after so long is sent again,",
+    about: 'How long a transaction may stay unmined before it is sent again,',
     default: '6000',
   },
   REPLACE_AFTER_MS: {
     parser: integer(100),
     readers: keepers,
-    about: 'and after so long replaced by a dearer one.',
+    about: 'and before a dearer one replaces it.',
     default: '30000',
   },
   MAX_FEE_GWEI: {
@@ -515,7 +424,7 @@ const keeper = {
     parser: integer(0),
     readers: keepers,
     about:
-      'A payment that was bought is settled at once where its share of the gas costs at most so many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
+      'A payment that was bought is settled at once where its share of the gas costs at most this many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -535,12 +444,6 @@ const keeper = {
       'USD a UTC day, on all networks together, for the gas of what pays no fee for it: payments through x402 facilitators, submissions, refunds, of all who have no grant of their own. The api has it for refunds.',
     default: '1',
   },
-  SUBMIT_TIMEOUT_MS: {
-    parser: integer(100),
-    readers: ['keeper'],
-    about: 'How long POST /submit waits for its transaction.',
-    default: '25000',
-  },
   SUBMIT_RATE_LIMIT: {
     parser: integer(0),
     readers: ['keeper'],
@@ -554,13 +457,6 @@ const keeper = {
     about: "on: x402's /verify and /settle also take requests without an API key.",
     default: 'off',
   },
-  FACILITATOR_RESERVE_SECONDS: {
-    parser: integer(1, 3_600),
-    readers: ['keeper'],
-    about:
-      'For how long /verify keeps authorization and balance for its seller, who serves and then settles.',
-    default: '90',
-  },
   FACILITATOR_FEE: {
     parser: usdc(),
     readers: ['keeper'],
@@ -572,21 +468,8 @@ const keeper = {
     parser: integer(1, 1_000_000),
     readers: ['keeper'],
     about:
-      'How many payments of one API key, and of all callers without one together, may be reserved or wait for /settle at a time.',
+      'How many payments of one API key, or without one of one wallet that is paid, may be reserved or wait for /settle at a time.',
     default: '1000',
-  },
-  FACILITATOR_WINDOW_MS: {
-    parser: integer(0, 60_000),
-    readers: ['api', ...keepers],
-    about: 'How long /settle gathers payments for one transaction.',
-    default: '250',
-  },
-  FACILITATOR_TIMEOUT_MS: {
-    parser: integer(100, 80_000),
-    readers: ['keeper'],
-    about:
-      'After how long /settle answers settlement_pending; in x402 v1, which has no such answer, after 80 s.',
-    default: '40000',
   },
 } satisfies Record<string, Variable>
 
@@ -630,63 +513,9 @@ const start = {
   CHAIN_PORT: { parser: port, readers: ['start'], about: 'Port of the local chain.', default: '8545' },
   PROVIDER_PORT: {
     parser: port,
-    readers: ['start', 'examples'],
+    readers: ['start'],
     about: 'Port of the sample API.',
     default: '4030',
-  },
-} satisfies Record<string, Variable>
-
-// The examples are what users copy: they read the environment by themselves.
-const examples = {
-  GATEWAY_URL: {
-    parser: url,
-    readers: ['examples'],
-    about: 'Gateway of all of them.',
-    default: 'http://127.0.0.1:4020',
-  },
-  PROVIDER_ID: { parser: text, readers: ['examples'], about: "The provider's id." },
-  PROVIDER_API_KEY: { parser: secret, readers: ['examples'], about: "The provider's API key." },
-  PRICE_USDC: {
-    parser: usdc(),
-    readers: ['examples'],
-    about: 'What the provider charges.',
-    default: '0.01',
-  },
-  MOCK_PAYMENTS: {
-    parser: choice('true', 'false'),
-    readers: ['examples'],
-    about: 'true: the provider takes `x402 mock:mock`, without gateway and money.',
-    default: 'false',
-  },
-  FACILITATOR_URL: {
-    parser: url,
-    readers: ['examples'],
-    about: "The x402 seller's facilitator.",
-    default: 'http://127.0.0.1:4021',
-  },
-  PAY_TO: { parser: address, readers: ['examples'], about: 'Whom the x402 seller has paid.' },
-  X402_NETWORK: {
-    parser: matching('a network as CAIP-2 names it, such as eip155:8453', /^eip155:\d+$/),
-    readers: ['examples'],
-    about: "The x402 seller's network.",
-    default: 'eip155:84532',
-  },
-  WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['examples'], about: "The buyer's key." },
-  RECEIPT_FILE: { parser: text, readers: ['examples'], about: 'Where the buyer keeps its receipts.' },
-  RPC_URL: { parser: url, readers: ['examples'], about: "The auditor's node." },
-  NETWORK: {
-    parser: choice(...networkNames),
-    readers: ['examples'],
-    about: 'Where the buyer pays.',
-    default: 'localhost',
-  },
-  USDC_ADDRESS: { parser: address, readers: ['examples'], about: 'USDC on a local chain.' },
-  WEBHOOK_SECRET: { parser: secret, readers: ['examples'], about: "The webhook receiver's secret." },
-  WEBHOOK_PORT: {
-    parser: port,
-    readers: ['examples'],
-    about: "The webhook receiver's port.",
-    default: '4040',
   },
 } satisfies Record<string, Variable>
 
@@ -698,7 +527,6 @@ export const variables = {
   ...indexer,
   ...deploy,
   ...start,
-  ...examples,
 }
 
 export type Variables = typeof variables
@@ -714,9 +542,5 @@ export const sections: readonly { title: string; variables: Record<string, Varia
   {
     title: 'npm start; INDEXER_PORT, KEEPER_PORT and API_PORT hold here, too, and 0 takes a free one',
     variables: start,
-  },
-  {
-    title: 'examples: npm run sell, npm run buy, and what examples/README.md shows',
-    variables: examples,
   },
 ]

@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 
-/** From V8's first megabyte to its greatest young generation in one step. */
+/** Grows V8's first megabyte to its greatest young generation in one step. */
 const growthFactor = 16
 
 /**

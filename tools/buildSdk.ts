@@ -32,7 +32,7 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
   for (const file of ['README.md', 'LICENSE']) await copyFile(join(sdk, file), join(folder, file))
 }
 
-/** For the package `tollkeeper` of the same version, and nobody else. */
+/** The export for the package `tollkeeper` of the same version, and for nobody else. */
 const internal = { './internal/*': { types: './*.d.ts', default: './*.js' } }
 
 /** Without what only a checkout has: the sources' condition, and `dist/` in the paths. */

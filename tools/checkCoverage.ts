@@ -10,7 +10,7 @@ import { coverageArtifacts } from '../hardhat.config.ts'
 const least = 99
 const root = join(import.meta.dirname, '..')
 
-// What is about gas is left out: instrumented contracts need more of it.
+// Tests of gas are left out: instrumented contracts need more of it.
 const { stdout: output, status } = spawnSync(
   'hardhat',
   [

@@ -1,12 +1,12 @@
 /**
- * Writes `.env.example` and docs/configuration.md from process/variables.ts, and Prometheus' rules and the table of alerts in
- * docs/operations.md from process/alerts.ts.
+ * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from process/variables.ts, and
+ * Prometheus' rules and the table of alerts in docs/operations.md from process/alerts.ts.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { stringify } from 'yaml'
+import { parse, stringify } from 'yaml'
 import { alerts } from '#process/alerts'
-import { sections } from '#process/variables'
+import { type Reader, sections, type Variable, variables } from '#process/variables'
 
 const root = join(import.meta.dirname, '..')
 const operations = 'docs/operations.md'
@@ -16,6 +16,7 @@ export function renderDocs(): Map<string, string> {
   return new Map([
     ['.env.example', renderExample()],
     ['docs/configuration.md', renderTable()],
+    ['compose.yaml', passVariables(readFileSync(join(root, 'compose.yaml'), 'utf8'))],
     ['docs/operations/alerts.yml', renderRules()],
     [operations, fillIn(readFileSync(join(root, operations), 'utf8'), 'alerts', renderAlerts())],
   ])
@@ -101,6 +102,19 @@ function renderTable(): string {
     lines.push('', `## ${title}`, '', ...layOut([['variable', 'default', 'read by', 'meaning'], ...rows]))
   }
   return `${lines.join('\n')}\n`
+}
+
+/** Has each role in compose.yaml get all that it reads and that isn't given there by hand. */
+function passVariables(text: string): string {
+  const generated = /( +# variables of the (\w+):.*\n)(?: +\w+: .*\n)*( +# end\n)/g
+  const byHand = parse(text.replaceAll(generated, ''), { merge: true })
+  return text.replaceAll(generated, (_, head: string, role: Reader, end: string) => {
+    const given = byHand.services[role].environment
+    const names = Object.entries<Variable>(variables)
+      .filter(([name, { readers }]) => readers.includes(role) && !(name in given))
+      .map(([name]) => `      ${name}: \${${name}:-}\n`)
+    return head + names.join('') + end
+  })
 }
 
 /** A table as the formatter wants it: columns of one width, a rule below the first row. */

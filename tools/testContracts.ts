@@ -15,7 +15,7 @@ const lines = [
   [
     'node tools/generateAbi.ts --check',
     'npm run gas:check',
-    // What happens at which gas is tried on the code as it is deployed: coverage leaves the sweeps out.
+    // Tests that sweep over gas limits run on the code as it is deployed; coverage leaves them out.
     'hardhat test solidity contracts/test/GasGriefing.t.sol',
   ],
   ['npm run coverage:contracts'],

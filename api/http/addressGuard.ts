@@ -140,7 +140,7 @@ export async function resolvePublicly(
 ): Promise<ResolvedAddress[]> {
   const resolver = new Resolver({ timeout: timeoutMs, tries: 1 })
   if (nameServers) resolver.setServers(nameServers)
-  // The resolver asks each of several name servers for so long.
+  // The time limit of one question to one name server; the resolver asks several, one after the other.
   const limit = setTimeout(() => resolver.cancel(), timeoutMs)
   try {
     const [four, six] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])

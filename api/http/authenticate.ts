@@ -22,7 +22,7 @@ export type AuthenticateOptions = {
  * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` where it is the operator's.
  *
  * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
- * known yet costs a query, so an address may only try so many. A read-only key opens what reads, and nothing else.
+ * known yet costs a query, so an address may try a limited number. A read-only key opens what reads, and nothing else.
  */
 export function authenticate({
   keyOwners,
@@ -66,6 +66,7 @@ export function changerOf(c: Context<GatewayEnv>): Changer {
 
 /** What a route of the provider's own declares. */
 export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }] }
+export const providerViews = { ...ownersOnly, tags: ['Provider views'] }
 
 /**
  * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import type { Hmac } from '#protocol/macaroon'
 
 const blockLength = 64
-/** What a macaroon's fields fit in. Memory of its own for each message would take a third of the time, and more to collect. */
+/** Scratch memory for a macaroon's fields. Memory of its own for each message would cost a third of the time, and garbage. */
 const scratch = Buffer.alloc(blockLength + 1_024)
 /** The scratch's beginnings, by length. */
 const beginnings: Buffer[] = []

@@ -5,6 +5,9 @@ import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'
 
+/** An address that registers more often than this is a script; a key is shared by a provider's processes. */
+export const fixedRateLimits = { register: 60, keyFactor: 10 }
+
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 
 /** One of them comes with each payment. */
@@ -52,7 +55,7 @@ function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): vo
 
 function kindOf({ req }: Context): Kind {
   const { path, method } = req
-  // What is passed on to an upstream is either of both.
+  // A request that is passed on to an upstream can be a challenge or a verification.
   if (path.startsWith('/p/'))
     return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'

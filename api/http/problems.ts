@@ -42,11 +42,6 @@ export function problems<S extends ProblemStatus>(...statuses: S[]) {
   return responses
 }
 
-/** A JSON body in a route's `request`. */
-export function jsonBody<T>(schema: T) {
-  return { required: true, content: { 'application/json': { schema } } } as const
-}
-
 /** A JSON answer in a route's `responses`. */
 export function jsonAnswer<T>(description: string, schema: T) {
   return { description, content: { 'application/json': { schema } } } as const

@@ -20,7 +20,7 @@ export type RateLimits = {
   register: number
   /** Everything else. */
   other: number
-  /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
+  /** The limit of one payer. We count after its signatures were found good, so nobody else can use it up. */
   payer: number
   /** How many times as much an API key may ask for, from all its addresses together. */
   keyFactor: number
@@ -38,11 +38,11 @@ export type UpstreamSettings = {
   allowPrivate: boolean
   /** Bytes of a request's body, at most. */
   maxBodyBytes: number
-  /** Until the connection stands. */
+  /** Time limit for the connection to stand. */
   connectTimeoutMs: number
-  /** From the last byte of the request to the first one of the answer. */
+  /** Time limit from the last byte of the request to the first byte of the answer. */
   answerTimeoutMs: number
-  /** Between two bytes of the answer. */
+  /** Time limit between two bytes of the answer. */
   idleTimeoutMs: number
   /** Requests of one provider at a time. */
   concurrency: number
@@ -69,7 +69,7 @@ export type GatewaySettings = {
   contractTimeoutMs: number
   /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
   settleBeforeServe: bigint | null
-  /** For how long it waits for that. */
+  /** How long it waits for that. */
   settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
@@ -83,22 +83,20 @@ export type GatewaySettings = {
   maxIndexLagBlocks: bigint
   /** Due batches are published for anybody to settle. */
   publicQueue: boolean
-  /** For how long what a payment was presented with is kept once that is over. */
+  /** How long we keep what a payment was presented with after the payment is over. */
   retentionDays: number
   /** Null: none. */
   rateLimits: RateLimits | null
   registration: Registration
   /** How many proxies in front of the gateway write X-Forwarded-For. */
   trustedProxies: number
-  /** Bytes of a request's body, at most. */
-  maxBodyBytes: number
   /** Lets webhooks go to private addresses and by `http:`, for local development. */
   webhookAllowPrivate: boolean
   /** SHA-256 of the keys that open the operator's views. */
   operatorKeyHashes: readonly Buffer[]
   /** Null: no mail is sent. */
   mail: MailSettings | null
-  /** Of the gateway's proxy, `/p/{providerId}/…`. */
+  /** Settings of the gateway's proxy, `/p/{providerId}/…`. */
   upstream: UpstreamSettings
   /** What Prometheus presents to read the metrics; null: anyone may. */
   metricsToken: string | null

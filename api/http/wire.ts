@@ -55,7 +55,7 @@ const dayMs = 86_400_000
 const digits = Array.from({ length: 60 }, (_, number) => String(number).padStart(2, '0'))
 let known = { day: Number.NaN, date: '' }
 
-/** As `Date.toISOString`, in a sixth of the time: the times of a list are of few days. */
+/** Like `Date.toISOString`, in a sixth of the time, because the times of a list are of few days. */
 function isoOf(ms: number): string {
   const day = Math.floor(ms / dayMs)
   if (day !== known.day) known = { day, date: new Date(day * dayMs).toISOString().slice(0, -13) }
@@ -72,7 +72,7 @@ const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
 
 /** One is looked up as it comes: what has the wrong form is simply unknown. */
-export const id = (prefix: string) =>
+const id = (prefix: string) =>
   z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
 
 /** One that narrows a list is checked: without that, a mistyped one would look like an empty list. */
@@ -87,9 +87,9 @@ export const endpointId = id('ep')
 export const walletId = id('wal')
 export const paymentId = id('pay')
 export const requestId = id('req')
-
-/** The path of what belongs to a provider. */
-export const ofProvider = z.object({ id: providerId })
+export const keyId = id('key')
+export const webhookId = id('wh')
+export const deliveryId = id('whd')
 
 /** @param what is so for one of these reasons. */
 export const heldBy = (what: string) =>
@@ -146,7 +146,7 @@ export const hashOut = z.string().openapi({ example: `0x${'ab'.repeat(32)}`, pat
 
 export const triggerName = z.enum(Object.keys(triggerCodes) as Trigger[])
 
-/** Of an answer that is read from the record. */
+/** A field of each answer that is read from the record. */
 export const indexedBlock = z
   .int()
   .nullable()
@@ -203,7 +203,7 @@ export const resourceUrl = text(2048)
   .transform((url) => new URL(url))
   .openapi({ type: 'string', example: 'https://weather.example/forecast' })
 
-/** What a URL parser would take out of a path, while some servers route by what came: dot segments, backslashes, tabs. */
+/** The parts of a path that a URL parser takes out, while some servers route by them: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
 
 function isResourceUrl(url: string): boolean {

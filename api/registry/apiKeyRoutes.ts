@@ -1,17 +1,17 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { keyScopes } from '#ledger/registry/apiKeys'
 import { changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import { id, isoOrNull, isoTime, ofProvider, text } from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from './apiKeys.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
-export const keyId = id('key')
 export const secretKey = z
   .string()
   .openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
@@ -21,54 +21,51 @@ export const keyScope = z
   .openapi({ description: '`read`: it opens what `GET` shows, and changes nothing' })
 
 const newApiKey = z
-  .strictObject({ label: text(200).optional(), scope: keyScope.optional() })
+  .strictObject({ label: wire.text(200).optional(), scope: keyScope.optional() })
   .openapi('NewApiKey')
 export const apiKey = z
-  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, revokedAt: isoTime.nullable() })
+  .object({
+    keyId: wire.keyId,
+    label: z.string(),
+    scope: keyScope,
+    createdAt: wire.isoTime,
+    revokedAt: wire.isoTime.nullable(),
+  })
   .openapi('ApiKey')
 export const issuedApiKey = z
-  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, apiKey: secretKey })
+  .object({
+    keyId: wire.keyId,
+    label: z.string(),
+    scope: keyScope,
+    createdAt: wire.isoTime,
+    apiKey: secretKey,
+  })
   .openapi('IssuedApiKey')
 
-const createKey = createRoute({
+const createKey = route('post', '/providers/{id}/keys', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/keys',
   summary: 'Issue a further API key',
-  request: { params: ofProvider, body: jsonBody(newApiKey) },
-  responses: { 201: jsonAnswer('The key', issuedApiKey), ...problems(400, 401, 403, 413, 422, 503) },
+  body: newApiKey,
+  responses: { 201: jsonAnswer('The key', issuedApiKey) },
 })
 
-const getKeys = createRoute({
+const getKeys = route('get', '/providers/{id}/keys', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/keys',
   summary: 'API keys, without their secrets',
-  request: { params: ofProvider },
-  responses: {
-    200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })),
-    ...problems(401, 403, 503),
-  },
+  responses: { 200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })) },
 })
 
-const revokeKey = createRoute({
+const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/keys/{keyId}',
   summary: 'Revoke an API key, for good',
   description:
     'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
-  request: {
-    params: ofProvider.extend({ keyId }),
-    query: z.object({ force: z.enum(['true', 'false']).optional() }),
-  },
-  responses: {
-    204: { description: 'Revoked; it is refused within two seconds' },
-    ...problems(401, 403, 404, 409, 422, 503),
-  },
+  query: z.object({ force: z.enum(['true', 'false']).optional() }),
+  refuses: [409],
+  responses: { 204: { description: 'Revoked; it is refused within two seconds' } },
 })
 
-export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
+export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
   app.openapi(createKey, async (c) => {
     const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')
@@ -97,5 +94,5 @@ export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
 }
 
 function toApiKey({ createdAt, revokedAt, ...key }: ApiKey) {
-  return { ...key, createdAt: createdAt.toISOString(), revokedAt: isoOrNull(revokedAt) }
+  return { ...key, createdAt: createdAt.toISOString(), revokedAt: wire.isoOrNull(revokedAt) }
 }

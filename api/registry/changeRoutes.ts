@@ -1,17 +1,18 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { listRegistryChanges, type RegistryChange } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor, cutPage } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { cursor, cursorOut, defaultLimit, isoTime, limit, ofProvider } from '../http/wire.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const fields = z.record(z.string(), z.unknown())
 
 export const registryChange = z
   .object({
-    changedAt: isoTime,
+    changedAt: wire.isoTime,
     by: z.string().openapi({ description: "An API key's id, or `operator`", example: 'operator' }),
     subject: z.string().openapi({ description: 'Id of the provider, wallet, endpoint or key' }),
     before: fields.nullable().openapi({ description: 'The fields that changed; null: it is new' }),
@@ -19,28 +20,25 @@ export const registryChange = z
   })
   .openapi('RegistryChange')
 
-const getChanges = createRoute({
+const getChanges = route('get', '/providers/{id}/changes', {
   ...ownersOnly,
   tags: ['Providers'],
-  method: 'get',
-  path: '/providers/{id}/changes',
   summary: 'Who changed what in the registry, and when',
-  request: { params: ofProvider, query: z.object({ limit, cursor }) },
+  query: z.object({ limit: wire.limit, cursor: wire.cursor }),
   responses: {
     200: jsonAnswer(
       'The changes, newest first',
-      z.object({ changes: z.array(registryChange), cursor: cursorOut }),
+      z.object({ changes: z.array(registryChange), cursor: wire.cursorOut }),
     ),
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
 const positions = createCursor({ id: bigintField })
 
-export function addRegistryChangeRoute(app: App, { sql }: { sql: Database }): void {
+export function addRegistryChangeRoute(app: App, { sql }: RouteOptions): void {
   app.openapi(getChanges, async (c) => {
     const { id: providerId } = c.req.valid('param')
-    const { limit = defaultLimit, cursor } = c.req.valid('query')
+    const { limit = wire.defaultLimit, cursor } = c.req.valid('query')
     const list = `changes ${providerId}`
     const position = positions.read(list, cursor)
     const found = await listRegistryChanges(sql, providerId, { position, limit: limit + 1 })

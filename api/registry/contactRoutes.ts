@@ -1,16 +1,15 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import { isMailAddress, mailboxOf } from '#process/mailAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import { ofProvider, text } from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { composeConfirmation } from '../telling/compose.ts'
 import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
-import type { Mailer } from '../telling/mailer.ts'
 import { confirmContact } from '../telling/notices.ts'
 import { provider, toProvider } from './providerRoutes.ts'
 import { findProvider, type Provider } from './providers.ts'
@@ -21,38 +20,27 @@ const dayMs = 24 * 60 * 60_000
 /** Confirmations that are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
 const confirmationsADay = { provider: 3, mailbox: 3, total: 500 }
 
-const sendCode = createRoute({
+const sendCode = route('post', '/providers/{id}/contact/code', {
   ...ownersOnly,
   tags,
-  method: 'post',
-  path: '/providers/{id}/contact/code',
   summary: 'Mail a code to the contact',
   description: 'Until the code has come back, nothing else is mailed to it. Needs a gateway with `SMTP_URL`.',
-  request: { params: ofProvider },
-  responses: { 204: { description: 'It was mailed' }, ...problems(401, 403, 404, 422, 429, 503) },
+  refuses: [404, 422, 429],
+  responses: { 204: { description: 'It was mailed' } },
 })
 
-const confirmation = z.strictObject({ code: text(100) }).openapi('ContactConfirmation')
+const confirmation = z.strictObject({ code: wire.text(100) }).openapi('ContactConfirmation')
 
-const confirm = createRoute({
+const confirm = route('post', '/providers/{id}/contact/confirmation', {
   ...ownersOnly,
   tags,
-  method: 'post',
-  path: '/providers/{id}/contact/confirmation',
   summary: 'Confirm the contact by the code that was mailed to it',
-  request: { params: ofProvider, body: jsonBody(confirmation) },
-  responses: { 201: jsonAnswer('The provider', provider), ...problems(400, 401, 403, 404, 413, 422, 503) },
+  body: confirmation,
+  refuses: [404],
+  responses: { 201: jsonAnswer('The provider', provider) },
 })
 
-export type ContactRouteOptions = {
-  sql: Database
-  /** Null: this gateway sends no mail. */
-  mailer: Mailer | null
-  settings: Pick<GatewaySettings, 'issuer' | 'macaroonSecrets'>
-  now: () => number
-}
-
-export function addContactRoutes(app: App, { sql, mailer, settings, now }: ContactRouteOptions): void {
+export function addContactRoutes(app: App, { sql, mailer, settings, now }: RouteOptions): void {
   const { issuer, macaroonSecrets } = settings
 
   app.openapi(sendCode, async (c) => {

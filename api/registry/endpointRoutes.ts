@@ -1,29 +1,16 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database, Queryable } from '#ledger/store/database'
+import type { Queryable } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId, networkNames } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
+import { route } from '../http/route.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
-import {
-  decimalUsdc,
-  endpointId,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  pricing,
-  providerId,
-  resource,
-  testnet,
-  text,
-  urlOfResource,
-  walletId,
-} from '../http/wire.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import {
   type Endpoint,
   type EndpointWallet,
@@ -36,12 +23,12 @@ import {
 import type { GatewayNetworks } from './networks.ts'
 import { minimumPriceOn } from './price.ts'
 import { disabledSince } from './providers.ts'
-import { proxyPath } from './upstreams.ts'
+import { findUpstream, proxyPath } from './upstreams.ts'
 import { findWallet, listWallets, type Wallet } from './wallets.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
-const endpointUrl = resource.openapi({
+const endpointUrl = wire.resource.openapi({
   example: 'https://weather.example/cities/:city',
   description:
     'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged. A path alone is ' +
@@ -52,11 +39,13 @@ const newEndpoint = z
   .strictObject({
     url: endpointUrl,
     method: z.enum(methods).optional().openapi({ description: 'Default: any method' }),
-    pricing,
-    walletId: walletId.optional().openapi({ description: "Default: the provider's wallet on `network`" }),
-    network: networkName.optional(),
+    pricing: wire.pricing,
+    walletId: wire.walletId
+      .optional()
+      .openapi({ description: "Default: the provider's wallet on `network`" }),
+    network: wire.networkName.optional(),
     walletIds: z
-      .array(walletId)
+      .array(wire.walletId)
       .min(1)
       .max(networkNames.length)
       .optional()
@@ -65,30 +54,30 @@ const newEndpoint = z
           'Instead of `walletId` and `network`: the wallets that it may be paid on, one a network, the default first. ' +
           'Test and production networks are not mixed.',
       }),
-    description: text(500).optional(),
-    mimeType: text(200).min(1).optional(),
+    description: wire.text(500).optional(),
+    mimeType: wire.text(200).min(1).optional(),
   })
   .openapi('NewEndpoint')
 
 const endpoint = z
   .object({
-    endpointId,
-    providerId,
-    walletId,
-    network: networkName,
+    endpointId: wire.endpointId,
+    providerId: wire.providerId,
+    walletId: wire.walletId,
+    network: wire.networkName,
     networks: z
-      .array(z.object({ network: networkName, walletId }))
+      .array(z.object({ network: wire.networkName, walletId: wire.walletId }))
       .openapi({ description: 'All that it may be paid on, the default first' }),
-    testnet,
+    testnet: wire.testnet,
     method: z.enum(methods),
     url: z.string(),
     path: z.string(),
-    pricing: z.object({ usdcPerUnit: decimalUsdc }),
+    pricing: z.object({ usdcPerUnit: wire.decimalUsdc }),
     description: z.string(),
     mimeType: z.string(),
     version,
-    createdAt: isoTime,
-    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+    createdAt: wire.isoTime,
+    disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Endpoint')
 
@@ -101,58 +90,38 @@ const endpointChange = newEndpoint
 
 export const endpointList = z.object({ endpoints: z.array(endpoint) })
 
-const createEndpoint = createRoute({
+const createEndpoint = route('post', '/providers/{id}/endpoints', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/endpoints',
   summary: 'Register an endpoint and its price',
-  request: { params: ofProvider, body: jsonBody(newEndpoint) },
-  responses: {
-    201: jsonAnswer('The endpoint', endpoint),
-    ...problems(400, 401, 403, 404, 409, 413, 422, 503),
-  },
+  body: newEndpoint,
+  refuses: [404, 409],
+  responses: { 201: jsonAnswer('The endpoint', endpoint) },
 })
 
-const getEndpoints = createRoute({
+const getEndpoints = route('get', '/providers/{id}/endpoints', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/endpoints',
   summary: 'Endpoints',
-  request: { params: ofProvider },
-  responses: { 200: jsonAnswer('The endpoints, oldest first', endpointList), ...problems(401, 403, 503) },
+  responses: { 200: jsonAnswer('The endpoints, oldest first', endpointList) },
 })
 
-const getEndpoint = createRoute({
+const getEndpoint = route('get', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/endpoints/{endpointId}',
   summary: 'An endpoint',
-  request: { params: ofProvider.extend({ endpointId }) },
-  responses: { 200: jsonAnswer('The endpoint', endpoint), ...problems(401, 403, 404, 503) },
+  responses: { 200: jsonAnswer('The endpoint', endpoint) },
 })
 
-const patchEndpoint = createRoute({
+const patchEndpoint = route('patch', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
-  method: 'patch',
-  path: '/providers/{id}/endpoints/{endpointId}',
   summary: 'Change an endpoint, disable it or enable it',
   description:
     'New challenges have the new terms within two seconds. What was challenged before keeps its price and its wallet.',
-  request: { params: ofProvider.extend({ endpointId }), headers: ifMatch, body: jsonBody(endpointChange) },
-  responses: {
-    200: jsonAnswer('The endpoint as it is now', endpoint),
-    ...problems(400, 401, 403, 404, 409, 412, 413, 422, 428, 503),
-  },
+  headers: ifMatch,
+  body: endpointChange,
+  refuses: [409],
+  responses: { 200: jsonAnswer('The endpoint as it is now', endpoint) },
 })
 
-export type EndpointRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'minimumPrices' | 'issuer'>
-  now: () => number
-}
-
-export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
+export function addEndpointRoutes(app: App, { sql, networks, settings, now }: RouteOptions): void {
   function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served
@@ -163,7 +132,25 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
   }
 
   const urlOf = (given: string, providerId: string) =>
-    urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
+    wire.urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
+
+  /**
+   * Refuses what the gateway's own address doesn't lead to: it serves no more of a provider than what is below the provider's own path.
+   *
+   * @throws {Refusal} `invalid_field`; `unknown_upstream` where there is nothing behind that path.
+   */
+  async function requireServed(tx: Queryable, url: string, providerId: string): Promise<void> {
+    if (!isBelow(url, settings.issuer)) return
+    if (!isBelow(url, settings.issuer + proxyPath(providerId))) {
+      const detail = `url: the gateway serves nothing of this provider's at ${url}; give a path, such as /forecast`
+      throw new Refusal('invalid_field', detail, { details: { field: 'url' } })
+    }
+    if ((await findUpstream(tx, providerId)) === undefined)
+      throw new Refusal(
+        'unknown_upstream',
+        'Register the server first that the gateway passes requests on to',
+      )
+  }
 
   app.openapi(createEndpoint, async (c) => {
     const providerId = c.req.valid('param').id
@@ -172,11 +159,13 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     const inserted = await changeRegistry(sql, changerOf(c), async (tx, record) => {
       const wallets = await chooseWallets(tx, networks, { ...body, providerId })
       requirePrice(price, wallets)
+      const url = urlOf(body.url, providerId)
+      await requireServed(tx, url, providerId)
       const endpoint = await insertEndpoint(tx, {
         providerId,
         wallets,
         method: body.method ?? '*',
-        url: urlOf(body.url, providerId),
+        url,
         price,
         description: body.description ?? '',
         mimeType: body.mimeType ?? 'application/json',
@@ -213,6 +202,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
         disabledAt: disabledSince(before, body.disabled, now()),
       }
       if (isUnchanged(before, next)) return before
+      if (next.url !== before.url) await requireServed(tx, next.url, providerId)
       const after = await updateEndpoint(tx, { endpointId, providerId, ...next })
       await record(endpointId, toEndpoint(before), toEndpoint(after))
       return after
@@ -234,6 +224,13 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     setVersion(c, found)
     return c.json(toEndpoint(found), 200)
   })
+}
+
+function isBelow(url: string, base: string): boolean {
+  const [inner, outer] = [new URL(url), new URL(base)]
+  return (
+    inner.origin === outer.origin && `${inner.pathname}/`.startsWith(`${outer.pathname.replace(/\/$/, '')}/`)
+  )
 }
 
 type WalletChoice = {
@@ -307,6 +304,6 @@ export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: 
     testnet: first.testnet,
     pricing: { usdcPerUnit: formatUsdc(price) },
     createdAt: createdAt.toISOString(),
-    disabledAt: isoOrNull(disabledAt),
+    disabledAt: wire.isoOrNull(disabledAt),
   }
 }

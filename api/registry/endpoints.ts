@@ -2,13 +2,13 @@ import postgres from 'postgres'
 import type { Queryable, Transaction } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
 import { Refusal } from '../http/refusal.ts'
-import { parseRoute } from './routeTable.ts'
+import { isShadowed, parseRoute } from './routeTable.ts'
 
 /** The methods that an endpoint can be registered for; `*` stands for all of them. */
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 export type Method = (typeof methods)[number]
 
-/** What a provider may register, disabled ones included: a process reads all of them together. */
+/** Most endpoints of a provider, disabled ones included: a process reads all of them together. */
 export const maxEndpoints = 1000
 
 export type EndpointWallet = { walletId: string; chainId: number }
@@ -41,7 +41,10 @@ const columns = (sql: Queryable) => sql`
       from endpoint_wallet x where x.endpoint_id = e.id),
     '[]') as wallets`
 
-/** @throws {Refusal} `endpoint_exists` if the provider has one for this method and path already; `endpoint_limit_reached`. */
+/**
+ * @throws {Refusal} `endpoint_exists` if the provider has one for this method and path already, or more specific ones for all
+ * paths of one; `endpoint_limit_reached`.
+ */
 export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Promise<Endpoint> {
   const endpointId = newId('ep')
   const [first, ...others] = endpoint.wallets
@@ -55,11 +58,12 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
       mime_type)
     values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId}, ${endpoint.method},
       ${endpoint.url}, ${path}, ${shape}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType})`)
+  await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
   return readEndpoint(tx, endpointId)
 }
 
-/** @throws {Refusal} `endpoint_exists` if the provider has another one for this method and path. */
+/** @throws {Refusal} `endpoint_exists`, as {@link insertEndpoint}. */
 export async function updateEndpoint(
   tx: Transaction,
   { endpointId, ...endpoint }: Omit<Endpoint, 'path' | 'version' | 'createdAt'>,
@@ -75,6 +79,7 @@ export async function updateEndpoint(
       description = ${endpoint.description}, mime_type = ${endpoint.mimeType},
       disabled_at = ${endpoint.disabledAt}, version = version + 1
     where id = ${endpointId}`)
+  await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
   return readEndpoint(tx, endpointId)
 }
@@ -96,6 +101,22 @@ async function refuseTaken(query: Promise<unknown>): Promise<void> {
       throw new Refusal('endpoint_exists', undefined, { cause: error })
     }
     throw error
+  }
+}
+
+/** Refuses a route that leaves an endpoint no path, its own or another one that is enabled: no request would ever be charged as that. */
+async function refuseShadowed(tx: Transaction, providerId: string, shape: string): Promise<void> {
+  // Only those that begin alike and differ in how many `:name` follow, and in the `*`, can shadow each other.
+  const start = shape.replace(/(\/:)*(\/\*)?$/, '').replace(/\/$/, '')
+  const routes = await tx<(Pick<Endpoint, 'method' | 'path' | 'disabledAt'> & { shape: string })[]>`
+    select method, path, shape, disabled_at as "disabledAt" from endpoint
+    where provider_id = ${providerId} and rtrim(regexp_replace(shape, '(/:)*(/\\*)?$', ''), '/') = ${start}`
+  for (const { method, path, shape, disabledAt } of routes) {
+    const others = routes.filter((one) => one.method === method || one.method === '*')
+    if (disabledAt === null && isShadowed(shape, new Set(others.map((one) => one.shape)))) {
+      const detail = `No request would be charged as ${method} ${path}: more specific endpoints match all that it does`
+      throw new Refusal('endpoint_exists', detail)
+    }
   }
 }
 

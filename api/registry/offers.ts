@@ -33,7 +33,7 @@ export type Offers = {
 }
 
 export type OffersOptions = {
-  database: Database
+  sql: Database
   /** How long an offer may be served after its registration has changed. */
   ttlMs: number
   now: () => number
@@ -45,12 +45,12 @@ const maxTables = 2_000
 type RegisteredRoute = { endpointId: string; method: Method; route: Route }
 
 /** Looks up offers through a short-lived cache, so that most challenges cost no query. */
-export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
-  const select = database`
+export function createOffers({ sql, ttlMs, now }: OffersOptions): Offers {
+  const select = sql`
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
       e.mime_type as "mimeType", p.requires_key as "requiresKey",
       case
-        when ${isClosed(database)} then 'provider_disabled'
+        when ${isClosed(sql)} then 'provider_disabled'
         when e.disabled_at is not null then 'endpoint_disabled'
       end as disabled,
       (
@@ -70,7 +70,7 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
   const endpoints = createCache<string, Offer | undefined>({
     ...shared,
     load: async (endpointId) => {
-      const [row] = await database<Offer[]>`
+      const [row] = await sql<Offer[]>`
         ${select} where e.id = ${endpointId}`
       return row
     },
@@ -80,7 +80,7 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
     ...shared,
     max: maxTables,
     load: async (providerId) => {
-      const rows = await database<{ endpointId: string; method: Method; url: string }[]>`
+      const rows = await sql<{ endpointId: string; method: Method; url: string }[]>`
         select distinct on (method, shape) id as "endpointId", method, url from endpoint
         where provider_id = ${providerId}
         order by method, shape, disabled_at desc nulls first

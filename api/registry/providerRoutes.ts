@@ -1,27 +1,27 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { changeRegistry, recordChange } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import { clientAddress } from '#process/clientAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
+import { route } from '../http/route.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
-import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
-import { keyId, keyScope, secretKey } from './apiKeyRoutes.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
+import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
 import { disabledSince, findProvider, insertProvider, type Provider, updateProvider } from './providers.ts'
 import { countRegistration, requireAdmission } from './registration.ts'
 
 const tags = ['Providers']
 
-const registrationToken = z.object({ 'registration-token': text(500).optional() })
+const registrationToken = z.object({ 'registration-token': wire.text(500).optional() })
 
 const newProvider = z
   .strictObject({
-    name: text(200).min(1),
-    contact: text(320).optional(),
+    name: wire.text(200).min(1),
+    contact: wire.text(320).optional(),
     requiresKey: z
       .boolean()
       .optional()
@@ -31,83 +31,69 @@ const newProvider = z
 
 export const provider = z
   .object({
-    providerId,
+    providerId: wire.providerId,
     name: z.string(),
     contact: z.string().nullable(),
-    contactConfirmedAt: isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
+    contactConfirmedAt: wire.isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
     requiresKey: z.boolean(),
     version,
-    createdAt: isoTime,
-    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+    createdAt: wire.isoTime,
+    disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Provider')
 
 export const account = provider.extend({ scope: keyScope }).openapi('Account')
 
-export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
+export const providerWithKey = provider
+  .extend({ keyId: wire.keyId, apiKey: secretKey })
+  .openapi('ProviderWithKey')
 
-const createProvider = createRoute({
+const createProvider = route('post', '/providers', {
   tags,
-  method: 'post',
-  path: '/providers',
   summary: 'Register a provider',
   description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
-  request: { headers: registrationToken, body: jsonBody(newProvider) },
-  responses: {
-    201: jsonAnswer('The provider, and its first API key', providerWithKey),
-    ...problems(400, 401, 403, 413, 422, 429, 503),
-  },
+  headers: registrationToken,
+  body: newProvider,
+  refuses: [401, 403],
+  responses: { 201: jsonAnswer('The provider, and its first API key', providerWithKey) },
 })
 
-const getProvider = createRoute({
+const getProvider = route('get', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'get',
-  path: '/providers/{id}',
   summary: 'A provider',
-  request: { params: ofProvider },
-  responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 403, 404, 503) },
+  refuses: [404],
+  responses: { 200: jsonAnswer('The provider', provider) },
 })
 
 const providerChange = z
   .strictObject({
-    name: text(200).min(1),
-    contact: text(320).nullable(),
+    name: wire.text(200).min(1),
+    contact: wire.text(320).nullable(),
     requiresKey: z.boolean(),
     disabled: z.boolean().openapi({ description: 'Whether new challenges are refused' }),
   })
   .partial()
   .openapi('ProviderChange')
 
-const patchProvider = createRoute({
+const patchProvider = route('patch', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'patch',
-  path: '/providers/{id}',
   summary: 'Change a provider, disable it or enable it',
-  request: { params: ofProvider, headers: ifMatch, body: jsonBody(providerChange) },
-  responses: {
-    200: jsonAnswer('The provider as it is now', provider),
-    ...problems(400, 401, 403, 404, 412, 413, 422, 428, 503),
-  },
+  headers: ifMatch,
+  body: providerChange,
+  refuses: [404],
+  responses: { 200: jsonAnswer('The provider as it is now', provider) },
 })
 
-const getAccount = createRoute({
+const getAccount = route('get', '/account', {
   tags,
-  method: 'get',
-  path: '/account',
   summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
-  responses: { 200: jsonAnswer('The provider', account), ...problems(401, 503) },
+  responses: { 200: jsonAnswer('The provider', account) },
 })
 
-export type ProviderRouteOptions = {
-  sql: Database
-  settings: Pick<GatewaySettings, 'registration' | 'trustedProxies'>
-  now: () => number
-}
-
-export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRouteOptions): void {
+export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions): void {
   const { registration, trustedProxies } = settings
 
   app.openapi(createProvider, async (c) => {
@@ -169,8 +155,8 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
 export function toProvider({ contactConfirmedAt, createdAt, disabledAt, ...found }: Provider) {
   return {
     ...found,
-    contactConfirmedAt: isoOrNull(contactConfirmedAt),
+    contactConfirmedAt: wire.isoOrNull(contactConfirmedAt),
     createdAt: createdAt.toISOString(),
-    disabledAt: isoOrNull(disabledAt),
+    disabledAt: wire.isoOrNull(disabledAt),
   }
 }

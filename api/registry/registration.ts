@@ -7,6 +7,9 @@ import { countQuota, dropOldQuotas } from './quota.ts'
 
 const hourMs = 3_600_000
 
+/** Providers that all addresses together may register in an hour. Only a botnet comes near it; a token is the way out then. */
+export const registrationsAnHour = 5_000
+
 /** @throws {Refusal} `registration_closed`; `unauthorized` without the token that it takes. */
 export function requireAdmission(registration: Registration, presented: string | undefined): void {
   if (registration.mode === 'closed') throw new Refusal('registration_closed')

@@ -166,6 +166,52 @@ describe('an endpoint', () => {
   })
 })
 
+describe('an endpoint that nobody could reach', () => {
+  const pricing = { usdcPerUnit: '0.05' }
+  const register = async (shop: Shop, url: string, method: string) =>
+    (await send(shop, 'POST', own(shop, '/endpoints'), { url, method, pricing, walletId: shop.walletId }))
+      .body
+
+  test('error: more specific ones match all that it does, whichever comes last', async () => {
+    const shop = await openShop(app)
+    const files = 'https://shop.example/files'
+    const { endpointId } = await register(shop, `${files}/*`, 'GET')
+    await register(shop, `${files}/:name/*`, 'GET')
+    const refusal = { code: 'endpoint_exists', detail: expect.stringContaining('charged as GET /files/*:') }
+    expect(await register(shop, files, 'GET')).toMatchObject(refusal)
+    expect(await register(shop, files, '*')).toMatchObject(refusal)
+    // Another method's leave it what it has.
+    expect(await register(shop, files, 'POST')).toMatchObject({ path: '/files' })
+    const at = own(shop, `/endpoints/${endpointId}`)
+    await change(shop, at, { disabled: true })
+    expect(await register(shop, files, 'GET')).toMatchObject({ path: '/files' })
+    const again = await send(shop, 'PATCH', at, { disabled: false }, { 'if-match': '*' })
+    expect(again.body).toMatchObject(refusal)
+  })
+
+  test('error: what the gateway’s own address doesn’t lead to', async () => {
+    const shop = await openShop(app)
+    const issuer = gateway.settings.issuer
+    const mine = `${issuer}/p/${shop.providerId}`
+    for (const url of [
+      `${issuer}/forecast`,
+      `${issuer}/p/prov_${'0'.repeat(32)}/forecast`,
+      `${mine}x/forecast`,
+    ])
+      expect(await register(shop, url, 'GET')).toMatchObject({ code: 'invalid_field', field: 'url' })
+    for (const url of ['/forecast', `${mine}/forecast`])
+      expect(await register(shop, url, 'GET')).toMatchObject({ code: 'unknown_upstream' })
+    await send(shop, 'PUT', own(shop, '/upstream'), { url: 'https://9.9.9.9' })
+    const { endpointId } = await register(shop, '/forecast', 'GET')
+    await send(shop, 'DELETE', own(shop, '/upstream'))
+    const at = own(shop, `/endpoints/${endpointId}`)
+    // Only a new address is judged.
+    expect(await change(shop, at, { pricing: { usdcPerUnit: '0.06' } })).toMatchObject({ endpointId })
+    const moved = await send(shop, 'PATCH', at, { url: '/weather' }, { 'if-match': '*' })
+    expect(moved.body).toMatchObject({ code: 'unknown_upstream' })
+  })
+})
+
 describe('two people', () => {
   test("error: a change of what has changed since is refused, and one that doesn't say what it changes", async () => {
     const shop = await openShop(app)

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createRouteTable, parseRoute } from './routeTable.ts'
+import { createRouteTable, isShadowed, parseRoute } from './routeTable.ts'
 
 const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
 const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
@@ -210,6 +210,32 @@ describe('properties', () => {
       { numRuns: 3_000 },
     )
     expect(Math.min(found.some, found.none)).toBeGreaterThan(200)
+  })
+
+  test('behavior: a route is shadowed where no path leads to it', () => {
+    const part = fc.constantFrom('a', 'A', ':x')
+    const tail = fc.constantFrom('/:x', '/:x/:x', '/*', '/:x/*', '')
+    const some = fc
+      .tuple(fc.array(part, { maxLength: 2 }), tail)
+      .map(([parts, end]) => `/${parts.join('/')}`.replace(/\/$/, '') + end || '/')
+    const seen = new Set<boolean>()
+    fc.assert(
+      fc.property(fc.uniqueArray(some, { selector: (one) => route(one).shape, minLength: 1 }), (paths) => {
+        const table = tableOf(...paths)
+        const shapes = new Set(paths.map((path) => route(path).shape))
+        for (const path of paths) {
+          const start = path.replace(/\/?\*$/, '').replaceAll(':x', 'unknown')
+          const asked = path.endsWith('*')
+            ? Array.from({ length: 7 }, (_, k) => start + '/other'.repeat(k))
+            : [start]
+          const isReached = asked.some((one) => find(table, one || '/') === path)
+          expect([path, isShadowed(route(path).shape, shapes)]).toEqual([path, !isReached])
+          seen.add(isReached)
+        }
+      }),
+      { numRuns: 2_000 },
+    )
+    expect(seen.size).toBe(2)
   })
 
   test('behavior: reading a path as it was registered finds it, and reading it twice changes nothing', () => {

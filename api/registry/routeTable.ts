@@ -18,7 +18,7 @@ export type Route = {
   parts: readonly RoutePart[]
 }
 
-/** So that no path makes a look-up dear. */
+/** Most segments of a path, so that no path makes a look-up dear. */
 const maxSegments = 32
 const parameterPattern = /^:[A-Za-z_]\w*$/
 /** Slashes, backslashes, control characters, matrix parameters, what was encoded twice, dot segments. Of a segment that is decoded. */
@@ -43,6 +43,23 @@ export function parseRoute({ pathname, href }: URL): Route {
   })
   const shape = parts.map((part) => (part.kind === 'literal' ? part.loose : part.kind === 'rest' ? '*' : ':'))
   return { path: `/${segments.map(({ text }) => text).join('/')}`, shape: `/${shape.join('/')}`, parts }
+}
+
+/**
+ * Whether others leave a route no path of its own: `/a/*` beside `/a` and `/a/:b/*`. Such are only routes that end in `*`, for a
+ * segment that is a literal of none is matched by `:name` and `*` alone.
+ *
+ * @param others the shapes of routes for the same method, or for any.
+ */
+export function isShadowed(shape: string, others: ReadonlySet<string>): boolean {
+  if (!shape.endsWith('/*')) return false
+  let path = shape.slice(0, -2)
+  for (let segments = path.split('/').length - 1; segments <= maxSegments; segments++) {
+    if (!others.has(path || '/')) return false
+    path += '/:'
+    if (others.has(`${path}/*`)) return true
+  }
+  return true
 }
 
 function invalid(message: string): Refusal {
@@ -94,12 +111,12 @@ export type RouteTable<T> = {
 type Node<T> = {
   literals: Map<string, Node<T>>
   parameter: Node<T> | undefined
-  /** What ends here, and what ends here with `*`. */
+  /** The endpoints that end here, and those that end here with `*`. */
   here: T[]
   rest: T[]
 }
 
-/** Of a look-up: more than it takes where the routes aren't chosen to make it dear. */
+/** Most steps of a look-up: more than it takes, unless somebody chose the routes to make it dear. */
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {

@@ -1,13 +1,15 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
-import type { Database, Transaction } from '#ledger/store/database'
+import type { Transaction } from '#ledger/store/database'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import { isoOrNull, isoTime, ofProvider, resourceUrl } from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import {
   deleteUpstream,
   findUpstream,
@@ -17,11 +19,10 @@ import {
 } from './upstreams.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
-const path = '/providers/{id}/upstream'
 
 const newUpstream = z
   .strictObject({
-    url: resourceUrl.openapi({
+    url: wire.resourceUrl.openapi({
       type: 'string',
       example: 'https://origin.weather.example/v2',
       description: 'https and public; its path is put before that of a request. Redirects are not followed',
@@ -32,8 +33,8 @@ const newUpstream = z
 export const upstream = z
   .object({
     url: z.string(),
-    secretSince: isoTime,
-    previousSecretExpiresAt: isoTime
+    secretSince: wire.isoTime,
+    previousSecretExpiresAt: wire.isoTime
       .nullable()
       .openapi({ description: 'Until then requests carry the secret before the last rotation as well' }),
   })
@@ -48,53 +49,38 @@ export const upstreamWithSecret = upstream
   })
   .openapi('UpstreamWithSecret')
 
-const putUpstream = createRoute({
+const putUpstream = route('put', '/providers/{id}/upstream', {
   ...owner,
-  method: 'put',
-  path,
   summary: 'Register the server that paid requests are passed on to',
   description: 'What buyers call is `/p/{providerId}/…` here, in the place of a middleware.',
-  request: { params: ofProvider, body: jsonBody(newUpstream) },
-  responses: {
-    200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret),
-    ...problems(400, 401, 403, 404, 413, 422, 503),
-  },
+  body: newUpstream,
+  refuses: [404],
+  responses: { 200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret) },
 })
 
-const getUpstream = createRoute({
+const getUpstream = route('get', '/providers/{id}/upstream', {
   ...owner,
-  method: 'get',
-  path,
   summary: 'The upstream, without its secret',
-  request: { params: ofProvider },
-  responses: { 200: jsonAnswer('The upstream', upstream), ...problems(401, 403, 404, 503) },
+  refuses: [404],
+  responses: { 200: jsonAnswer('The upstream', upstream) },
 })
 
-const removeUpstream = createRoute({
+const removeUpstream = route('delete', '/providers/{id}/upstream', {
   ...owner,
-  method: 'delete',
-  path,
   summary: 'Pass nothing on any more',
-  request: { params: ofProvider },
-  responses: { 204: { description: 'Done' }, ...problems(401, 403, 404, 503) },
+  refuses: [404],
+  responses: { 204: { description: 'Done' } },
 })
 
-const rotate = createRoute({
+const rotate = route('post', '/providers/{id}/upstream/secret', {
   ...owner,
-  method: 'post',
-  path: `${path}/secret`,
   summary: 'A new secret; requests carry the one before as well for a day',
-  request: { params: ofProvider },
-  responses: {
-    201: jsonAnswer('The upstream, and its secret', upstreamWithSecret),
-    ...problems(401, 403, 404, 503),
-  },
+  refuses: [404],
+  responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
-
-export type UpstreamRouteOptions = { sql: Database; guard: AddressGuard; now: () => number }
 
 /** What a provider says of its own server, for the gateway's proxy. */
-export function addUpstreamRoutes(app: App, { sql, guard, now }: UpstreamRouteOptions): void {
+export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: RouteOptions): void {
   /** @throws {Refusal} `unknown_provider`, `unknown_upstream` */
   async function change(
     c: Context<GatewayEnv>,
@@ -171,11 +157,11 @@ function toUpstream({ url, secretSince, previousSecretExpiresAt }: Upstream) {
   return {
     url,
     secretSince: secretSince.toISOString(),
-    previousSecretExpiresAt: isoOrNull(previousSecretExpiresAt),
+    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
   }
 }
 
 /** In the provider's history. */
 function toRecorded(upstream: Upstream | undefined) {
-  return { upstream: upstream?.url ?? null, upstreamSecretSince: isoOrNull(upstream?.secretSince) }
+  return { upstream: upstream?.url ?? null, upstreamSecretSince: wire.isoOrNull(upstream?.secretSince) }
 }

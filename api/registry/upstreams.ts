@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Queryable, Transaction } from '#ledger/store/database'
 
-/** How long the secret before is still sent once it was rotated. */
+/** How long the former secret is still sent after a rotation. */
 const rotationMs = 24 * 60 * 60_000
 
 /** A provider's own server, which the gateway passes paid requests on to. */

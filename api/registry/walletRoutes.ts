@@ -1,26 +1,16 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
-import type { Database, Transaction } from '#ledger/store/database'
+import type { Transaction } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import {
-  address,
-  addressOut,
-  endpointId,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  providerId,
-  testnet,
-  walletId,
-} from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { toEndpoint } from './endpointRoutes.ts'
 import { findEndpointsPaidTo, updateEndpoint } from './endpoints.ts'
-import type { GatewayNetworks } from './networks.ts'
 import {
   findWallet,
   findWalletByAddress,
@@ -32,87 +22,65 @@ import {
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
-const newWallet = z.strictObject({ network: networkName, address }).openapi('NewWallet')
+const newWallet = z.strictObject({ network: wire.networkName, address: wire.address }).openapi('NewWallet')
 export const wallet = z
   .object({
-    walletId,
-    providerId,
-    network: networkName,
-    testnet,
-    address: addressOut,
-    createdAt: isoTime,
-    retiredAt: isoTime.nullable().openapi({
+    walletId: wire.walletId,
+    providerId: wire.providerId,
+    network: wire.networkName,
+    testnet: wire.testnet,
+    address: wire.addressOut,
+    createdAt: wire.isoTime,
+    retiredAt: wire.isoTime.nullable().openapi({
       description: 'Since when no endpoint may use it; what was signed for it still settles to it',
     }),
   })
   .openapi('Wallet')
 const replacedWallet = wallet
   .extend({
-    replaces: walletId,
-    endpoints: z.array(endpointId).openapi({ description: 'Those that are paid to it from now on' }),
+    replaces: wire.walletId,
+    endpoints: z.array(wire.endpointId).openapi({ description: 'Those that are paid to it from now on' }),
   })
   .openapi('ReplacedWallet')
 
-const createWallet = createRoute({
+const createWallet = route('post', '/providers/{id}/wallets', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/wallets',
   summary: 'Register a wallet to be paid on',
-  request: { params: ofProvider, body: jsonBody(newWallet) },
-  responses: { 201: jsonAnswer('The wallet', wallet), ...problems(400, 401, 403, 409, 413, 422, 503) },
+  body: newWallet,
+  refuses: [409],
+  responses: { 201: jsonAnswer('The wallet', wallet) },
 })
 
-const getWallets = createRoute({
+const getWallets = route('get', '/providers/{id}/wallets', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/wallets',
   summary: 'Wallets',
-  request: { params: ofProvider },
-  responses: {
-    200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })),
-    ...problems(401, 403, 503),
-  },
+  responses: { 200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })) },
 })
 
-const getWallet = createRoute({
+const getWallet = route('get', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'A wallet',
-  request: { params: ofProvider.extend({ walletId }) },
-  responses: { 200: jsonAnswer('The wallet', wallet), ...problems(401, 403, 404, 503) },
+  responses: { 200: jsonAnswer('The wallet', wallet) },
 })
 
-const replaceWallet = createRoute({
+const replaceWallet = route('patch', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'patch',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'Replace a wallet by another address, in all endpoints at once',
   description:
     'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
-  request: {
-    params: ofProvider.extend({ walletId }),
-    body: jsonBody(z.strictObject({ address }).openapi('WalletReplacement')),
-  },
-  responses: {
-    200: jsonAnswer('The wallet that takes its place', replacedWallet),
-    ...problems(400, 401, 403, 404, 409, 413, 422, 503),
-  },
+  body: z.strictObject({ address: wire.address }).openapi('WalletReplacement'),
+  refuses: [409],
+  responses: { 200: jsonAnswer('The wallet that takes its place', replacedWallet) },
 })
 
-const deleteWallet = createRoute({
+const deleteWallet = route('delete', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'Retire a wallet that no endpoint uses',
-  request: { params: ofProvider.extend({ walletId }) },
-  responses: { 204: { description: 'Retired' }, ...problems(401, 403, 404, 409, 503) },
+  refuses: [409],
+  responses: { 204: { description: 'Retired' } },
 })
 
-export function addWalletRoutes(
-  app: App,
-  { sql, networks }: { sql: Database; networks: GatewayNetworks },
-): void {
+export function addWalletRoutes(app: App, { sql, networks }: RouteOptions): void {
   app.openapi(createWallet, async (c) => {
     const { network, address } = c.req.valid('json')
     const providerId = c.req.valid('param').id
@@ -200,6 +168,6 @@ async function registerWallet(
 
 function toWallet({ chainId, createdAt, retiredAt, ...found }: Wallet) {
   const { name, testnet } = networkByChainId(chainId)
-  const times = { createdAt: createdAt.toISOString(), retiredAt: isoOrNull(retiredAt) }
+  const times = { createdAt: createdAt.toISOString(), retiredAt: wire.isoOrNull(retiredAt) }
   return { ...found, network: name, testnet, ...times }
 }

@@ -1,15 +1,15 @@
 const firstDelayMs = 5_000
 
-/** Sendings of one message at most, spread over about two days. */
+/** Most sendings of one message, spread over about two days. */
 export const maxAttempts = 10
 
-/** What a receiver has not taken after so long, because it didn't answer, is given up. */
+/** How long a message waits for a receiver that doesn't answer, before we give it up. */
 export const lifetimeMs = 3 * 24 * 60 * 60_000
 
 const longestPauseMs = 60 * 60_000
 
 /**
- * For how long nothing is sent to a receiver that did not answer: five seconds, four times as long each time, an hour at
+ * How long we send nothing to a receiver that did not answer: five seconds, four times as long each time, an hour at
  * most. Its messages wait, and lose no attempt by that.
  *
  * @param silences Sendings in a row without an answer, at least 1.

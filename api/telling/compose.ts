@@ -3,7 +3,7 @@ import { ownCommand, whereItRuns } from '#process/ownCommand'
 import type { Mail } from './mailer.ts'
 import type { ClaimedMail, Notice } from './notices.ts'
 
-/** Of each kind, so many are listed; the rest is counted. */
+/** How many of each kind a mail lists; it counts the rest. */
 const listed = 20
 
 const headings: Record<Notice['event'], (count: number) => string> = {

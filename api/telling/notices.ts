@@ -1,6 +1,6 @@
 import type { Database, Queryable, Transaction } from '#ledger/store/database'
 
-/** What a provider is told by mail as well: what it may not notice by itself, and has to do something about. */
+/** The events that are mailed as well: a provider may not notice them, and has to act. */
 export const mailedEvents = [
   'settlement.failing',
   'settlement.failed',
@@ -9,11 +9,11 @@ export const mailedEvents = [
   'webhook.disabled',
 ] as const
 
-/** So long what happens is gathered before the first mail of it, */
+/** How long we gather what happens before the first mail tells of it. */
 const gatherMs = 60_000
-/** and so long lies between two mails to one provider. */
+/** The least time between two mails to one provider. */
 const pauseMs = 60 * 60_000
-/** Happenings that one mail tells of. */
+/** Most happenings that one mail tells of. */
 const mostNotices = 1_000
 
 export type Notice = {

@@ -3,10 +3,10 @@ import type { Queryable } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
 import type { WebhookEvent } from './events.ts'
 
-/** How long the secret before stays good once it was rotated. */
+/** How long the former secret stays good after a rotation. */
 const rotationMs = 24 * 60 * 60_000
 
-/** Receivers of one provider at most. */
+/** Most receivers of one provider. */
 export const maxWebhooks = 20
 
 export type Webhook = {

@@ -13,7 +13,7 @@ export type SendOptions = {
   maxResponseBytes?: number
 }
 
-/** What became of one sending. Without a status, whether the receiver got it is not known. */
+/** The result of one sending. Without a status we don't know whether the receiver got it. */
 export type SendResult =
   | { status: 'answered'; httpStatus: number; retryAfterMs: number; body: string }
   | { status: 'unanswered'; failure: 'address_refused' | 'timeout' | 'connection_failed'; detail: string }

@@ -1,22 +1,13 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
-import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
+import { z } from '@hono/zod-openapi'
+import { AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import {
-  cursor,
-  cursorOut,
-  defaultLimit,
-  id,
-  isoOrNull,
-  isoTime,
-  limit,
-  ofProvider,
-  providerId,
-} from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
@@ -30,8 +21,6 @@ import {
   webhooksOf,
 } from './registry.ts'
 
-const webhookId = id('wh')
-const deliveryId = id('whd')
 const event = z.enum(webhookEvents)
 
 const newWebhook = z
@@ -52,16 +41,16 @@ const newWebhook = z
 
 export const webhook = z
   .object({
-    webhookId,
-    providerId,
+    webhookId: wire.webhookId,
+    providerId: wire.providerId,
     url: z.string(),
     description: z.string(),
     events: z.array(event),
-    createdAt: isoTime,
-    disabledAt: isoTime
+    createdAt: wire.isoTime,
+    disabledAt: wire.isoTime
       .nullable()
       .openapi({ description: 'The receiver answered 410; a rotation brings it back' }),
-    previousSecretExpiresAt: isoTime.nullable(),
+    previousSecretExpiresAt: wire.isoTime.nullable(),
   })
   .openapi('Webhook')
 
@@ -75,13 +64,13 @@ export const webhookWithSecret = webhook
 
 const webhooks = z.object({ webhooks: z.array(webhook) }).openapi('Webhooks')
 
-const deliveriesQuery = z.object({ limit, cursor })
+const deliveriesQuery = z.object({ limit: wire.limit, cursor: wire.cursor })
 
 const attempt = z
   .object({
     attempt: z.int(),
-    startedAt: isoTime,
-    endedAt: isoTime
+    startedAt: wire.isoTime,
+    endedAt: wire.isoTime
       .nullable()
       .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
     httpStatus: z.int().nullable(),
@@ -93,101 +82,78 @@ const attempt = z
 
 export const delivery = z
   .object({
-    deliveryId,
+    deliveryId: wire.deliveryId,
     messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
     event,
     paymentId: z.string().nullable(),
     txHash: z.string().nullable(),
     status: z.enum(['pending', 'delivered', 'failed']),
-    createdAt: isoTime,
-    deliveredAt: isoTime.nullable(),
-    nextAttemptAt: isoTime.nullable(),
+    createdAt: wire.isoTime,
+    deliveredAt: wire.isoTime.nullable(),
+    nextAttemptAt: wire.isoTime.nullable(),
     attempts: z.array(attempt),
   })
   .openapi('WebhookDelivery')
 
-const deliveries = z.object({ deliveries: z.array(delivery), cursor: cursorOut }).openapi('WebhookDeliveries')
+const deliveries = z
+  .object({ deliveries: z.array(delivery), cursor: wire.cursorOut })
+  .openapi('WebhookDeliveries')
 
 const owner = { ...ownersOnly, tags: ['Webhooks'] }
-const webhookParams = ofProvider.extend({ webhookId })
 
-const createWebhook = createRoute({
+const createWebhook = route('post', '/providers/{id}/webhooks', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks',
   summary: 'Register a URL to be told of events',
-  request: { params: ofProvider, body: jsonBody(newWebhook) },
+  body: newWebhook,
   responses: {
     201: jsonAnswer('The webhook, and the secret that its messages are signed with', webhookWithSecret),
-    ...problems(400, 401, 403, 413, 422, 503),
   },
 })
 
-const getWebhooks = createRoute({
+const getWebhooks = route('get', '/providers/{id}/webhooks', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks',
   summary: 'Webhooks, without their secrets',
-  request: { params: ofProvider },
-  responses: { 200: jsonAnswer('The webhooks, oldest first', webhooks), ...problems(401, 403, 503) },
+  responses: { 200: jsonAnswer('The webhooks, oldest first', webhooks) },
 })
 
-const getWebhook = createRoute({
+const getWebhook = route('get', '/providers/{id}/webhooks/{webhookId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks/{webhookId}',
   summary: 'A webhook',
-  request: { params: webhookParams },
-  responses: { 200: jsonAnswer('The webhook', webhook), ...problems(401, 403, 404, 503) },
+  responses: { 200: jsonAnswer('The webhook', webhook) },
 })
 
-const removeWebhook = createRoute({
+const removeWebhook = route('delete', '/providers/{id}/webhooks/{webhookId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/webhooks/{webhookId}',
   summary: 'Stop sending to a URL; what waits for it is dropped',
-  request: { params: webhookParams },
-  responses: { 204: { description: 'Deleted' }, ...problems(401, 403, 404, 503) },
+  responses: { 204: { description: 'Deleted' } },
 })
 
-const postRotation = createRoute({
+const postRotation = route('post', '/providers/{id}/webhooks/{webhookId}/rotate', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks/{webhookId}/rotate',
   summary: 'Sign with a new secret; for 24 hours the one before signs as well',
-  request: { params: webhookParams },
-  responses: {
-    200: jsonAnswer('The new secret', webhookWithSecret),
-    ...problems(401, 403, 404, 503),
-  },
+  responses: { 200: jsonAnswer('The new secret', webhookWithSecret) },
 })
 
-const getDeliveries = createRoute({
+const getDeliveries = route('get', '/providers/{id}/webhooks/{webhookId}/deliveries', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks/{webhookId}/deliveries',
   summary: 'What was sent, newest first, with every attempt',
-  request: { params: webhookParams, query: deliveriesQuery },
-  responses: {
-    200: jsonAnswer('The deliveries', deliveries),
-    ...problems(400, 401, 403, 404, 422, 503),
-  },
+  query: deliveriesQuery,
+  responses: { 200: jsonAnswer('The deliveries', deliveries) },
 })
 
-const postRedelivery = createRoute({
-  ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
-  summary: 'Send a message again, whatever became of it',
-  request: { params: webhookParams.extend({ deliveryId: deliveryId }) },
-  responses: { 202: { description: 'It is sent within seconds' }, ...problems(401, 403, 404, 503) },
-})
+const postRedelivery = route(
+  'post',
+  '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
+  {
+    ...owner,
+    summary: 'Send a message again, whatever became of it',
+    responses: { 202: { description: 'It is sent within seconds' } },
+  },
+)
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export type WebhookRouteOptions = { sql: Database; addressGuard: AddressGuard; now: () => number }
-
-export function addWebhookRoutes(app: App, { sql, addressGuard, now }: WebhookRouteOptions): void {
+export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOptions): void {
   async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
     const webhook = await findWebhook(sql, id, webhookId)
     if (webhook === null) throw new Refusal('unknown_webhook')
@@ -242,7 +208,7 @@ export function addWebhookRoutes(app: App, { sql, addressGuard, now }: WebhookRo
 
   app.openapi(getDeliveries, async (c) => {
     const { id, webhookId } = c.req.valid('param')
-    const { limit = defaultLimit, cursor } = c.req.valid('query')
+    const { limit = wire.defaultLimit, cursor } = c.req.valid('query')
     await requireWebhook(id, webhookId)
     const after = positions.read(webhookId, cursor)
     const found = await deliveriesOf(sql, { webhookId, after, limit: limit + 1 })
@@ -270,8 +236,8 @@ function toWebhook({ id, createdAt, disabledAt, previousSecretExpiresAt, ...webh
     webhookId: id,
     ...webhook,
     createdAt: createdAt.toISOString(),
-    disabledAt: isoOrNull(disabledAt),
-    previousSecretExpiresAt: isoOrNull(previousSecretExpiresAt),
+    disabledAt: wire.isoOrNull(disabledAt),
+    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
   }
 }
 
@@ -280,12 +246,12 @@ function toDelivery({ id, createdAt, deliveredAt, nextAttemptAt, attempts, ...de
     deliveryId: id,
     ...delivery,
     createdAt: createdAt.toISOString(),
-    deliveredAt: isoOrNull(deliveredAt),
-    nextAttemptAt: isoOrNull(nextAttemptAt),
+    deliveredAt: wire.isoOrNull(deliveredAt),
+    nextAttemptAt: wire.isoOrNull(nextAttemptAt),
     attempts: attempts.map(toAttempt),
   }
 }
 
 function toAttempt({ startedAt, endedAt, ...attempt }: Attempt) {
-  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: isoOrNull(endedAt) }
+  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: wire.isoOrNull(endedAt) }
 }

@@ -10,7 +10,7 @@ export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics:
 /**
  * Counts what becomes of challenges and verifications, for the endpoint that the route says was `called`.
  *
- * Of what is refused, only verifications that its provider asked for: a stranger would lower a rate of success by asking for
+ * Counts only refused verifications that its provider asked for: a stranger would lower a rate of success by asking for
  * what nobody sells.
  */
 export function countCalls({ offers, usage, metrics }: CountCallsOptions): MiddlewareHandler<GatewayEnv> {

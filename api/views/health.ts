@@ -4,14 +4,13 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { readRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
-import type { Loop } from '#process/repeat'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 
-const readiness = z
+export const readiness = z
   .object({
     status: z.enum(['ok', 'degraded', 'unavailable']),
     checks: z.array(
@@ -45,19 +44,22 @@ const readyz = createRoute({
   responses: { 200: jsonAnswer('Ready', readiness), 503: jsonAnswer('Not ready', readiness) },
 })
 
-export type HealthRouteOptions = { sql: Database; networks: GatewayNetworks; loops: readonly Loop[] }
-
-export function addHealthRoutes(app: App, { sql, networks, loops }: HealthRouteOptions): void {
-  const probes: Probe[] = [
-    { name: 'database', ask: () => sql`select 1` },
-    ...loops.map((loop) => probeLoop(loop)),
-    ...[...networks.byChainId.values()].flatMap(({ served }) => [probeHead(served), probeIndex(sql, served)]),
-  ]
+export function addHealthRoutes(app: App, options: RouteOptions): void {
+  const probes = readinessProbes(options)
   app.openapi(healthz, (c) => c.json({ status: 'ok' as const }, 200))
   app.openapi(readyz, async (c) => {
     const body = await readReadiness(probes)
     return body.status === 'unavailable' ? c.json(body, 503) : c.json(body, 200)
   })
+}
+
+/** What the process needs, and whether it has it. */
+export function readinessProbes({ sql, networks, loops }: RouteOptions): Probe[] {
+  return [
+    { name: 'database', ask: () => sql`select 1` },
+    ...loops.map((loop) => probeLoop(loop)),
+    ...[...networks.byChainId.values()].flatMap(({ served }) => [probeHead(served), probeIndex(sql, served)]),
+  ]
 }
 
 function probeIndex(sql: Database, { network }: ServedNetwork): Probe {

@@ -1,16 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import { networkName, testnet } from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-import type { Mailer } from '../telling/mailer.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 export const home = z
   .object({
     name: z.literal('Tollkeeper'),
     gatewayUrl: z.url().openapi({ description: 'What clients and middleware are told as `gatewayUrl`' }),
-    networks: z.array(z.object({ network: networkName, testnet })).openapi({
+    networks: z.array(z.object({ network: wire.networkName, testnet: wire.testnet })).openapi({
       description: 'Where it can be paid; the first one holds where a request names none',
     }),
     registration: z
@@ -33,14 +31,7 @@ const getHome = createRoute({
   },
 })
 
-export type HomeRouteOptions = {
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'issuer' | 'registration'>
-  /** Null: this gateway sends no mail. */
-  mailer: Mailer | null
-}
-
-export function addHomeRoute(app: App, { networks, settings, mailer }: HomeRouteOptions) {
+export function addHomeRoute(app: App, { networks, settings, mailer }: RouteOptions) {
   const { issuer, registration } = settings
   const body = {
     name: 'Tollkeeper' as const,

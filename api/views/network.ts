@@ -1,33 +1,16 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
 import { cutPage } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  address,
-  addressOut,
-  cursor,
-  cursorOut,
-  decimalUsdc,
-  defaultLimit,
-  hashOut,
-  isoOfSeconds,
-  isoTime,
-  limit,
-  networkName,
-  oneNetwork,
-  testnet,
-  timeFilter,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { listBatches, toPosition } from './batchQueries.ts'
 import {
   type NetworkInterval,
@@ -43,22 +26,22 @@ const decimalEther = z.string().openapi({ example: '0.000123', description: "The
 const settledSums = z.object({
   batches: z.int(),
   payments: z.int(),
-  total_usdc: decimalUsdc.openapi({ description: 'All that moved, fees included' }),
+  total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
   gas_used: z.string(),
   gas_cost_ether: decimalEther,
-  gas_cost_usdc: decimalUsdc.openapi({ description: 'At the price of now' }),
+  gas_cost_usdc: wire.decimalUsdc.openapi({ description: 'At the price of now' }),
 })
 
 export const networkActivity = z
   .object({
-    network: networkName,
-    testnet,
+    network: wire.networkName,
+    testnet: wire.testnet,
     interval: z.enum(networkIntervals),
-    from: isoTime,
+    from: wire.isoTime,
     total: settledSums.extend({ keepers: z.int() }),
     intervals: z.array(
       settledSums.extend({
-        startsAt: isoTime,
+        startsAt: wire.isoTime,
         settlementSeconds: z.object({ median: z.int(), p95: z.int() }).nullable().openapi({
           description:
             "From acceptance to the block, of this gateway's payments accepted then; null where they are too few",
@@ -66,24 +49,20 @@ export const networkActivity = z
       }),
     ),
     keepers: z
-      .array(settledSums.extend({ address: addressOut, lastBatchAt: isoTime }))
+      .array(settledSums.extend({ address: wire.addressOut, lastBatchAt: wire.isoTime }))
       .openapi({ description: 'The most payments first, at most 50' }),
-    gasToken: z.object({ usdc: decimalUsdc, source: z.enum(['feed', 'configured']) }),
+    gasToken: z.object({ usdc: wire.decimalUsdc, source: z.enum(['feed', 'configured']) }),
     indexedBlock: z.int(),
   })
   .openapi('NetworkActivity')
 
-const getNetwork = createRoute({
-  method: 'get',
-  path: '/network',
+const getNetwork = route('get', '/network', {
   summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
   description:
     'Of everybody whose payments BatchSettlement settled, as the chain shows it. Days and weeks are UTC; one in which nothing settled is left out.',
   tags: ['Network'],
-  request: {
-    query: z.object({ network: oneNetwork, interval: z.enum(networkIntervals).default('day') }),
-  },
-  responses: { 200: jsonAnswer('The network', networkActivity), ...problems(400, 422, 429, 503) },
+  query: z.object({ network: wire.oneNetwork, interval: z.enum(networkIntervals).default('day') }),
+  responses: { 200: jsonAnswer('The network', networkActivity) },
 })
 
 export const networkBatches = z
@@ -91,59 +70,47 @@ export const networkBatches = z
     batches: z.array(
       z.object({
         batch_id: z.int(),
-        keeper: addressOut,
+        keeper: wire.addressOut,
         payment_count: z.int(),
-        total_usdc: decimalUsdc.openapi({ description: 'All that moved, fees included' }),
+        total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
         gas_used: z.string().openapi({ description: "The transaction's" }),
         gas_cost_ether: decimalEther,
-        tx_hash: hashOut,
+        tx_hash: wire.hashOut,
         trigger_type: z.string(),
-        created_at: isoTime,
+        created_at: wire.isoTime,
       }),
     ),
-    cursor: cursorOut,
-    network: networkName,
+    cursor: wire.cursorOut,
+    network: wire.networkName,
     indexedBlock: z.int(),
   })
   .openapi('NetworkBatches')
 
-const getNetworkBatches = createRoute({
-  method: 'get',
-  path: '/network/batches',
+const getNetworkBatches = route('get', '/network/batches', {
   summary: "Everybody's batches on a network, the newest first",
   tags: ['Network'],
-  request: {
-    query: z.object({
-      keeper: address.optional(),
-      from: timeFilter,
-      to: timeFilter,
-      limit,
-      cursor,
-      network: oneNetwork,
-    }),
-  },
-  responses: { 200: jsonAnswer('The batches', networkBatches), ...problems(400, 422, 429, 503) },
+  query: z.object({
+    keeper: wire.address.optional(),
+    from: wire.timeFilter,
+    to: wire.timeFilter,
+    limit: wire.limit,
+    cursor: wire.cursor,
+    network: wire.oneNetwork,
+  }),
+  responses: { 200: jsonAnswer('The batches', networkBatches) },
 })
 
-/** For so long every caller gets the same answer, and caches between them and us may give it. */
+/** How long every caller, and every cache in between, gets the same answer. */
 const keptMs = 10_000
 const cached = `public, max-age=${keptMs / 1_000}`
 
 const dayMs = 86_400_000
 const shownDays = { day: 30, week: 26 * 7 } as const
 const mostKeepers = 50
-/** An interval with fewer payments says nothing of how long they took: it would be about one buyer, or one provider. */
+/** The least number of payments for which we say how long they took: fewer would tell of one buyer, or one provider. */
 const leastTimes = 20
 
-export type NetworkRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-  now: () => number
-}
-
-export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: NetworkRouteOptions) {
+export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions) {
   const latest = createCache({
     load: async (key: string) => {
       const [chainId, interval] = key.split(' ') as [string, NetworkInterval]
@@ -163,7 +130,7 @@ export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now
   })
 
   app.openapi(getNetworkBatches, async (c) => {
-    const { keeper, from, to, limit = defaultLimit, cursor, network: name } = c.req.valid('query')
+    const { keeper, from, to, limit = wire.defaultLimit, cursor, network: name } = c.req.valid('query')
     const { network } = networks.named(name).served
     const { chainId } = network
     const list = `network ${chainId} ${keeper} ${from?.getTime()} ${to?.getTime()}`
@@ -183,7 +150,7 @@ export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now
           gas_cost_ether: formatEther(batch.gasCost),
           tx_hash: batch.txHash,
           trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
-          created_at: isoOfSeconds(batch.blockTime),
+          created_at: wire.isoOfSeconds(batch.blockTime),
         })),
         cursor: last && batchPositions.write(list, toPosition(last)),
         network: network.name,
@@ -194,7 +161,7 @@ export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now
   })
 }
 
-type ReadActivity = Pick<NetworkRouteOptions, 'sql' | 'heads' | 'settings'> & {
+type ReadActivity = Pick<RouteOptions, 'sql' | 'heads' | 'settings'> & {
   served: ServedNetwork
   interval: NetworkInterval
   now: number
@@ -239,7 +206,7 @@ async function readActivity({ sql, heads, served, settings, interval, now }: Rea
     keepers: keepers.map((keeper) => ({
       ...toWire(keeper),
       address: keeper.address,
-      lastBatchAt: isoOfSeconds(keeper.lastBlockTime),
+      lastBatchAt: wire.isoOfSeconds(keeper.lastBlockTime),
     })),
     gasToken: { usdc: formatUsdc(usdPerToken), source },
     indexedBlock,

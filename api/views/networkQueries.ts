@@ -54,7 +54,7 @@ export async function readNetworkActivity(
       select date_trunc(${interval}, day::timestamp) at time zone 'UTC' as starts_at, keeper as address,
         grouping(keeper) as of_interval, ${sums}, count(distinct keeper)::int as keepers
       from keeper_day
-      -- Of a day whose batches a reorg took, a row of zeros stays.
+      -- A day whose batches a reorg took keeps a row of zeros.
       where chain_id = ${chainId} and day >= ${from.toISOString().slice(0, 10)} and batches > 0
       group by grouping sets ((), (1), (keeper))
     ), ranked as (

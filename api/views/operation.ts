@@ -1,73 +1,67 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import { formatEther } from 'viem'
+import { z } from '@hono/zod-openapi'
+import { type Address, formatEther } from 'viem'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { readGasCost, sumGasCost } from '#ledger/batches/gasCosts'
+import { isHeld } from '#ledger/batches/holds'
+import { listLeases } from '#ledger/batches/leases'
+import { countFailedSweeps } from '#ledger/batches/sweeps'
+import { countQuarantined } from '#ledger/facts/indexedHead'
+import { readRecordHead, readToldBlock } from '#ledger/facts/record'
+import { judgeRecord } from '#ledger/facts/recordState'
+import { countGivenUpPayers } from '#ledger/queue/quarantine'
+import { countHeld, countOpenBatches, readQueueDepth } from '#ledger/queue/queueDepth'
+import { holdReasons } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
+import { readReadiness } from '#process/health'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  isoOrNull,
-  isoTime,
-  networkName,
-  providerId,
-  testnet,
-} from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-import { judgeAlerts } from './judgeAlerts.ts'
-import { type OperatedNetwork, readOperation, samplesOf, timeOf } from './operationQueries.ts'
-
-const alert = z
-  .object({
-    name: z.string().openapi({ example: 'QueueTooOld' }),
-    severity: z.enum(['page', 'ticket']),
-    for: z.string().nullable().openapi({ description: 'For how long it must hold until Prometheus tells' }),
-    summary: z.string(),
-    action: z.string().openapi({ description: 'What it means and what to do' }),
-  })
-  .openapi('FiringAlert')
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
+import { deliveryBacklog } from '../telling/deliveries.ts'
+import { readiness, readinessProbes } from './health.ts'
 
 const counts = z.record(z.string(), z.int())
 
 const operatedNetwork = z
   .object({
-    network: networkName,
-    testnet,
+    network: wire.networkName,
+    testnet: wire.testnet,
     index: z.object({
       status: z.enum(['current', 'behind']),
       reason: z.enum(['missing', 'below_acted_block', 'stale']).nullable(),
       indexedBlock: z.int().nullable(),
-      indexedAt: isoTime.nullable(),
+      indexedAt: wire.isoTime.nullable(),
       chainBlock: z.int().nullable().openapi({ description: 'Null: no node answers' }),
       unreadable: counts.openapi({ description: 'Logs that it could not read, by reason' }),
     }),
     queue: z.array(
       z.object({
-        wallet: addressOut,
-        providers: z.array(z.object({ providerId, name: z.string() })),
+        wallet: wire.addressOut,
+        providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),
         retrying: z.int(),
         settling: z.int().openapi({ description: 'In a batch that is under way, or not final yet' }),
-        accumulated_usdc: decimalUsdc.openapi({ description: 'What the wallet gets of what waits' }),
-        oldestAt: isoTime.nullable(),
+        accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet gets of what waits' }),
+        oldestAt: wire.isoTime.nullable(),
       }),
     ),
     openBatches: counts,
     keepers: z.array(
       z.object({
-        wallet: addressOut,
+        wallet: wire.addressOut,
         holder: z.string().nullable().openapi({ description: 'The keeper that has it; null: none has' }),
-        pausedUntil: isoTime.nullable(),
+        pausedUntil: wire.isoTime.nullable(),
         pausedReason: z.string().nullable(),
         balance_ether: z.string().nullable().openapi({ description: 'Gas money on chain' }),
       }),
     ),
     gas: z.object({
-      today_usdc: decimalUsdc,
-      last30Days_usdc: decimalUsdc,
+      today_usdc: wire.decimalUsdc,
+      last30Days_usdc: wire.decimalUsdc,
       hold: z.string().nullable().openapi({ description: 'Why batches wait for cheaper gas' }),
     }),
     givenUpPayers: z
@@ -79,49 +73,49 @@ const operatedNetwork = z
 
 export const operation = z
   .object({
-    alerts: z.array(alert).openapi({
-      description: 'What a look at the database and the chain can judge; the rest is for Prometheus',
-    }),
+    readiness,
     networks: z.array(operatedNetwork),
-    webhooks: z.object({ pending: z.int(), oldestDueAt: isoTime.nullable(), disabled: z.int() }),
-    asOf: isoTime,
+    webhooks: z.object({ pending: z.int(), oldestDueAt: wire.isoTime.nullable(), disabled: z.int() }),
+    asOf: wire.isoTime,
   })
   .openapi('Operation')
 
-const getOperation = createRoute({
+const getOperation = route('get', '/operator/operation', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/operation',
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
-  responses: {
-    200: jsonAnswer('As it was read, at most some seconds ago', operation),
-    ...problems(401, 503),
-  },
+  responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
 })
 
-/** Reading the queue's depth reads the whole queue: whoever asks often gets the same answer. */
+/** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
 const keptMs = 5_000
-/** Wallets shown of a network's queue, the oldest payment first. */
+/** Most wallets that we show of a network's queue, the oldest payment first. */
 const mostWallets = 100
 
-export type OperationRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'maxIndexLagBlocks'>
-  now: () => number
-}
+const monthMs = 30 * 86_400_000
 
-export function addOperationRoute(app: App, { sql, networks, settings, now }: OperationRouteOptions): void {
-  const served = [...networks.byChainId.values()].map((network) => network.served)
-  const options = { sql, networks: served, maxLagBlocks: settings.maxIndexLagBlocks }
+/** How the whole gateway is doing: its readiness, what is in the database, and what the chain says of heads and gas money. */
+export function addOperationRoute(app: App, options: RouteOptions): void {
+  const { sql, networks, settings, now } = options
+  const probes = readinessProbes(options)
   const latest = createCache({
     load: async () => {
       const asOf = new Date(now())
-      const operation = await readOperation(options, asOf)
+      const [readiness, operated, backlog, [disabled]] = await Promise.all([
+        readReadiness(probes),
+        Promise.all(
+          [...networks.byChainId.values()].map(({ served }) =>
+            readNetwork(sql, served, settings.maxIndexLagBlocks, asOf),
+          ),
+        ),
+        deliveryBacklog(sql),
+        sql<[{ count: number }]>`
+          select count(*)::int as count from webhook where disabled_at is not null and deleted_at is null`,
+      ])
+      const oldestDueAt = wire.isoOrNull(backlog.oldestDueAt)
       return {
-        alerts: judgeAlerts(samplesOf(operation, asOf)),
-        networks: operation.networks.map(toNetwork),
-        webhooks: { ...operation.webhooks, oldestDueAt: isoOrNull(operation.webhooks.oldestDueAt) },
+        readiness,
+        networks: operated,
+        webhooks: { ...backlog, oldestDueAt, disabled: disabled.count },
         asOf: asOf.toISOString(),
       }
     },
@@ -132,46 +126,78 @@ export function addOperationRoute(app: App, { sql, networks, settings, now }: Op
   app.openapi(getOperation, async (c) => c.json(await latest.get('operation'), 200))
 }
 
-function toNetwork(operated: OperatedNetwork) {
-  const { served, index, chainBlock, unreadable, queue, keepers, openBatches } = operated
+async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: bigint, now: Date) {
+  const { network, client, token } = served
+  const { chainId } = network
+  const [recorded, told, chainBlock, unreadable, depths, openBatches, leases] = await Promise.all([
+    readRecordHead(sql, chainId),
+    readToldBlock(sql, chainId),
+    client.getBlockNumber({ cacheTime: 0 }).catch(() => null),
+    countQuarantined(sql, chainId),
+    readQueueDepth(sql, { chainId, token }),
+    countOpenBatches(sql, chainId),
+    listLeases(sql, chainId),
+  ])
+  const shown = depths
+    .toSorted((a, b) => (a.oldestAt?.getTime() ?? Infinity) - (b.oldestAt?.getTime() ?? Infinity))
+    .slice(0, mostWallets)
+  const payees = shown.map(({ payee }) => payee)
+  const [providers, balances, gasToday, gasOfMonth, isTooDear, held, givenUpPayers, failedSweeps] =
+    await Promise.all([
+      readPayeeProviders(sql, chainId, payees),
+      Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
+      readGasCost(sql, chainId, now),
+      sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
+      isHeld(sql, chainId, now),
+      countHeld(sql, { chainId, token }),
+      countGivenUpPayers(sql, chainId),
+      countFailedSweeps(sql, chainId),
+    ])
+  // Where no node answers, what providers were told is all that the record can be compared with.
+  const index = judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks)
   const { head } = index
   return {
-    network: served.network.name,
-    testnet: served.network.testnet,
+    network: network.name,
+    testnet: network.testnet,
     index: {
       status: index.status,
       reason: index.status === 'behind' ? index.reason : null,
       indexedBlock: head && Number(head.readNumber),
-      indexedAt: head && timeOf(head.blockTime).toISOString(),
+      indexedAt: head && wire.isoOfSeconds(head.blockTime),
       chainBlock: chainBlock === null ? null : Number(chainBlock),
-      unreadable: Object.fromEntries(unreadable),
+      unreadable: Object.fromEntries(unreadable ?? []),
     },
-    queue: queue
-      .toSorted((a, b) => (a.oldestAt?.getTime() ?? Infinity) - (b.oldestAt?.getTime() ?? Infinity))
-      .slice(0, mostWallets)
-      .map(({ payee, providers, verified, retrying, settling, amount, oldestAt }) => ({
-        wallet: payee,
-        providers: providers.map(({ providerId, name }) => ({ providerId, name })),
-        verified,
-        retrying,
-        settling,
-        accumulated_usdc: formatUsdc(amount),
-        oldestAt: isoOrNull(oldestAt),
-      })),
+    queue: shown.map(({ payee, verified, retrying, settling, amount, oldestAt }) => ({
+      wallet: payee,
+      providers: (providers.get(payee) ?? []).map(({ providerId, name }) => ({ providerId, name })),
+      ...{ verified, retrying, settling },
+      accumulated_usdc: formatUsdc(amount),
+      oldestAt: wire.isoOrNull(oldestAt),
+    })),
     openBatches,
-    keepers: keepers.map(({ address, holder, isHeld, pausedUntil, pausedReason, balance }) => ({
+    keepers: leases.map(({ address, holder, isHeld, pausedUntil, pausedReason }, index) => ({
       wallet: address,
       holder: isHeld ? holder : null,
-      pausedUntil: isoOrNull(pausedUntil),
+      pausedUntil: wire.isoOrNull(pausedUntil),
       pausedReason,
-      balance_ether: balance === null ? null : formatEther(balance),
+      balance_ether: balances[index] == null ? null : formatEther(balances[index]),
     })),
     gas: {
-      today_usdc: formatUsdc(operated.gasToday),
-      last30Days_usdc: formatUsdc(operated.gasOfMonth),
-      hold: operated.hold,
+      today_usdc: formatUsdc(gasToday),
+      last30Days_usdc: formatUsdc(gasOfMonth),
+      hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
     },
-    givenUpPayers: operated.givenUpPayers,
-    failedSweeps: operated.failedSweeps,
+    givenUpPayers,
+    failedSweeps,
   }
+}
+
+/** Whose wallets these are. */
+async function readPayeeProviders(sql: Database, chainId: number, payees: readonly Address[]) {
+  const rows = await sql<{ address: Address; providerId: string; name: string }[]>`
+    select w.address, p.id as "providerId", p.name
+    from wallet w join provider p on p.id = w.provider_id
+    where w.chain_id = ${chainId} and w.address = any(${payees as string[]})
+    order by p.id`
+  return Map.groupBy(rows, ({ address }) => address)
 }

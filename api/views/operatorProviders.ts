@@ -1,97 +1,70 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { setSuspended } from '#ledger/registry/suspendProvider'
-import type { Database } from '#ledger/store/database'
+import type { Queryable } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import {
-  cursor,
-  cursorOut,
-  decimalUsdc,
-  defaultLimit,
-  isoOrNull,
-  isoTime,
-  limit,
-  ofProvider,
-  providerId,
-  testnet,
-  testnetFilter,
-} from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-import { type ListedProvider, listProviders } from './operatorProviderQueries.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
 import { findRevenue } from './revenueQueries.ts'
 
 const revenue = z.object({
   payments: z.int(),
-  gross_usdc: decimalUsdc,
-  fee_usdc: decimalUsdc,
-  settled_usdc: decimalUsdc.openapi({ description: "Of the provider's part, what has arrived on chain" }),
-  settled_fee_usdc: decimalUsdc,
+  gross_usdc: wire.decimalUsdc,
+  fee_usdc: wire.decimalUsdc,
+  settled_usdc: wire.decimalUsdc.openapi({
+    description: "Of the provider's part, what has arrived on chain",
+  }),
+  settled_fee_usdc: wire.decimalUsdc,
 })
 
 export const operatorProviders = z
   .object({
-    testnet,
-    from: isoTime,
-    to: isoTime,
+    testnet: wire.testnet,
+    from: wire.isoTime,
+    to: wire.isoTime,
     providers: z.array(
       z.object({
-        providerId,
+        providerId: wire.providerId,
         name: z.string(),
         contact: z.string().nullable(),
-        createdAt: isoTime,
-        disabledAt: isoTime.nullable().openapi({ description: 'By itself' }),
-        suspendedAt: isoTime.nullable().openapi({ description: 'By the operator' }),
+        createdAt: wire.isoTime,
+        disabledAt: wire.isoTime.nullable().openapi({ description: 'By itself' }),
+        suspendedAt: wire.isoTime.nullable().openapi({ description: 'By the operator' }),
         endpoints: z.int().openapi({ description: 'On sale' }),
         wallets: z.int().openapi({ description: 'In use' }),
         keys: z.int().openapi({ description: 'In force' }),
         revenue: revenue.openapi({ description: 'Of the last 30 days' }),
       }),
     ),
-    cursor: cursorOut,
+    cursor: wire.cursorOut,
   })
   .openapi('OperatorProviders')
 
-const getProviders = createRoute({
+const getProviders = route('get', '/operator/providers', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/providers',
   summary: 'All providers',
-  request: { query: z.object({ testnet: testnetFilter, limit, cursor }) },
-  responses: {
-    200: jsonAnswer('The providers, newest first', operatorProviders),
-    ...problems(400, 401, 422, 503),
-  },
+  query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
+  responses: { 200: jsonAnswer('The providers, newest first', operatorProviders) },
 })
 
-const patchProvider = createRoute({
+const patchProvider = route('patch', '/operator/providers/{id}', {
   ...operatorsOnly,
-  method: 'patch',
-  path: '/operator/providers/{id}',
   summary: 'Suspend a provider, or let it sell again',
-  request: { params: ofProvider, body: jsonBody(z.strictObject({ suspended: z.boolean() })) },
+  body: z.strictObject({ suspended: z.boolean() }),
   responses: {
-    200: jsonAnswer('As it is now', z.object({ providerId, suspended: z.boolean() })),
-    ...problems(400, 401, 404, 413, 422, 503),
+    200: jsonAnswer('As it is now', z.object({ providerId: wire.providerId, suspended: z.boolean() })),
   },
 })
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export type OperatorProvidersRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addOperatorProvidersRoute(
-  app: App,
-  { sql, networks, now }: OperatorProvidersRouteOptions,
-): void {
+export function addOperatorProvidersRoute(app: App, { sql, networks, now }: RouteOptions): void {
   const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
 
   async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {
@@ -115,7 +88,7 @@ export function addOperatorProvidersRoute(
   })
 
   app.openapi(getProviders, async (c) => {
-    const { testnet = isTestMoneyOnly, limit = defaultLimit, cursor } = c.req.valid('query')
+    const { testnet = isTestMoneyOnly, limit = wire.defaultLimit, cursor } = c.req.valid('query')
     const period = choosePeriod('day', {}, new Date(now()))
     const after = positions.read('providers', cursor)
     const found = await listProviders(sql, { after, limit: limit + 1 })
@@ -145,7 +118,38 @@ function toProvider({ createdAt, disabledAt, suspendedAt, ...provider }: ListedP
   return {
     ...provider,
     createdAt: createdAt.toISOString(),
-    disabledAt: isoOrNull(disabledAt),
-    suspendedAt: isoOrNull(suspendedAt),
+    disabledAt: wire.isoOrNull(disabledAt),
+    suspendedAt: wire.isoOrNull(suspendedAt),
   }
+}
+
+type ListedProvider = {
+  providerId: string
+  name: string
+  contact: string | null
+  createdAt: Date
+  /** By itself, and by the operator. */
+  disabledAt: Date | null
+  suspendedAt: Date | null
+  endpoints: number
+  wallets: number
+  keys: number
+}
+
+type ProviderPosition = { createdAt: Date; id: string }
+
+/** All providers, the newest first, with how much of each is in use. */
+async function listProviders(
+  sql: Queryable,
+  { after, limit }: { after: ProviderPosition | null; limit: number },
+): Promise<ListedProvider[]> {
+  return sql<ListedProvider[]>`
+    select id as "providerId", name, contact, created_at as "createdAt", disabled_at as "disabledAt",
+      suspended_at as "suspendedAt",
+      (select count(*)::int from endpoint e where e.provider_id = p.id and e.disabled_at is null) as endpoints,
+      (select count(*)::int from wallet w where w.provider_id = p.id and w.retired_at is null) as wallets,
+      (select count(*)::int from api_key k where k.provider_id = p.id and k.revoked_at is null) as keys
+    from provider p
+    ${after === null ? sql`` : sql`where (created_at, id) < (${after.createdAt}, ${after.id})`}
+    order by created_at desc, id desc limit ${limit}`
 }

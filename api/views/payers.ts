@@ -1,78 +1,58 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { bothHalves } from '#ledger/facts/halves'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  defaultLimit,
-  indexedBlocks,
-  isoOrNull,
-  isoTime,
-  limit,
-  networkName,
-  ofProvider,
-  testnet,
-  testnetFilter,
-  timeFilter,
-} from '../http/wire.ts'
-import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-import { findTopPayers, type TopPayer } from './payerQueries.ts'
+import { providerViews } from '../http/authenticate.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
+import { isSummed, unsummed } from './revenueQueries.ts'
 
 const payersQuery = z.object({
-  network: networkName.optional(),
-  testnet: testnetFilter,
-  from: timeFilter,
-  to: timeFilter,
-  limit,
+  network: wire.networkName.optional(),
+  testnet: wire.testnetFilter,
+  from: wire.timeFilter,
+  to: wire.timeFilter,
+  limit: wire.limit,
 })
 
 const payers = z
   .object({
-    testnet,
-    from: isoTime.nullable().openapi({ description: 'Null: all time' }),
-    to: isoTime.nullable(),
+    testnet: wire.testnet,
+    from: wire.isoTime.nullable().openapi({ description: 'Null: all time' }),
+    to: wire.isoTime.nullable(),
     payers: z.array(
       z.object({
-        payer: addressOut,
-        network: networkName,
+        payer: wire.addressOut,
+        network: wire.networkName,
         payments: z.int(),
-        gross_usdc: decimalUsdc,
-        settled_usdc: decimalUsdc,
-        lastPaymentAt: isoTime,
+        gross_usdc: wire.decimalUsdc,
+        settled_usdc: wire.decimalUsdc,
+        lastPaymentAt: wire.isoTime,
       }),
     ),
-    indexedBlocks,
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('TopPayers')
 
-const getPayers = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payers',
+const getPayers = route('get', '/providers/{id}/payers', {
+  ...providerViews,
   summary: 'Who paid most',
   description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
-  request: { params: ofProvider, query: payersQuery },
-  responses: { 200: jsonAnswer('The payers, greatest first', payers), ...problems(400, 401, 403, 422, 503) },
+  query: payersQuery,
+  responses: { 200: jsonAnswer('The payers, greatest first', payers) },
 })
 
-export type PayersRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRouteOptions): void {
+export function addPayersRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayers, async (c) => {
     const { id } = c.req.valid('param')
-    const { network, limit = defaultLimit, ...asked } = c.req.valid('query')
+    const { network, limit = wire.defaultLimit, ...asked } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
     const indexedBlocks = await heads.ofProvider(id, chainId)
@@ -81,8 +61,8 @@ export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRo
     return c.json(
       {
         testnet,
-        from: isoOrNull(period?.from),
-        to: isoOrNull(period?.to),
+        from: wire.isoOrNull(period?.from),
+        to: wire.isoOrNull(period?.to),
         payers: found.map(toPayer),
         indexedBlocks,
       },
@@ -100,4 +80,70 @@ function toPayer({ payer, chainId, payments, gross, settledNet, lastAcceptedAt }
     settled_usdc: formatUsdc(settledNet),
     lastPaymentAt: lastAcceptedAt.toISOString(),
   }
+}
+
+type TopPayer = {
+  chainId: number
+  payer: Address
+  payments: number
+  gross: bigint
+  /** Of the provider's part, what has arrived. */
+  settledNet: bigint
+  lastAcceptedAt: Date
+}
+
+type TopPayersQuery = {
+  providerId: string
+  chainId?: number | undefined
+  /** Test money or real money: no list holds both. */
+  testnet: boolean
+  /** Whole days of payments accepted in [from, to); all time unless given. */
+  period?: { from: Date; to: Date } | undefined
+  limit: number
+}
+
+/** Who paid a provider most, voided payments aside. */
+export async function findTopPayers(
+  sql: Database,
+  { providerId, chainId, testnet, period, limit }: TopPayersQuery,
+): Promise<TopPayer[]> {
+  const onChain = sql`and is_testnet(chain_id) = ${testnet}
+    ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
+  // Over all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
+  const summed = period
+    ? sql`
+      select r.chain_id, r.payer, sum(r.payments) as payments, sum(r.gross) as gross, sum(r.settled_net) as settled_net,
+        max(r.last_accepted_at) as last_accepted_at
+      from payer_revenue r
+      where r.provider_id = ${providerId} ${onChain} and ${isSummed(sql, 'total', period.from, period.to)}
+      group by r.chain_id, r.payer`
+    : sql`
+      (select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at from payer_revenue r
+        where r.provider_id = ${providerId} and r.period = 'all' ${onChain}
+        order by r.gross desc, r.chain_id, r.payer limit ${limit})
+      union
+      select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at
+      from open join payer_revenue r using (chain_id, payer)
+      where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
+  return sql<TopPayer[]>`
+    with open as (
+      select p.chain_id, p.payer, sum(share.payments) as payments, sum(share.gross) as gross,
+        sum(share.settled_net) as settled_net, max(p.accepted_at) as last_accepted_at
+      from ${unsummed(sql, { providerId, period })} u
+      join payment p on p.id = u.payment_id
+      cross join lateral ${bothHalves(sql)} half
+      cross join lateral revenue_share(p.provider_amount, p.fee_amount, u.kind = 'voided',
+        case when half.provider = 'settled' then 1 else 0 end) share
+      where true ${onChain}
+      group by p.chain_id, p.payer
+    ), summed as (${summed})
+    select chain_id as "chainId", payer,
+      (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,
+      coalesce(s.gross, 0) + coalesce(o.gross, 0) as gross,
+      coalesce(s.settled_net, 0) + coalesce(o.settled_net, 0) as "settledNet",
+      greatest(s.last_accepted_at, o.last_accepted_at) as "lastAcceptedAt"
+    from summed s full join open o using (chain_id, payer)
+    where coalesce(s.payments, 0) + coalesce(o.payments, 0) > 0
+    order by gross desc, chain_id, payer
+    limit ${limit}`
 }

@@ -1,46 +1,28 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { voidPayment } from '#ledger/outcomes/voids'
-import type { Database } from '#ledger/store/database'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import {
-  addressOut,
-  baseUnits,
-  endpointId,
-  hashOut,
-  heldBy,
-  indexedBlock,
-  isoOfSeconds,
-  isoOrNull,
-  isoTime,
-  networkName,
-  paymentId,
-  providerId,
-  requestId,
-  testnet,
-} from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
 import {
   findPayment,
   type PaymentHalf,
   type PaymentRecord,
   paymentSources,
 } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-
-const params = z.object({ paymentId })
+import type { RouteOptions } from '../routeOptions.ts'
 
 const half = z
   .object({
     state: z.enum(['open', 'settled', 'cancelled', 'foreign_use']),
-    to: addressOut,
-    value: baseUnits,
-    nonce: hashOut,
-    transactionHash: hashOut.nullable(),
+    to: wire.addressOut,
+    value: wire.baseUnits,
+    nonce: wire.hashOut,
+    transactionHash: wire.hashOut.nullable(),
     logIndex: z.int().nullable(),
     blockNumber: z.int().nullable(),
   })
@@ -48,31 +30,31 @@ const half = z
 
 export const payment = z
   .object({
-    paymentId,
-    requestId: requestId.nullable(),
+    paymentId: wire.paymentId,
+    requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
-    providerId: providerId.nullable(),
-    endpointId: endpointId.nullable(),
-    network: networkName,
-    testnet,
-    asset: addressOut,
-    payer: addressOut,
+    providerId: wire.providerId.nullable(),
+    endpointId: wire.endpointId.nullable(),
+    network: wire.networkName,
+    testnet: wire.testnet,
+    asset: wire.addressOut,
+    payer: wire.addressOut,
     resource: z.string(),
-    totalUsdc: baseUnits,
-    providerUsdc: baseUnits,
-    platformUsdc: baseUnits,
+    totalUsdc: wire.baseUnits,
+    providerUsdc: wire.baseUnits,
+    platformUsdc: wire.baseUnits,
     tier: z.string(),
     effectiveRate: z.string(),
-    acceptedAt: isoTime,
+    acceptedAt: wire.isoTime,
     validBefore: z.int(),
     provider: half,
     platform: half.nullable(),
-    splitter: addressOut.nullable(),
+    splitter: wire.addressOut.nullable(),
     paidOut: z
       .object({
-        at: isoTime,
-        transactionHash: hashOut,
+        at: wire.isoTime,
+        transactionHash: wire.hashOut,
         blockNumber: z.int(),
         platformPaid: z.boolean().openapi({
           description:
@@ -84,43 +66,31 @@ export const payment = z
         description: 'Where `splitter` paid both parts out, by whomever it was swept; null: not yet',
       }),
     attempts: z.int(),
-    nextAttemptAt: isoTime.nullable(),
-    held_by: heldBy('it waits for gas'),
+    nextAttemptAt: wire.isoTime.nullable(),
+    held_by: wire.heldBy('it waits for gas'),
     failureCode: z.string().nullable(),
-    voidedAt: isoTime.nullable(),
+    voidedAt: wire.isoTime.nullable(),
     refunds: z.array(refund),
-    indexedBlock,
+    indexedBlock: wire.indexedBlock,
   })
   .openapi('Payment')
 
-const getPayment = createRoute({
-  method: 'get',
-  path: '/payments/{paymentId}',
+const getPayment = route('get', '/payments/{paymentId}', {
   summary: 'A payment and where it stands',
   tags: ['Payments'],
-  request: { params },
-  responses: { 200: jsonAnswer('The payment', payment), ...problems(404, 429, 503) },
+  responses: { 200: jsonAnswer('The payment', payment) },
 })
 
-const postVoid = createRoute({
-  method: 'post',
-  path: '/payments/{paymentId}/void',
+const postVoid = route('post', '/payments/{paymentId}/void', {
   summary: 'Void a payment for which no service was rendered',
   description: 'Refused with 409 once a batch has claimed it, it was published, or money of it moved.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
-  request: { params },
-  responses: { 200: jsonAnswer('The voided payment', payment), ...problems(401, 403, 404, 409, 503) },
+  refuses: [403, 409],
+  responses: { 200: jsonAnswer('The voided payment', payment) },
 })
 
-export type PaymentRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addPaymentRoutes(app: App, { sql, heads, networks, now }: PaymentRouteOptions): void {
+export function addPaymentRoutes(app: App, { sql, heads, networks, now }: RouteOptions): void {
   async function readPayment(paymentId: string) {
     const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')
@@ -169,16 +139,16 @@ function toAnswer(found: PaymentRecord, network: Network) {
     platform: fee && toHalf(fee),
     splitter: found.splitter,
     paidOut: found.payout && {
-      at: isoOfSeconds(found.payout.blockTime),
+      at: wire.isoOfSeconds(found.payout.blockTime),
       transactionHash: found.payout.txHash,
       blockNumber: Number(found.payout.blockNumber),
       platformPaid: found.payout.isPlatformPaid,
     },
     attempts: found.attempts,
-    nextAttemptAt: isoOrNull(found.nextAttemptAt),
+    nextAttemptAt: wire.isoOrNull(found.nextAttemptAt),
     held_by: found.heldBy,
     failureCode: found.failureCode,
-    voidedAt: isoOrNull(found.voidedAt),
+    voidedAt: wire.isoOrNull(found.voidedAt),
     refunds: found.refunds.map(toRefund),
   }
 }

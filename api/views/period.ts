@@ -5,7 +5,7 @@ export type Interval = 'hour' | 'day' | 'month' | 'total'
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
 
-/** Of how many days a view shows at most, by its interval, and how many unless told. */
+/** How many days a view shows at most, by its interval, and how many unless told. */
 const days: Record<Interval, { usual: number; most: number }> = {
   hour: { usual: 2, most: 31 },
   day: { usual: 30, most: 366 },

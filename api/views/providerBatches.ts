@@ -1,67 +1,52 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { cutPage } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  cursor,
-  cursorOut,
-  decimalUsdc,
-  defaultLimit,
-  indexedBlocks,
-  limit,
-  networkName,
-  ofProvider,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { batchPositions, settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 
-const batchesQuery = z.object({ network: networkName.optional(), limit, cursor })
+const batchesQuery = z.object({
+  network: wire.networkName.optional(),
+  limit: wire.limit,
+  cursor: wire.cursor,
+})
 
 const providerBatch = settlementBatch
   .extend({
-    network: networkName,
+    network: wire.networkName,
     payment_count: z.int().openapi({ description: "The provider's own, in all its wallets" }),
     batch_payment_count: z.int().openapi({ description: "Everybody's in this batch" }),
     gas_used: z.string().openapi({ example: '9104312', description: 'Of the whole transaction' }),
-    gas_cost_usdc: decimalUsdc.openapi({ description: 'Of the whole transaction; the platform pays it' }),
+    gas_cost_usdc: wire.decimalUsdc.openapi({
+      description: 'Of the whole transaction; the platform pays it',
+    }),
   })
   .openapi('ProviderBatch')
 
 export const providerBatches = z
-  .object({ batches: z.array(providerBatch), cursor: cursorOut, indexedBlocks })
+  .object({ batches: z.array(providerBatch), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('ProviderBatches')
 
-const getBatches = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/batches',
+const getBatches = route('get', '/providers/{id}/batches', {
+  ...providerViews,
   summary: "Batches that paid any of the provider's wallets, newest first",
-  request: { params: ofProvider, query: batchesQuery },
-  responses: { 200: jsonAnswer('The batches', providerBatches), ...problems(400, 401, 403, 422, 503) },
+  query: batchesQuery,
+  responses: { 200: jsonAnswer('The batches', providerBatches) },
 })
-
-export type ProviderBatchRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-}
 
 export function addProviderBatchRoute(
   app: App,
-  { sql, heads, networks, settings: { gasTokenUsd } }: ProviderBatchRouteOptions,
+  { sql, heads, networks, settings: { gasTokenUsd } }: RouteOptions,
 ): void {
   app.openapi(getBatches, async (c) => {
     const providerId = c.req.valid('param').id
-    const { network, cursor, limit = defaultLimit } = c.req.valid('query')
+    const { network, cursor, limit = wire.defaultLimit } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const after = batchPositions.read('batches', cursor)
     const indexedBlocks = await heads.ofProvider(providerId, chainId)

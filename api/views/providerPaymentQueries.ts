@@ -59,7 +59,7 @@ export type PaymentFilters = {
   /** What the buyer paid, both parts, base units. */
   minAmount?: bigint | undefined
   maxAmount?: bigint | undefined
-  /** Of which a half settled in this transaction. */
+  /** Only payments of which a half settled in this transaction. */
   txHash?: Hex | undefined
   after: PaymentPosition | null
   limit: number
@@ -98,7 +98,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, { ...filters, after }, chunk)
-    // Beyond where the first of the searches stopped, it may have payments that come before those of the others.
+    // A search that stopped first may have payments beyond that point which come before those of the others.
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
       if (!isWanted(row, filters)) continue

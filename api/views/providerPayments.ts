@@ -1,50 +1,27 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import {
-  address,
-  addressOut,
-  baseUnits,
-  cursor,
-  cursorOut,
-  defaultLimit,
-  endpointId,
-  hashOut,
-  idFilter,
-  indexedBlocks,
-  isoOfSeconds,
-  isoOrNull,
-  isoTime,
-  limit,
-  networkName,
-  ofProvider,
-  paymentId,
-  requestId,
-  testnet,
-  timeFilter,
-  txHash,
-} from '../http/wire.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
 import { paymentSources } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { answerCsv, toPaymentLine } from './statement.ts'
 
 /** What payments and failures are narrowed by. */
 export const paymentFilters = z.object({
-  endpointId: idFilter('ep').optional(),
-  payer: address.optional(),
-  network: networkName.optional(),
-  from: timeFilter,
-  to: timeFilter,
-  limit,
-  cursor,
+  endpointId: wire.idFilter('ep').optional(),
+  payer: wire.address.optional(),
+  network: wire.networkName.optional(),
+  from: wire.timeFilter,
+  to: wire.timeFilter,
+  limit: wire.limit,
+  cursor: wire.cursor,
 })
 
 /** Decimal USDC. */
@@ -66,56 +43,55 @@ const paymentsQuery = paymentFilters.extend({
     description: '`csv`: all pages from here on, in the columns of the statement',
   }),
   status: z.enum(paymentStatuses).optional(),
-  tx_hash: txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
+  tx_hash: wire.txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
 })
 
 export const providerPayment = z
   .object({
-    paymentId,
-    requestId: requestId.nullable(),
+    paymentId: wire.paymentId,
+    requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
-    endpointId: endpointId.nullable(),
-    network: networkName,
-    testnet,
-    payer: addressOut,
-    payTo: addressOut,
-    totalUsdc: baseUnits,
-    providerUsdc: baseUnits,
-    platformUsdc: baseUnits,
+    endpointId: wire.endpointId.nullable(),
+    network: wire.networkName,
+    testnet: wire.testnet,
+    payer: wire.addressOut,
+    payTo: wire.addressOut,
+    totalUsdc: wire.baseUnits,
+    providerUsdc: wire.baseUnits,
+    platformUsdc: wire.baseUnits,
     tier: z.string(),
     resource: z.string(),
-    acceptedAt: isoTime,
-    settledAt: isoTime.nullable(),
-    transactionHash: hashOut.nullable(),
-    platformTransactionHash: hashOut.nullable(),
-    splitter: addressOut
+    acceptedAt: wire.isoTime,
+    settledAt: wire.isoTime.nullable(),
+    transactionHash: wire.hashOut.nullable(),
+    platformTransactionHash: wire.hashOut.nullable(),
+    splitter: wire.addressOut
       .nullable()
       .openapi({ description: 'Whom the one authorization pays; null: each part has one of its own' }),
-    paidOutAt: isoTime.nullable().openapi({ description: 'By its splitter; null: not yet, or it pays none' }),
-    payoutTransactionHash: hashOut.nullable(),
+    paidOutAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'By its splitter; null: not yet, or it pays none' }),
+    payoutTransactionHash: wire.hashOut.nullable(),
     attempts: z.int(),
-    nextAttemptAt: isoTime.nullable(),
+    nextAttemptAt: wire.isoTime.nullable(),
     failureCode: z.string().nullable(),
-    failedAt: isoTime.nullable(),
-    voidedAt: isoTime.nullable(),
-    refundedUsdc: baseUnits.openapi({ description: 'What has arrived of its refunds' }),
+    failedAt: wire.isoTime.nullable(),
+    voidedAt: wire.isoTime.nullable(),
+    refundedUsdc: wire.baseUnits.openapi({ description: 'What has arrived of its refunds' }),
   })
   .openapi('ProviderPayment')
 
 export const providerPayments = z
-  .object({ payments: z.array(providerPayment), cursor: cursorOut, indexedBlocks })
+  .object({ payments: z.array(providerPayment), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('ProviderPayments')
 
-const getPayments = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payments',
+const getPayments = route('get', '/providers/{id}/payments', {
+  ...providerViews,
   summary: 'Payments, newest first',
   description:
     'A page may hold fewer than `limit` and still have a next one: only a null cursor ends the list.',
-  request: { params: ofProvider, query: paymentsQuery },
+  query: paymentsQuery,
   responses: {
     200: {
       ...jsonAnswer('The payments', providerPayments),
@@ -124,7 +100,6 @@ const getPayments = createRoute({
         'text/csv': { schema: { type: 'string' as const } },
       },
     },
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
@@ -132,20 +107,10 @@ const csvPageSize = 2_000
 
 export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
 
-export type ProviderPaymentRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addProviderPaymentRoute(
-  app: App,
-  { sql, heads, networks, now }: ProviderPaymentRouteOptions,
-): void {
+export function addProviderPaymentRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayments, async (c) => {
     const providerId = c.req.valid('param').id
-    const { network, cursor, limit = defaultLimit, format, ...asked } = c.req.valid('query')
+    const { network, cursor, limit = wire.defaultLimit, format, ...asked } = c.req.valid('query')
     const { tx_hash: txHash, min_usdc: minAmount, max_usdc: maxAmount, ...filters } = asked
     const chainId = networks.chainIdNamed(network)
     const after = paymentPositions.read('payments', cursor)
@@ -190,17 +155,17 @@ export function toProviderPayment(payment: ProviderPayment) {
     tier: payment.tier,
     resource: payment.resource,
     acceptedAt: payment.acceptedAt.toISOString(),
-    settledAt: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
+    settledAt: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
     transactionHash: payment.txHash,
     platformTransactionHash: payment.feeTxHash,
     splitter: payment.splitter,
-    paidOutAt: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    paidOutAt: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
     payoutTransactionHash: payment.payoutTxHash,
     attempts: payment.attempts,
-    nextAttemptAt: isoOrNull(payment.nextAttemptAt),
+    nextAttemptAt: wire.isoOrNull(payment.nextAttemptAt),
     failureCode: payment.failureCode,
-    failedAt: isoOrNull(payment.failedAt),
-    voidedAt: isoOrNull(payment.voidedAt),
+    failedAt: wire.isoOrNull(payment.failedAt),
+    voidedAt: wire.isoOrNull(payment.voidedAt),
     refundedUsdc: payment.refundedAmount.toString(),
   }
 }

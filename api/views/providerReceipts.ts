@@ -1,18 +1,13 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
-import { problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
+import { providerViews } from '../http/authenticate.ts'
+import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
-import { ofProvider } from '../http/wire.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
-import type { ReceiptKeys } from '../payments/receipts/keys.ts'
 import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
 
@@ -23,47 +18,35 @@ const receiptsQuery = paymentFilters
 // Not a literal: hono takes each type with "json" in its name for one JSON value.
 const jsonLines: string = 'application/jsonl'
 
-const getReceipts = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/receipts',
+const getReceipts = route('get', '/providers/{id}/receipts', {
+  ...providerViews,
   summary: 'All receipts of a time, as JSON Lines, the oldest first',
   description:
     'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
     'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
     'short ends without its last chunk. Payments that came through the facilitator have no receipt.',
-  request: { params: ofProvider, query: receiptsQuery },
+  query: receiptsQuery,
   responses: {
     200: {
       description: 'The receipts, one a line',
       content: { [jsonLines]: { schema: { type: 'string' as const } } },
     },
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
-/** 200 signatures take 5 ms, for which nobody else is served. */
+/** How many receipts are signed in a row: 5 ms, in which nobody else is served. */
 const pageSize = 200
 
 /**
- * What was accepted since isn't among the receipts: it could become visible after one that was accepted later, and whoever
- * goes on after that one would never see it.
+ * How new a payment may be to be left out. An earlier one could still become visible after a later one, and a reader who goes
+ * on after the later one would never see it.
  */
 const unsettledOrderMs = 10_000
 
-export type ProviderReceiptRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  now: () => number
-}
-
-export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteOptions): void {
-  const { sql, heads, networks, receiptKeys, settings, now } = options
-
+export function addProviderReceiptRoute(
+  app: App,
+  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+): void {
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, to: until, ...filters } = c.req.valid('query')

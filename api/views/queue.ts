@@ -1,62 +1,54 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { isOpen } from '#ledger/facts/halves'
+import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '#ledger/queue/stages'
 import {
   estimatedSettlement,
   firedTrigger,
   type TriggerSettings,
   timeTriggerAt,
+  type WaitingPayments,
 } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  indexedBlocks,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  triggerName,
-  walletId,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { providerViews } from '../http/authenticate.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import { noWork, readProviderWork, type WalletWork } from './queueQueries.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const walletQueue = z
   .object({
-    walletId,
-    wallet: addressOut,
-    network: networkName,
+    walletId: wire.walletId,
+    wallet: wire.addressOut,
+    network: wire.networkName,
     payments: z.int().openapi({ description: 'Waiting, without what failed before' }),
-    accumulated_usdc: decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
+    accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
     settlingPayments: z.int().openapi({ description: 'In a transaction, until it is final' }),
-    settling_usdc: decimalUsdc,
+    settling_usdc: wire.decimalUsdc,
     retryingPayments: z.int().openapi({ description: 'Failed before, and wait for their next attempt' }),
-    fired: triggerName
+    fired: wire.triggerName
       .nullable()
       .openapi({ description: 'The trigger that has fired; the keeper takes it up within moments' }),
-    settlesAt: isoTime.nullable().openapi({
+    settlesAt: wire.isoTime.nullable().openapi({
       description: 'At the latest, if nothing else is queued; null where no trigger counts anything',
     }),
     triggers: z.object({
       amount: z.object({
-        counted_usdc: decimalUsdc.openapi({
+        counted_usdc: wire.decimalUsdc.openapi({
           description:
             'Of what waits, without what is settled apart, is asked for at once, or is in a batch already',
         }),
-        threshold_usdc: decimalUsdc,
-        raised_threshold_usdc: decimalUsdc,
+        threshold_usdc: wire.decimalUsdc,
+        raised_threshold_usdc: wire.decimalUsdc,
       }),
       count: z.object({ counted: z.int(), threshold: z.int(), raisedThreshold: z.int() }),
-      time: z.object({ since: isoTime.nullable(), at: isoTime.nullable(), seconds: z.int() }),
-      high_value: z.object({ largest_usdc: decimalUsdc, threshold_usdc: decimalUsdc }),
-      expiry: z.object({ validBefore: isoTime.nullable(), at: isoTime.nullable() }),
+      time: z.object({ since: wire.isoTime.nullable(), at: wire.isoTime.nullable(), seconds: z.int() }),
+      high_value: z.object({ largest_usdc: wire.decimalUsdc, threshold_usdc: wire.decimalUsdc }),
+      expiry: z.object({ validBefore: wire.isoTime.nullable(), at: wire.isoTime.nullable() }),
     }),
   })
   .openapi('WalletQueue')
@@ -64,30 +56,18 @@ const walletQueue = z
 export const queue = z
   .object({
     wallets: z.array(walletQueue),
-    asOf: isoTime.openapi({ description: "The gateway's clock, for countdowns" }),
-    indexedBlocks,
+    asOf: wire.isoTime.openapi({ description: "The gateway's clock, for countdowns" }),
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('ProviderQueue')
 
-const getQueue = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/queue',
+const getQueue = route('get', '/providers/{id}/queue', {
+  ...providerViews,
   summary: 'What waits for each wallet, and how far each trigger is from firing',
-  request: { params: ofProvider },
-  responses: { 200: jsonAnswer('The queues', queue), ...problems(401, 403, 503) },
+  responses: { 200: jsonAnswer('The queues', queue) },
 })
 
-export type QueueRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'triggers'>
-  now: () => number
-}
-
-export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: QueueRouteOptions): void {
+export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
   app.openapi(getQueue, async (c) => {
     const providerId = c.req.valid('param').id
     const asOf = new Date(now())
@@ -128,7 +108,7 @@ function toWalletQueue(
     settling_usdc: formatUsdc(work.settlingAmount),
     retryingPayments: work.retryingPayments,
     fired,
-    settlesAt: isoOrNull(settlesAt),
+    settlesAt: wire.isoOrNull(settlesAt),
     triggers: {
       amount: {
         counted_usdc: formatUsdc(counted.amount),
@@ -141,8 +121,8 @@ function toWalletQueue(
         raisedThreshold: triggers.raisedCount,
       },
       time: {
-        since: isoOrNull(first?.firstQueuedAt),
-        at: isoOrNull(first && timeTriggerAt(first, triggers)),
+        since: wire.isoOrNull(first?.firstQueuedAt),
+        at: wire.isoOrNull(first && timeTriggerAt(first, triggers)),
         seconds: triggers.timeMs / 1000,
       },
       high_value: {
@@ -150,9 +130,81 @@ function toWalletQueue(
         threshold_usdc: formatUsdc(triggers.highValue),
       },
       expiry: {
-        validBefore: isoOrNull(expiresAt),
-        at: isoOrNull(expiresAt && new Date(expiresAt.getTime() - triggers.expiryLeadMs)),
+        validBefore: wire.isoOrNull(expiresAt),
+        at: wire.isoOrNull(expiresAt && new Date(expiresAt.getTime() - triggers.expiryLeadMs)),
       },
     },
   }
+}
+
+/** The payments to a wallet that may still move, by what the keeper does with them. Amounts are what the wallet receives. */
+type WalletWork = {
+  /** In no transaction yet, without what failed before. */
+  waitingPayments: number
+  waitingAmount: bigint
+  /** The queue as the triggers see it. They don't count payments that are settled apart from the others. */
+  counted: WaitingPayments
+  /** In a transaction. */
+  settlingPayments: number
+  settlingAmount: bigint
+  /** Failed before, and in no transaction. */
+  retryingPayments: number
+}
+
+const noWork: WalletWork = {
+  ...{ waitingPayments: 0, waitingAmount: 0n, settlingPayments: 0, settlingAmount: 0n, retryingPayments: 0 },
+  counted: {
+    ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
+    ...{ firstQueuedAt: new Date(0), firstValidBefore: 0n },
+  },
+}
+
+type Row = Omit<WalletWork, 'counted'> & WaitingPayments & { walletId: string }
+
+type ProviderWorkQuestion = {
+  providerId: string
+  /** The USDC of each network served. */
+  tokens: { chainId: number; token: Address }[]
+  now: Date
+}
+
+/** @returns by the wallet's id, those that have any */
+async function readProviderWork(
+  sql: Database,
+  { providerId, tokens, now }: ProviderWorkQuestion,
+): Promise<Map<string, WalletWork>> {
+  const waits = isFresh(sql)
+  const largest = sql`max(q.provider_amount + q.fee_amount)`
+  const rows = await sql<Row[]>`
+    select w.id as "walletId",
+      count(*) filter (where ${waits})::int as "waitingPayments",
+      coalesce(sum(q.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
+      count(*) filter (where ${isWaiting(sql)})::int as "paymentCount",
+      coalesce(sum(q.provider_amount) filter (where ${isWaiting(sql)}), 0) as amount,
+      coalesce(${largest} filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
+      coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
+      coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
+      bool_or(${isRetryDue(sql, now)}) is true as "retryDue",
+      count(*) filter (where ${isSent(sql)})::int as "settlingPayments",
+      coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
+      count(*) filter (where ${isRetrying(sql)})::int as "retryingPayments"
+    from wallet w
+    join unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
+      as served (chain_id, token) on served.chain_id = w.chain_id
+    join queue_group g on g.chain_id = served.chain_id and g.token = served.token
+    join queue q on q.group_id = g.id and q.payee = w.address and ${isShown(sql)}
+    where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    group by w.id`
+  return new Map(rows.map((row) => [row.walletId, toWork(row)]))
+}
+
+function toWork({
+  waitingPayments,
+  waitingAmount,
+  settlingPayments,
+  settlingAmount,
+  ...row
+}: Row): WalletWork {
+  const { walletId: _, retryingPayments, ...counted } = row
+  return { waitingPayments, waitingAmount, settlingPayments, settlingAmount, retryingPayments, counted }
 }

@@ -1,37 +1,28 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '#ledger/outcomes/requeue'
-import type { Database } from '#ledger/store/database'
 import { isId } from '#ledger/store/identifiers'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import { paymentId } from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
-const postRequeue = createRoute({
-  method: 'post',
-  path: '/payments/{paymentId}/requeue',
+const postRequeue = route('post', '/payments/{paymentId}/requeue', {
   summary: 'Try to settle a failed payment again',
   description: 'With all its retries anew, while its authorizations are valid.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
-  request: { params: z.object({ paymentId }) },
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId })),
-    ...problems(401, 403, 404, 409, 503),
-  },
+  refuses: [403, 409],
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
-const postOperatorRequeue = createRoute({
+const postOperatorRequeue = route('post', '/operator/payments/{paymentId}/requeue', {
   ...operatorsOnly,
-  method: 'post',
-  path: '/operator/payments/{paymentId}/requeue',
   summary: "Try to settle any provider's failed payment again",
-  request: { params: z.object({ paymentId }) },
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId })),
-    ...problems(401, 404, 409, 503),
-  },
+  refuses: [409],
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
 const reasons: Partial<Record<RequeueOutcome, string>> = {
@@ -41,7 +32,7 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
+export function addRequeueRoute(app: App, { sql, now }: RouteOptions): void {
   app.openapi(postRequeue, async (c) => {
     const providerId = c.get('caller')
     if (providerId === undefined)

@@ -1,30 +1,14 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import {
-  address,
-  addressOut,
-  cursor,
-  cursorOut,
-  decimalUsdc,
-  idFilter,
-  indexedBlocks,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  testnet,
-  testnetFilter,
-  timeFilter,
-  wholeNumber,
-} from '../http/wire.ts'
-import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
 import {
   findRevenue,
@@ -38,14 +22,14 @@ import {
 const revenueQuery = z.object({
   interval: z.enum(revenueIntervals).optional().openapi({ default: 'day' }),
   groupBy: z.enum(revenueGroups).optional().openapi({ default: 'none' }),
-  from: timeFilter,
-  to: timeFilter,
-  endpointId: idFilter('ep').optional(),
-  wallet: address.optional(),
-  network: networkName.optional(),
-  testnet: testnetFilter,
-  limit: wholeNumber(1_000, 100),
-  cursor,
+  from: wire.timeFilter,
+  to: wire.timeFilter,
+  endpointId: wire.idFilter('ep').optional(),
+  wallet: wire.address.optional(),
+  network: wire.networkName.optional(),
+  testnet: wire.testnetFilter,
+  limit: wire.wholeNumber(1_000, 100),
+  cursor: wire.cursor,
 })
 
 /** Sums over payments, as every view shows them. */
@@ -55,24 +39,24 @@ export const revenueSums = z.object({
   outstandingPayments: z.int(),
   failedPayments: z.int(),
   voidedPayments: z.int(),
-  gross_usdc: decimalUsdc,
-  fee_usdc: decimalUsdc,
-  net_usdc: decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
-  settled_usdc: decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
-  paid_out_usdc: decimalUsdc.openapi({
+  gross_usdc: wire.decimalUsdc,
+  fee_usdc: wire.decimalUsdc,
+  net_usdc: wire.decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
+  settled_usdc: wire.decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
+  paid_out_usdc: wire.decimalUsdc.openapi({
     description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
   }),
-  outstanding_usdc: decimalUsdc,
-  failed_usdc: decimalUsdc,
-  settled_fee_usdc: decimalUsdc,
+  outstanding_usdc: wire.decimalUsdc,
+  failed_usdc: wire.decimalUsdc,
+  settled_fee_usdc: wire.decimalUsdc,
 })
 
 const revenueRow = z
   .object({
-    startsAt: isoTime.nullable().openapi({ description: 'Of the interval, UTC; null with `total`' }),
+    startsAt: wire.isoTime.nullable().openapi({ description: 'Of the interval, UTC; null with `total`' }),
     endpointId: z.string().optional(),
-    network: networkName.optional(),
-    wallet: addressOut.optional(),
+    network: wire.networkName.optional(),
+    wallet: wire.addressOut.optional(),
     ...revenueSums.shape,
   })
   .openapi('RevenueRow')
@@ -80,38 +64,28 @@ const revenueRow = z
 export const revenue = z
   .object({
     interval: z.enum(revenueIntervals),
-    testnet,
-    from: isoTime,
-    to: isoTime,
+    testnet: wire.testnet,
+    from: wire.isoTime,
+    to: wire.isoTime,
     revenue: z.array(revenueRow),
-    cursor: cursorOut,
-    indexedBlocks,
+    cursor: wire.cursorOut,
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('Revenue')
 
-const getRevenue = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/revenue',
+const getRevenue = route('get', '/providers/{id}/revenue', {
+  ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
     'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
     'By hour at most 31 days at a time, by day 366.',
-  request: { params: ofProvider, query: revenueQuery },
-  responses: { 200: jsonAnswer('The sums, newest first', revenue), ...problems(400, 401, 403, 422, 503) },
+  query: revenueQuery,
+  responses: { 200: jsonAnswer('The sums, newest first', revenue) },
 })
 
 const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
 
-export type RevenueRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addRevenueRoute(app: App, { sql, heads, networks, now }: RevenueRouteOptions): void {
+export function addRevenueRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getRevenue, async (c) => {
     const { id } = c.req.valid('param')
     const query = c.req.valid('query')
@@ -142,7 +116,7 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: Revenue
 
 function toRow(row: RevenueRow) {
   return {
-    startsAt: isoOrNull(row.startsAt),
+    startsAt: wire.isoOrNull(row.startsAt),
     ...(row.endpointId !== null && { endpointId: row.endpointId }),
     ...(row.chainId !== null && { network: networkByChainId(row.chainId).name }),
     ...(row.wallet !== null && { wallet: row.wallet }),

@@ -1,40 +1,24 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
 import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  address,
-  cursor,
-  cursorOut,
-  decimalUsdc,
-  defaultLimit,
-  hashOut,
-  isoOfSeconds,
-  isoOrNull,
-  isoTime,
-  limit,
-  networkName,
-  oneNetwork,
-  txHash,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
 
 const batchesQuery = z.object({
-  wallet: address.optional(),
-  tx_hash: txHash.optional(),
-  limit,
-  cursor,
-  network: oneNetwork,
+  wallet: wire.address.optional(),
+  tx_hash: wire.txHash.optional(),
+  limit: wire.limit,
+  cursor: wire.cursor,
+  network: wire.oneNetwork,
 })
 
 /** SPEC 2.8. */
@@ -42,33 +26,32 @@ export const settlementBatch = z
   .object({
     batch_id: z.int(),
     payment_count: z.int(),
-    total_usdc: decimalUsdc,
-    gas_cost_usdc: decimalUsdc,
-    tx_hash: hashOut,
+    total_usdc: wire.decimalUsdc,
+    gas_cost_usdc: wire.decimalUsdc,
+    tx_hash: wire.hashOut,
     trigger_type: z.string(),
-    created_at: isoTime,
-    confirmed_at: isoTime.nullable(),
+    created_at: wire.isoTime,
+    confirmed_at: wire.isoTime.nullable(),
   })
   .openapi('SettlementBatch')
 
 export const settlementBatches = z
   .object({
     batches: z.array(settlementBatch),
-    cursor: cursorOut,
-    network: networkName,
+    cursor: wire.cursorOut,
+    network: wire.networkName,
     indexedBlock: z.int(),
   })
   .openapi('SettlementBatches')
 
-const getBatches = createRoute({
-  method: 'get',
-  path: '/settlements/batches',
+const getBatches = route('get', '/settlements/batches', {
   summary: 'Settled batches, the newest first',
   description:
     "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
   tags: ['Settlements'],
-  request: { query: batchesQuery },
-  responses: { 200: jsonAnswer('The batches', settlementBatches), ...problems(400, 404, 422, 429, 503) },
+  query: batchesQuery,
+  refuses: [404],
+  responses: { 200: jsonAnswer('The batches', settlementBatches) },
 })
 
 /** Where a page of batches ends. */
@@ -78,19 +61,11 @@ export const batchPositions = createCursor({
   chainId: integerField,
 })
 
-export type SettlementBatchRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
-}
-
-export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteOptions): void {
-  const { sql, heads, networks, settings } = options
+export function addSettlementBatchRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getBatches, async (c) => {
-    const { wallet, tx_hash: txHash, limit = defaultLimit, cursor, network: name } = c.req.valid('query')
+    const { wallet, tx_hash: txHash, limit = wire.defaultLimit, cursor, network: name } = c.req.valid('query')
     if (wallet === undefined && txHash === undefined) {
       throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
     }
@@ -125,7 +100,7 @@ export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
     gas_cost_usdc: formatUsdc(weiToUsd(batch.gasCost, batch.gasTokenUsd ?? gasTokenUsd)),
     tx_hash: batch.txHash,
     trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
-    created_at: isoOfSeconds(batch.blockTime),
-    confirmed_at: isoOrNull(batch.confirmedAt),
+    created_at: wire.isoOfSeconds(batch.blockTime),
+    confirmed_at: wire.isoOrNull(batch.confirmedAt),
   }
 }

@@ -1,37 +1,32 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { formatCsvLine } from '#protocol/csv'
 import type { App } from '../http/app.ts'
-import { problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
+import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
-import { address, oneNetwork } from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchPosition, type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { toSettlementBatch } from './settlementBatches.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
 
 const exportQuery = z.object({
-  wallet: address,
+  wallet: wire.address,
   start: z.iso.date().openapi({ example: '2026-11-01' }),
   end: z.iso.date().openapi({ example: '2026-11-30' }),
   format: z.literal('csv').optional(),
-  network: oneNetwork,
+  network: wire.oneNetwork,
 })
 
-const getExport = createRoute({
-  method: 'get',
-  path: '/settlements/export',
+const getExport = route('get', '/settlements/export', {
   summary: "A wallet's batches of some days as CSV, the oldest first",
   description: '`start` and `end` are UTC dates, both inclusive.',
   tags: ['Settlements'],
-  request: { query: exportQuery },
+  query: exportQuery,
+  refuses: [404],
   responses: {
     200: { description: 'The CSV', content: { 'text/csv': { schema: { type: 'string' as const } } } },
-    ...problems(400, 404, 422, 429, 503),
   },
 })
 
@@ -50,15 +45,7 @@ const columns = [
   'confirmed_at',
 ] as const
 
-export type SettlementExportRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
-}
-
-export function addSettlementExportRoute(app: App, options: SettlementExportRouteOptions): void {
-  const { sql, heads, networks, settings } = options
+export function addSettlementExportRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getExport, async (c) => {

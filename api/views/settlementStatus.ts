@@ -1,61 +1,42 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { isHeld } from '#ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import {
-  address,
-  addressOut,
-  decimalUsdc,
-  heldBy,
-  indexedBlock,
-  isoTime,
-  networkName,
-  oneNetwork,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
 
-const statusQuery = z.object({ wallet: address, network: oneNetwork })
+const statusQuery = z.object({ wallet: wire.address, network: wire.oneNetwork })
 
 const settlementStatus = z
   .object({
-    wallet_address: addressOut,
-    accumulated_usdc: decimalUsdc,
+    wallet_address: wire.addressOut,
+    accumulated_usdc: wire.decimalUsdc,
     payment_count: z.int(),
-    first_payment_at: isoTime.nullable(),
+    first_payment_at: wire.isoTime.nullable(),
     age_seconds: z.int(),
-    estimated_settlement: isoTime.nullable(),
-    held_by: heldBy('the oldest payment waits beyond the estimate'),
-    network: networkName,
-    indexedBlock,
+    estimated_settlement: wire.isoTime.nullable(),
+    held_by: wire.heldBy('the oldest payment waits beyond the estimate'),
+    network: wire.networkName,
+    indexedBlock: wire.indexedBlock,
   })
   .openapi('SettlementStatus')
 
-const getStatus = createRoute({
-  method: 'get',
-  path: '/settlements/status',
+const getStatus = route('get', '/settlements/status', {
   summary: 'What a wallet waits for',
   tags: ['Settlements'],
-  request: { query: statusQuery },
-  responses: { 200: jsonAnswer('The queue', settlementStatus), ...problems(400, 404, 422, 429, 503) },
+  query: statusQuery,
+  refuses: [404],
+  responses: { 200: jsonAnswer('The queue', settlementStatus) },
 })
 
-export type SettlementStatusRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
-  now: () => number
-}
-
-export function addSettlementStatusRoute(app: App, options: SettlementStatusRouteOptions): void {
-  const { sql, heads, networks, settings, now } = options
-
+export function addSettlementStatusRoute(
+  app: App,
+  { sql, heads, networks, settings, now }: RouteOptions,
+): void {
   app.openapi(getStatus, async (c) => {
     const { wallet, network: name } = c.req.valid('query')
     const { network, token } = networks.named(name).served

@@ -12,7 +12,7 @@ import { call, openShop, type Shop, startGateway, type TestGateway } from '../..
 import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
 
-// One payment at each stage, and all doors asked about it. They must agree with docs/architecture.md.
+// One payment at each stage, and all doors asked about it. They must agree with docs/where-is-my-payment.md.
 
 let gateway: TestGateway
 

@@ -1,4 +1,4 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { weiToUsd } from '#chain/settlementCost'
 import type { Database } from '#ledger/store/database'
@@ -6,22 +6,12 @@ import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { providerViews } from '../http/authenticate.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
+import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  indexedBlocks,
-  isoOfSeconds,
-  isoTime,
-  networkName,
-  ofProvider,
-  testnet,
-} from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import * as wire from '../http/wire.ts'
 import {
   findProviderRefunds,
   type RefundPosition,
@@ -30,6 +20,7 @@ import {
   sumRefunds,
 } from '../payments/records/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
@@ -46,21 +37,21 @@ const statementQuery = z.object({
 
 const gas = z.object({
   batches: z.int(),
-  gas_usdc: decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
+  gas_usdc: wire.decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
 })
 
 const statementRow = z
   .object({
-    network: networkName,
-    testnet,
-    asset: addressOut.nullable(),
+    network: wire.networkName,
+    testnet: wire.testnet,
+    asset: wire.addressOut.nullable(),
     ...revenueSums.shape,
-    facilitator_fee_usdc: decimalUsdc.openapi({
+    facilitator_fee_usdc: wire.decimalUsdc.openapi({
       description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
     }),
     refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
-    refunded_usdc: decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
-    refunds_outstanding_usdc: decimalUsdc,
+    refunded_usdc: wire.decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
+    refunds_outstanding_usdc: wire.decimalUsdc,
     gas: z
       .object({ platform: gas, others: gas })
       .openapi({ description: 'Of the batches mined in this month, by who paid it. The provider pays none' }),
@@ -70,23 +61,20 @@ const statementRow = z
 export const statement = z
   .object({
     month: z.string(),
-    from: isoTime,
-    to: isoTime,
+    from: wire.isoTime,
+    to: wire.isoTime,
     networks: z.array(statementRow).openapi({ description: 'Nothing is summed over networks' }),
-    indexedBlocks,
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('Statement')
 
-const getStatement = createRoute({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/statement',
+const getStatement = route('get', '/providers/{id}/statement', {
+  ...providerViews,
   summary: "A month's books, by network",
   description:
     'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
     '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
-  request: { params: ofProvider, query: statementQuery },
+  query: statementQuery,
   responses: {
     200: {
       ...jsonAnswer('The statement', statement),
@@ -95,23 +83,14 @@ const getStatement = createRoute({
         'text/csv': { schema: { type: 'string' as const } },
       },
     },
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
 const pageSize = 2_000
-/** Blocks whose gas price is asked for together. */
+/** How many blocks' gas prices are asked for together. */
 const blocksAtOnce = 100
 
-export type StatementRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-  now: () => number
-}
-
-export function addStatementRoute(app: App, options: StatementRouteOptions): void {
+export function addStatementRoute(app: App, options: RouteOptions): void {
   const { sql, heads, networks, now } = options
 
   app.openapi(getStatement, async (c) => {
@@ -167,7 +146,7 @@ type PricedGas = Map<string, { batches: number; cost: bigint }>
 const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
 
 async function priceGas(
-  { sql, networks, settings: { gasTokenUsd } }: StatementRouteOptions,
+  { sql, networks, settings: { gasTokenUsd } }: RouteOptions,
   shares: readonly GasShare[],
 ): Promise<PricedGas> {
   const priced: PricedGas = new Map()
@@ -257,7 +236,7 @@ export async function answerCsv<Position>(
 type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
 
 async function readLines(
-  { sql, networks, now }: StatementRouteOptions,
+  { sql, networks, now }: RouteOptions,
   period: { providerId: string; from: Date; to: Date },
   after: LinePosition,
 ): Promise<TextPage<LinePosition>> {
@@ -283,7 +262,7 @@ function toCsvLine(cells: Cells): string {
 }
 
 export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
-  // As the sums do: a voided payment whose provider half never moved is none.
+  // As in the sums, a voided payment whose provider half never moved doesn't count.
   const isVoided = payment.voidedAt !== null && payment.txHash === null
   const net = isVoided ? 0n : payment.providerAmount
   const fee = isVoided ? 0n : payment.feeAmount
@@ -304,10 +283,10 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
     facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
-    settled_at: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
+    settled_at: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
     tx_hash: payment.txHash,
     fee_tx_hash: payment.feeTxHash,
-    paid_out_at: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    paid_out_at: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
     payout_tx_hash: payment.payoutTxHash,
   })
 }
@@ -327,7 +306,7 @@ function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
     ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
     facilitator_fee_usdc: none,
     refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
-    settled_at: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    settled_at: refund.settledTime === null ? null : wire.isoOfSeconds(refund.settledTime),
     tx_hash: refund.txHash,
   })
 }

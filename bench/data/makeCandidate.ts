@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { Address, Hex } from 'viem'
 import type { Candidate } from '#ledger/acceptance/acceptPayments'
 import { firstIdAt } from '#ledger/store/identifiers'
+import { toCandidate } from '../../test/support/seedPayments.ts'
 
 export type Seller = { providerId: string; endpointId: string; payee: Address }
 
@@ -15,33 +16,22 @@ const idAt = (prefix: 'pay' | 'req', now: number) =>
 export function makeCandidate(
   now: number,
   seller: Seller,
-  { payer, chainId, token }: { payer: Address; chainId: number; token: Address },
+  paid: { payer: Address; chainId: number; token: Address },
 ): Candidate {
-  const signed = () => ({
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(now / 1000) + 93_600),
-    nonce: randomHex(32),
-    signature: randomHex(65),
-    acceptedBlock: null,
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(now / 1000) + 93_600), acceptedBlock: null }
+  const sign = (recipient: Address, value: bigint) => ({
+    ...{ recipient, value, ...window, nonce: randomHex(32), signature: randomHex(65) },
   })
   return {
-    ...{
+    ...toCandidate({
       id: idAt('pay', now),
-      source: 'gateway',
       requestId: idAt('req', now),
       ...seller,
-      chainId,
-      token,
-      payer,
-    },
-    first: { stage: 'waiting' },
-    ...{ payerHasCode: false, feeRecipient, splitter: null, tier: 'micropayment', effectiveRate: '0.05' },
-    ...{ price: 50_000n, providerAmount: 47_500n, feeAmount: 2_500n, resource: 'https://api.example/0' },
+      ...paid,
+      halves: [sign(seller.payee, 47_500n), sign(feeRecipient, 2_500n)],
+      resource: 'https://api.example/0',
+      acceptedAt: new Date(now),
+    }),
     ...{ idempotencyKey: randomHex(18).slice(2), requestHash: randomHex(32).slice(2) },
-    ...{ challengedAt: now, acceptedAt: now, limit: null },
-    authorizations: [
-      { ...signed(), recipient: seller.payee, value: 47_500n },
-      { ...signed(), recipient: feeRecipient, value: 2_500n },
-    ],
   }
 }

@@ -1,22 +1,83 @@
 import { randomBytes } from 'node:crypto'
 import secp256k1 from 'secp256k1'
-import { type Address, bytesToHex, type Hex, keccak256 } from 'viem'
+import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, stringToHex, toHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
+import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { AcceptedAuthorization } from '#ledger/acceptance/acceptPayments'
 import type { Database } from '#ledger/store/database'
-import { feeNonce } from '#protocol/challenge'
-import { hashAuthorization } from '#protocol/eip3009'
+import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
+import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { splitterOf } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
 import { type StoredPayment, storePayments } from '../../test/support/seedPayments.ts'
+import { validFor } from '../../test/support/usdc.ts'
 
-export type Buyer = { key: Uint8Array; address: Address }
+export type Buyer = { address: Address; key: Uint8Array }
 
+/** The same buyers in each run. */
 export function createBuyers(count: number): Buyer[] {
-  return Array.from({ length: count }, () => {
-    const key = new Uint8Array(randomBytes(32))
-    return { key, address: privateKeyToAddress(bytesToHex(key)).toLowerCase() as Address }
+  return Array.from({ length: count }, (_, i) => {
+    const key = keccak256(stringToHex(`bench buyer ${i}`))
+    return { address: privateKeyToAddress(key).toLowerCase() as Address, key: hexToBytes(key) }
   })
+}
+
+/** Signs authorizations with native secp256k1: a bench needs thousands. */
+export function createAuthorizer(usdc: Address) {
+  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  return (
+    buyer: Buyer,
+    to: Address,
+    value: bigint,
+    nonce: Hex,
+    window = validFor(maxTimeoutSeconds),
+  ): SignedAuthorization => {
+    const authorization = { from: buyer.address, to, value, ...window, nonce }
+    const { signature, recid } = secp256k1.ecdsaSign(hashAuthorization(separator, authorization), buyer.key)
+    return { ...authorization, signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex }
+  }
+}
+
+/** Two authorizations whose nonces follow from the challenge, two with random ones, or one to the splitter. */
+export type PaymentKind = 'bound' | 'random' | 'oneSignature'
+
+/** Signs a challenge as our SDK does. @returns the payloads. */
+export function signChallenge(
+  authorize: ReturnType<typeof createAuthorizer>,
+  splitterFactory: Address,
+  { buyer, challenge, kind }: { buyer: Buyer; challenge: Challenge; kind: PaymentKind },
+): [string, string?] {
+  const nonce = kind === 'random' ? toHex(randomBytes(32)) : boundNonce(challenge.issuer, challenge.requestId)
+  const [provider, fee] = challenge.accepts
+  const window = validFor(maxTimeoutSeconds)
+  const [amount, feeAmount] = [BigInt(provider.maxAmountRequired), BigInt(fee.maxAmountRequired)]
+  if (kind === 'oneSignature') {
+    const terms = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
+    const splitter = splitterOf(terms, splitterFactory, nativeKeccak256)
+    if (splitter === undefined) throw new Error('no splitter divides this price')
+    return [encodePayload(authorize(buyer, splitter.address, amount + feeAmount, nonce, window))]
+  }
+  return [
+    encodePayload(authorize(buyer, provider.payTo, amount, nonce, window)),
+    encodePayload(authorize(buyer, fee.payTo, feeAmount, feeNonce(nonce), window)),
+  ]
+}
+
+const ids = { provider: `prov_${'0'.repeat(32)}`, endpoint: `ep_${'0'.repeat(32)}` }
+
+/** A provider with one endpoint, which all payments are for. */
+export async function insertProvider(sql: Database, chainId: number, wallet: Address): Promise<void> {
+  const walletId = `wal_${'0'.repeat(32)}`
+  await sql`insert into provider (id, name) values (${ids.provider}, 'Weather')`
+  await sql`
+    insert into wallet (id, provider_id, chain_id, address)
+    values (${walletId}, ${ids.provider}, ${chainId}, ${wallet})`
+  await sql`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+    values (${ids.endpoint}, ${ids.provider}, ${walletId}, ${chainId}, 'GET', 'https://api.example/', '/', '/', 50000)`
 }
 
 export type SignedPayments = {
@@ -28,51 +89,28 @@ export type SignedPayments = {
   acceptedAt: Date
 }
 
-/** A provider with one endpoint, which all payments are for. */
-export async function insertProvider(sql: Database, chainId: number, wallet: Address): Promise<void> {
-  const id = '0'.repeat(32)
-  await sql`insert into provider (id, name) values (${`prov_${id}`}, 'Weather')`
-  await sql`
-    insert into wallet (id, provider_id, chain_id, address)
-    values (${`wal_${id}`}, ${`prov_${id}`}, ${chainId}, ${wallet})`
-  await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-    values (${`ep_${id}`}, ${`prov_${id}`}, ${`wal_${id}`}, ${chainId}, 'GET', 'https://api.example/', '/', '/', 50000)`
-}
-
-/** Queues payments as `/verify` leaves them, really signed and by its own statement. */
+/** Queues payments as `/verify` leaves them, really signed and by its own statement. @returns their identifiers. */
 export async function insertPayments(
   sql: Database,
-  { network, token, domainSeparator }: ServedNetwork,
+  { network, token }: ServedNetwork,
   { count, buyers, payees, feeRecipient, price, acceptedAt }: SignedPayments,
 ): Promise<string[]> {
   const { tier, providerAmount, feeAmount } = splitPrice(price)
-  const validBefore = BigInt(Math.floor(Date.now() / 1000) + 93_600)
+  const [authorize, window] = [createAuthorizer(token), validFor(maxTimeoutSeconds)]
   const payments = Array.from({ length: count }, (_, i): StoredPayment => {
-    const buyer = buyers[i % buyers.length]
-    const payee = payees[i % payees.length]
+    const [buyer, payee] = [buyers[i % buyers.length], payees[i % payees.length]]
     if (!buyer || !payee) throw new Error('no buyers, or nobody to pay')
     const id = randomBytes(16).toString('hex')
     const nonce = keccak256(`0x${id}`)
     const sign = (to: Address, value: bigint, halfNonce: Hex): AcceptedAuthorization => {
-      const authorization = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce: halfNonce }
-      const digest = hashAuthorization(domainSeparator, authorization)
-      const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)
-      return {
-        recipient: to,
-        value,
-        validAfter: 0n,
-        validBefore,
-        nonce: halfNonce,
-        signature: bytesToHex(new Uint8Array([...signature, 27 + recid])),
-        acceptedBlock: null,
-      }
+      const { from, ...signed } = authorize(buyer, to, value, halfNonce, window)
+      return { ...signed, recipient: to, acceptedBlock: null }
     }
     return {
       id: `pay_${id}`,
       requestId: `req_${id}`,
-      providerId: `prov_${'0'.repeat(32)}`,
-      endpointId: `ep_${'0'.repeat(32)}`,
+      providerId: ids.provider,
+      endpointId: ids.endpoint,
       chainId: network.chainId,
       token,
       payer: buyer.address,

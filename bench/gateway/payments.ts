@@ -2,12 +2,13 @@
 import { randomUUID } from 'node:crypto'
 import { toHex } from 'viem'
 import type { Challenge } from '#protocol/challenge'
+import { type Buyer, createAuthorizer, type PaymentKind, signChallenge } from '../data/signPayments.ts'
 import { type Answer, renderPost, saturate } from './load.ts'
-import { type Buyer, createSigner, type PaymentKind, type Rig, usdcPerUnit, type VerifyBody } from './rig.ts'
+import { type Rig, usdcPerUnit } from './rig.ts'
 import { createX402Body } from './x402Body.ts'
 
 export const connections = 50
-/** One in so many payments carries a signature that is not its payer's. */
+/** Of how many payments one carries a signature that is not its payer's. */
 const badEvery = 100
 
 type Signed = { requests: Buffer[]; require: (answers: Answer[]) => void }
@@ -15,9 +16,11 @@ type Signed = { requests: Buffer[]; require: (answers: Answer[]) => void }
 /** Makes payments and sees to it that each is answered as it must be. */
 export function createPayments(rig: Rig) {
   const { shop, apiPort, database } = rig
-  const { providerId } = shop
-  const signer = createSigner(rig)
-  const { endpointId } = signer
+  const {
+    providerId,
+    endpointIds: [endpointId],
+  } = shop
+  const authorize = createAuthorizer(rig.usdc)
   let made = 0
   const nextBuyer = () => rig.buyers[made++ % rig.buyers.length] as Buyer
 
@@ -50,7 +53,11 @@ export function createPayments(rig: Rig) {
       return { perSecond, challenges: answers.map(({ body }) => JSON.parse(body.toString()) as Challenge) }
     },
     sign(challenges: Challenge[], kind: PaymentKind): Signed {
-      const bodies = challenges.map((challenge) => signer.sign(nextBuyer(), challenge, kind))
+      const bodies = challenges.map((challenge) => ({
+        macaroon: challenge.macaroon,
+        payloads: signChallenge(authorize, rig.splitterFactory, { buyer: nextBuyer(), challenge, kind }),
+        ...{ providerId, endpointId, pricing: { usdcPerUnit } },
+      }))
       const isBad = (index: number) => index % badEvery === badEvery - 1
       bodies.forEach((body, index) => {
         if (isBad(index)) spoil(body.payloads, Math.floor(index / badEvery) % body.payloads.length)
@@ -83,7 +90,7 @@ export function createPayments(rig: Rig) {
         const nonce = toHex(crypto.getRandomValues(new Uint8Array(32)))
         return renderPost(
           '/verify',
-          createX402Body(rig.usdc, shop.url, signer.authorize(buyer, shop.address, 47_500n, nonce)),
+          createX402Body(rig.usdc, shop.url, authorize(buyer, shop.address, 47_500n, nonce)),
         )
       })
     },
@@ -91,7 +98,7 @@ export function createPayments(rig: Rig) {
 }
 
 /** Another digit in the signature: it recovers to somebody else, or to nobody. */
-function spoil(payloads: VerifyBody['payloads'], which: number): void {
+function spoil(payloads: [string, string?], which: number): void {
   const payload = payloads[which] as string
   const at = payload.lastIndexOf(',') + 20
   const digit = payload[at] === '0' ? '1' : '0'

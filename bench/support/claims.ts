@@ -12,17 +12,21 @@ import { migrate } from '#ledger/store/migrate'
 import { createLogger } from '#process/log'
 import type { Postgres } from '../../local/stack/postgres.ts'
 import { fillQueue } from '../data/fillQueue.ts'
-import { median } from './statistics.ts'
+import { median, round1 } from './statistics.ts'
 
 const claims = 41
 
-/** Milliseconds of one claim, the middle one of many, from a queue of so many waiting payments. */
+export type ClaimsOptions = {
+  postgres: Postgres
+  served: ServedNetwork
+  feeRecipient: Address
+  say: (line: string) => void
+}
+
+/** Milliseconds of one claim, the middle one of many, from a queue with this number of waiting payments. */
 export async function measureClaims(
-  postgres: Postgres,
-  served: ServedNetwork,
+  { postgres, served, feeRecipient, say }: ClaimsOptions,
   payments: number,
-  feeRecipient: Address,
-  say: (line: string) => void,
 ): Promise<number> {
   const began = performance.now()
   const url = await postgres.createDatabase(`queue_${payments}`)
@@ -55,7 +59,7 @@ export async function measureClaims(
       await closeBatch(sql, batch.id, 'released', new Date())
     }
     say(`claims, ms: ${times.map(Math.round).join(' ')}`)
-    return Math.round(median(times) * 10) / 10
+    return round1(median(times))
   } finally {
     await sql.end({ timeout: 1 })
   }

@@ -12,20 +12,20 @@ import {
   stringToHex,
   walletActions,
 } from 'viem'
-import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { parseUsdc } from '#protocol/amount'
 import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
-import { eip712Domain, splitSignature, transferWithAuthorizationTypes } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
+import { splitSignature } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../local/chain/accounts.ts'
 import { multicall3Address } from '../../local/chain/prepareChain.ts'
 import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { type Buyer, createAuthorizer, createBuyers } from '../data/signPayments.ts'
 import { gasFloorRuntimeCode } from '../generated/gasFloor.ts'
+import { deploymentOf } from './ground.ts'
 
 /** The most payments of a batch. */
 export const largest = 150
@@ -42,19 +42,11 @@ export type Payment = { authorization: SignedAuthorization; fee: SignedAuthoriza
 type Call = { to: Address; data: Hex }
 export type Bench = Awaited<ReturnType<typeof createBench>>
 
-function accountOf(seed: string): PrivateKeyAccount {
-  return privateKeyToAccount(keccak256(stringToHex(seed)))
-}
-
-export function addressOf(seed: string): Address {
-  return accountOf(seed).address.toLowerCase() as Address
-}
+export const addressOf = (seed: string): Address => `0x${keccak256(stringToHex(seed)).slice(26)}`
 
 /** A local chain with buyers, and what a batch of their payments is called and costs there. */
 export async function createBench(chain: LocalChain) {
-  const { localhost: deployment } = chain.deployments
-  if (deployment === undefined) throw new Error('nothing is deployed on the local chain')
-  const { usdc, batchSettlement, splitterFactory } = deployment
+  const { usdc, batchSettlement, splitterFactory } = deploymentOf(chain)
   const client = createTestClient({
     mode: 'hardhat',
     chain: hardhat,
@@ -66,11 +58,11 @@ export async function createBench(chain: LocalChain) {
     .extend(walletActions)
   const platform = addressOf('platform')
   const provider = addressOf('provider')
-  const buyers = Array.from({ length: largest }, (_, i) => accountOf(`buyer ${i}`))
+  const buyers = createBuyers(largest)
   await chain.mintUsdc([platform, provider, ...buyers.map(({ address }) => address)], parseUsdc('1000'))
   await client.setCode({ address: floorAddress, bytecode: gasFloorRuntimeCode })
 
-  const domain = eip712Domain(networks.localhost, usdc)
+  const authorize = createAuthorizer(usdc)
   const { timestamp } = await client.getBlock()
   const window = { validAfter: 0n, validBefore: timestamp + BigInt(maxTimeoutSeconds) }
   const price = parseUsdc('0.01')
@@ -81,17 +73,6 @@ export async function createBench(chain: LocalChain) {
     batchId: keccak256(stringToHex('bench')),
     trigger: triggerCodes.count,
     callGasLimit,
-  }
-
-  async function sign(buyer: PrivateKeyAccount, to: Address, value: bigint, nonce: Hex) {
-    const message = { from: buyer.address.toLowerCase() as Address, to, value, ...window, nonce }
-    const signature = await buyer.signTypedData({
-      domain,
-      types: transferWithAuthorizationTypes,
-      primaryType: 'TransferWithAuthorization',
-      message,
-    })
-    return { ...message, signature }
   }
 
   function transfer({ signature, ...authorization }: SignedAuthorization): Call {
@@ -120,16 +101,16 @@ export async function createBench(chain: LocalChain) {
     factory: splitterFactory,
     mint: (addresses: readonly Address[]) => chain.mintUsdc(addresses, parseUsdc('1')),
 
-    async pay(buyer: PrivateKeyAccount, to: Address, seed: string): Promise<Payment> {
+    pay(buyer: Buyer, to: Address, seed: string): Payment {
       const nonce = keccak256(stringToHex(seed))
       return {
-        authorization: await sign(buyer, to, providerAmount, nonce),
-        fee: await sign(buyer, platform, feeAmount, feeNonce(nonce)),
+        authorization: authorize(buyer, to, providerAmount, nonce, window),
+        fee: authorize(buyer, platform, feeAmount, feeNonce(nonce), window),
       }
     },
 
-    payOne: (buyer: PrivateKeyAccount, to: Address, seed: string) =>
-      sign(buyer, to, price, keccak256(stringToHex(seed))),
+    payOne: (buyer: Buyer, to: Address, seed: string) =>
+      authorize(buyer, to, price, keccak256(stringToHex(seed)), window),
 
     settleOnes(authorizations: readonly SignedAuthorization[], sweep: Sweep): Call {
       return {

@@ -39,15 +39,13 @@ export async function measureSplitters(bench: Bench): Promise<SplitterReport> {
   const { platform, factory } = bench
   const splits = providers.map((provider) => encodeSplit({ provider, ...shares }))
   const splitters = providers.map((provider) => splitterAddress({ provider, platform, factory, ...shares }))
-  const sign = (recipients: readonly Address[]): Promise<SignedAuthorization[]> =>
-    Promise.all(
-      bench.buyers
-        .slice(0, payments)
-        .map((buyer, i) => bench.payOne(buyer, recipients[i % recipients.length] as Address, `one ${i}`)),
-    )
+  const sign = (recipients: readonly Address[]): SignedAuthorization[] =>
+    bench.buyers
+      .slice(0, payments)
+      .map((buyer, i) => bench.payOne(buyer, recipients[i % recipients.length] as Address, `one ${i}`))
 
   for (const count of splitterCounts) {
-    const batch = await sign(splitters.slice(0, count))
+    const batch = sign(splitters.slice(0, count))
     const gasOf = async (swept: number) => {
       const call = bench.settleOnes(batch, {
         factory,
@@ -76,11 +74,9 @@ export async function measureSplitters(bench: Bench): Promise<SplitterReport> {
     })
   }
 
-  const two: Payment[] = await Promise.all(
-    bench.buyers
-      .slice(0, payments)
-      .map((buyer, i) => bench.pay(buyer, providers[i % 5] as Address, `two ${i}`)),
-  )
+  const two: Payment[] = bench.buyers
+    .slice(0, payments)
+    .map((buyer, i) => bench.pay(buyer, providers[i % 5] as Address, `two ${i}`))
   const gas = (await bench.isolated(() => bench.gasOf(bench.settle(two), 2 * payments))) / payments
   report.oneSignatureBelowTwoPct = Math.round((1 - (report.splitter[5] ?? Number.NaN) / gas) * 10_000) / 100
   return report

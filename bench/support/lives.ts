@@ -67,7 +67,7 @@ export function createLives(sql: Database, { chainId, token }: Scope) {
     async record({ batch, hash, block }: Mined, events: readonly Evidence[]): Promise<void> {
       await sql.begin(async (tx) => {
         await lockBatch(tx, batch.id, 'broadcast')
-        await markMined(tx, hash, { ...block, succeeded: true })
+        await markMined(tx, hash, { ...block, succeeded: true, cost: 0n, now: new Date(), refused: [] })
         await setBatchState(tx, batch.id, 'mined')
       })
       await sql.begin(async (tx) => {

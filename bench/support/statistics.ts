@@ -6,6 +6,10 @@ export function percentile(values: readonly number[], share: number): number {
 
 export const median = (values: readonly number[]) => percentile(values, 0.5)
 
+/** The median of what is read from each run. */
+export const medianOf = <Run>(runs: readonly Run[], read: (run: Run) => number) => median(runs.map(read))
+
+export const round1 = (value: number) => Math.round(value * 10) / 10
 export const round2 = (value: number) => Math.round(value * 100) / 100
 
 /** The least and the greatest, to two decimals. */
@@ -13,3 +17,31 @@ export const spread = (values: readonly number[]): [number, number] => [
   round2(Math.min(...values)),
   round2(Math.max(...values)),
 ]
+
+/** An object with the same keys. */
+export function mapValues<Key extends string | number, From, To>(
+  record: Record<Key, From>,
+  change: (value: From, key: Key) => To,
+): Record<Key, To> {
+  const entries = Object.entries(record) as [Key, From][]
+  return Object.fromEntries(entries.map(([key, value]) => [key, change(value, key)])) as Record<Key, To>
+}
+
+/**
+ * Measures each kind in each round: they take turns, so that whatever else the machine does falls on all.
+ *
+ * @param counted rounds whose results are returned; those below 0 come before them, warm everything up and aren't.
+ */
+export async function inTurns<Kind extends string | number, Result>(
+  kinds: readonly Kind[],
+  { counted, warmUps = 0 }: { counted: number; warmUps?: number },
+  measure: (kind: Kind, round: number) => Promise<Result>,
+): Promise<Record<Kind, Result[]>> {
+  const results = Object.fromEntries(kinds.map((kind) => [kind, []])) as unknown as Record<Kind, Result[]>
+  for (let round = -warmUps; round < counted; round++)
+    for (const kind of kinds) {
+      const result = await measure(kind, round)
+      if (round >= 0) results[kind].push(result)
+    }
+  return results
+}

@@ -11,7 +11,7 @@ import { contracts } from '../../local/chain/contracts.ts'
 import { type Check, reasonOf, skipped } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** A node whose newest block is older than this has stopped; true of every network in the table. */
+/** The age of the newest block from which we say that a node has stopped, on every network in the table. */
 const staleSeconds = 120n
 
 /** Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed. */

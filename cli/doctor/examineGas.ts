@@ -7,7 +7,7 @@ import type { ExaminedNetwork } from './networks.ts'
 
 /** Gas of a full batch. */
 const batchGas = 15_500_000n
-/** A wallet should be able to pay for this many full batches. */
+/** How many full batches a wallet should be able to pay for. */
 const comfortable = 20n
 
 /** Checks that each wallet of the keeper can pay for batches at the network's current gas price. */

@@ -1,34 +1,99 @@
 import { type Command, Option } from 'commander'
-import { setSuspended } from '#ledger/registry/suspendProvider'
-import { CliError } from '../cliError.ts'
-import { withDatabase } from '../withDatabase.ts'
-import { addChangesCommand } from './changes.ts'
-import { addEndpointCommands } from './endpoint.ts'
 import {
   type GatewayFlags,
   ownPath,
-  print,
+  parseVersion,
+  printAnswer,
   request,
   update,
   withGateway,
   withKey,
-  withVersion,
 } from './gateway.ts'
-import { addGrantCommand } from './grant.ts'
-import { addKeyCommand } from './key.ts'
+import type { GrantFlags, KeyFlags } from './operator.ts'
 import { addRefundCommand } from './refund.ts'
-import { addUpstreamCommands } from './upstream.ts'
-import { addWalletCommands } from './wallet.ts'
+import { type Action, providerActions, resources, scopeOption } from './resources.ts'
 
-/** `provider …`: what a provider registers at a gateway, and the key that the operator can issue it. */
+/** `provider …`: what a provider registers at a gateway, and what the operator can do to it. */
 export function addProviderCommand(program: Command): void {
   const provider = program
     .command('provider')
     .summary('register at a gateway')
     .description('Registers at a gateway, and changes what is registered.')
-    .addHelpText('after', '\nExample:\n  $ tollkeeper provider create --name Weather')
+  addExample(provider, 'provider create --name Weather')
 
-  withGateway(provider.command('create'))
+  addCreateCommand(provider)
+  for (const [verb, action] of Object.entries(providerActions)) addAction(provider, verb, action)
+  addContactCommand(provider)
+  addSwitchCommand(provider, 'disable', [
+    'sell nothing for now',
+    'Refuses new challenges of all its endpoints. Those that are out may still be paid.',
+  ])
+  addSwitchCommand(provider, 'enable', ['sell again', 'Sells again after `provider disable`.'])
+  for (const [name, { text, prefix, actions }] of Object.entries(resources)) {
+    const [summary, about] = text
+    const group = provider.command(name).summary(summary).description(about)
+    if (name === 'key') addIssueCommand(group)
+    const [first, ...others] = Object.entries(actions)
+    if (first) addAction(group, ...first, { prefix, isDefault: name !== 'key' })
+    for (const other of others) addAction(group, ...other, { prefix })
+    addExample(group, `provider ${name} --provider prov_… ${name === 'key' ? '' : first?.[1].example}`)
+  }
+  addRefundCommand(provider)
+  addGrantCommand(provider)
+}
+
+type ActionFlags = GatewayFlags & { ifVersion?: string } & Record<string, unknown>
+
+function addAction(
+  group: Command,
+  verb: string,
+  action: Action,
+  { prefix, isDefault = false }: { prefix?: string | undefined; isDefault?: boolean } = {},
+): void {
+  const { does, text, options = [], isVersioned, example = '' } = action
+  const command = withKey(group.command(verb, { isDefault }))
+  command.summary(text[0]).description(text[1])
+  const hasId = does.includes(':id')
+  if (hasId) command.argument(`<${group.name()}>`, `its id, ${prefix}…`)
+  for (const option of options) command.addOption(option)
+  if (isVersioned)
+    command.option('--if-version <number>', 'only if it still is at this version', parseVersion)
+  const typed = [...(group.name() === 'provider' ? [] : ['provider']), group.name(), verb]
+  addExample(command, [...typed, ...(hasId ? [`${prefix}…`] : []), '--provider prov_…', example].join(' '))
+  command.action((...given: unknown[]) => {
+    const id = hasId ? String(given.shift()) : undefined
+    return run(verb, action, given[0] as ActionFlags, id)
+  })
+}
+
+async function run(verb: string, action: Action, flags: ActionFlags, id?: string): Promise<void> {
+  const { does, status, options = [], toBody, render } = action
+  const [method, path = ''] = does.split(' ') as ['GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', string]
+  const to = ownPath(flags, ...path.split('/').map((part) => (part === ':id' ? String(id) : part)))
+  const names = options.map((option) => option.attributeName())
+  const given = Object.fromEntries(names.filter((name) => name in flags).map((name) => [name, flags[name]]))
+  const body = toBody?.(given) ?? (options.length > 0 ? given : undefined)
+  if (method === 'PATCH') return update(flags, to, body ?? {})
+  const inQuery = method === 'GET' || method === 'DELETE'
+  const answer = await request(flags, {
+    method,
+    path: to,
+    status,
+    ...(inQuery ? { query: given } : { body }),
+  })
+  // Of what is gone nothing comes back: `retire` says what is retired.
+  if (method === 'DELETE') printAnswer({ [`${verb}d`]: id ?? path }, flags)
+  else if (render === undefined || flags.json) printAnswer(answer, flags)
+  else process.stdout.write(`${render(answer)}\n`)
+}
+
+function addExample(command: Command, line: string): Command {
+  return command.addHelpText('after', `\nExample:\n  $ tollkeeper ${line.trimEnd()}`)
+}
+
+function addCreateCommand(provider: Command): void {
+  type Flags = GatewayFlags & { name: string; contact?: string; token?: string }
+  const command = withGateway(provider.command('create'))
     .summary('a provider, and its first API key')
     .description('Registers a provider. Its API key is shown this once.')
     .requiredOption('--name <name>', 'as shown to buyers')
@@ -36,82 +101,79 @@ export function addProviderCommand(program: Command): void {
     .addOption(
       new Option('--token <token>', 'where registration takes one').env('TOLLKEEPER_REGISTRATION_TOKEN'),
     )
-    .addHelpText(
-      'after',
-      '\nExample:\n  $ tollkeeper provider create --name Weather --contact ops@weather.example',
-    )
-    .action(async ({ name, contact, token, ...flags }: GatewayFlags & CreateFlags) => {
+    .action(async ({ name, contact, token, ...flags }: Flags) => {
       const headers = token === undefined ? {} : { 'registration-token': token }
-      print(await request(flags, { path: '/providers', headers, body: { name, contact } }), flags)
-      if (!flags.json) process.stderr.write('Keep the apiKey: it is not shown again.\n')
+      printAnswer(await request(flags, { path: '/providers', headers, body: { name, contact } }), flags)
     })
+  addExample(command, 'provider create --name Weather --contact ops@weather.example')
+}
 
-  withVersion(withKey(provider.command('update')))
-    .summary('change it')
-    .description('Changes what is registered of a provider.')
-    .option('--name <name>', 'as shown to buyers')
-    .option('--contact <contact>', 'where to reach you')
-    .option('--requires-key', '/verify takes its API key only')
-    .option('--no-requires-key', '/verify takes anybody')
-    .addHelpText(
-      'after',
-      '\nExample:\n  $ tollkeeper provider update --provider prov_… --name "Weather, Inc."',
-    )
-    .action(async ({ name, contact, requiresKey, ...flags }: GatewayFlags & UpdateFlags) => {
-      await update(flags, ownPath(flags), { name, contact, requiresKey })
-    })
-
-  withKey(provider.command('contact'))
+function addContactCommand(provider: Command): void {
+  const command = withKey(provider.command('contact'))
     .summary('confirm the contact, to be told by mail')
     .description(
       `Mails a code to the contact, or, with --code, confirms it. From then on the gateway mails there what fails to settle,
 and which webhook was switched off.`,
     )
     .option('--code <code>', 'from the mail')
-    .addHelpText('after', '\nExample:\n  $ tollkeeper provider contact --provider prov_… --code …')
     .action(async ({ code, ...flags }: GatewayFlags & { code?: string }) => {
-      if (code === undefined) {
-        await request(flags, { method: 'POST', path: ownPath(flags, 'contact', 'code') })
-        print({ mailed: true }, flags)
-        return
-      }
-      print(await request(flags, { path: ownPath(flags, 'contact', 'confirmation'), body: { code } }), flags)
+      const asked =
+        code === undefined
+          ? { path: ownPath(flags, 'contact', 'code') }
+          : { path: ownPath(flags, 'contact', 'confirmation'), body: { code } }
+      const answer = await request(flags, asked)
+      printAnswer(code === undefined ? { mailed: true } : answer, flags)
     })
-
-  for (const [verb, disabled, about] of [
-    ['disable', true, 'Refuses new challenges of all its endpoints. Those that are out may still be paid.'],
-    ['enable', false, 'Sells again after `provider disable`.'],
-  ] as const) {
-    withKey(provider.command(verb))
-      .summary(disabled ? 'sell nothing for now' : 'sell again')
-      .description(about)
-      .option('--operator', 'as the operator, whom the provider cannot overrule. Reads DATABASE_URL')
-      .addHelpText('after', `\nExample:\n  $ tollkeeper provider ${verb} --provider prov_…`)
-      .action(({ operator, ...flags }: GatewayFlags & { operator?: true }) =>
-        operator ? suspend(flags.provider ?? '', disabled) : update(flags, ownPath(flags), { disabled }),
-      )
-  }
-
-  addWalletCommands(provider)
-  addEndpointCommands(provider)
-  addUpstreamCommands(provider)
-  addRefundCommand(provider)
-  addChangesCommand(provider)
-  addKeyCommand(provider)
-  addGrantCommand(provider)
+  addExample(command, 'provider contact --provider prov_… --code …')
 }
 
-/** The operator's switch. */
-function suspend(provider: string, suspended: boolean): Promise<void> {
-  return withDatabase('provider', async (database) => {
-    const at = new Date()
-    if (!(await setSuspended(database, provider, suspended ? at : null)))
-      throw new CliError('unknown_provider', `There is no provider ${provider}`)
-    process.stdout.write(
-      `${at.toISOString()} ${provider} is ${suspended ? 'suspended' : 'no longer suspended'}\n`,
+/** By the provider at its gateway, or by the operator in the database. */
+function addSwitchCommand(
+  provider: Command,
+  verb: 'disable' | 'enable',
+  [summary, about]: Action['text'],
+): void {
+  const disabled = verb === 'disable'
+  const command = withKey(provider.command(verb))
+    .summary(summary)
+    .description(about)
+    .option('--operator', 'as the operator, whom the provider cannot overrule. Reads DATABASE_URL')
+    .action(async ({ operator, ...flags }: GatewayFlags & { operator?: true }) => {
+      if (!operator) return update(flags, ownPath(flags), { disabled })
+      const { suspend } = await import('./operator.ts')
+      await suspend(flags.provider ?? '', disabled)
+    })
+  addExample(command, `provider ${verb} --provider prov_…`)
+}
+
+/** `key issue`, or `key` alone: how the operator lets a provider in again. */
+function addIssueCommand(group: Command): void {
+  const command = group
+    .command('issue', { isDefault: true })
+    .summary('issue one, as the operator')
+    .description(
+      `Issues an API key for a provider that has lost its own; \`issue\` may be left out. The provider's other keys stay, and
+its history shows that the operator issued this one. Reads DATABASE_URL.`,
     )
-  })
+    .requiredOption('--provider <id>', 'the provider')
+    .option('--label <text>', 'shown in the list of its keys', 'issued by the operator')
+    .addOption(scopeOption().default('full'))
+    .option('--json', 'print JSON')
+    .action(async (flags: KeyFlags) => (await import('./operator.ts')).issueKey(flags))
+  addExample(command, '--env .env provider key issue --provider prov_…')
 }
 
-type CreateFlags = { name: string; contact?: string; token?: string }
-type UpdateFlags = { name?: string; contact?: string; requiresKey?: boolean; ifVersion?: string }
+function addGrantCommand(provider: Command): void {
+  const command = provider
+    .command('grant')
+    .summary('pay for its gas, as the operator')
+    .description(
+      `Sets what the operator pays a UTC day for gas that a provider's payments carry by no fee: through x402's facilitator,
+POST /submit, and refunds. Without a grant they share GAS_ALLOWANCE_USD with everybody's. Reads DATABASE_URL.`,
+    )
+    .requiredOption('--provider <id>', 'the provider')
+    .requiredOption('--usdc <amount>', 'a UTC day; 0 takes the grant back')
+    .option('--json', 'print JSON')
+    .action(async (flags: GrantFlags) => (await import('./operator.ts')).grantGas(flags))
+  addExample(command, '--env .env provider grant --provider prov_… --usdc 5')
+}

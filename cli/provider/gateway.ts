@@ -28,15 +28,16 @@ export function withKey(command: Command): Command {
 }
 
 export function ownPath({ provider = '' }: GatewayFlags, ...rest: string[]): string {
-  return ['/providers', provider, ...rest]
-    .map((part, i) => (i === 0 ? part : encodeURIComponent(part)))
-    .join('/')
+  const parts = [provider, ...rest].filter((part) => part !== '')
+  return ['/providers', ...parts.map(encodeURIComponent)].join('/')
 }
 
 type Request = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
-  query?: Record<string, string>
+  /** Of an answer with a body. */
+  status?: number | undefined
+  query?: Record<string, unknown>
   body?: unknown
   headers?: Record<string, string>
 }
@@ -49,7 +50,7 @@ export async function ask(
 ): Promise<Response> {
   if (!URL.canParse(gateway)) throw new CliError('invalid_flags', `--gateway: expected a URL, got ${gateway}`)
   const url = new URL(path, gateway)
-  url.search = new URLSearchParams(query).toString()
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value))
   try {
     return await fetch(url, {
       method,
@@ -74,14 +75,14 @@ export async function ask(
 export async function request(flags: GatewayFlags, asked: Request): Promise<Record<string, unknown>> {
   const response = await ask(flags, asked, AbortSignal.timeout(15_000))
   if (response.status === 204) return {}
-  if (response.status !== ((asked.method ?? 'POST') === 'POST' ? 201 : 200))
-    throw await refuse(flags, response)
+  const { method = 'POST', status = method === 'POST' ? 201 : 200 } = asked
+  if (response.status !== status) throw await refuse(flags, response)
   const answer: unknown = await response.json().catch(() => undefined)
   if (!isRecord(answer)) throw await refuse(flags, response)
   return answer
 }
 
-/** What an answer that isn't the expected one says: a problem (RFC 9457), or that there is no gateway. */
+/** Says why an answer isn't the expected one: a problem (RFC 9457), or no gateway at that URL. */
 export async function refuse({ gateway }: GatewayFlags, response: Response): Promise<CliError> {
   const answer: unknown = response.bodyUsed ? undefined : await response.json().catch(() => undefined)
   if (!isRecord(answer) || response.ok) {
@@ -108,19 +109,18 @@ export async function update(
     throw new CliError('invalid_flags', 'There is nothing to change: see --help')
   }
   const ifMatch = flags.ifVersion === undefined ? '*' : `"${flags.ifVersion}"`
-  print(await request(flags, { method: 'PATCH', path, headers: { 'if-match': ifMatch }, body }), flags)
+  printAnswer(await request(flags, { method: 'PATCH', path, headers: { 'if-match': ifMatch }, body }), flags)
 }
 
-export function withVersion(command: Command): Command {
-  return command.option('--if-version <number>', 'only if it still is at this version', parseVersion)
-}
-
-export function print(answer: Record<string, unknown>, { json }: Pick<GatewayFlags, 'json'>): void {
+/** Shows an answer: as JSON, or a line a field. A secret in it was shown this once. */
+export function printAnswer(answer: Record<string, unknown>, { json }: Pick<GatewayFlags, 'json'>): void {
   const lines = Object.entries(answer).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value)
     return `${name.padEnd(12)} ${printable(text)}`
   })
   process.stdout.write(`${json ? JSON.stringify(answer) : lines.join('\n')}\n`)
+  const secret = ['apiKey', 'secret'].find((name) => name in answer)
+  if (secret && !json) process.stderr.write(`Keep the ${secret}: it is not shown again.\n`)
 }
 
 // The gateway reads it; it is only passed on, never calculated with.
@@ -129,7 +129,7 @@ export function parsePrice(value: string): string {
   return value
 }
 
-function parseVersion(value: string): string {
+export function parseVersion(value: string): string {
   if (!/^\d{1,9}$/.test(value)) throw new InvalidArgumentError('Expected a number.')
   return value
 }

@@ -8,7 +8,7 @@ import { networkByName } from '#protocol/networks'
 import { encodePayload } from '#protocol/payload'
 import { maxRefunds, refundNonce } from '#protocol/refund'
 import { CliError } from '../cliError.ts'
-import { type GatewayFlags, ownPath, parsePrice, print, request, withKey } from './gateway.ts'
+import { type GatewayFlags, ownPath, parsePrice, printAnswer, request, withKey } from './gateway.ts'
 
 type RefundFlags = GatewayFlags & { amount?: string; number?: number; keyFile?: string; issuer?: string }
 
@@ -37,7 +37,7 @@ settles with the next batch, and the platform pays the gas. The key of the walle
     .action(async (paymentId: string, flags: RefundFlags) => {
       const path = ownPath(flags, 'payments', paymentId, 'refunds')
       const payload = await sign(paymentId, flags, await request(flags, { method: 'GET', path }))
-      print(await request(flags, { path, body: { payload } }), flags)
+      printAnswer(await request(flags, { path, body: { payload } }), flags)
     })
 }
 

@@ -20,7 +20,7 @@ type Output = {
   close: () => Promise<void>
 }
 
-/** So often in a row nothing comes before it is given up; what has come stays. */
+/** After how many tries in a row that brought nothing we give up; what has come stays. */
 const mostFailures = 5
 const firstDelayMs = 500
 

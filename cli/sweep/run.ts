@@ -41,7 +41,7 @@ type Waiting = SplitterTerms & { address: Address; balance: bigint }
 /** The least price of each percentage tier: all others of it have the same splitter. */
 const percentagePrices = [minimumPrice, 10_000n]
 const mostSweeps = 40
-/** Of the transaction, beside the sweeps. */
+/** Gas of the transaction besides the sweeps. */
 const baseGas = 100_000n
 
 /** @returns the exit status */
@@ -155,7 +155,7 @@ async function confirm(waiting: readonly Waiting[]): Promise<void> {
 }
 
 function readAccount() {
-  const key = readVariable(process.env, 'WALLET_PRIVATE_KEY')
+  const key = process.env.WALLET_PRIVATE_KEY?.trim() || null
   if (key === null)
     throw new CliError(
       'no_wallet',

@@ -1,4 +1,8 @@
-/** Holds receipts, one a line, against the chain; asks the gateway for its public keys and nothing else. */
+/**
+ * Holds receipts, one a line, against the chain; asks the gateway for its public keys and nothing else.
+ *
+ * Reads RPC_URL, GATEWAY_URL and, on a local chain, DEPLOYMENTS_FILE.
+ */
 import { readFile } from 'node:fs/promises'
 import { audit } from '@tollkeeper/sdk/audit'
 

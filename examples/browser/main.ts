@@ -1,4 +1,8 @@
-/** Serves a page that pays with the reader's wallet, the packages it imports, and what it pays for. */
+/**
+ * Serves a page that pays with the reader's wallet, the packages it imports, and what it pays for.
+ *
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, GATEWAY_URL, NETWORK and, on a local chain, USDC_ADDRESS.
+ */
 import { readFile } from 'node:fs/promises'
 import { serve } from '@hono/node-server'
 import { requirePayment } from '@tollkeeper/sdk/hono'

@@ -1,4 +1,8 @@
-/** Pays for one request: `WALLET_PRIVATE_KEY=0x… npm run buy -- http://127.0.0.1:4030/forecast` */
+/**
+ * Pays for one request: `WALLET_PRIVATE_KEY=0x… npm run buy -- http://127.0.0.1:4030/forecast`
+ *
+ * Reads WALLET_PRIVATE_KEY, GATEWAY_URL, NETWORK, RECEIPT_FILE and, on a local chain, USDC_ADDRESS.
+ */
 import { ClientError, createClient, type NetworkName } from '@tollkeeper/sdk'
 import { openReceiptFile } from '@tollkeeper/sdk/files'
 

@@ -1,4 +1,8 @@
-/** The same weather API with Express. */
+/**
+ * The same weather API with Express.
+ *
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL.
+ */
 import { requirePayment } from '@tollkeeper/sdk/express'
 import express from 'express'
 

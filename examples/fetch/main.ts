@@ -1,4 +1,8 @@
-/** The same weather API as a plain handler, which Next.js, Bun, Deno and Workers run as it is; here Node serves it. */
+/**
+ * The same weather API as a plain handler, which Next.js, Bun, Deno and Workers run as it is; here Node serves it.
+ *
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL.
+ */
 import { serve } from '@hono/node-server'
 import { requirePayment } from '@tollkeeper/sdk/fetch'
 

@@ -1,4 +1,8 @@
-/** A weather API that charges for its forecast. Twelve lines of it are about money. */
+/**
+ * A weather API that charges for its forecast. Twelve lines of it are about money.
+ *
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC, GATEWAY_URL and MOCK_PAYMENTS.
+ */
 import { serve } from '@hono/node-server'
 import { type PaymentVariables, requirePayment } from '@tollkeeper/sdk/hono'
 import { Hono } from 'hono'

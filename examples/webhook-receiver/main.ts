@@ -1,4 +1,8 @@
-/** Prints a gateway's webhooks. Register its URL with POST /providers/{id}/webhooks, which returns the secret. */
+/**
+ * Prints a gateway's webhooks. Register its URL with POST /providers/{id}/webhooks, which returns the secret.
+ *
+ * Reads WEBHOOK_SECRET and WEBHOOK_PORT.
+ */
 import { serve } from '@hono/node-server'
 import { createReceiver } from './receiver.ts'
 

@@ -1,4 +1,8 @@
-/** An x402 seller as x402's own examples have it. What changed is the facilitator: its URL, and our API key. */
+/**
+ * An x402 seller as x402's own examples have it. What changed is the facilitator: its URL, and our API key.
+ *
+ * Reads PAY_TO, PROVIDER_API_KEY, PROVIDER_PORT, FACILITATOR_URL and X402_NETWORK.
+ */
 import { serve } from '@hono/node-server'
 import { HTTPFacilitatorClient } from '@x402/core/server'
 import { ExactEvmScheme } from '@x402/evm/exact/server'

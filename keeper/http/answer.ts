@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import type { PresentedFailure } from '#ledger/acceptance/checkSignatures'
 import type { SettlementProgress } from '#ledger/acceptance/facilitations'
+import { isLooseStage } from '#ledger/queue/stages'
 import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import { isDecided } from './facilitator/settlementWatch.ts'
 
@@ -54,7 +55,7 @@ export type SubmitAnswer = {
 /** A transfer of a submission, as a half of the payment that it is. */
 export type WatchedTransfer = { half: 0 | 1; progress: SettlementProgress | undefined }
 
-/** What `POST /submit` answers to what wasn't given up. */
+/** The answer of `POST /submit` to a submission that wasn't given up. */
 export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   const transfers = watched.map(placeOf)
   const failures = watched.flatMap(failureOf)
@@ -68,13 +69,16 @@ export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   return { txHash, transfers }
 }
 
-/** A payment that waits no longer as a part of the submission: that was given up, and this goes on by itself. */
-export function isLetGo({ stage, submission }: SettlementProgress, key: Hex): boolean {
-  return stage !== null && stage !== 'claimed' && stage !== 'sent' && submission !== key
+/** Whether a payment waits, but not as a part of this submission: not yet, or not any more since that was given up. */
+export function isLetGo(
+  { stage, submission }: Pick<SettlementProgress, 'stage' | 'submission'>,
+  key: Hex,
+): boolean {
+  return isLooseStage(stage) && submission !== key
 }
 
 /**
- * What it answers to what was given up: why, and where each transfer stands.
+ * The answer to a submission that was given up: why, and where each transfer stands.
  *
  * @param blamed the transfers that can't be settled now, as far as that can be told.
  */
@@ -111,7 +115,7 @@ function placeOf(watched: WatchedTransfer): TransferPlace {
   return { status: 'queued', txHash: null }
 }
 
-/** What is to blame as the record shows it. */
+/** The failure of a transfer, where the record shows one. */
 function failureOf(watched: WatchedTransfer, transfer: number): TransferFailure[] {
   const state = stateOf(watched)
   if (state === 'cancelled') return [{ transfer, code: 'authorization_cancelled' }]

@@ -13,7 +13,7 @@ export type AppDependencies = OperationsOptions & {
   facilitator: FacilitatorDependencies
 }
 
-/** 344 transfers with the longest signature each. */
+/** Longest body: 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */

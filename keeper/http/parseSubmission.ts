@@ -5,7 +5,7 @@ import { nameOf } from '#ledger/acceptance/submissions'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 
-/** Two a payment, and no more payments than the largest batch has. */
+/** Most transfers: two for each payment of the largest batch. */
 const maxTransfers = 344
 
 const transferObject = z.strictObject({

@@ -4,12 +4,7 @@ import { countThatFit } from '#chain/gas'
 import type { GasShare } from '#chain/gasShares'
 import { requireStanding } from '#ledger/acceptance/acceptance'
 import type { Candidate } from '#ledger/acceptance/acceptPayments'
-import {
-  type PresentedFailure,
-  PresentedRefused,
-  refuse,
-  type SignatureCheckOptions,
-} from '#ledger/acceptance/checkSignatures'
+import { type PresentedFailure, PresentedRefused, refuse } from '#ledger/acceptance/checkSignatures'
 import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { pairTransfers } from '#ledger/acceptance/pairTransfers'
 import {
@@ -21,37 +16,27 @@ import {
   storeSubmission,
 } from '#ledger/acceptance/submissions'
 import { coverSubmission } from '#ledger/queue/gasDraws'
-import type { Database } from '#ledger/store/database'
-import type { Logger } from '#process/log'
+import { isReservedStage } from '#ledger/queue/stages'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
-import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { SubmitLimits } from '../settings/settings.ts'
 import { answerOf, isLetGo, refusalOf, type SubmitAnswer, toRefusal } from './answer.ts'
-import type { FacilitatorNetwork } from './facilitator/reserve.ts'
-import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
+import { networkOf } from './facilitator/reserve.ts'
+import type { SettleContext } from './facilitator/settle.ts'
+import { isDecided } from './facilitator/settlementWatch.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
 
-export type SubmitDependencies = SignatureCheckOptions & {
-  sql: Database
-  /** By chain. */
-  networks: ReadonlyMap<number, FacilitatorNetwork>
+export type SubmitDependencies = Omit<SettleContext, 'settings' | 'wakeIn'> & {
   platformWallets: readonly Address[]
-  /** What gas may cost, by chain. */
-  gas: ReadonlyMap<number, { gasPerFee: bigint; gasAllowance: bigint }>
-  watch: SettlementWatch
   rateLimiter: RateLimiter
   limits: SubmitLimits
-  now: () => Date
   /** Milliseconds that a caller is kept waiting for its hash. */
   timeoutMs: number
   /** Tells the workers that there is something to do. */
   wake: () => void
-  checkpoint: Checkpoint
-  log: Logger
 }
 
 /**
@@ -81,7 +66,7 @@ export async function submitTransfers(
   requireTheirs(submission, known)
   const isUnderWay = transfers.every((one) => {
     const payment = known.get(nameOf(one))
-    return payment !== undefined && payment.ended !== 'failed' && !isLooseOf(payment, key)
+    return payment !== undefined && payment.ended !== 'failed' && !isLetGo(payment, key)
   })
   if (!isUnderWay) {
     const judged = await requireOpen(sql, submission, providerId, (one) => !isNew(known, one))
@@ -109,11 +94,6 @@ function isNew(known: ReadonlyMap<string, KnownAuthorization>, transfer: SignedA
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
-/** Whether a payment waits, and not yet as a part of this submission. */
-function isLooseOf({ stage, submission }: KnownAuthorization, key: string): boolean {
-  return stage !== null && stage !== 'claimed' && stage !== 'sent' && submission !== key
-}
-
 /** The nonce of what is known is spoken for: what was accepted is what gets settled. */
 function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string, KnownAuthorization>): void {
   for (const [index, transfer] of transfers.entries()) {
@@ -122,9 +102,9 @@ function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string
     const { paymentId, recipient, value, stage, submission, ended } = payment
     const details = { transfer: index, paymentId }
     if (ended === 'voided') throw new BaseError('payment_voided', undefined, { details })
-    if (stage === 'reserved' || recipient !== transfer.to || value !== transfer.value)
+    if (isReservedStage(stage) || recipient !== transfer.to || value !== transfer.value)
       throw new BaseError('payment_replayed', undefined, { details })
-    if (isLooseOf(payment, key) && submission !== null)
+    if (isLetGo(payment, key) && submission !== null)
       throw new BaseError('payment_replayed', 'A transfer is being settled already, in another company', {
         details,
       })
@@ -135,7 +115,7 @@ function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submis
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** What of a submission is new, as payments, and what its transaction costs. */
+/** The new transfers of a submission, as payments, and the cost of its transaction. */
 type Accepted = { candidates: Candidate[]; cost: GasShare }
 
 /**
@@ -151,8 +131,7 @@ async function judge(
 ): Promise<Accepted> {
   const { sql, networks, now, payerSignatures, contractTimeoutMs } = dependencies
   const { served, transfers } = submission
-  const network = networks.get(served.network.chainId)
-  if (!network) throw new Error(`${served.network.name} is served without its payers`)
+  const network = networkOf(networks, served)
   const seconds = BigInt(Math.floor(now().getTime() / 1000))
   refuse(
     transfers.flatMap(({ validAfter, validBefore }, index): PresentedFailure[] => {
@@ -246,14 +225,13 @@ function toCandidates(
 
 /** Stores what of a submission is new, and makes all of it due: all, or nothing. */
 async function store(
-  { sql, now, gas }: SubmitDependencies,
+  { sql, now, networks, gasAllowance: common }: SubmitDependencies,
   { key, served }: Submission,
   known: ReadonlyMap<string, KnownAuthorization>,
   { candidates, cost, providerId }: Accepted & { providerId: string | null },
 ): Promise<void> {
-  const spending = gas.get(served.network.chainId)
-  if (!spending) throw new Error(`${served.network.name} is served without a price of gas`)
-  const paid = { cost, gasPerFee: spending.gasPerFee, providerId, common: spending.gasAllowance }
+  const { gasPerFee } = networkOf(networks, served)
+  const paid = { cost, gasPerFee, providerId, common }
   await sql
     .begin(async (tx) => {
       const verdicts = await storeSubmission(tx, { key, candidates, known: [...known.values()] }, now())

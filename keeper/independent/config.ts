@@ -1,10 +1,10 @@
 import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
 import { readSendingSettings, requirePrivateKeys } from '../settings/config.ts'
 
-/** USDC base units a UTC day, on all networks together. */
+/** Budget of a UTC day in USDC base units, for all networks together. */
 const defaultBudget = 5_000_000n
 
 export type IndependentConfig = {

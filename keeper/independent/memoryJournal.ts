@@ -1,10 +1,11 @@
 import type { Address } from 'viem'
 import type { BatchItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
+import type { SignedTransaction } from '#ledger/batches/transactions'
 import { mostMinedFailures } from '#ledger/queue/quarantine'
 import type { HoldReason } from '#ledger/queue/stages'
 import { defaultTriggers } from '#ledger/queue/triggers'
-import type { Journal, OpenBatch, SignedTransaction, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
@@ -22,11 +23,11 @@ export type MemoryJournal = Journal & {
   report: () => { batches: number; payments: number; stillOut: SignedTransaction['hash'] | null }
 }
 
-/** How long an item that failed on chain, or that somebody else has used, is left alone; its gateway may publish it on. */
+/** How long we leave an item alone that failed on chain or was used by somebody else, though its gateway still publishes it. */
 const deferMs = 60_000
-/** How long one is left alone that nothing pays the gas for. */
+/** How long we leave an item alone whose gas nothing pays for. */
 const heldMs = 15_000
-/** While nothing of the token moves. */
+/** How long we wait while the token is paused. */
 const pausedTokenMs = 15_000
 
 /** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */
@@ -83,9 +84,6 @@ export function createMemoryJournal(
         current.items = current.items.filter((item) => !left.has(item))
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },
-      async markTried(hash) {
-        for (const attempt of current.attempts) if (attempt.hash === hash) attempt.triedAt = now().getTime()
-      },
       async markMined({ hash, receipt }, verdict, cost) {
         budget.spend(cost)
         learn(verdict)
@@ -127,6 +125,10 @@ export function createMemoryJournal(
     readOpen: async () => (inFlight ? opened(inFlight) : null),
     // What it began before, it has forgotten or seen mined.
     readOffers: async () => [],
+    async markTried(hash) {
+      for (const attempt of inFlight?.attempts ?? [])
+        if (attempt.hash === hash) attempt.triedAt = now().getTime()
+    },
     async pause(ms) {
       pausedUntil = now().getTime() + ms
     },

@@ -20,7 +20,7 @@ import type { IndependentConfig } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
 import { createSettler } from './settler.ts'
 
-/** The gateway publishes so many batches of its queue at once. */
+/** How many batches of its queue a gateway publishes at once. */
 const mostPages = 10
 
 /**

@@ -10,15 +10,15 @@ import { countDueSweeps } from '#ledger/batches/sweeps'
 import { type Lane, orderLanes } from '#ledger/queue/lanes'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
-import type { StepResult } from '../loops/lease.ts'
+import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
+import type { SettlerSettings } from '../settings/settings.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
-import type { SettlerContext, SettlerSettings } from '../settler/context.ts'
+import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import type { PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
-import type { SettlementWallet } from '../settler/wallet.ts'
 import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
@@ -53,7 +53,7 @@ const holdWords = {
   gas_budget: "the day's gas budget is used up",
 } as const
 
-/** Turns that it remembers, of lanes.ts. */
+/** How many of its last lanes a wallet remembers (lanes.ts). */
 const rememberedTurns = 10
 
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
@@ -83,6 +83,8 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           return isCovered
         })
       },
+      isInBudget: async (amount) =>
+        settings.dailyBudget === 0n || budget.spentToday() + amount <= settings.dailyBudget,
       bears: 'all',
       now,
     }),

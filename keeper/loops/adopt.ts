@@ -7,7 +7,7 @@ import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { createSettlerContext } from './worker.ts'
 
-/** A transaction that nobody can replace, and nobody mines, doesn't keep its payments longer than this. */
+/** How long a transaction that nobody can replace keeps its payments while nobody mines it. */
 const giveUpMs = 10 * 60_000
 
 /**
@@ -53,7 +53,15 @@ async function release(
   batch: BatchRow,
   outcome: 'released' | 'lost',
 ): Promise<void> {
-  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, failure: 'deferred' }))) return
+  if (
+    !(await endBatch(context, batch, {
+      from: batch.state,
+      lease,
+      outcome,
+      unsettled: { failure: 'deferred' },
+    }))
+  )
+    return
   context.log.warn(
     { batch: batch.batchId, wallet: lease.address, outcome },
     'batch of an absent keeper released',

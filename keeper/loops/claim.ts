@@ -7,22 +7,22 @@ import type { Lease } from '#ledger/batches/leases'
 import { countWaitingSplitters } from '#ledger/batches/sweeps'
 import type { HalfState } from '#ledger/facts/halves'
 import type { DueBatch } from '#ledger/queue/dueBatches'
-import { recordFailure } from '#ledger/queue/failures'
 import { orderLanes } from '#ledger/queue/lanes'
 import { readCondemned } from '#ledger/queue/quarantine'
 import type { QueuedPayment } from '#ledger/queue/queue'
 import { deferPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { Context } from './context.ts'
+import { failPayment } from './failPayment.ts'
 import { isTooDear, withoutHeld } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
-/** What a stranger settled is looked at again after this long, if it isn't concluded by then. */
+/** How long we wait before we look again at what a stranger settled and isn't concluded. */
 const settledElsewhereMs = 15_000
-/** Looks at the queue in one step, each of which may find a whole batch settled by others. */
+/** Most looks at the queue in one step; each may find a whole batch settled by others. */
 const mostRounds = 50
-/** Turns that a wallet remembers. A restart forgets them, and begins with what most payers share. */
+/** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
 const rememberedTurns = 10
 const failedAtOnce = 100
 
@@ -152,22 +152,17 @@ const spoiledCodes: Record<HalfState, string> = {
 }
 
 /** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
-async function failCondemned({ sql, served, settings, now, log, metrics }: Context): Promise<void> {
-  const { chainId, name } = served.network
+async function failCondemned(context: Context): Promise<void> {
+  const { sql, served, now } = context
+  const { chainId } = served.network
   const condemned = await readCondemned(sql, { chainId, token: served.token }, failedAtOnce)
   if (condemned.length === 0) return
   const code = 'invalid_signature'
   const detail = 'payments of this payer passed the simulation and failed on chain'
   await sql.begin(async (tx) => {
     for (const { paymentId, submission } of condemned) {
-      const failure = { paymentId, batchId: null, code, detail, isFinal: true }
-      await recordFailure(tx, failure, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+      await failPayment(context, tx, { paymentId, batchId: null, code, detail, isFinal: true })
       if (submission !== null) await giveUpSubmission(tx, submission, { code, now: now() })
     }
   })
-  metrics.attempts.inc({ network: name, result: code }, condemned.length)
-  log.warn(
-    { payments: condemned.length, payers: [...new Set(condemned.map(({ payer }) => payer))] },
-    'payments of payers that lied to the simulation are given up',
-  )
 }

@@ -7,15 +7,16 @@ import { type BatchRow, lockBatch, readMinedBatches, recordOutcome } from '#ledg
 import { type BatchItem, readUnsettledItems } from '#ledger/batches/items'
 import { recordSweeps } from '#ledger/batches/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/batches/transactions'
-import { recordBatches, recordEvents, requestLookups } from '#ledger/facts/record'
+import { recordBatches, recordBlock, recordEvents, requestLookups } from '#ledger/facts/record'
 import { endSettled } from '#ledger/outcomes/conclusions'
-import { recordFailure } from '#ledger/queue/failures'
 import { deferPayments, releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import { outcomes as outcomeNames } from '#protocol/settlement'
 import { authorizationKey, readOutcomes, readSweeps, type Tried } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
-import { endBatch } from './endBatch.ts'
+import { endBatch, letGo } from './endBatch.ts'
+import { failPayment } from './failPayment.ts'
+import { unmineBatches } from './recorder.ts'
 import { sweepChosen } from './sweep.ts'
 
 /** How long a payment is deferred whose half an unknown transaction used. */
@@ -61,17 +62,21 @@ async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigin
   if (safeBlock === null || block > safeBlock) return
   const isClosed = await endBatch(context, batch, {
     from: 'mined',
-    outcome: 'settled',
+    outcome: isSettlement(mined) ? 'settled' : mined.succeeded ? 'nothing_left' : 'reverted',
     before: (tx) => endSettled(tx, batch.id, now()),
   })
   memory.judged.delete(batch.id)
   if (isClosed) log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
 }
 
+function isSettlement({ succeeded, kind }: TransactionRow): boolean {
+  return succeeded === true && kind !== 'cancellation'
+}
+
 /**
  * Records what the receipt shows, and lets go of every item that isn't settled in full, for its reason.
  *
- * @returns whether the batch waits for its block to be final.
+ * @returns whether its block stands.
  */
 async function judgeItems(
   context: Context,
@@ -85,11 +90,11 @@ async function judgeItems(
   const seen = memory.mined.get(id)
   const receipt =
     seen?.blockHash === hash ? seen : await served.client.getTransactionReceipt({ hash: mined.hash })
-  // The reorg is followed first.
+  if (mined.minedBlockHash !== null && hash !== mined.minedBlockHash)
+    await unmineBatches(context, { blockHash: mined.minedBlockHash })
   if (hash !== mined.minedBlockHash || receipt.blockHash !== hash) return false
   const evidence = readEvidence(receipt, token, timestamp)
-  const isSettlement = mined.succeeded === true && mined.kind !== 'cancellation'
-  const outcomes = isSettlement
+  const outcomes = isSettlement(mined)
     ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
     : null
   let settled = 0
@@ -101,6 +106,8 @@ async function judgeItems(
   const sweeps = readSweeps(receipt, { factory, token })
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const judge = async (tx: Queryable) => {
+    // Nothing of ours may have happened in it; a reorg that takes it is to be noticed all the same.
+    await recordBlock(tx, chainId, { blockNumber: block, blockHash: hash, blockTime: timestamp })
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await recordEvents(tx, { chainId, token }, evidence, 'receipt')
     await recordBatches(tx, { chainId, token }, numbered)
@@ -113,21 +120,18 @@ async function judgeItems(
     await sweepChosen(context, tx, left)
   }
   await checkpoint('before-conclusion')
-  if (isSettlement) {
-    await sql.begin(async (tx) => {
-      if (await lockBatch(tx, id, 'mined')) await judge(tx)
-    })
-    memory.judged.set(id, block)
-  } else {
-    const outcome = mined.kind === 'cancellation' ? 'nothing_left' : 'reverted'
-    await endBatch(context, batch, { from: 'mined', outcome, failure: 'deferred', before: judge })
-  }
+  await sql.begin(async (tx) => {
+    if (!(await lockBatch(tx, id, 'mined'))) return
+    await judge(tx)
+    if (!isSettlement(mined)) await letGo(context, tx, batch, { failure: 'deferred' })
+  })
+  memory.judged.set(id, block)
   await checkpoint('after-conclusion')
   if (settled > 0) {
     metrics.attempts.inc({ network: served.network.name, result: 'settled' }, settled)
     await reportCost(context, receipt, settled)
   }
-  return isSettlement
+  return true
 }
 
 /** @returns its payment, unless an attempt was counted for it: whether it is over is for the sweep to say. */
@@ -138,7 +142,7 @@ async function releaseUnsettled(
   { position, paymentId }: BatchItem,
   outcome: ItemOutcome,
 ): Promise<string[]> {
-  const { now, settings, metrics, served, log } = context
+  const { now } = context
   const { provider, fee } = outcome
   if (provider || fee)
     await recordOutcome(tx, batch.id, position, { provider: digitOf(provider), fee: digitOf(fee) })
@@ -147,14 +151,7 @@ async function releaseUnsettled(
 
   const failure = failureOf(outcome)
   if (failure) {
-    const { code, detail } = failure
-    const attempts = await recordFailure(
-      tx,
-      { paymentId, batchId: batch.id, code, detail, isFinal: false },
-      { now: now(), leadMs: settings.triggers.expiryLeadMs },
-    )
-    metrics.attempts.inc({ network: served.network.name, result: code })
-    log.warn({ payment: paymentId, batch: batch.batchId, code, attempts }, 'settlement failed on chain')
+    await failPayment(context, tx, { ...failure, paymentId, batchId: batch.id, isFinal: false })
     return []
   }
   if (provider?.outcome === 'used' || fee?.outcome === 'used') {

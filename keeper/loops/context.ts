@@ -26,41 +26,29 @@ export type Context = {
   checkpoint: Checkpoint
   log: Logger
   metrics: Metrics
-  memory: Memory
+  memory: ReturnType<typeof createMemory>
 }
 
-/** What may be forgotten at any time: a restart only looks again. */
-export type Memory = {
-  /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
-  missingSince: Map<string, number>
-  /** Receipts of batches that this process found mined, until they are judged. */
-  mined: Map<bigint, TransactionReceipt>
-  /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
-  judged: Map<bigint, bigint>
-  /** No reorg is being followed, and the record has what the index has. */
-  isFollowed: boolean
-  /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
-  lookups: Map<string, { at: number; patienceMs: number }>
-  /** The claim that began last, which the next one waits for. */
-  lastClaim: Promise<unknown>
-  /** By wallet: the lanes of its last batches, the latest last. */
-  turns: Map<Address, Lane[]>
-  /** Until when (ms) the network is said to wait for cheaper gas; 0: it isn't. */
-  dearUntil: number
-  /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
-  tokenLookAt: number | null
-}
-
-export function createMemory(): Memory {
+/** State that may be lost at any time: a restart only looks again. */
+export function createMemory() {
   return {
-    missingSince: new Map(),
-    mined: new Map(),
-    judged: new Map(),
+    /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
+    missingSince: new Map<string, number>(),
+    /** Receipts of batches that this process found mined, until they are judged. */
+    mined: new Map<bigint, TransactionReceipt>(),
+    /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
+    judged: new Map<bigint, bigint>(),
+    /** No reorg is being followed, and the record has what the index has. */
     isFollowed: false,
-    lookups: new Map(),
-    lastClaim: Promise.resolve(),
-    turns: new Map(),
+    /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
+    lookups: new Map<string, { at: number; patienceMs: number }>(),
+    /** The claim that began last, which the next one waits for. */
+    lastClaim: Promise.resolve() as Promise<unknown>,
+    /** By wallet: the lanes of its last batches, the latest last. */
+    turns: new Map<Address, Lane[]>(),
+    /** Until when (ms) the network is said to wait for cheaper gas; 0: it isn't. */
     dearUntil: 0,
-    tokenLookAt: null,
+    /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
+    tokenLookAt: null as number | null,
   }
 }

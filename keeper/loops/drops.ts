@@ -1,29 +1,28 @@
 import type { BatchItem } from '#ledger/batches/items'
 import { requestLookups } from '#ledger/facts/record'
-import { recordFailure } from '#ledger/queue/failures'
 import { setHasCode } from '#ledger/queue/queue'
 import { deferPayments, releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
+import { failPayment } from './failPayment.ts'
 import { holdBack } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { noteTokenPaused } from './tokenPause.ts'
 
 /** How long a payment is deferred when the chain and the index don't agree about it yet. */
 const deferMs = 5_000
-/** While nothing of the token moves, each look at a payment is in vain. */
+/** How long a payment is deferred while the token is paused. */
 const pausedTokenMs = 60_000
 
 /** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
 export async function applyDrops(
   context: Context,
   tx: Queryable,
-  row: { id: bigint; batchId: string },
+  row: { id: bigint },
   drops: readonly Drop[],
 ): Promise<void> {
-  const { now, settings, metrics, served, log } = context
-  const network = served.network.name
+  const { now } = context
   const leaving = drops.filter(({ isPartial }) => isPartial !== true)
   const by = <Reason extends Drop['reason']>(reason: Reason, among: readonly Drop[] = leaving) =>
     among.filter((drop): drop is Extract<Drop, { reason: Reason }> => drop.reason === reason)
@@ -49,17 +48,9 @@ export async function applyDrops(
   await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
   await setHasCode(tx, ofKind(true), true)
   await setHasCode(tx, ofKind(false), false)
-  for (const { item, failure } of by('failed', drops)) {
-    if (item.paymentId === null) continue
-    const { code, detail } = failure
-    const attempts = await recordFailure(
-      tx,
-      { paymentId: item.paymentId, batchId: row.id, code, detail, isFinal: false },
-      { now: now(), leadMs: settings.triggers.expiryLeadMs },
-    )
-    metrics.attempts.inc({ network, result: code })
-    log.warn({ payment: item.paymentId, batch: row.batchId, code, attempts }, 'settlement failed')
-  }
+  for (const { item, failure } of by('failed', drops))
+    for (const paymentId of paymentsOf([item]))
+      await failPayment(context, tx, { ...failure, paymentId, batchId: row.id, isFinal: false })
   await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
 }
 

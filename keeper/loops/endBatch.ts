@@ -7,11 +7,12 @@ import {
   lockBatch,
 } from '#ledger/batches/batches'
 import { type Lease, requireLease } from '#ledger/batches/leases'
-import { recordFailure } from '#ledger/queue/failures'
+import { releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'
+import { failPayment } from './failPayment.ts'
 
 export type BatchEnd = {
   /** The state it must still be in; in any other, somebody else has dealt with it. */
@@ -20,35 +21,35 @@ export type BatchEnd = {
   lease?: Lease
   /** Written in the same database transaction, before the batch is closed. `false` leaves it open. */
   before?: (tx: Queryable) => Promise<unknown>
+  outcome: BatchOutcome
+  /** Lets go of what is in it. Without: its transaction is final, and its payments were let go of when it was mined. */
+  unsettled?: Unsettled
+}
+
+/** Why a batch settles nothing of what is in it. */
+export type Unsettled = {
+  /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
+  failure: string
   /** Why items of it weren't settled: each goes where its reason leads. */
   drops?: readonly Drop[]
-} & (
-  | { outcome: Extract<BatchOutcome, 'settled'> }
-  | {
-      outcome: Exclude<BatchOutcome, 'settled'>
-      /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
-      failure: string
-    }
-)
+}
 
 /**
- * Ends a batch: the only place that does. What is still in it can be claimed again, what was submitted together fails
- * together, and the outcome is counted, in one database transaction and once.
+ * Ends a batch: the only place that does. What is still in it can be claimed again, and the outcome is counted, in one
+ * database transaction and once.
  *
  * @returns whether this call ended it.
  */
 export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd): Promise<boolean> {
   const { sql, now, metrics, served, checkpoint } = context
-  const { from, lease, outcome, before, drops = [] } = end
+  const { from, lease, outcome, before, unsettled } = end
   await checkpoint('before-end')
   const isEnded = await sql.begin(async (tx) => {
     if (lease) await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, from))) return false
     if ((await before?.(tx)) === false) return false
-    if (drops.length > 0) await applyDrops(context, tx, batch, drops)
+    if (unsettled) await letGo(context, tx, batch, unsettled)
     await closeBatch(tx, batch.id, outcome, now())
-    if (batch.lane === 'direct' && 'failure' in end)
-      await failSubmission(context, tx, batch, drops, end.failure)
     return true
   })
   await checkpoint('after-end')
@@ -56,17 +57,20 @@ export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd)
   return isEnded
 }
 
-async function failSubmission(
-  { now, settings }: Context,
+/** Lets all payments of a batch go, each for its reason: they can be claimed again, and what was submitted together fails together. */
+export async function letGo(
+  context: Context,
   tx: Queryable,
-  { id: batchId }: BatchRow,
-  drops: readonly Drop[],
-  failure: string,
+  batch: BatchRow,
+  { failure, drops = [] }: Unsettled,
 ): Promise<void> {
+  const { id: batchId } = batch
+  if (drops.length > 0) await applyDrops(context, tx, batch, drops)
+  await releasePayments(tx, batchId, context.now())
+  if (batch.lane !== 'direct') return
   const own = new Map(drops.map((drop) => [drop.item.paymentId, codeOfDrop(drop)]))
   for (const paymentId of await readLeftOfSubmission(tx, batchId)) {
     const code = own.get(paymentId) ?? failure
-    const failed = { paymentId, batchId, code, detail: '', isFinal: true }
-    await recordFailure(tx, failed, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+    await failPayment(context, tx, { paymentId, batchId, code, detail: '', isFinal: true })
   }
 }

@@ -1,15 +1,15 @@
 import { setHold } from '#ledger/batches/holds'
 import type { DueBatch } from '#ledger/queue/dueBatches'
-import { drawGas } from '#ledger/queue/gasDraws'
+import { drawGas, isInBudget } from '#ledger/queue/gasDraws'
 import type { QueuedPayment } from '#ledger/queue/queue'
 import { type HoldReason, holdPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import { type Ceiling, createCeiling } from '../settler/ceiling.ts'
 import type { Context } from './context.ts'
 
-/** A payment that nothing pays the gas for is looked at again after this long. */
+/** How long we wait before we look again at a payment whose gas nothing pays for. */
 const holdMs = 15_000
-/** While gas is too dear, each look says so anew; what was said before a keeper died is over then. */
+/** How long "gas is too dear" holds. Each look renews it, so it ends by itself when a keeper dies. */
 const dearMs = 60_000
 
 /** What gas may be spent for, where the database says what is left for it. */
@@ -27,6 +27,10 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
       const drawn = await drawGas(sql, served.network.chainId, wants, limits, now())
       return draws.map(({ spender }) => spender.paymentId !== null && drawn.has(spender.paymentId))
     },
+    isInBudget: (amount) =>
+      isInBudget(sql, served.network.chainId, {
+        ...{ amount, budget: dailyBudget === 0n ? null : dailyBudget, now: now() },
+      }),
     bears: 'what fees lack',
     now,
   })

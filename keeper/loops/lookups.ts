@@ -13,9 +13,9 @@ import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 
 const atOnce = 200
-/** As many as one call to the chain answers. */
+/** How many voided payments one call to the chain answers for. */
 const voidedAtOnce = 150
-// A block's clock may be a little behind ours.
+// How far a block's clock may be behind ours.
 const clockSlackSeconds = 900n
 const mostPatienceMs = 60_000
 

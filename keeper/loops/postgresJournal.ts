@@ -1,13 +1,14 @@
 import type { Mined } from '#chain/receipts'
 import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches/batches'
-import { addGasCost } from '#ledger/batches/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/batches/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/batches/leases'
 import { findDueSweeps } from '#ledger/batches/sweeps'
 import {
   insertTransaction,
+  markDropped,
   markMined,
   markTried,
+  type Offer,
   readDearestBetween,
   readTransactions,
   wasTaken,
@@ -16,12 +17,12 @@ import { bookGas } from '#ledger/queue/gasDraws'
 import { quarantinePayers } from '#ledger/queue/quarantine'
 import { quarantinePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
-import type { Journal, Offer, OpenBatch, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import type { Drop } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
 import { applyDrops, paymentsOf } from './drops.ts'
-import { endBatch } from './endBatch.ts'
+import { endBatch, letGo } from './endBatch.ts'
 
 export type PostgresJournal = Journal & {
   /** A batch that was read already. @param offers default: none yet. */
@@ -36,9 +37,6 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       // Sent together: within a database transaction the answers come in order.
       await Promise.all([requireLease(tx, lease), write(tx)])
     })
-  const tried: OpenBatch['markTried'] = async (hash, isTaken) => {
-    await markTried(sql, lease, hash, isTaken)
-  }
 
   function open(row: BatchRow, offers: readonly Offer[] = []): OpenBatch {
     let items: Promise<BatchItem[]> | undefined
@@ -57,6 +55,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
           const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
           if (!locked) throw new Error(`batch ${row.batchId} is not ${row.state} any more`)
           await applyDrops(context, tx, row, drops)
+          if (row.state === 'claimed' && drops.length > 0) await markDropped(tx, row.id)
           await Promise.all([
             insertTransaction(tx, {
               ...transaction,
@@ -69,15 +68,13 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
         })
         if (row.state === 'claimed') row.state = 'broadcast'
       },
-      markTried: tried,
       markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
       close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
         endBatch(context, row, {
           from: row.state,
           lease,
           outcome,
-          failure,
-          drops,
+          unsettled: { failure, drops },
           before: async (tx) => !(unlessTaken && (await wasTaken(tx, row.id))),
         }),
     }
@@ -89,10 +86,8 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       const [row] = await readWalletBatches(sql, lease.chainId, lease.address)
       return row ? open(row, row.state === 'claimed' ? [] : await readTransactions(sql, row.id)) : null
     },
-    async readOffers(nonces) {
-      const offers = await readDearestBetween(sql, lease, nonces)
-      return offers.map((offer) => ({ offer, markTried: tried }))
-    },
+    readOffers: (nonces) => readDearestBetween(sql, lease, nonces),
+    markTried: (hash, isTaken) => markTried(sql, lease, hash, isTaken),
     async pause(ms, reason) {
       await fenced((tx) => pauseWallet(tx, lease, new Date(now().getTime() + ms), reason))
     },
@@ -109,44 +104,36 @@ async function saveMined(
 ): Promise<void> {
   const { sql, now } = context
   const { blockNumber, blockHash, status } = receipt
-  const write = async (tx: Queryable) => {
+  const isSuccess = status === 'success'
+  await sql.begin(async (tx) => {
+    const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
+    if (!locked) return
+    const refused = payersOf(verdict.failed.map(({ item }) => item))
     await Promise.all([
-      markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
-      addGasCost(tx, row.chainId, now(), cost),
-      // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
-      quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
+      markMined(tx, hash, { blockNumber, blockHash, succeeded: isSuccess, cost, now: now(), refused }),
+      // The conclusion of a mined batch says more of payments whose failure its own report shows.
+      quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, isOver: status === 'success' }),
+      bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
-  }
-  if (status === 'success') {
-    await sql.begin(async (tx) => {
-      const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
-      if (!locked) return
-      await write(tx)
-      await setBatchState(tx, row.id, 'mined')
-    })
-    context.memory.mined.set(row.id, receipt)
-    return
-  }
-  const drops = dropsOf(verdict)
-  const failure = verdict.failed[0]?.failure.code ?? 'deferred'
-  await endBatch(context, row, {
-    from: row.state,
-    lease,
-    outcome: 'reverted',
-    failure,
-    drops,
-    before: async (tx) => {
-      await write(tx)
-      const skipped = drops.flatMap(({ item, reason }) => (reason === 'deferred' ? item : []))
-      await quarantinePayments(
-        tx,
-        paymentsOf(verdict.untried.filter((item) => !skipped.includes(item))),
-        row.id,
-      )
-    },
+    // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
+    if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)
+    await setBatchState(tx, row.id, 'mined')
   })
+  context.memory.mined.set(row.id, receipt)
+}
+
+async function letGoOfReverted(
+  context: Context,
+  tx: Queryable,
+  row: BatchRow,
+  verdict: Verdict,
+): Promise<void> {
+  const drops = dropsOf(verdict)
+  const skipped = drops.flatMap(({ item, reason }) => (reason === 'deferred' ? item : []))
+  const untried = verdict.untried.filter((item) => !skipped.includes(item))
+  await quarantinePayments(tx, paymentsOf(untried), row.id)
+  await letGo(context, tx, row, { failure: verdict.failed[0]?.failure.code ?? 'deferred', drops })
 }
 
 /** What follows for the items of a batch that reverted as a whole. */

@@ -6,7 +6,7 @@ import { countHeld, countOpenBatches, readQueueDepth } from '#ledger/queue/queue
 import { holdReasons } from '#ledger/queue/stages'
 import type { Context } from './context.ts'
 
-/** Upper bound on the share of time spent counting for metrics. */
+/** Most of the time, as a share, that we spend on counting for metrics. */
 const share = 0.05
 const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
 

@@ -10,10 +10,10 @@ import {
 } from '#ledger/outcomes/conclusions'
 import { type ChainFacts, type Conclusion, decideConclusion } from '#ledger/outcomes/decideConclusion'
 import { unvoidPayments } from '#ledger/outcomes/voids'
-import { recordFailure } from '#ledger/queue/failures'
 import { type Ending, reopenPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { Context } from './context.ts'
+import { failPayment } from './failPayment.ts'
 
 const atOnce = 500
 
@@ -119,7 +119,7 @@ async function write(context: Context, tx: Queryable, decided: readonly Decided[
         endings.push({ paymentId, kind: 'voided', code: null, isFinal: true })
         break
       case 'fail':
-        await fail(context, tx, paymentId, conclusion)
+        await failPayment(context, tx, { ...conclusion, paymentId, batchId: null, isFinal: true })
         break
       case 'reopen':
         reopened.push(paymentId)
@@ -136,20 +136,4 @@ async function write(context: Context, tx: Queryable, decided: readonly Decided[
   await writeEndings(tx, endings, now())
   await reopenPayments(tx, reopened)
   if (taken.length > 0) await unvoidPayments(tx, taken)
-}
-
-async function fail(
-  { served, settings, now, log, metrics }: Context,
-  tx: Queryable,
-  paymentId: string,
-  { code, detail }: Extract<Conclusion, { action: 'fail' }>,
-): Promise<void> {
-  const attempts = await recordFailure(
-    tx,
-    { paymentId, batchId: null, code, detail, isFinal: true },
-    { now: now(), leadMs: settings.triggers.expiryLeadMs },
-  )
-  if (attempts === null) return
-  metrics.attempts.inc({ network: served.network.name, result: code })
-  log.warn({ payment: paymentId, code }, 'the payment can not be settled any more')
 }

@@ -1,19 +1,44 @@
-import type { Address } from 'viem'
-import { type Lease, type LeaseState, resumeWallet } from '#ledger/batches/leases'
+import { acquireLease, type Lease, type LeaseState, releaseLease, resumeWallet } from '#ledger/batches/leases'
 import { readRecordHead } from '#ledger/facts/record'
 import { advanceBatch } from '../settler/advance.ts'
-import type { SettlerContext } from '../settler/context.ts'
-import type { SettlementWallet } from '../settler/wallet.ts'
+import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import { claimNext } from './claim.ts'
 import type { Context } from './context.ts'
 import { createLedgerCeiling } from './holds.ts'
-import { createLeased, type Leased, type StepResult } from './lease.ts'
 import { createPostgresJournal } from './postgresJournal.ts'
 import { readRecordState } from './recordState.ts'
 
-/** One wallet of one network at work. */
-export function createWorker(context: Context, holder: string, wallet: SettlementWallet): Leased {
-  return createLeased(context, holder, wallet.address, (lease) => step(context, lease, wallet))
+/** `busy`: there may be more to do at once. `idle`: nothing to do before the next poll. */
+export type StepResult = 'busy' | 'idle'
+
+/**
+ * One wallet of one network at work, under its lease, one process at a time. Nothing that matters is kept in memory: a step
+ * starts from what is stored.
+ */
+export function createWorker(context: Context, holder: string, wallet: SettlementWallet) {
+  const { sql, served, settings } = context
+  const { address } = wallet
+  let lease: LeaseState | null = null
+  const acquire = () =>
+    acquireLease(sql, { chainId: served.network.chainId, address, holder, ttlMs: settings.leaseMs })
+  return {
+    address,
+    async step(): Promise<StepResult> {
+      lease = await acquire()
+      if (!lease) return 'idle'
+      // A slow RPC may make a step take longer than the lease. A renewal that fails is noticed by the next fenced write.
+      const renewal = setInterval(() => void acquire().catch(() => {}), settings.leaseMs / 3)
+      try {
+        return await step(context, lease, wallet)
+      } finally {
+        clearInterval(renewal)
+      }
+    },
+    /** Lets another process take the wallet over at once. */
+    async release(): Promise<void> {
+      if (lease) await releaseLease(sql, lease)
+    },
+  }
 }
 
 async function step(context: Context, lease: LeaseState, wallet: SettlementWallet): Promise<StepResult> {
@@ -44,7 +69,7 @@ export function createSettlerContext(context: Context, lease: Lease, wallet: Set
 
 async function isPaused(
   { sql, served, metrics, log, now }: Context,
-  { address, pausedUntil, pausedReason }: LeaseState & { address: Address },
+  { address, pausedUntil, pausedReason }: LeaseState,
 ): Promise<boolean> {
   const labels = { network: served.network.name, wallet: address }
   const paused = pausedUntil !== null && pausedUntil > now()

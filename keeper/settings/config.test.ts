@@ -15,8 +15,13 @@ test('default', () => {
     privateKeys: [key],
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
-    triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
-    priorityFeePerGas: null,
+    settings: {
+      triggers: {
+        ...{ amount: 1_000_000n, count: 100, timeMs: 3_600_000, highValue: 10_000_000n },
+        ...{ raisedAmount: 2_000_000n, raisedCount: 150, raisedAboveCost: 20_000n },
+      },
+      priorityFeePerGas: null,
+    },
   })
 })
 
@@ -29,8 +34,8 @@ test('args: thresholds and fees', () => {
     ETH_USD: '1500',
     KEEPER_PRIVATE_KEYS: `${key}, ${'22'.repeat(32)}`,
   })
-  expect(config.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
-  expect(config).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
+  expect(config.settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
+  expect(config.settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
   expect(config.privateKeys).toHaveLength(2)
 })
 

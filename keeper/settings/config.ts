@@ -1,58 +1,20 @@
 import { readFileSync } from 'node:fs'
-import type { Address, Hex } from 'viem'
-import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
-import type { TriggerSettings } from '#ledger/queue/triggers'
+import type { Hex } from 'viem'
+import { readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
-import {
-  ConfigError,
-  type Environment,
-  parseText,
-  readVariable,
-  requireVariable,
-  type VariableValue,
-} from '#process/env'
+import { ConfigError, type Environment, parseText, readVariable, requireVariable } from '#process/env'
 import { variables } from '#process/variables'
-import type { FacilitatorSettings, SubmitLimits } from './settings.ts'
+import type { KeeperSettings } from './settings.ts'
 
-export type KeeperConfig = {
-  databaseUrl: string
-  /** Past any pooler. */
-  directDatabaseUrl: string
-  networks: NetworkSettings[]
-  /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
-  platformWallets: Address[]
-  privateKeys: Hex[]
-  host: string
-  port: number
-  logLevel: VariableValue<'LOG_LEVEL'>
-  triggers: TriggerSettings
-  pollMs: number
-  leaseMs: number
-  maxIndexLagBlocks: bigint
-  rebroadcastAfterMs: number
-  replaceAfterMs: number
-  priorityFeePerGas: bigint | null
-  /** These three, null: the network's own (chain/gasLimits.ts). */
-  maxFeePerGas: bigint | null
-  gasPerFee: bigint | null
-  dailyBudget: bigint | null
-  gasAllowance: bigint
-  gasTokenUsd: bigint
-  submitTimeoutMs: number
-  submitLimits: SubmitLimits
-  facilitator: Omit<FacilitatorSettings, 'holdMs'>
-  trustedProxies: number
-  metricsToken: string | null
-}
+export type KeeperConfig = ReturnType<typeof readKeeperConfig>
 
 /**
  * Reads the keeper's environment; process/variables.ts says what each variable means.
  *
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
-export function readKeeperConfig(env: Environment): KeeperConfig {
-  const privateKeys = requirePrivateKeys(env)
+export function readKeeperConfig(env: Environment) {
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
@@ -60,25 +22,23 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
   return {
     ...readDatabaseUrls(env),
     networks: readNetworkSettings(env),
+    /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
     platformWallets: [...new Set(platformWallets)],
-    privateKeys,
+    privateKeys: requirePrivateKeys(env),
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
-    triggers: readTriggerSettings(env),
-    pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
-    leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
-    maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
-    ...readSendingSettings(env),
-    gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
-    submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
-    submitLimits: {
-      perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
-    },
+    settings: {
+      triggers: readTriggerSettings(env),
+      pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
+      leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
+      maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
+      ...readSendingSettings(env),
+      gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
+    } satisfies KeeperSettings,
+    submitLimits: { perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT') },
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
-      reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
-      timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },

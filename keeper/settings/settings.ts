@@ -1,19 +1,25 @@
 import type { TriggerSettings } from '#ledger/queue/triggers'
 
-export type KeeperSettings = {
-  triggers: TriggerSettings
-  /** Pause between two looks at the queue, the chain and the index. */
-  pollMs: number
-  leaseMs: number
-  /** How far the index may be behind the chain. */
-  maxIndexLagBlocks: bigint
+/** What every keeper is told of sending transactions. */
+export type SettlerSettings = {
   /** A stored transaction is sent again after this long. */
   rebroadcastAfterMs: number
   /** One that isn't mined after this long is replaced by a dearer one. */
   replaceAfterMs: number
   /** Wei; null: what the node suggests. */
   priorityFeePerGas: bigint | null
-  /** These three, null: the network's own. */
+  /** Wei; no transaction offers more. */
+  maxFeePerGas: bigint
+}
+
+export type KeeperSettings = Omit<SettlerSettings, 'maxFeePerGas'> & {
+  triggers: TriggerSettings
+  /** Pause between two looks at the queue, the chain and the index. */
+  pollMs: number
+  leaseMs: number
+  /** How far the index may be behind the chain. */
+  maxIndexLagBlocks: bigint
+  /** Null in one of these three: the network's own value (chain/gasLimits.ts). */
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null
@@ -34,7 +40,7 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
-  /** How many payments of one API key, and of all callers without one together, are reserved or wait at a time. */
+  /** How many payments of one API key, or without one of one wallet that is paid, are reserved or wait at a time. */
   maxOpen: number
 }
 
@@ -42,5 +48,8 @@ export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */
   perCaller: number
 }
+
+/** Most HTTP clients and proxies wait for thirty seconds. */
+export const defaultSubmitTimeoutMs = 25_000
 
 export const defaultSubmitLimits: SubmitLimits = { perCaller: 60 }

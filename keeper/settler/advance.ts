@@ -1,11 +1,15 @@
-import type { SettlerContext } from './context.ts'
+import { findMined, readNonce } from '#chain/receipts'
+import { ChainUnavailable } from '#process/dependencies'
+import { type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
 import type { OpenBatch } from './journal.ts'
-import { settleClaimed } from './settle.ts'
-import { trackBatch } from './track.ts'
-import { Unfunded } from './unfunded.ts'
+import { recordMined } from './mined.ts'
+import { prepareBatch } from './prepare.ts'
+import { resendIfDue, sendOffer } from './send.ts'
 
 /** How long a wallet without gas money waits before it looks at its balance again. */
 const emptyWalletPauseMs = 15_000
+/** How long we must see a nonce used before we take its batch for lost. */
+const lostAfterMs = 10_000
 
 /** What a step made of a batch. `sent`: its first transaction is out. `mined`: the wallet is free. */
 export type Progress = 'sent' | 'mined' | 'waiting'
@@ -13,14 +17,120 @@ export type Progress = 'sent' | 'mined' | 'waiting'
 /** Takes a batch one step on, from whatever its journal says of it: to its first transaction, or until one is mined. */
 export async function advanceBatch(context: SettlerContext, open: OpenBatch): Promise<Progress> {
   try {
-    if (open.offers.length > 0) return (await trackBatch(context, open)) ? 'mined' : 'waiting'
+    if (open.offers.length > 0) return (await track(context, open)) ? 'mined' : 'waiting'
     if (!context.wallet) return 'waiting'
-    return (await settleClaimed(context, context.wallet, open)) ? 'sent' : 'waiting'
+    return (await offer(context, context.wallet, open)) ? 'sent' : 'waiting'
   } catch (error) {
     if (!(error instanceof Unfunded)) throw error
     await releaseUnfunded(context, open, error)
     return 'waiting'
   }
+}
+
+/**
+ * Asks the chain what of a batch can be settled, signs that, stores the transaction, and only then sends it.
+ *
+ * Of a claimed batch, of which nothing is signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
+ * more: the batch without what was settled meanwhile, or, if nothing is left of it, an empty transaction to oneself. The stored
+ * bytes were sent again before: only a real jam gets there. Where the fee cap leaves no room, they are all that there is.
+ *
+ * @returns whether another transaction is out.
+ * @throws {Unfunded} if the wallet can't pay for it
+ */
+async function offer(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<boolean> {
+  const { served, log, checkpoint, metrics } = context
+  const isFirst = open.offers.length === 0
+  const began = performance.now()
+  if (isFirst) await checkpoint('before-simulation')
+  const prepared = await prepareBatch(context, open)
+  if (!prepared) return false
+  if (isFirst) await checkpoint('after-simulation')
+  const { plan, drops, refused } = prepared
+  if (isFirst && !plan) {
+    await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops })
+    log.info({ batch: open.batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
+    return false
+  }
+  const kind = isFirst ? 'settle' : plan ? 'replacement' : 'cancellation'
+  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with all of them.
+  await sendOffer(context, wallet, open, prepared, kind, isFirst ? drops : [])
+  if (!isFirst) await checkpoint('after-replacement-broadcast')
+  else
+    metrics.triggerToBroadcast.observe(
+      { network: served.network.name },
+      (open.ageMs + performance.now() - began) / 1000,
+    )
+  return true
+}
+
+/**
+ * Follows a batch whose transaction is stored until one of its hashes is mined: sends it again, offers more, or takes
+ * its nonce back. Concludes nothing while an RPC fails.
+ *
+ * @returns whether it was found mined: the wallet is free.
+ * @throws {Unfunded} if the wallet can't pay for what is offered.
+ */
+async function track(context: SettlerContext, open: OpenBatch): Promise<boolean> {
+  const { served, settings, metrics, address, wallet, missingSince, now, log } = context
+  const { batch, offers } = open
+  const [dearest] = offers
+  if (!dearest) throw new Error(`batch ${batch.batchId} is out without a transaction`)
+  metrics.unknownSeconds.set(
+    { network: served.network.name, wallet: address },
+    Math.max(...offers.map((one) => one.ageMs)) / 1000,
+  )
+
+  const hashes = offers.map((one) => one.hash)
+  const [mined, nextNonce] = await Promise.all([
+    findMined(served.clients, hashes).catch(unavailableOnly),
+    readNonce(served.clients, address).catch(unavailableOnly),
+  ])
+  if (mined === 'unavailable' || nextNonce === 'unavailable') {
+    // Not found by those that answered: that says nothing. To send it again can't hurt.
+    await resendIfDue(context, dearest)
+    return false
+  }
+  if (mined) {
+    await recordMined(context, open, mined)
+    return true
+  }
+  if (nextNonce > dearest.nonce) {
+    // The nonce is used, and none of our hashes is anywhere: another program signs with this key.
+    const since = missingSince.get(batch.batchId) ?? now().getTime()
+    missingSince.set(batch.batchId, since)
+    if (now().getTime() - since < lostAfterMs) return false
+    await open.close({ outcome: 'lost', failure: 'deferred' })
+    log.error(
+      { batch: batch.batchId, wallet: address },
+      'the nonce was used by a transaction that is not ours',
+    )
+    missingSince.delete(batch.batchId)
+    return false
+  }
+  missingSince.delete(batch.batchId)
+  if (nextNonce < dearest.nonce) {
+    // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
+    for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
+      // If the wallet can't pay for an earlier one, this one may be out all the same: a node may have taken it without a word.
+      await resendIfDue(context, before).catch(unfundedOnly)
+    }
+  }
+
+  const resent = await resendIfDue(context, dearest)
+  const isStuck = dearest.ageMs >= settings.replaceAfterMs
+  // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
+  const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
+  if ((isStuck || isTooCheap) && nextNonce === dearest.nonce && wallet) await offer(context, wallet, open)
+  return false
+}
+
+function unfundedOnly(error: unknown): void {
+  if (!(error instanceof Unfunded)) throw error
+}
+
+function unavailableOnly(error: unknown): 'unavailable' {
+  if (error instanceof ChainUnavailable) return 'unavailable'
+  throw error
 }
 
 /**

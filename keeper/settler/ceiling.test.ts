@@ -36,6 +36,7 @@ function open(
         return true
       })
     },
+    isInBudget: async (amount) => amount <= left.budget,
     bears: 'what fees lack',
     now: () => now,
     ...options,
@@ -106,6 +107,13 @@ test('behavior: about to expire, what a fee lacks is added while the budget last
   expect(countOf(await none.ceiling.judge(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
 })
 
+test('behavior: one that runs out takes nobody along whose fee is as small', async () => {
+  const { ceiling } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
+  const urgent = spender({ ...halfCent, validBefore: seconds + 300n })
+  const [first, ...others] = await ceiling.judge([urgent, ...many(20, halfCent)], { isWhole: false })
+  expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
+})
+
 test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a tenth of it spends no more than that a day', async () => {
   const tenth = { fee: 300n }
   const prices = pricesAt(10_000_000n)
@@ -168,4 +176,16 @@ test('behavior: a stranger’s budget bears all that it settles, and is never ex
     null: 2,
     gas_budget: 1,
   })
+})
+
+test('behavior: what fees don’t carry of the gas of sweeps is the budget’s, while that lasts', async () => {
+  const prices = pricesAt(10_000_000n)
+  const payers = many(10, { isPair: false, fee: 2_500n })
+  const shares = shareGas(payers, prices).reduce((sum, { expected }) => sum + expected, 0n)
+  const [left, unit] = [25_000n - shares, 30_000_000n]
+  // At 0.03 USD a million units.
+  const gas = ((left + 100n) * 1_000_000n) / (unit / 1_000n)
+  const carries = (budget: bigint) => open(prices, { budget }).ceiling.carries(payers, gas)
+  expect(await carries(99n)).toBe(false)
+  expect(await carries(100n)).toBe(true)
 })

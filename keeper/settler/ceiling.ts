@@ -24,7 +24,7 @@ export type Ceiling = {
   /** Whether gas is dearer than anything may be sent for. */
   isTooDear: () => Promise<boolean>
   /**
-   * Who of those that would share a transaction has no gas: for each why, or null. The others go without it.
+   * Says of each payment that would share a transaction why nothing pays for its gas; null: something does, and it goes.
    *
    * @param isWhole all of them go, or none.
    */
@@ -32,7 +32,7 @@ export type Ceiling = {
     spenders: readonly Spender[],
     options: { isWhole: boolean },
   ) => Promise<(HoldReason | 'gas_price' | null)[]>
-  /** Whether the fees of those that go carry this much more gas. */
+  /** Whether those that go may have this much more gas: what their fees don't carry of it is the budget's, while that lasts. */
   carries: (spenders: readonly Spender[], gas: bigint) => Promise<boolean>
   /** What a mined transaction cost, in USDC base units. */
   costOf: (receipt: TransactionReceipt) => Promise<bigint>
@@ -44,17 +44,20 @@ export type CeilingOptions = {
   expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
-  /** Whose gas money it is: of fees nothing reaches a stranger, so its budget bears all that it settles. */
+  /** Whether so much is left of what the operator adds to fees; nothing is taken. */
+  isInBudget: (amount: bigint) => Promise<boolean>
+  /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
   bears: 'what fees lack' | 'all'
   now: () => Date
 }
 
 /**
- * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
+ * Says what gas may be spent: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
  * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
  * times their fee, and whatever it costs shortly before they run out.
  */
-export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now }: CeilingOptions): Ceiling {
+export function createCeiling(options: CeilingOptions): Ceiling {
+  const { meter, settings, expiryLeadMs, draw, isInBudget, bears, now } = options
   const { gasPerFee, maxFeePerGas } = settings
 
   function isCarried({ expected }: GasShare, fee: bigint): boolean {
@@ -144,9 +147,13 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
     async carries(spenders, gas) {
       if (gasPerFee === 0n) return true
       const prices = await meter.read()
-      const spent = shareGas(spenders, prices).reduce((sum, { expected }) => sum + expected, 0n)
+      const shares = shareGas(spenders, prices)
+      const spent = shares.reduce((sum, { expected }) => sum + expected, 0n)
       const fees = spenders.reduce((sum, { fee }) => sum + fee, 0n)
-      return spent + weiToUsd(gas * prices.expected, prices.usdPerToken) <= gasPerFee * fees
+      const more = weiToUsd(gas * prices.expected, prices.usdPerToken)
+      if (spent + more > gasPerFee * fees) return false
+      const paid = bears === 'all' ? 0n : fees > spent ? fees - spent : 0n
+      return more <= paid || isInBudget(more - paid)
     },
     async costOf(receipt) {
       return weiToUsd(gasCostOf(receipt), (await meter.read()).usdPerToken)

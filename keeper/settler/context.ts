@@ -1,23 +1,12 @@
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Logger } from '#process/log'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
+import type { SettlerSettings } from '../settings/settings.ts'
 import type { Ceiling } from './ceiling.ts'
 import type { Journal } from './journal.ts'
-import type { SettlementWallet } from './wallet.ts'
-
-export type SettlerSettings = {
-  /** A stored transaction is sent again after this long. */
-  rebroadcastAfterMs: number
-  /** One that isn't mined after this long is replaced by a dearer one. */
-  replaceAfterMs: number
-  /** Wei; null: what the node suggests. */
-  priorityFeePerGas: bigint | null
-  /** Wei; no transaction offers more. */
-  maxFeePerGas: bigint
-}
 
 /** What the steps of a settlement work with, whoever's keeper takes them. */
 export type SettlerContext = {
@@ -37,4 +26,35 @@ export type SettlerContext = {
   checkpoint: Checkpoint
   log: Logger
   metrics: Metrics
+}
+
+export type SettlementWallet = {
+  address: Address
+  sign: (transaction: {
+    chainId: number
+    to: Address
+    data: Hex
+    nonce: number
+    gas: bigint
+    maxFeePerGas: bigint
+    maxPriorityFeePerGas: bigint
+  }) => Promise<Hex>
+}
+
+/** The wallet can't pay for its batch. In wei; undefined where a node says so and not how much is missing. */
+export class Unfunded extends Error {
+  override name = 'Unfunded'
+  readonly balance: bigint | undefined
+  readonly needed: bigint | undefined
+
+  constructor(balance?: bigint, needed?: bigint) {
+    super(balance === undefined ? 'a node says so' : `the wallet has ${balance} wei and needs ${needed}`)
+    this.balance = balance
+    this.needed = needed
+  }
+}
+
+/** @throws {Unfunded} if the balance is too small */
+export function requireFunds(balance: bigint, needed: bigint): void {
+  if (balance < needed) throw new Unfunded(balance, needed)
 }

@@ -1,29 +1,11 @@
 import type { Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import type { Fees } from '#chain/fees'
 import type { Mined } from '#chain/receipts'
 import type { BatchOutcome } from '#ledger/batches/batches'
 import type { BatchItem } from '#ledger/batches/items'
+import type { Offer, SignedTransaction } from '#ledger/batches/transactions'
 import type { SplitterTerms } from '#protocol/splitter'
 import type { Drop, PlannedBatch } from './plan.ts'
-
-/** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
-export type SignedTransaction = Fees & {
-  hash: Hex
-  raw: Hex
-  nonce: number
-  gas: bigint
-  kind: 'settle' | 'replacement' | 'cancellation'
-}
-
-/** A stored transaction. */
-export type Offer = Omit<SignedTransaction, 'raw'> & {
-  readRaw: () => Promise<Hex>
-  /** Milliseconds since it was stored. */
-  ageMs: number
-  /** Milliseconds since it was last handed to the nodes; null: never. */
-  triedAgoMs: number | null
-}
 
 /** What a mined transaction says against items that the simulation had let pass. */
 export type Verdict = {
@@ -58,10 +40,8 @@ export type OpenBatch = {
   readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
   /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
-  /** It was handed to the nodes; `isTaken`: one of them said that it has it. */
-  markTried: (hash: Hex, isTaken: boolean) => Promise<void>
   /**
-   * It stands in a block: the wallet is free. A batch that reverted as a whole is over.
+   * It stands in a block: the wallet is free.
    *
    * @param cost its gas, in USDC base units.
    */
@@ -78,10 +58,9 @@ export type Journal = {
   /** The batch that this wallet has begun and not seen mined; null: none. */
   readOpen: () => Promise<OpenBatch | null>
   /** The dearest offer for each nonce in a range, whatever became of its batch; the lowest nonce first. */
-  readOffers: (nonces: {
-    from: number
-    below: number
-  }) => Promise<{ offer: Offer; markTried: OpenBatch['markTried'] }[]>
+  readOffers: (nonces: { from: number; below: number }) => Promise<Offer[]>
+  /** A stored transaction was handed to the nodes; `isTaken`: one of them said that it has it. */
+  markTried: (hash: Hex, isTaken: boolean) => Promise<void>
   /** Keeps the wallet from starting anything new for a while. */
   pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas') => Promise<void>
 }

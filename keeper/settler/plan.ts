@@ -117,7 +117,7 @@ export function buildPlan(
     callGasLimit: callGasLimit(hasCode),
   }
   const settlements = entries.map(({ settlement }) => settlement)
-  // What was submitted together may be of both kinds: an entry without a fee is one signature.
+  // A submission may hold both kinds: an entry without a fee has one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
     ? encodeSettle(head, settlements, keccak256)
     : encodeSettleAuthorizations(
@@ -152,7 +152,7 @@ export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop
   return codes.find((code) => code !== 'deferred') ?? codes[0] ?? null
 }
 
-/** What a payment fails with that is settled with others or not at all, where it can't be. */
+/** The failure of a payment that must be settled together with others, when one of them can't be. */
 export function codeOfDrop(drop: Drop): string {
   if (drop.reason === 'failed') return drop.failure.code
   return drop.reason === 'nonce_used' ? 'authorization_used' : 'deferred'

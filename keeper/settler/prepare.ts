@@ -1,13 +1,14 @@
 import type { Address } from 'viem'
 import type { Failure } from '#chain/failures'
 import { bumpFees, type Fees, priceAt } from '#chain/fees'
+import { countSweepsThatFit, estimateBatchGas } from '#chain/gas'
 import type { At } from '#chain/head'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '#chain/simulate'
 import { readWalletState } from '#chain/walletState'
 import type { BatchItem } from '#ledger/batches/items'
 import type { SignedAuthorization } from '#protocol/payload'
 import type { PaymentOutcome } from '#protocol/settlement'
-import type { SettlerContext } from './context.ts'
+import { requireFunds, type SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import {
   buildPlan,
@@ -16,33 +17,33 @@ import {
   type PlanEntry,
   type PlannedBatch,
   planEntry,
+  refusalOfWhole,
   spenderOf,
 } from './plan.ts'
 import { type Offerable, resendIfDue } from './send.ts'
-import { requireFunds } from './unfunded.ts'
 
-type Prepared = { plan: Plan | null; drops: Drop[] }
+type Prepared = Offerable & {
+  drops: readonly Drop[]
+  /** Why a batch that is settled as a whole isn't; null: it is, or it may be settled in part. */
+  refused: string | null
+}
 
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
+/** Gas to diagnose one transfer: all that its payer's code may use in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
 
 /**
  * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it.
  *
- * @param pays whether what nothing pays the gas for is left out; what was out before is offered again at any cost.
  * @returns null where the nonce takes no more than was offered for it already: that is sent again, if it was of another batch.
  * @throws {Unfunded} if the wallet can't pay for it.
  */
-export async function prepareBatch(
-  context: SettlerContext,
-  { batch, offers, readItems }: OpenBatch,
-  { pays }: { pays: boolean },
-): Promise<(Prepared & Offerable & { items: readonly BatchItem[] }) | null> {
+export async function prepareBatch(context: SettlerContext, open: OpenBatch): Promise<Prepared | null> {
   const { served, address, settings, metrics, journal } = context
-  const [items, notBefore] = await Promise.all([readItems(), context.readNotBefore()])
+  const { batch, offers } = open
+  const [items, notBefore] = await Promise.all([open.readItems(), context.readNotBefore()])
   const [state] = await Promise.all([
     readWalletState(served, address, settings, notBefore),
     // Asked for now, the answers travel with the others; prepareItems finds them in the cache.
@@ -57,16 +58,44 @@ export async function prepareBatch(
   const [own] = offers
   const nonce = own?.nonce ?? state.nonce
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
-  const offered = own ?? before?.offer
+  const offered = own ?? before
   const fees = offered ? bumpFees(offered, prices, settings.maxFeePerGas) : prices
   if (!fees) {
-    if (before) await resendIfDue(context, before, before.offer)
+    if (before) await resendIfDue(context, before)
     return null
   }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)
   const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
-  const prepared = await prepareItems(context, batch, items, signer, at, pays)
-  return { ...prepared, items, nonce, fees, balance }
+  // What nothing pays the gas for is left out; what was out before is offered again at any cost.
+  const { plan, drops } = await prepareItems(context, batch, items, signer, at, own === undefined)
+  const offerable = { nonce, fees, balance }
+  // Through POST /submit all that was asked for is settled, or nothing.
+  const refused = batch.lane === 'direct' && !own ? refusalOfWhole(items, drops) : null
+  if (!plan || refused !== null) return { ...offerable, plan: null, drops, refused }
+  return { ...offerable, plan: await addSweeps(context, open, plan, offerable), drops, refused }
+}
+
+/**
+ * Lets a plan sweep the splitters that are due, as many as fit. Without them where its fees don't carry their gas:
+ * to settle comes first, and what waits in a splitter is nobody else's.
+ */
+async function addSweeps(
+  { served, ceiling }: SettlerContext,
+  { batch, readSweeps }: OpenBatch,
+  plan: Plan,
+  { fees, balance }: { fees: Fees; balance: bigint },
+): Promise<Plan> {
+  // Only the contract's other function sweeps.
+  if (plan.shape.pairs > 0) return plan
+  const items = plan.entries.map(({ item }) => item)
+  const splitters = await readSweeps(items, countSweepsThatFit(plan.shape))
+  if (splitters.length === 0) return plan
+  const sweeps = { factory: served.deployment.splitterFactory, splitters }
+  const swept = buildPlan(batch, plan.entries, plan.shape.hasCode, sweeps)
+  if (balance < swept.gas * fees.maxFeePerGas) return plan
+  const spenders = plan.entries.map((entry) => spenderOf(entry, plan.shape.hasCode))
+  const gas = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape)
+  return (await ceiling.carries(spenders, gas)) ? swept : plan
 }
 
 /**
@@ -84,7 +113,7 @@ async function prepareItems(
   signer: Signer,
   at: At,
   pays: boolean,
-): Promise<Prepared> {
+): Promise<{ plan: Plan | null; drops: Drop[] }> {
   const { served } = context
   const drops: Drop[] = []
   const wanted: PlanEntry[] = []
@@ -157,7 +186,7 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
 function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // What was asked for together goes together, budgeted for the dearest of it.
+  // A submission goes together, with gas for its dearest payment.
   if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
   const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
   const others = wanted
@@ -172,7 +201,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** What explains refusals that come in numbers, asked for all of them together. */
+/** Looks for one explanation of many refusals, with one question for all of them. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],

@@ -1,14 +1,12 @@
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
 import { hashHex } from '#chain/keccak256'
-import { addSweeps } from './addSweeps.ts'
-import type { SettlerContext } from './context.ts'
-import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
+import type { Offer, SignedTransaction } from '#ledger/batches/transactions'
+import { requireFunds, type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
+import type { OpenBatch } from './journal.ts'
 import type { Drop, Plan } from './plan.ts'
-import { requireFunds, Unfunded } from './unfunded.ts'
-import type { SettlementWallet } from './wallet.ts'
 
-/** What a transaction that only uses a nonce up takes. */
+/** Gas of a transaction that only uses up a nonce. */
 const cancellationGas = 21_000n
 
 /** What can be signed. */
@@ -32,13 +30,12 @@ export async function sendOffer(
   context: SettlerContext,
   wallet: SettlementWallet,
   open: OpenBatch,
-  { plan: prepared, nonce, fees, balance }: Offerable,
+  { plan, nonce, fees, balance }: Offerable,
   kind: SignedTransaction['kind'],
   drops: readonly Drop[],
 ): Promise<void> {
   const { served, log, metrics, checkpoint } = context
   const { batch, offers } = open
-  const plan = prepared && (await addSweeps(context, open, prepared, { fees, balance }))
   if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
   const { maxFeePerGas, maxPriorityFeePerGas } = fees
   const offered = { nonce, gas: plan?.gas ?? cancellationGas, maxFeePerGas, maxPriorityFeePerGas }
@@ -61,18 +58,14 @@ export async function sendOffer(
     metrics.replacements.inc({ network: served.network.name, kind })
     log.warn({ ...said, kind, replaced: offers[0]?.hash }, 'offered more for the nonce')
   }
-  await sendStored(context, open, { hash, raw, kind })
+  await sendStored(context, { hash, raw, kind })
 }
 
 /** Hands a stored transaction out again, if that was last done long enough ago. */
-export async function resendIfDue(
-  context: SettlerContext,
-  journal: Pick<OpenBatch, 'markTried'>,
-  offer: Offer,
-): Promise<BroadcastResult | null> {
+export async function resendIfDue(context: SettlerContext, offer: Offer): Promise<BroadcastResult | null> {
   const { triedAgoMs } = offer
   if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
-  return sendStored(context, journal, { ...offer, raw: await offer.readRaw() })
+  return sendStored(context, { ...offer, raw: await offer.readRaw() })
 }
 
 /**
@@ -81,8 +74,7 @@ export async function resendIfDue(
  * @throws {Unfunded} if every node refuses it for want of gas money: the balance went since it was looked at.
  */
 async function sendStored(
-  { served, metrics, log, checkpoint, address }: SettlerContext,
-  { markTried }: Pick<OpenBatch, 'markTried'>,
+  { served, journal, metrics, log, checkpoint, address }: SettlerContext,
   { hash, raw, kind }: Pick<SignedTransaction, 'hash' | 'raw' | 'kind'>,
 ): Promise<BroadcastResult> {
   await checkpoint('before-broadcast')
@@ -93,7 +85,7 @@ async function sendStored(
     kind,
     result: result.status === 'rejected' ? result.code : result.status,
   })
-  await markTried(hash, result.status === 'sent')
+  await journal.markTried(hash, result.status === 'sent')
   await checkpoint('after-broadcast-recorded')
   if (result.status !== 'sent') {
     const { status, reason } = result

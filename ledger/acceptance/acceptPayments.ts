@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { splitterShares } from '#protocol/splitter'
+import { type FirstStage, firstPlace } from '../queue/stages.ts'
 import { type CompositeField, compositeArray } from '../store/compositeArray.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -28,9 +29,9 @@ export type Facilitation = {
   fee: bigint
 }
 
-/** What is drawn for a payment's gas that no fee carries: USDC base units. */
+/** The draw for a payment's gas that no fee carries, USDC base units. */
 export type GasDraw = {
-  /** Whose grant it is drawn from; null, or without one: what all share who have none. */
+  /** Whose grant it is drawn from; null, or a provider without a grant: the common allowance. */
   providerId: string | null
   amount: bigint
   /** What these may draw a UTC day. */
@@ -39,18 +40,6 @@ export type GasDraw = {
 
 /** Which door a payment came through. */
 export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission'
-
-/**
- * Where a payment stands first; times in Unix milliseconds.
- *
- * - `waiting`: for a trigger
- * - `reserved`: for its seller, until then
- * - `due`: a caller waits for it since then; with the others of its submission, all or none
- */
-export type FirstStage =
-  | { stage: 'waiting' }
-  | { stage: 'reserved'; until: number }
-  | { stage: 'due'; since: number; submission?: Hex }
 
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
@@ -154,10 +143,7 @@ function toFields(candidate: Candidate): CompositeField[] {
     candidate.requestHash,
     candidate.challengedAt,
     candidate.acceptedAt,
-    first.stage === 'reserved' ? 'reserved' : 'waiting',
-    first.stage === 'reserved' ? first.until : null,
-    first.stage === 'due' ? first.since : null,
-    first.stage === 'due' ? (first.submission ?? null) : null,
+    ...firstPlace(first),
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
     facilitation?.fee ?? null,

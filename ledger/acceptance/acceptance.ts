@@ -16,7 +16,7 @@ import type { Allowance, Payers } from './payers.ts'
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
-// About half a second's work of a small machine with one api: who would wait for longer had better try again.
+// Half a second's work of a small machine with one api. A caller who would wait for longer had better try again.
 const maxWaiting = 1_000
 
 /**
@@ -41,11 +41,13 @@ export function createAccept(database: Database): Accept {
     concurrency: groupsInFlight,
     beside,
     maxWaiting,
+    // Keys are free: one of them keeps none of the others waiting.
+    callerOf: ({ providerId, facilitation, payee }) => facilitation?.providerId ?? providerId ?? payee,
     isItemFault: isRowFault,
   })
 
   /**
-   * Where the database's answer was lost, perhaps after the commit, the same candidate again tells: the payer's row makes
+   * If the database's answer was lost, perhaps after the commit, submitting the same candidate again tells: the payer's row makes
    * it wait for a commit under way, and of one that was done it finds itself.
    */
   async function submit(candidate: Candidate): Promise<Verdict> {
@@ -72,7 +74,7 @@ export function createAccept(database: Database): Accept {
   }
 }
 
-/** An answer that took longer says too little of the database's clock: it may have stood in a pooler. */
+/** The slowest answer from which we read the database's clock: a slower one may have stood in a pooler. */
 const promptMs = 250
 const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000
@@ -107,7 +109,7 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // What can't fit is refused without a write; whether what fits still does is for the database to say.
+    // We refuse what can't fit without a write. If it fits, the database says whether it still does.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)
@@ -162,7 +164,7 @@ function sumOf(amounts: readonly bigint[]): bigint {
   return amounts.reduce((sum, amount) => sum + amount, 0n)
 }
 
-/** The allowance once so much of what is unsettled is deleted. */
+/** The allowance after an unsettled `amount` was deleted. */
 function without(allowance: Allowance, amount: bigint): Allowance {
   const { limit, unsettled } = allowance
   return { ...allowance, unsettled: unsettled - amount, limit: limit === null ? null : limit + amount }

@@ -60,7 +60,7 @@ export type SignatureCheck = {
   isUsed: boolean
 }
 
-/** Recoveries between which other requests get their turn: 2 ms. */
+/** Recoveries in a row before other requests get their turn: 2 ms. */
 const togetherAtMost = 32
 
 /**

@@ -21,7 +21,7 @@ export type Exposure = {
 
 export type ExposureQuestion = {
   payers: Address[]
-  /** What moved after it counts as unsettled: a balance read at this block still holds that money. */
+  /** A payment that moved after this block counts as unsettled: a balance read at this block still holds its money. */
   block: bigint
   /** Unix seconds. */
   now: number
@@ -29,12 +29,12 @@ export type ExposureQuestion = {
   withHistory: boolean
 }
 
-/** Chain clocks may lag ours: so long after `validBefore`, an authorization still counts as usable. */
+/** How long after `validBefore` an authorization still counts as usable, because chain clocks may lag ours. */
 const graceSeconds = 120
 
 /**
- * What ended for good longer ago than this had settled, if at all, in blocks that no node we ask can lack. It isn't looked
- * at again, so that a payer's long past makes nothing slower.
+ * How long after its final end we still look at a payment. What settled earlier did so in blocks that every node we ask has, so
+ * a payer's long past makes nothing slower.
  */
 const endedSeconds = 600
 

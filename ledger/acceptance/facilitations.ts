@@ -1,6 +1,14 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
-import { isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
+import { callerOf } from '../queue/queue.ts'
+import {
+  isOpenOfCaller,
+  isReserved,
+  mayStillSettle,
+  moves,
+  type OutcomeKind,
+  type Stage,
+} from '../queue/stages.ts'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
@@ -80,13 +88,12 @@ export async function settleReserved(
  * @returns how many.
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
+  const isLapsed = sql`${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
+  // As a rule there is none. A deletion of nothing costs its trigger all the same.
+  const found = await sql`select from queue q where ${isLapsed} limit 1`
+  if (found.length === 0) return 0
   const { count } = await sql`
-    with lapsed as (
-      select payment_id from queue q
-      where ${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
-      for update skip locked
-    )
-    delete from payment where id in (select payment_id from lapsed)`
+    delete from payment where id in (select payment_id from queue q where ${isLapsed} for update skip locked)`
   return count
 }
 
@@ -94,20 +101,19 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
  * How many payments of a caller are reserved or wait to be settled, and whether it sells nothing now: disabled by itself, or
  * suspended by the operator.
  *
- * @param providerId null: all callers without a key.
+ * @param caller a provider, or, of callers without a key, the wallet that is paid.
  */
 export async function readCaller(
   sql: Queryable,
-  providerId: string | null,
+  caller: string,
 ): Promise<{ open: number; isDisabled: boolean }> {
   const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
     select (
         select count(*)::int from queue q join facilitation f on f.payment_id = q.payment_id
-        where coalesce(q.provider_id, '') = ${providerId ?? ''} and (${isReserved(sql)} or q.due_at is not null)
-          and q.batch_id is null
+        where ${callerOf(sql)} = ${caller} and ${isOpenOfCaller(sql)}
       ) as open,
       exists (
-        select from provider p where p.id = ${providerId} and ${isClosed(sql)}
+        select from provider p where p.id = ${caller} and ${isClosed(sql)}
       ) as "isDisabled"`
   return row
 }
@@ -124,6 +130,8 @@ export type SettlementProgress = {
   submission: Hex | null
   /** Null: it isn't over. */
   ended: OutcomeKind | null
+  /** It isn't settled, and never will be, whatever a reorg brings back. */
+  isLost: boolean
   failureCode: string | null
   /** Of its last failure, in words. */
   failureDetail: string | null
@@ -143,6 +151,11 @@ export async function readProgress(
 ): Promise<Map<string, SettlementProgress>> {
   const rows = await sql<SettlementProgress[]>`
     select p.id as "paymentId", h.state, fee.state as "feeState", q.stage, q.submission, o.kind as ended, o.code as "failureCode",
+      h.state <> 'settled' and (
+        o.final_at is not null
+        or h.state = 'open' and coalesce(p.valid_before <= head.block_time and head.block_number = head.read_number, false)
+        or coalesce(o.kind in ('failed', 'voided'), false) and not ${mayStillSettle(sql, sql`p.id`)}
+      ) as "isLost",
       coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
       case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId",
       case when o.kind = 'failed' then (
@@ -153,10 +166,11 @@ export async function readProgress(
     left join ${halves(sql)} fee on fee.payment_id = p.id and fee.half = 1
     left join queue q on q.payment_id = p.id
     left join outcome o on o.payment_id = p.id
+    left join record_head head on head.chain_id = p.chain_id
     left join lateral (
       select t.hash, b.batch_id
       from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
-      where i.payment_id = p.id and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
+      where i.payment_id = p.id and not i.is_dropped and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
       order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
       limit 1
     ) sent on true
@@ -164,7 +178,7 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** How long one caller is being told that a payment is settled; by then it was told, or its keeper is gone. */
+/** How long one caller has the turn to be told that a payment is settled. Then it was told, or its keeper is gone. */
 const tellingSeconds = 5
 
 /**

@@ -9,9 +9,12 @@ import { type Exposure, readExposures } from './exposure.ts'
 /** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
 export type PayerCaps = {
   payer: bigint | null
-  /** Of a payer of which nothing ever settled here. */
+  /** For a payer of which nothing ever settled here. */
   newPayer: bigint | null
 }
+
+/** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
+export const balanceTtlMs = 30_000
 
 export type PayersOptions = {
   database: Database
@@ -70,15 +73,15 @@ export type Payers = {
 
 const maxPayers = 200_000
 /**
- * How long it is relied on what a payer owes, where a balance or a cap bounds it. Until then, what of it is settled, voided or
- * expired counts as owed still, so a payer is accepted for no more than there was money for when that was read, whatever it does
- * meanwhile; and what doesn't fit is looked at anew. Reading it costs as much as the payer has open payments, in each process.
+ * How long we rely on what a payer owes, where a balance or a cap bounds it. Until then, payments that were settled, voided or
+ * expired since still count as owed, so we accept no more than there was money for at the reading. What doesn't fit is read
+ * anew. Each process reads it, and the cost grows with the payer's open payments.
  */
 const exposureTtlMs = 300_000
-// A buyer without money can't make us read the chain more often than this.
+// The least time between two reads of the chain that a buyer without money can cause.
 const minRefreshMs = 100
 /**
- * Renewals at a time. Payers that were first seen together, as after a start or a rest, come due together, and the requests
+ * Most renewals at a time. Payers that were first seen together, as after a start or a rest, come due together, and the requests
  * beside them wait for what renewals take of the processor.
  */
 const maxRefreshes = 64

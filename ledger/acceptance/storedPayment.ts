@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import { isAuthorization } from '../facts/halves.ts'
 import type { Database } from '../store/database.ts'
 
-/** What is needed to answer a request that was answered before: beside what it presents again, what its receipt says. */
+/** What we need to answer a request again, besides what it presents: the claims of its receipt. */
 export type StoredPayment = {
   paymentId: string
   requestId: string | null

@@ -21,8 +21,8 @@ import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
 import {
-  dissolveSubmission,
   findPayments,
+  giveUpTogether,
   nameOf,
   readLeftOfSubmission,
   SubmissionConflict,
@@ -215,10 +215,10 @@ test('behavior: a submission is claimed as a whole, or not at all', async () => 
 
   // What came through POST /submit isn't tried by itself; whoever asked for it is told.
   const ids = [await paymentOf(one), await paymentOf(soon)]
-  expect((await dissolveSubmission(sql, ids)).sort()).toEqual(ids.sort())
+  await giveUpTogether(sql, ids, { code: 'authorization_expired', now })
   expect(await readSubmission(sql, scope)).toEqual([])
-  for (const id of ids) expect(await failOne(id, 'authorization_expired')).toBe(1)
-  expect(await standingOf(sql, { paymentId: ids[0] ?? '' })).toMatchObject({ kind: 'failed' })
+  for (const paymentId of ids)
+    expect(await standingOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
 })
 
 test('behavior: a payment of the gateway that is submitted goes on by itself when the rest of it fails', async () => {
@@ -257,7 +257,7 @@ test('behavior: what a caller of /settle waits for is waited for still, once the
 
   const dissolved = await facilitated()
   await askAs(randomHex(32), [dissolved.signed])
-  expect(await dissolveSubmission(sql, [dissolved.id])).toEqual([])
+  await giveUpTogether(sql, [dissolved.id], { code: 'authorization_expired', now })
   expect(await queued(dissolved.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
   await giveUp(sql, [claimed.id, dissolved.id])
 })

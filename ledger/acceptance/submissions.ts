@@ -50,7 +50,7 @@ export async function findPayments(
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = a.payment_id and (
           case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${outcomes.indexOf('failed')}
-          or (b.trigger = 'direct' and b.outcome = 'reverted')
+          or (b.trigger = 'direct' and exists (select from transaction t where t.batch_id = b.id and not t.succeeded))
         )
       ) as "isTriedInVain"
     from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
@@ -123,7 +123,7 @@ export async function storeSubmission(
   )
 }
 
-/** Of the payments that were in a batch, those of a submission that are in the queue again: nothing tries them any more. */
+/** Finds the payments of submissions that left a batch and are in the queue again: nothing tries them any more. */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id
@@ -166,24 +166,20 @@ export async function giveUpSubmission(
   )
 }
 
-/** The same of the payments of one submission. */
+/** The same of the payments of one submission: what is of other sources isn't settled together with them any more. */
 export async function giveUpTogether(
   tx: Queryable,
   paymentIds: readonly string[],
   { code, now }: { code: string; now: Date },
 ): Promise<void> {
-  for (const paymentId of await dissolveSubmission(tx, paymentIds)) {
+  const rows = await tx<{ id: string; isSubmission: boolean }[]>`
+    update queue q set submission = null, due_at = case when p.source = 'facilitator' then q.due_at end
+    from payment p
+    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(tx)}
+    returning q.payment_id as id, p.source = 'submission' as "isSubmission"`
+  for (const { id: paymentId, isSubmission } of rows) {
+    if (!isSubmission) continue
     const failure = { paymentId, batchId: null, code, detail: '', isFinal: true }
     await recordFailure(tx, failure, { now, leadMs: 0 })
   }
-}
-
-/** Lets go of a submission that can't be settled as a whole: what is of other sources goes on by itself. */
-export async function dissolveSubmission(sql: Queryable, paymentIds: readonly string[]): Promise<string[]> {
-  const rows = await sql<{ id: string; isSubmission: boolean }[]>`
-    update queue q set submission = null, due_at = case when p.source = 'facilitator' then q.due_at end
-    from payment p
-    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}
-    returning q.payment_id as id, p.source = 'submission' as "isSubmission"`
-  return rows.flatMap(({ id, isSubmission }) => (isSubmission ? id : []))
 }

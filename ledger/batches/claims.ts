@@ -2,11 +2,12 @@ import type { Address, Hex } from 'viem'
 import type { Trigger } from '#protocol/settlement'
 import { halves } from '../facts/halves.ts'
 import type { Lane } from '../queue/lanes.ts'
+import { payerOf } from '../queue/quarantine.ts'
 import { isApart, isLoose, moves } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
-import { type Lease, LeaseLost } from './leases.ts'
+import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
 // A claim is one statement: it holds no lock while anybody's host thinks, or stands still. What two keepers want at the
 // same moment, one of them gets; the other one's claim leaves it out.
@@ -25,7 +26,7 @@ export type Claim = {
 export type Claimed = {
   /** null: nothing of it could be claimed. */
   batch: BatchRow | null
-  /** Of which the chain, as far as it is indexed, leaves nothing to settle: settled, cancelled, or about to expire. */
+  /** Payments that the chain, as far as it is indexed, leaves nothing to settle of: settled, cancelled, or about to expire. */
   unsettleable: string[]
 }
 
@@ -48,10 +49,7 @@ export async function claimPayments(
     (Omit<BatchRow, 'id'> & { id: bigint | null; isHeld: boolean; unsettleable: string[] | null })[]
   >`
     with held as materialized (
-      select 1 as one from wallet_lease
-      where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
-        and fence = ${lease.fence} and expires_at > clock_timestamp()
-      for share
+      select 1 as one from wallet_lease where ${isHolder(sql, lease)} for share
     ), wanted as materialized (
       select q.payment_id as id, q.payer, ${isApart(sql)} as was_apart
       from queue q
@@ -68,7 +66,7 @@ export async function claimPayments(
         -- One that a deep reorg took back after its signatures were deleted would stop its whole batch.
         ) and exists (select from presentation s where s.payment_id = w.id) as settleable
       from wanted w
-      join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
+      ${payerOf(sql, { chainId: lease.chainId, token }, sql`w.payer`)}
     ), chosen as materialized (
       select id from judged where settleable and is_apart = ${areApart}
     ), set_apart as (

@@ -1,12 +1,5 @@
 import type { Queryable } from '../store/database.ts'
 
-/** Adds what a mined transaction cost, in USDC base units, to its network's UTC day. */
-export async function addGasCost(sql: Queryable, chainId: number, now: Date, cost: bigint): Promise<void> {
-  await sql`
-    insert into gas_cost as earlier (chain_id, day, cost) values (${chainId}, ${dayOf(now)}, ${cost})
-    on conflict (chain_id, day) do update set cost = earlier.cost + excluded.cost`
-}
-
 /** What gas cost on a network on this UTC day so far, USDC base units. */
 export async function readGasCost(sql: Queryable, chainId: number, now: Date): Promise<bigint> {
   const [row] = await sql<{ cost: bigint }[]>`

@@ -1,7 +1,7 @@
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type SplitterTerms, splitterShares } from '#protocol/splitter'
-import { type HalfState, halves } from '../facts/halves.ts'
+import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -30,21 +30,22 @@ export function sharedFee({ provider, splitter }: BatchItem): bigint {
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
-type HalfRow = SplitColumns &
-  GasMeans & {
-    position: number
-    paymentId: string
-    isQuarantined: boolean
-    half: 0 | 1
-    authorizer: Address
-    recipient: Address
-    value: bigint
-    validAfter: bigint
-    validBefore: bigint
-    nonce: Hex
-    signature: Uint8Array | null
-    state: HalfState
-  }
+type HalfRow = HalfColumns & SplitColumns & GasMeans & { position: number; isQuarantined: boolean }
+
+/** A half, and what it was presented with; null: that is deleted. */
+export type HalfColumns = Omit<SignedAuthorization, 'signature'> & {
+  paymentId: string
+  half: 0 | 1
+  signature: Uint8Array | null
+  state: HalfState
+}
+
+/** The columns of {@link HalfColumns} of the half `h`, with its presentation `s`. */
+export function halfColumns(sql: Queryable) {
+  return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
+    h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state,
+    case h.half when 0 then s.signature else s.fee_signature end as signature`
+}
 
 export type SplitColumns = {
   splitter: Address | null
@@ -60,57 +61,42 @@ export function splitColumns(sql: Queryable) {
     p.fee_amount as "feeAmount"`
 }
 
-/** What is in a batch, in the order of its urgency. */
-export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<BatchItem[]> {
-  return readItems(sql, batchId, sql``)
-}
-
-/** Those among them of which a half isn't settled, and how many others there are. */
+/** Those in a batch of which a half isn't settled, and how many others there are. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,
 ): Promise<{ unsettled: BatchItem[]; settled: number }> {
-  const [[row], items] = await Promise.all([
-    sql<[{ count: number }]>`select count(*)::int as count from queue where batch_id = ${batchId}`,
-    readItems(
-      sql,
-      batchId,
-      sql`and exists (
-        select from ${halves(sql)} h where h.payment_id = i.payment_id and h.state <> 'settled'
-      )`,
-    ),
-  ])
-  const unsettled = items.filter(({ provider, fee }) => !isSettled(provider) || (fee && !isSettled(fee)))
-  return { unsettled, settled: row.count - unsettled.length }
+  const rows = await sql<{ id: string; isSettled: boolean }[]>`
+    select q.payment_id as id, ${isAllSettled(sql)} as "isSettled" from queue q where q.batch_id = ${batchId}`
+  const left = rows.flatMap(({ id, isSettled }) => (isSettled ? [] : id))
+  const unsettled = left.length === 0 ? [] : await readBatchItems(sql, batchId, left)
+  return { unsettled, settled: rows.length - left.length }
 }
 
-function isSettled({ state }: ItemHalf): boolean {
-  return state === 'settled'
-}
-
-async function readItems(
+/**
+ * What is in a batch, in the order of its urgency.
+ *
+ * @param among default: all its payments.
+ */
+export async function readBatchItems(
   sql: Queryable,
   batchId: bigint,
-  condition: ReturnType<typeof sql>,
+  among?: readonly string[],
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
-    select i.position, i.payment_id as "paymentId", b.lane = 'quarantined' as "isQuarantined",
-      ${gasMeans(sql)}, ${splitColumns(sql)}, h.half, h.authorizer, h.recipient, h.value,
-      h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, ${signatureOf(sql)} as signature, h.state
-    from batch_item i
-    join batch b on b.id = i.batch_id
-    join queue q on q.payment_id = i.payment_id and q.batch_id = i.batch_id
+    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${splitColumns(sql)}, ${halfColumns(sql)}
+    from batch b
+    join batch_item i on i.batch_id = b.id
+    -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
+    cross join lateral (
+      select * from queue q where q.payment_id = i.payment_id and q.batch_id = b.id offset 0
+    ) q
     join payment p on p.id = i.payment_id
     join lateral ${halves(sql)} h on h.payment_id = i.payment_id
     left join presentation s on s.payment_id = i.payment_id
-    where i.batch_id = ${batchId} ${condition}
+    where b.id = ${batchId} ${among === undefined ? sql`` : sql`and i.payment_id = any(${[...among]}::text[])`}
     order by i.position, h.half`
   return groupHalves(rows)
-}
-
-/** The signature of the half `h`, from its presentation `s`. */
-export function signatureOf(sql: Queryable) {
-  return sql`case h.half when 0 then s.signature else s.fee_signature end`
 }
 
 function groupHalves(rows: HalfRow[]): BatchItem[] {
@@ -144,16 +130,17 @@ export function toTerms({
   return { provider: payee, platform: feeRecipient, ...splitterShares(providerAmount + feeAmount, feeAmount) }
 }
 
-function toAuthorization(row: HalfRow): SignedAuthorization {
-  if (row.signature === null)
-    throw new Error(`what the payment of nonce ${row.nonce} was presented with is deleted`)
-  return {
-    from: row.authorizer,
-    to: row.recipient,
-    value: row.value,
-    validAfter: row.validAfter,
-    validBefore: row.validBefore,
-    nonce: row.nonce,
-    signature: `0x${Buffer.from(row.signature).toString('hex')}`,
-  }
+/** @throws if its signature is deleted. */
+export function toAuthorization({
+  from,
+  to,
+  value,
+  validAfter,
+  validBefore,
+  nonce,
+  signature,
+}: HalfColumns): SignedAuthorization {
+  if (signature === null) throw new Error(`what the payment of nonce ${nonce} was presented with is deleted`)
+  const text = Buffer.from(signature).toString('hex')
+  return { from, to, value, validAfter, validBefore, nonce, signature: `0x${text}` }
 }

@@ -37,30 +37,20 @@ export async function acquireLease(
   return row ? { chainId, address, holder, ...row } : null
 }
 
-/** Whether the lease is held still: a condition for writes of one statement, which need no lock. */
-export function isHeld(sql: Queryable, { chainId, address, holder, fence }: Lease) {
-  return sql`exists (
-    select from wallet_lease
-    where chain_id = ${chainId} and address = ${address} and holder = ${holder} and fence = ${fence}
-      and expires_at > clock_timestamp()
-  )`
+/** Whether a row of `wallet_lease` is this lease, held still. */
+export function isHolder(sql: Queryable, { chainId, address, holder, fence }: Lease) {
+  return sql`chain_id = ${chainId} and address = ${address} and holder = ${holder} and fence = ${fence}
+    and expires_at > clock_timestamp()`
 }
 
 /** Locks the lease row until the transaction ends, so that nobody can take the wallet over in between. */
 export async function requireLease(sql: Queryable, lease: Lease): Promise<void> {
-  const rows = await sql`
-    select from wallet_lease
-    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
-      and fence = ${lease.fence} and expires_at > clock_timestamp()
-    for share`
+  const rows = await sql`select from wallet_lease where ${isHolder(sql, lease)} for share`
   if (rows.length === 0) throw new LeaseLost(lease)
 }
 
 export async function releaseLease(sql: Queryable, lease: Lease): Promise<void> {
-  await sql`
-    update wallet_lease set expires_at = clock_timestamp()
-    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
-      and fence = ${lease.fence}`
+  await sql`update wallet_lease set expires_at = clock_timestamp() where ${isHolder(sql, lease)}`
 }
 
 /** Keeps the wallet from starting anything new until then. No payment's attempt is spent. */

@@ -1,4 +1,4 @@
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { encodePayload } from '#protocol/payload'
 import type { Trigger } from '#protocol/settlement'
 import type { SplitterTerms } from '#protocol/splitter'
@@ -7,9 +7,16 @@ import type { QueueScope } from '../queue/queue.ts'
 import { isShown } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
-import { type SplitColumns, signatureOf, splitColumns, toTerms } from './items.ts'
+import {
+  type HalfColumns,
+  halfColumns,
+  type SplitColumns,
+  splitColumns,
+  toAuthorization,
+  toTerms,
+} from './items.ts'
 
-/** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
+/** How long a batch must be open before its payments are published as well: its keeper may be gone. */
 const stalledMs = 60_000
 
 export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
@@ -63,12 +70,8 @@ export async function publishPayments(
       order by q.payment_id for update
     ) wanted
     on conflict do nothing`
-  const rows = await database<
-    (AuthorizationRow & SplitColumns & { paymentId: string; half: 0 | 1; state: string })[]
-  >`
-    select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
-      h.valid_before as "validBefore", h.nonce, h.state, ${signatureOf(database)} as signature,
-      ${splitColumns(database)}
+  const rows = await database<(HalfColumns & SplitColumns)[]>`
+    select ${halfColumns(database)}, ${splitColumns(database)}
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
     join presentation s on s.payment_id = p.id
@@ -90,26 +93,7 @@ export async function publishPayments(
     const [first] = given
     if (!first) return []
     const terms = toTerms(first)
-    const splitter = terms && { ...terms, address: first.recipient }
-    return [{ paymentId: id, payloads: given.map(toPayload), splitter }]
-  })
-}
-
-type AuthorizationRow = {
-  authorizer: Address
-  recipient: Address
-  value: bigint
-  validAfter: bigint
-  validBefore: bigint
-  nonce: Hex
-  signature: Uint8Array
-}
-
-function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
-  return encodePayload({
-    ...rest,
-    from: authorizer,
-    to: recipient,
-    signature: `0x${Buffer.from(signature).toString('hex')}`,
+    const splitter = terms && { ...terms, address: first.to }
+    return [{ paymentId: id, payloads: given.map((one) => encodePayload(toAuthorization(one))), splitter }]
   })
 }

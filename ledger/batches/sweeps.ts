@@ -13,7 +13,7 @@ export type SplitterQueue = {
   payments: number
   /** What the batch brings to its provider, base units. */
   amount: bigint
-  /** Since when the oldest waits that was settled before; null: none. */
+  /** Since when the oldest settled payment waits; null: none waits. */
   since: Date | null
 }
 
@@ -25,7 +25,7 @@ export function isSweepDue(
   now: Date,
 ): boolean {
   if (payments >= settings.sweepCount) return true
-  // Of a provider's triggers these three name one. What is due by time or expiry is to be settled, and may be paid out later.
+  // These three triggers name a provider. A payment that is due by time or expiry must be settled, but may be paid out later.
   if (amount > 0n && (trigger === 'high_value' || trigger === 'direct' || amount >= settings.amount))
     return true
   return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
@@ -38,7 +38,7 @@ type SplitterRow = SplitterTerms & {
   since: bigint | null
 }
 
-/** Splitters that a batch finds due because of their age, though it settles nothing to them. */
+/** Most splitters that a batch sweeps for their age alone, without settling anything to them. */
 const mostOthers = 20
 
 /** How many splitters wait for a batch with room: something has waited in each too long, or it was due before. */
@@ -96,7 +96,7 @@ export async function findDueSweeps(
     if (isListed) due.push(terms)
     // Due without room: it stays where it is among those that wait, or joins them.
     if (isDue && !isListed && isLook) continue
-    // What is there now is due after that time, and what came since can't be due sooner.
+    // What is there now is due after that time; what comes later can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
@@ -108,10 +108,10 @@ export async function findDueSweeps(
   return due
 }
 
-/** What was listed is looked at again after this long, in case its transaction never came to be. */
+/** How long we wait before we look again at a splitter that a batch listed, in case its transaction was never sent. */
 const retryMs = 600_000
 
-/** What waits in the splitter `s`: at most so many are counted, and where there are fewer, `since` is the oldest's block time. */
+/** What waits in the splitter `s`. It counts payments up to a limit; below it, `since` is the oldest's block time. */
 function waitingIn(sql: Queryable, most: number) {
   return sql`(
     select count(*)::int as waiting, min(block_time) as since
@@ -142,7 +142,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
   return queues
 }
 
-/** The splitters that items pay so often that sweeping them is worth it, for a keeper that knows of nothing else. */
+/** The splitters that enough items pay to be worth a sweep, for a keeper that knows only these items. */
 export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
   const queues = ownQueues(items)
   const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))
@@ -151,7 +151,7 @@ export function countDueSweeps(items: readonly BatchItem[], sweepCount: number):
   )
 }
 
-/** After so long a splitter whose sweep failed is swept again, twice as long after each further failure, up to a day. */
+/** How long a splitter is left alone after its sweep failed; twice as long after each further failure, up to 32 hours. */
 const failedMs = 3_600_000
 const mostDoublings = 5
 

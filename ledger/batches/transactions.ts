@@ -1,34 +1,37 @@
 import type { Address, Hex } from 'viem'
+import type { Fees } from '#chain/fees'
+import { takeFailuresBack } from '../queue/failures.ts'
 import type { Queryable } from '../store/database.ts'
-import { isHeld, type Lease } from './leases.ts'
+import { isHolder, type Lease, type WalletId } from './leases.ts'
 
-export type TransactionRow = {
+/** A stored transaction. */
+export type Offer = Fees & {
   hash: Hex
-  batchId: bigint
   nonce: number
   kind: 'settle' | 'replacement' | 'cancellation'
+  gas: bigint
   /** Reads its bytes: as much as a hundred kilobytes, which a look at whether it is mined doesn't need. */
   readRaw: () => Promise<Hex>
-  gas: bigint
-  maxFeePerGas: bigint
-  maxPriorityFeePerGas: bigint
   /** Milliseconds since it was stored, by the database's clock: hosts that share a wallet needn't agree about theirs. */
   ageMs: number
   /** Milliseconds since it was last handed to the nodes, by the same clock; null: never. */
   triedAgoMs: number | null
-  broadcastAt: Date | null
+}
+
+export type TransactionRow = Offer & {
   minedBlock: bigint | null
   minedBlockHash: Hex | null
   succeeded: boolean | null
 }
 
-export type NewTransaction = Pick<
-  TransactionRow,
-  'hash' | 'batchId' | 'nonce' | 'kind' | 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
-> & { chainId: number; wallet: Address; raw: Hex }
+/** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
+export type SignedTransaction = Omit<Offer, 'readRaw' | 'ageMs' | 'triedAgoMs'> & { raw: Hex }
 
 /** The write-ahead: committed before the first byte goes out. */
-export async function insertTransaction(sql: Queryable, transaction: NewTransaction): Promise<void> {
+export async function insertTransaction(
+  sql: Queryable,
+  transaction: SignedTransaction & { batchId: bigint; chainId: number; wallet: Address },
+): Promise<void> {
   await sql`
     insert into transaction ${sql({
       hash: transaction.hash,
@@ -49,16 +52,25 @@ function msSince(sql: Queryable, column: string) {
   return sql`(extract(epoch from clock_timestamp() - ${sql(column)}) * 1000)::float8`
 }
 
+/** As the database has it. */
+type Stored<Row extends Offer> = Omit<Row, 'readRaw' | 'nonce'> & { nonce: bigint }
+
+function offerColumns(sql: Queryable) {
+  return sql`hash, nonce, kind, gas, max_fee_per_gas as "maxFeePerGas", max_priority_fee_per_gas as "maxPriorityFeePerGas",
+    ${msSince(sql, 'created_at')} as "ageMs", ${msSince(sql, 'tried_at')} as "triedAgoMs"`
+}
+
+function toOffer<Row extends Offer>(sql: Queryable, row: Stored<Row>) {
+  return { ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }
+}
+
 /** Every transaction of a batch, the dearest (the one that counts) first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
-  const rows = await sql<(Omit<TransactionRow, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
-    select hash, batch_id as "batchId", nonce, kind, gas, max_fee_per_gas as "maxFeePerGas",
-      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'created_at')} as "ageMs",
-      ${msSince(sql, 'tried_at')} as "triedAgoMs", broadcast_at as "broadcastAt", mined_block as "minedBlock",
-      mined_block_hash as "minedBlockHash", succeeded
+  const rows = await sql<Stored<TransactionRow>[]>`
+    select ${offerColumns(sql)}, mined_block as "minedBlock", mined_block_hash as "minedBlockHash", succeeded
     from transaction where batch_id = ${batchId}
     order by max_fee_per_gas desc, created_at desc`
-  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
+  return rows.map((row) => toOffer(sql, row))
 }
 
 async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
@@ -67,33 +79,17 @@ async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
-/** What was offered for a nonce. */
-export type Offer = Pick<
-  TransactionRow,
-  | 'hash'
-  | 'nonce'
-  | 'readRaw'
-  | 'kind'
-  | 'gas'
-  | 'ageMs'
-  | 'triedAgoMs'
-  | 'maxFeePerGas'
-  | 'maxPriorityFeePerGas'
->
-
-/** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
+/** The dearest transaction of each nonce of a wallet in a range, whatever became of its batch; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
-  { chainId, address }: { chainId: number; address: Address },
+  { chainId, address }: WalletId,
   nonces: { from: number; below: number },
 ): Promise<Offer[]> {
-  const rows = await sql<(Omit<Offer, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
-    select distinct on (nonce) hash, nonce, kind, gas, ${msSince(sql, 'created_at')} as "ageMs", max_fee_per_gas as "maxFeePerGas",
-      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'tried_at')} as "triedAgoMs"
-    from transaction
+  const rows = await sql<Stored<Offer>[]>`
+    select distinct on (nonce) ${offerColumns(sql)} from transaction
     where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
     order by nonce, max_fee_per_gas desc`
-  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
+  return rows.map((row) => toOffer(sql, row))
 }
 
 /** Whether a node has ever said that it has a transaction of this batch. */
@@ -108,23 +104,65 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
   await sql`
     update transaction set tried_at = clock_timestamp(),
       broadcast_at = case when ${isTaken} then clock_timestamp() else broadcast_at end
-    where hash = ${hash} and ${isHeld(sql, lease)}`
+    where hash = ${hash} and exists (select from wallet_lease where ${isHolder(sql, lease)})`
 }
 
-export async function markMined(
-  sql: Queryable,
-  hash: Hex,
-  mined: { blockNumber: bigint; blockHash: Hex; succeeded: boolean },
-): Promise<void> {
+/** What left a batch before anything was signed is in none of its transactions. */
+export async function markDropped(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
-    update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},
-      succeeded = ${mined.succeeded}
-    where hash = ${hash}`
+    update batch_item i set is_dropped = true
+    where i.batch_id = ${batchId}
+      and not exists (select from queue q where q.payment_id = i.payment_id and q.batch_id = i.batch_id)`
 }
 
-/** A reorg dropped whatever of this batch was mined. */
+/** `cost`: USDC base units. `refused`: payers whose payments failed in it. */
+type Mined = {
+  blockNumber: bigint
+  blockHash: Hex
+  succeeded: boolean
+  cost: bigint
+  now: Date
+  refused: readonly Address[]
+}
+
+/** A transaction stands in a block. Its network's UTC day has cost that much more. */
+export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promise<void> {
+  const day = mined.now.toISOString().slice(0, 10)
+  await sql`
+    with mined as (
+      update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},
+        succeeded = ${mined.succeeded}, cost = ${mined.cost}, cost_day = ${day}, refused = ${[...new Set(mined.refused)]}::text[]
+      where hash = ${hash} and mined_block is null
+      returning chain_id
+    )
+    insert into gas_cost as earlier (chain_id, day, cost) select chain_id, ${day}, ${mined.cost} from mined
+    on conflict (chain_id, day) do update set cost = earlier.cost + excluded.cost`
+}
+
+/**
+ * A reorg dropped what of this batch was mined: what it cost is not spent, and what failed in it hasn't failed. What was given
+ * up for that stays given up, since whoever waited for it may know.
+ */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
-    update transaction set mined_block = null, mined_block_hash = null, succeeded = null
-    where batch_id = ${batchId} and mined_block is not null`
+    with undone as materialized (
+      select t.hash, b.chain_id, b.token, t.cost, t.cost_day, t.refused
+      from transaction t join batch b on b.id = t.batch_id
+      where t.batch_id = ${batchId} and t.mined_block is not null
+    ), unpaid as (
+      update gas_cost g set cost = g.cost - undone.cost
+      from undone where g.chain_id = undone.chain_id and g.day = undone.cost_day
+    ), returned as (
+      update queue q set gas_spent = greatest(0, q.gas_spent - i.gas)
+      from batch_item i where i.batch_id = ${batchId} and i.payment_id = q.payment_id and i.gas is not null
+    ), forgotten as (
+      update batch_item set gas = null where batch_id = ${batchId} and gas is not null
+    ), unblamed as (
+      update payer p set mined_failures = greatest(0, mined_failures - 1)
+      from undone where p.chain_id = undone.chain_id and p.token = undone.token and p.address = any(undone.refused)
+    )
+    update transaction t set mined_block = null, mined_block_hash = null, succeeded = null, cost = null, cost_day = null,
+      refused = null
+    from undone where t.hash = undone.hash`
+  await takeFailuresBack(sql, batchId)
 }

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import type { Database, Queryable } from '../store/database.ts'
+import type { Queryable } from '../store/database.ts'
 
 /**
  * What the chain says of one half of a payment, as the record has it (ledger/facts/record.ts).
@@ -11,25 +11,11 @@ import type { Database, Queryable } from '../store/database.ts'
  */
 export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
-export type Half = {
-  paymentId: string
-  /** 0: provider, 1: platform fee. */
-  half: 0 | 1
-  authorizer: Address
-  nonce: Hex
-  state: HalfState
-  txHash: string | null
-  logIndex: number | null
-  blockNumber: bigint | null
-  blockHash: string | null
-  /** Unix seconds. */
-  blockTime: bigint | null
-}
-
 /**
  * The settled query: signed authorizations joined with what the chain did with them.
  *
- * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
+ * A fragment for a `from` clause; restrict it by `payment_id`. `half` 0 is the provider's, 1 the platform's fee; `state` is a
+ * {@link HalfState}, and times are Unix seconds.
  */
 export function halves(sql: Queryable) {
   return sql`(
@@ -87,19 +73,16 @@ export function isOpen(sql: Queryable, half: 0 | 1) {
   return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
 }
 
+/** Whether every half of the queue's row `q` has settled: looked up one by one, too. */
+export function isAllSettled(sql: Queryable) {
+  return sql`(
+    select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
+  ) is null`
+}
+
 /** Whether a half of the payment of this id has settled: looked up one by one, too. Null: none has. */
 export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
   return sql`(
     select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1
   )`
-}
-
-/** The halves of one payment, provider's first; empty for an unknown id. */
-export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
-  return sql<Half[]>`
-    select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",
-      block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
-    from ${halves(sql)} h
-    where payment_id = ${paymentId}
-    order by half`
 }

@@ -13,9 +13,9 @@ export type Rescans = {
 }
 
 /**
- * From where to look for what the chain did: after what was `seen` before, as a rule. Blocks that aren't final are looked
- * through again where the chain was seen to lose one, until the index is past that, since it may follow later; and
- * whatever was seen, in every third of the time to finality. So is every block that became final since the last time.
+ * Says from which block to look for what the chain did. As a rule that is after what was `seen` before. Blocks that aren't
+ * final are read again where the chain was seen to lose one, until the index is past that, since it may follow later. Whatever
+ * was seen is read again every third of the time to finality; so every block is that became final since the last time.
  *
  * @param head the index's.
  */

@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Evidence } from '#chain/evidence'
 import { createMigratedDatabase } from '../../test/support/database.ts'
+import { halvesOfPayment } from '../../test/support/halves.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import {
   blockHashOf,
@@ -17,7 +18,6 @@ import { markLooked, readPaymentsToConclude } from '../outcomes/conclusions.ts'
 import { deferPayments, wakeDeferred } from '../queue/stages.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
-import { halvesOfPayment } from './halves.ts'
 import {
   dropBlock,
   endLookups,

@@ -61,10 +61,7 @@ export async function recordEvents(
         offset 0
       ) a
       join payment p on p.id = a.payment_id
-      where not exists (
-        select from authorization_event e join recorded_block b on b.id = e.block_id
-        where e.payment_id = a.payment_id and e.half = a.half and b.hash = given.hash
-      )
+      where ${isRecorded(sql, sql`given.hash`)} is null
     ), block as (
       insert into recorded_block (chain_id, number, hash, time)
       select distinct ${chainId}::integer, number, hash, time from ours order by number
@@ -85,14 +82,36 @@ export async function recordEvents(
   return [...new Set(rows.map(({ id }) => id))]
 }
 
+/**
+ * Whether what happened to the authorization `a` is recorded of the block of this hash; null: it isn't. Looked up one by one: a
+ * plan that joins the tables would read the whole record.
+ */
+function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
+  return sql`(
+    select true from authorization_event e join recorded_block b on b.id = e.block_id
+    where e.payment_id = a.payment_id and e.half = a.half and b.hash = ${blockHash} limit 1
+  )`
+}
+
+/** Records a block in which a transaction of ours stands, whatever it shows. */
+export async function recordBlock(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash, blockTime }: RecordedBlock & { blockTime: bigint },
+): Promise<void> {
+  await sql`
+    insert into recorded_block (chain_id, number, hash, time) values (${chainId}, ${blockNumber}, ${blockHash}, ${blockTime})
+    on conflict (chain_id, number, hash) do nothing`
+}
+
 /** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
 export type NumberedBatch = SettledBatch & {
   sequence: number | null
-  /** Of a block that was deep already when it was read: nobody is told of it. */
+  /** Set if the block was deep already when it was read: nobody is told of it. */
   confirmedAt?: Date
 }
 
-/** What of an index isn't recorded, the lowest blocks first. */
+/** The part of an index that isn't recorded yet, the lowest blocks first. */
 export type Unrecorded = {
   events: IndexedEvent[]
   payouts: (RecordedBlock & {
@@ -106,7 +125,7 @@ export type Unrecorded = {
 }
 
 /**
- * What the index shows in the blocks (after, upTo] of ours, and of everybody's batches, and the record doesn't have.
+ * Reads what the record lacks of the blocks (after, upTo] of the index: our authorizations, and everybody's batches.
  *
  * @param limit of events, and of batches.
  */
@@ -131,10 +150,7 @@ export async function readUnrecorded(
         where ${isAuthorization(sql, { chainId, token }, { payer: sql`used.authorizer`, nonce: sql`used.nonce` })}
         offset 0
       ) a
-      where not exists (
-        select from authorization_event e join recorded_block b on b.id = e.block_id
-        where e.payment_id = a.payment_id and e.half = a.half and b.hash = used.block_hash
-      )
+      where ${isRecorded(sql, sql`used.block_hash`)} is null
       order by used.block_number
       limit ${limit}`,
     sql<Unrecorded['payouts']>`

@@ -26,7 +26,7 @@ export function judgeRecord(
   return { status: 'current', head }
 }
 
-/** How long what a process does for a network shares one read of its head. */
+/** How long the loops of a process share one read of a network's head. */
 const headAgeMs = 2_000
 
 /** Whether the record of a network knows what the chain did until now. */

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import { type HalfState, halves } from '../facts/halves.ts'
+import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type Ending, endPayments, isLoose } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
@@ -7,7 +7,7 @@ import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
 /** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
-/** What of a network is to be looked at. */
+/** The blocks and payments of a network to look at. */
 export type Concluding = {
   /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
   blockIds: readonly bigint[]
@@ -132,8 +132,7 @@ export async function writeEndings(sql: Queryable, endings: readonly Ending[], n
 export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id from queue q
-    where q.batch_id = ${batchId}
-      and not exists (select from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled')`
+    where q.batch_id = ${batchId} and ${isAllSettled(sql)}`
   const endings = rows.map(
     ({ id }): Ending => ({ paymentId: id, kind: 'settled', code: null, isFinal: true }),
   )
@@ -162,8 +161,8 @@ export async function readUndone(
     join outcome o on o.payment_id = e.payment_id
     join payment p on p.id = o.payment_id
     where b.chain_id = ${chainId} and b.hash = any(${[...blockHashes]}::text[]) and o.kind <> 'voided'
-      -- A submission fails for what isn't final, too: its caller was told so.
-      and (o.final_at is not null or (${isExcused} and p.source <> 'submission'))`
+      -- Whoever submitted it, or sold by the facilitator, was told so.
+      and (o.final_at is not null or (${isExcused} and p.source not in ('submission', 'facilitator')))`
   return {
     reopened: rows.flatMap(({ id, isReopened }) => (isReopened ? id : [])),
     unfinished: rows.flatMap(({ id, isReopened }) => (isReopened ? [] : id)),

@@ -64,7 +64,7 @@ export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }
   const spoiled = spoiledBy(provider.state)
   const isLost = spoiled !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
   if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
-  // What can move no more, or not by us, waits outside the queue until it is final.
+  // A payment that we can settle no more waits outside the queue until that is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
     return ended === null ? { action: 'spend' } : leave
   }
@@ -84,7 +84,7 @@ function spoiledBy(state: HalfState): { code: string; detail: string } | null {
   return null
 }
 
-/** What the last attempt failed for is why it wasn't settled in time. */
+/** Names the last attempt's failure as the reason why it wasn't settled in time. */
 function expired(failureCode: string | null): { code: string; detail: string } {
   return { code: failureCode ?? 'authorization_expired', detail: 'not settled before validBefore' }
 }

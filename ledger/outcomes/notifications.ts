@@ -116,21 +116,24 @@ export async function notifyBatches(
 ): Promise<void> {
   await sql`
     with share as (
-      select batch.tx_hash, batch.log_index, b.hash as block_hash, batch.sequence, b.time as block_time, b.confirmed_at,
+      select batch.tx_hash, batch.log_index, batch.block_hash, batch.sequence, batch.time as block_time, batch.confirmed_at,
         p.provider_id, count(distinct p.id) as payments, coalesce(sum(p.provider_amount) filter (where e.half = 0), 0) as net
-      from recorded_block b
-      join settled_batch batch on batch.block_id = b.id and batch.sequence is not null
-      join authorization_event e on e.block_id = b.id and e.state = 'settled' and e.tx_hash = batch.tx_hash
+      from (
+        select b.id as block_id, b.hash as block_hash, b.time, b.confirmed_at, s.tx_hash, s.log_index, s.sequence
+        from recorded_block b join settled_batch s on s.block_id = b.id and s.sequence is not null
+        where b.chain_id = ${chainId} and b.number > ${after} and b.number <= ${upTo} and b.confirmed_at is not null
+          and not exists (
+            select from batch_notification n
+            where n.chain_id = b.chain_id and n.tx_hash = s.tx_hash and n.log_index = s.log_index
+              and n.block_hash = b.hash
+          )
+        -- First: a plan that joins the payments before would read those of every batch that was told of.
+        offset 0
+      ) batch
+      join authorization_event e on e.block_id = batch.block_id and e.state = 'settled' and e.tx_hash = batch.tx_hash
         and (e.batch_log_index = batch.log_index or e.source = 'receipt')
-      join payment p on p.id = e.payment_id
-      where b.chain_id = ${chainId} and b.number > ${after} and b.number <= ${upTo} and b.confirmed_at is not null
-        and p.provider_id is not null
-        and not exists (
-          select from batch_notification n
-          where n.chain_id = b.chain_id and n.tx_hash = batch.tx_hash and n.log_index = batch.log_index
-            and n.block_hash = b.hash
-        )
-      group by batch.tx_hash, batch.log_index, b.hash, batch.sequence, b.time, b.confirmed_at, p.provider_id
+      join payment p on p.id = e.payment_id and p.provider_id is not null
+      group by batch.tx_hash, batch.log_index, batch.block_hash, batch.sequence, batch.time, batch.confirmed_at, p.provider_id
     ), said as (
       insert into batch_notification as n (chain_id, tx_hash, log_index, provider_id, block_hash)
       select ${chainId}::integer, tx_hash, log_index, provider_id, block_hash from share

@@ -251,7 +251,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   const { after, done } = planRescan(rescans, known === null ? 0n : seen, blockNumber, finalityBlocks)
   const range = { after: known === null || after < 0n ? -1n : after, upTo: blockNumber }
   const { events, payouts, batches } = await readUnrecorded(sql, scope, range, rowsAtOnce)
-  // What was cut off is read the next time, from the block in which that was.
+  // The next look reads what was cut off, from that block on.
   const [cut] = [events, batches]
     .flatMap((rows) => (rows.length === rowsAtOnce ? (rows.at(-1) ?? []) : []))
     .toSorted((one, other) => Number(one.blockNumber - other.blockNumber))
@@ -273,7 +273,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
     await recordBatches(tx, scope, numbered)
     const blockTime = (cut ?? head).blockTime
     await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
-    // Of blocks that were confirmed before the index had their receipts.
+    // Batches of blocks that were confirmed before the index had their receipts.
     await notifyBatches(tx, { chainId, network, ...range })
   })
   if (lost.length > 0) recording.look = null

@@ -11,7 +11,7 @@ export type RequeueOutcome =
   | 'not_settleable'
   | 'expired'
 
-/** An authorization must be valid for this much longer, or the attempt isn't worth its gas. */
+/** How much longer an authorization must be valid for an attempt to be worth its gas. */
 const minimumValiditySeconds = 60
 
 /**

@@ -3,7 +3,7 @@ import { firstIdAt } from '../store/identifiers.ts'
 
 /** One page of a walk over a table, the oldest rows first. */
 type Page = {
-  /** What was over before this is deleted. */
+  /** Only what was over before this time is deleted. */
   before: Date
   /** The key that the page before this one ended with; null: this is the first. */
   after: string | null

@@ -1,14 +1,14 @@
 import type { Address, Hex } from 'viem'
 import { giveUpSubmission } from '../acceptance/submissions.ts'
 import { halves } from '../facts/halves.ts'
-import { endPayments, isLoose, type OutcomeKind, reopenPayments } from '../queue/stages.ts'
+import { endPayments, isLoose, mayStillSettle, type OutcomeKind, reopenPayments } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
 
 /**
- * Voids a payment, unless a batch has claimed it, it was published, it is over, or a half of it moved. Voiding it again is
- * fine.
+ * Voids a payment, unless a batch has claimed it, it may be settled all the same, it is over, or a half of it moved. Voiding
+ * it again is fine.
  *
  * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
  */
@@ -23,7 +23,7 @@ export async function voidPayment(
     if (payment.providerId !== providerId) return 'forbidden'
     const [queued] = await tx<{ isFree: boolean; submission: Hex | null }[]>`
       select ${isLoose(tx)} as "isFree", q.submission from queue q where q.payment_id = ${paymentId} for update`
-    // What failed may move still, so it can be voided: it wasn't served.
+    // A failed payment may still move, so its provider can void it: it wasn't served.
     const [outcome] = queued
       ? []
       : await tx<{ kind: OutcomeKind; isOpen: boolean }[]>`
@@ -31,7 +31,7 @@ export async function voidPayment(
     if (outcome?.kind === 'voided') return 'voided'
     const isFree = queued?.isFree ?? (outcome?.kind === 'failed' && outcome.isOpen)
     const [taken] = await tx`
-      select from publication where payment_id = ${paymentId}
+      select from payment p where p.id = ${paymentId} and ${mayStillSettle(tx, tx`p.id`)}
       union all
       select from ${halves(tx)} h where payment_id = ${paymentId} and state <> 'open'
       limit 1`
@@ -43,31 +43,31 @@ export async function voidPayment(
 }
 
 /**
- * Gives up a payment of which nothing was signed yet, so that whoever waits can be told that it won't be settled.
+ * Gives up a payment, so that whoever waits can be told that it won't be settled, whatever a reorg brings back.
  *
- * @returns false where it is in a batch, or over.
+ * @returns false where it is in a batch, may be settled all the same, or is over.
  */
 export async function giveUpUnsent(sql: Database, paymentId: string, now: Date): Promise<boolean> {
   return sql.begin(async (tx): Promise<boolean> => {
     const [queued] = await tx<{ submission: Hex | null }[]>`
       select q.submission from queue q
-      where q.payment_id = ${paymentId} and ${isLoose(tx)}
-        and not exists (select from publication p where p.payment_id = q.payment_id)
-        and not exists (
-          select from batch_item i join transaction t on t.batch_id = i.batch_id where i.payment_id = q.payment_id
-        )
+      where q.payment_id = ${paymentId} and ${isLoose(tx)} and not ${mayStillSettle(tx, tx`q.payment_id`)}
       for update`
-    if (queued === undefined) return false
+    // The chain has cancelled or used it, which isn't final yet.
+    const spent = await tx`
+      select from outcome o
+      where o.payment_id = ${paymentId} and o.kind = 'spent' and not ${mayStillSettle(tx, tx`o.payment_id`)}
+      for update`
+    if (queued === undefined && spent.length === 0) return false
     const ended = await endPayments(tx, [{ paymentId, kind: 'voided', code: null, isFinal: false }], now)
-    if (queued.submission !== null)
-      await giveUpSubmission(tx, queued.submission, { code: 'payment_voided', now })
+    if (queued?.submission) await giveUpSubmission(tx, queued.submission, { code: 'payment_voided', now })
     return ended.length === 1
   }) as Promise<boolean>
 }
 
 export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 
-/** A chain's clock may be so far behind ours. */
+/** How far a chain's clock may be behind ours. */
 const graceSeconds = 600
 
 /**

@@ -1,14 +1,16 @@
 import type { Address } from 'viem'
-import { mostPayments } from '#chain/gas'
+import { estimateFees } from '#chain/feeEstimate'
+import { mostPairs, mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
 import type { Trigger } from '#protocol/settlement'
 import type { Queryable } from '../store/database.ts'
-import { type CostSettings, findDueTrigger, type QueueReads } from './dueTrigger.ts'
 import type { Lane } from './lanes.ts'
 import { readQuarantined } from './quarantine.ts'
 import {
   type AwaitedPayment,
   findFullWallet,
+  type NextBatchSize,
   type QueuedPayment,
   type QueueGroup,
   readAwaited,
@@ -20,25 +22,32 @@ import {
   readSubmission,
 } from './queue.ts'
 import { returnDeferred } from './stages.ts'
-import type { TriggerSettings } from './triggers.ts'
+import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
 /** Payments for which a trigger has fired, the most urgent first; of `high_value` ones, each is a batch of its own. */
 export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
 
+export type DueSettings = {
+  triggers: TriggerSettings
+  priorityFeePerGas: bigint | null
+  maxFeePerGas: bigint
+  gasTokenUsd: bigint
+}
+
 export type DueBatchesOptions = {
-  settings: { triggers: TriggerSettings } & CostSettings
+  settings: DueSettings
   /** Whose transaction it would be, for the estimate of its cost. */
   from: Address
-  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  /** How many batches further down the queue to start; 0: with the most urgent payments. */
   page?: number
   now: Date
 }
 
-/** Upper bound on the share of time spent looking at every provider wallet in vain. */
+/** Most of the time, as a share, that we spend on looking at every provider wallet in vain. */
 const scanShare = 0.1
 /** How long the first payment of a new group may wait to be noticed. */
 const groupsAgeMs = 1_000
-/** What the payments of a quarantined batch may burn fits under the gas cut. */
+/** How many payments of a quarantined batch fit under the gas cut when each burns all it may. */
 const mostQuarantined = 20
 
 /**
@@ -154,3 +163,62 @@ function firstDue(payments: readonly AwaitedPayment[]): number {
 }
 
 export type ReadDueBatches = ReturnType<typeof createDueBatches>
+
+/** Questions to the queue that are asked only where the answer matters. */
+type QueueReads = {
+  /** A provider wallet for which enough waits: by amount, or by number. */
+  findFullWallet: (threshold: {
+    amount: bigint
+    count: number
+  }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
+  /** How much the next batch would settle. */
+  readSize: () => Promise<NextBatchSize>
+}
+
+/**
+ * The trigger that has fired, at the thresholds that hold at the current price of settling; null if none has.
+ *
+ * @param from whose transaction it would be.
+ */
+async function findDueTrigger(
+  served: ServedNetwork,
+  from: Address,
+  extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'>,
+  settings: DueSettings,
+  { findFullWallet, readSize }: QueueReads,
+  now: Date,
+): Promise<Trigger | null> {
+  const { triggers } = settings
+  const [cheap, dear] = [0n, triggers.raisedAboveCost + 1n]
+  const urgent = firedTrigger({ ...extremes, paymentCount: 1, amount: 0n }, triggers, cheap, now)
+  if (urgent === 'high_value' || urgent === 'expiry') return urgent
+
+  const full = await findFullWallet(triggers)
+  if (!full) return urgent
+  const whenCheap = firedTrigger({ ...extremes, ...full }, triggers, cheap, now)
+  if (firedTrigger({ ...extremes, ...full }, triggers, dear, now) === whenCheap) return whenCheap
+  const cost = await costOfSettling(served, from, settings, await readSize())
+  if (cost <= triggers.raisedAboveCost) return whenCheap
+  const fuller = await findFullWallet({ amount: triggers.raisedAmount, count: triggers.raisedCount })
+  return fuller ? firedTrigger({ ...extremes, ...fuller }, triggers, dear, now) : urgent
+}
+
+async function costOfSettling(
+  { network, deployment, client }: ServedNetwork,
+  from: Address,
+  settings: DueSettings,
+  { pairs, ...size }: NextBatchSize,
+): Promise<bigint> {
+  const [{ usdPerToken }, fees] = await Promise.all([
+    readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
+    estimateFees(client, settings),
+  ])
+  return estimateSettlementCost(client, {
+    network,
+    contract: deployment.batchSettlement,
+    from,
+    shape: { ...size, pairs: Math.min(pairs, mostPairs), hasCode: false },
+    gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
+    usdPerToken,
+  })
+}

@@ -1,7 +1,7 @@
 import { halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
-import { endPayments, moves, type Stage } from './stages.ts'
+import { endPayments, isBatchStage, moves, type Stage } from './stages.ts'
 
 export type PaymentFailure = {
   paymentId: string
@@ -46,14 +46,13 @@ export async function recordFailure(
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
-  // Whoever waits for it is told that it failed: then it must not be settled later.
+  // A caller who waits for it is told that it failed. It must not be settled later.
   const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
-  const isInBatch = payment.stage === 'claimed' || payment.stage === 'sent'
-  // What a batch still holds it ends, or lets go of for another attempt.
-  const nextAttemptAt = decision.status === 'retry' ? decision.at : isInBatch ? now : null
+  // A payment that a batch still holds is ended, or released for another attempt, with the batch.
+  const nextAttemptAt = decision.status === 'retry' ? decision.at : isBatchStage(payment.stage) ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
     values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
@@ -87,4 +86,18 @@ export async function recordFailure(
         (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
   }
   return attempts
+}
+
+/** What failed in a batch's transaction hasn't: a reorg took that. What was given up for it stays given up. */
+export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise<void> {
+  await sql`
+    with undone as (
+      delete from settlement_failure f using queue q
+      where f.batch_id = ${batchId} and q.payment_id = f.payment_id and q.attempts = f.attempt
+      returning f.payment_id
+    )
+    update queue q set attempts = attempts - 1,
+      first_failed_at = case when attempts > 1 then first_failed_at end,
+      ${moves(sql).toUntried}
+    from undone where q.payment_id = undone.payment_id`
 }

@@ -12,11 +12,12 @@ import {
 import { randomHex } from '../../test/support/usdc.ts'
 import { acceptPayments, type Verdict } from '../acceptance/acceptPayments.ts'
 import { releaseReservations } from '../acceptance/facilitations.ts'
+import { storeSubmission } from '../acceptance/submissions.ts'
 import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
-import { bookGas, drawGas } from './gasDraws.ts'
+import { bookGas, coverSubmission, drawGas } from './gasDraws.ts'
 import { endPayments } from './stages.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
@@ -72,6 +73,49 @@ const drawn = async () =>
     await sql<{ row: string }[]>`
       select to_char(day, 'DD') || ' ' || drawer || ' ' || drawn as row from gas_draw where drawn > 0 order by day, drawer`
   ).map(({ row }) => row)
+
+describe('a submission', () => {
+  const platform: Hex = `0x${'fe'.repeat(20)}`
+  /** Submits one transfer. */
+  const submit = (value: bigint, recipient: Hex, gasPerFee: bigint, left: bigint) =>
+    sql.begin(async (tx) => {
+      const key = randomHex(32)
+      const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: null }
+      const candidate = toCandidate({
+        ...{
+          id: newId('pay'),
+          source: 'submission',
+          providerId: null,
+          endpointId: null,
+          chainId: seedChainId,
+        },
+        ...{ token: `0x${'ab'.repeat(20)}`, payer: randomHex(20), resource: '', feeRecipient: platform },
+        halves: [{ ...signed, recipient, value, validAfter: 0n, validBefore: 2n ** 39n }],
+        acceptedAt: noon,
+      })
+      await storeSubmission(tx, { key, candidates: [candidate], known: [] }, noon)
+      const paid = { cost: { expected: cost, most: 2n * cost }, gasPerFee, providerId: null, common: left }
+      await coverSubmission(tx, key, paid, noon)
+    })
+
+  test.each([
+    ['covers what it is expected to cost', cost, 10n, 0n, []],
+    ['is too small, and the allowance adds what it may cost', cost - 1n, 10n, 100n, ['23 common 31']],
+    ['is any, where the operator asks for no more', 1n, 0n, 0n, []],
+  ])('default: a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
+    await submit(fee, platform, gasPerFee, left)
+    expect(await drawn()).toEqual(expected)
+  })
+
+  test.each([
+    ['a lone fee that is too small', cost - 1n, platform, 10n],
+    ['the least', 1n, platform, 10n],
+    ['a transfer that is no fee', 1_000n, randomHex(20), 0n],
+  ])('error: %s, and too little is left', async (_, value, recipient, gasPerFee) => {
+    await expect(submit(value, recipient, gasPerFee, 30n)).rejects.toMatchObject({ code: 'gas_not_covered' })
+    expect(await sql`select from queue`).toHaveLength(0)
+  })
+})
 
 describe('acceptance', () => {
   test('default: what all share is never overdrawn, and who is refused is nowhere', async () => {
@@ -146,7 +190,7 @@ describe('a transaction', () => {
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
     // Four authorizations, two of them those that were bought.
-    await bookGas(sql, batch, { cost: 41n, isOver: true })
+    await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common 22'])
     await sql`delete from queue`
     expect(await drawn()).toEqual(['23 common 22'])
@@ -154,9 +198,9 @@ describe('a transaction', () => {
 
   test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
     const { paymentId } = await accept()
-    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false })
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common 30'])
-    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true })
+    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
     // It was dearer than what was offered for it first: so much is missing for others.
     expect(await drawn()).toEqual(['23 common 42'])
   })
@@ -186,12 +230,12 @@ describe('a transaction', () => {
     }
     // Beside one that carries itself: 120 for each of the two.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
-    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true })
+    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
     const reverted = [await draw(15n)]
-    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false })
+    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 35'])
-    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true })
+    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 90'])
   })
 
@@ -208,7 +252,7 @@ describe('a transaction', () => {
     }
     const scope = { chainId: seedChainId, token: signed?.token ?? '0x' }
     await sql.begin((tx) => recordEvents(tx, scope, [cancelled], 'index'))
-    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true })
+    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 30'])
   })
 

@@ -1,19 +1,20 @@
 /**
- * What waits for a wallet, by what can't share a transaction.
+ * The payments that wait for a wallet, in groups that can't share a transaction.
  *
- * - `facilitator`: what callers of POST /settle wait for
+ * - `facilitator`: those that callers of POST /settle wait for
  * - `shared`: payers without code, as many as fit
  * - `code`: payers with code, each budgeted in full
- * - `high_value`, `direct`: each alone, or with what it was submitted with
+ * - `high_value`: one payment alone
+ * - `direct`: the payments of one POST /submit, all together
  * - `quarantined`: payers whose payments failed on chain after the simulation let them pass
  */
 export const lanes = ['facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined'] as const
 export type Lane = (typeof lanes)[number]
 
 /**
- * In which order lanes that have something due are tried. Where somebody waits for an answer, that has every second
- * transaction of a wallet; of the rest, what most payers share has every second one, however much the others bring, and the
- * others take turns. So none of them goes twice in a row while anybody else waits.
+ * Orders the lanes that have something due. The `facilitator` lane, where somebody waits for an answer, has every second
+ * transaction of a wallet. Of the rest, the `shared` lane has every second one, however much the others bring, and the others
+ * take turns. So no lane goes twice in a row while another one waits.
  *
  * @param served the lanes of the wallet's last transactions, the latest last.
  */

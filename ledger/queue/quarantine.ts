@@ -7,7 +7,7 @@ import { isApart, isLoose, quarantinePayments } from './stages.ts'
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
 // not at all.
 
-/** So many transactions of ours may fail for one payer; then whatever else waits of it is failed unsent. */
+/** How many of our transactions may fail for one payer; then all that waits of it fails unsent. */
 export const mostMinedFailures = 2
 
 /** How many payers of a network are not tried any more. */
@@ -32,18 +32,18 @@ export async function quarantinePayers(
     )
     select q.payment_id as id from queue q
     join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
-    where q.payer in (select address from counted) and q.batch_id is null`
+    where q.payer in (select address from counted) and ${isLoose(sql)}`
   await quarantinePayments(
     sql,
     rows.map(({ id }) => id),
   )
 }
 
-/** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
-function payerOf(sql: Queryable, { chainId, token }: QueueScope) {
+/** Payments are few beside payers: each payer is looked up by its key, whatever Postgres thinks of either's number. */
+export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address = sql`q.payer`) {
   return sql`cross join lateral (
     select mined_failures from payer
-    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = q.payer
+    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = ${address}
     offset 0
   ) payer`
 }
@@ -80,7 +80,6 @@ export async function readQuarantined(
 
 export type CondemnedPayment = {
   paymentId: string
-  payer: Address
   /** What it is settled together with, or not at all. */
   submission: Hex | null
 }
@@ -92,7 +91,7 @@ export async function readCondemned(
   limit: number,
 ): Promise<CondemnedPayment[]> {
   return sql<CondemnedPayment[]>`
-    select q.payment_id as "paymentId", q.payer, q.submission
+    select q.payment_id as "paymentId", q.submission
     from (
       select * from queue q where ${isApart(sql)}
       union all

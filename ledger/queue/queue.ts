@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { BatchShape } from '#chain/gas'
 import type { Queryable } from '../store/database.ts'
-import { isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
@@ -71,8 +71,8 @@ export async function readExtremes(
 }
 
 /**
- * What waits for a provider wallet that has so much or so many; null if none has. Takes one step a wallet until the first
- * is found.
+ * Finds a provider wallet for which enough waits, by amount or by number, and says what; null if there is none. Takes one step
+ * a wallet until the first is found.
  *
  * @param below Greater payments don't count: they travel alone.
  * @param acceptedBy Nor do younger ones.
@@ -127,9 +127,15 @@ export async function readNextBatchSize(
 /** What callers of POST /settle wait for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
+/** Who waits for the queue's row `q`: the provider whose key asked, or, without a key, whoever is paid. */
+export function callerOf(sql: Queryable) {
+  return sql`coalesce(q.provider_id, q.payee)`
+}
+
 /**
- * The awaited payments of a group but for submissions: by arrival, in turns over the providers whose key asked; callers without one
- * are one. So whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
+ * The awaited payments of a group but for submissions: by arrival, in turns over their callers. All that draw their gas from the
+ * common allowance are one caller among those that have a grant, and take turns among themselves: keys and wallets are free. So
+ * whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -137,7 +143,7 @@ export async function readAwaited(
   { hasCode, limit }: { hasCode: boolean; limit: number },
 ): Promise<AwaitedPayment[]> {
   const due = sql`q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode}`
-  const caller = sql`coalesce(q.provider_id, '')`
+  const caller = callerOf(sql)
   return sql<AwaitedPayment[]>`
     with recursive caller (id) as (
       (select ${caller} from queue q where ${due} order by 1 limit 1)
@@ -150,10 +156,14 @@ export async function readAwaited(
         where ${due} and ${caller} = caller.id and q.submission is null
         order by q.due_at limit ${limit}
       ) own
-      order by turn, due_at limit ${limit}
+    ), placed as (
+      select q.*, row_number() over (
+        partition by case when q.gas_drawer = 'common' then 'common' else ${caller} end order by turn, due_at
+      ) as place
+      from next q
     )
-    select ${queuedColumns(sql)}, q.due_at as "dueAt" from next q join payment p on p.id = q.payment_id
-    order by q.turn, q.due_at`
+    select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
+    order by q.place, q.due_at limit ${limit}`
 }
 
 /** The payments of the submission that waits longest on a network, and for nothing; empty: none does. */
@@ -182,7 +192,7 @@ export async function readHeldBack(
   return sql<{ id: string; feeRecipient: Address }[]>`
     select q.payment_id as id, g.fee_recipient as "feeRecipient"
     from queue q join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
-    where ${isHeldBack(sql)} and q.due_at is null
+    where ${isHeldBack(sql)} and not ${isAwaited(sql)}
     order by q.accepted_at
     limit ${limit}`
 }
@@ -266,12 +276,12 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** What was accepted later is left, unless it expires soon. */
+  /** Leaves out payments that were accepted later, unless they expire soon. */
   acceptedBy: Date
-  /** What expires within this time comes first. */
+  /** Payments that expire within this time come first. */
   expiryLeadMs: number
   limit: number
-  /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
+  /** How many of the oldest are left to others; then neither retries nor expiring payments are among the result. Default 0. */
   skip?: number
 }
 

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
-import { type HoldReason, isFresh, isRetrying, isSent, isShown } from './stages.ts'
+import { type HoldReason, isFresh, isRetrying, isSent, isShown, waitsForGas } from './stages.ts'
 
 export type QueueDepth = {
   payee: Address
@@ -11,7 +11,7 @@ export type QueueDepth = {
   settling: number
   /** USDC base units that its wallet gets of what waits, retries included. */
   amount: bigint
-  /** Of the oldest that waits. */
+  /** When the oldest waiting payment was accepted. */
   oldestAt: Date | null
 }
 
@@ -39,9 +39,9 @@ export async function countHeld(
   scope: { chainId: number; token: Address },
 ): Promise<Partial<Record<HoldReason, number>>> {
   const rows = await sql<{ reason: HoldReason; count: number }[]>`
-    select held_by as reason, count(*)::int as count from queue
+    select held_by as reason, count(*)::int as count from queue q
     where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
-      and held_by is not null
+      and ${waitsForGas(sql)}
     group by held_by`
   return Object.fromEntries(rows.map(({ reason, count }) => [reason, count]))
 }

@@ -1,12 +1,12 @@
 const minuteMs = 60_000
 
-/** SPEC.md 8.2, each counted from the payment's first failure. */
+/** SPEC.md 8.2's delays, each counted from the payment's first failure. */
 const retryDelaysMs = [minuteMs, 5 * minuteMs, 15 * minuteMs, 60 * minuteMs, 24 * 60 * minuteMs] as const
 
-/** The provider is told once this many attempts have failed. */
+/** After how many failed attempts the provider is told. */
 export const notifyAfterAttempts = 3
 
-// A transaction needs about this long to be signed, sent and mined.
+// The time that a transaction needs to be signed, sent and mined.
 const lastMomentMs = 30_000
 
 export type RetryDecision = { status: 'retry'; at: Date } | { status: 'failed' }

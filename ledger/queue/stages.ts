@@ -1,8 +1,8 @@
 import { bothHalves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-// The only place that says where a payment stands, and that moves it from one place to another. docs/architecture.md has
-// the picture. A payment is in the queue, with a stage, or has an outcome; never both.
+// The only place that says where a payment stands, and that moves it from one place to another. The picture is in
+// docs/where-is-my-payment.md. A payment is in the queue, with a stage, or has an outcome; never both.
 
 /** Where a payment stands that isn't over: `queue.stage`, as ledger/migrations/0001_schema.sql explains each. */
 export const stages = [
@@ -20,14 +20,64 @@ export type Stage = (typeof stages)[number]
 export const outcomeKinds = ['spent', 'settled', 'failed', 'voided'] as const
 export type OutcomeKind = (typeof outcomeKinds)[number]
 
+/**
+ * Where a payment stands first; times in Unix milliseconds.
+ *
+ * - `waiting`: for a trigger
+ * - `reserved`: for its seller, until then
+ * - `due`: a caller waits for it since then; with the others of its submission, all or none
+ */
+export type FirstStage =
+  | { stage: 'waiting' }
+  | { stage: 'reserved'; until: number }
+  | { stage: 'due'; since: number; submission?: string }
+
+/** A first stage as `stage`, `next_at`, `due_at` and `submission` of the queue's row. */
+export function firstPlace(first: FirstStage): [Stage, number | null, number | null, string | null] {
+  if (first.stage === 'reserved') return ['reserved', first.until, null, null]
+  if (first.stage === 'due') return ['waiting', null, first.since, first.submission ?? null]
+  return ['waiting', null, null, null]
+}
+
 /** Whether the queue's row `q` is in no batch: it can be claimed, or ended without asking a batch. */
 export function isLoose(sql: Queryable) {
   return sql`q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')`
 }
 
+/** Whether a payment that stands there is loose; null: it is over. */
+export function isLooseStage(stage: Stage | null): boolean {
+  return stage !== null && !isReservedStage(stage) && !isBatchStage(stage)
+}
+
+/** Whether a payment that stands there is kept for its seller. */
+export function isReservedStage(stage: Stage | null): boolean {
+  return stage === 'reserved'
+}
+
+/** Whether a payment that stands there is in a batch. */
+export function isBatchStage(stage: Stage | null): boolean {
+  return stage === 'claimed' || stage === 'sent'
+}
+
 /** Whether the queue's row `q` is in a batch. */
 export function isInBatch(sql: Queryable) {
   return sql`q.stage in ('claimed', 'sent')`
+}
+
+/**
+ * Whether a payment can be settled though we don't try it: a transaction of ours carries it whose nonce isn't over for good, or
+ * its signatures were published. A batch is closed once its transaction is final, but for those that another keeper gave up.
+ */
+export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
+  return sql`(
+    exists (select from publication where publication.payment_id = ${paymentId})
+    or exists (
+      select from batch_item i join batch b on b.id = i.batch_id
+      where i.payment_id = ${paymentId} and not i.is_dropped
+        and (b.state <> 'closed' or b.outcome in ('released', 'lost'))
+        and exists (select from transaction t where t.batch_id = b.id)
+    )
+  )`
 }
 
 /** Whether the queue's row `row` is shown to anybody: what is only reserved isn't. */
@@ -66,14 +116,32 @@ export function moves(sql: Queryable) {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toQuarantined: sql`stage = 'quarantined'`,
-    /** Of a failure: what a batch holds, or is apart, stays where it is. */
+    /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
+    /** After its only failure was taken back. A payment that doesn't wait for another attempt stays where it is. */
+    toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
+      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
 }
 
 /** Whether the queue's row `q` is deferred because nothing pays for its gas. */
 export function isHeldBack(sql: Queryable) {
   return sql`(q.stage = 'deferred' and q.held_by is not null)`
+}
+
+/** Whether the queue's row `q` waits for gas, wherever it stands. */
+export function waitsForGas(sql: Queryable) {
+  return sql`q.held_by is not null`
+}
+
+/** Whether somebody waits for an answer about the queue's row `q`. */
+export function isAwaited(sql: Queryable) {
+  return sql`q.due_at is not null`
+}
+
+/** Whether a caller of the facilitator has the queue's row `q` open: it is reserved, or awaited and in no batch. */
+export function isOpenOfCaller(sql: Queryable) {
+  return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
 
 /** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */
@@ -232,7 +300,7 @@ export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
 /**
  * Lets payments leave a batch, to where they stood before it: all of it, or those at some positions.
  *
- * What a caller waits for is still waited for; the payments of a submission go on by themselves.
+ * A caller goes on waiting for his payment; the payments of a submission go on one by one.
  */
 export async function releasePayments(
   sql: Queryable,
@@ -336,7 +404,7 @@ export async function endPayments(
   return rows.map(({ id }) => id)
 }
 
-/** What of the payment `p` has arrived, as the bits of `outcome.arrived`, and when the last of it did. */
+/** Which halves of the payment `p` have arrived, as the bits of `outcome.arrived`, and when the last one did. */
 function arrived(sql: Queryable) {
   return sql`(
     select coalesce(sum(case

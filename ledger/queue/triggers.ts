@@ -1,3 +1,4 @@
+import { type Environment, readVariable } from '#process/env'
 import type { Trigger } from '#protocol/settlement'
 
 /**
@@ -40,30 +41,40 @@ export type TriggerSettings = {
   minAgeMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
-  /** So many payments that wait in a splitter, or one that has waited for so long, have it swept by the next batch. */
+  /** Number, or age, of payments from which the next batch sweeps a splitter. */
   sweepCount: number
   sweepAfterMs: number
 }
 
-/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`. */
-export const defaultTriggers: TriggerSettings = {
-  amount: 1_000_000n,
-  count: 100,
-  raisedAmount: 2_000_000n,
-  raisedCount: 150,
-  raisedAboveCost: 20_000n,
-  timeMs: 3_600_000,
-  highValue: 10_000_000n,
-  expiryLeadMs: 300_000,
-  minAgeMs: 150_000,
-  windowMs: 250,
-  sweepCount: 10,
-  sweepAfterMs: 86_400_000,
+/**
+ * Thresholds of the triggers; the api reads them too, for its estimates.
+ *
+ * @throws {ConfigError}
+ */
+export function readTriggerSettings(env: Environment): TriggerSettings {
+  return {
+    amount: readVariable(env, 'TRIGGER_AMOUNT_USDC'),
+    count: readVariable(env, 'TRIGGER_COUNT'),
+    raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
+    raisedCount: readVariable(env, 'TRIGGER_RAISED_COUNT'),
+    raisedAboveCost: readVariable(env, 'TRIGGER_RAISED_ABOVE_USD'),
+    timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
+    highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
+    expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
+    minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
+    windowMs: 250,
+    // A sweep is 21,000 gas: ten payments share it, and nobody's money waits for more than a day.
+    sweepCount: 10,
+    sweepAfterMs: 86_400_000,
+  }
 }
+
+/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`; process/variables.ts has most of them as defaults. */
+export const defaultTriggers = readTriggerSettings({})
 
 const sendLeadMs = 60_000
 
-// Where several have fired, the batch is named after the first of these: what can't wait comes first, then what
+// If several have fired, the batch is named after the first of these: what can't wait comes first, then what
 // SPEC.md 8.1 lists first.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
@@ -92,8 +103,8 @@ export function firedTrigger(
 }
 
 /**
- * When the oldest payment has waited for so long that the transaction is sent within `timeMs`: what is before that, a
- * batch of the same wallet that is under way or a slow node, takes its time as well.
+ * When the time trigger fires: early enough that the transaction is sent within `timeMs`, since another batch of the wallet, or
+ * a slow node, may take its time first.
  */
 export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))

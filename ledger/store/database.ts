@@ -34,14 +34,14 @@ export type DatabaseOptions = {
 const lockMs = 5_000
 const statementMs = 8_000
 const silenceMs = 10_000
-/** For the server to notice a host that is gone: 5 s of rest, then four probes a second apart. */
+/** Lets the server notice a host that is gone: after 5 s of rest it sends four probes, a second apart. */
 export const lostHostLimits = {
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 1,
   tcp_keepalives_count: 4,
   tcp_user_timeout: silenceMs,
 }
-/** Connections that rest are closed before their silence could be taken for death. */
+/** How long a connection may rest. We close it before its silence could be taken for death. */
 export const idleSeconds = 5
 const connectSeconds = 5
 const defaultIdleInTransactionMs = 5_000
@@ -57,11 +57,11 @@ export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs
     transaction_timeout: 2 * idleInTransactionMs,
   }
 }
-/** What a pool that lost one connection has left for what its others are doing. */
+/** How long a pool that lost one connection lets its other connections finish. */
 const graceMs = 1_000
-/** Before connecting again to a server that hasn't said anything. */
+/** The pause before we connect again to a server that didn't answer. */
 const pauseMs = 100
-/** What goes on when the database is closed has so long to finish, unless the caller says otherwise. */
+/** How long queries may go on after the database was closed, unless the caller says otherwise. */
 const endSeconds = 10
 
 /**
@@ -135,7 +135,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 type Pool = {
   sql: Database
-  /** Refuses new queries. After so many seconds it refuses those that go on, too. */
+  /** Refuses new queries at once, and running ones after `seconds`. */
   end: (seconds: number) => Promise<void>
 }
 

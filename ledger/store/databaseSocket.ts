@@ -5,7 +5,7 @@ import { type ConnectionOptions, connect as connectTls } from 'node:tls'
 const tickMs = 1_000
 /** Length 8, code 80877103 (PostgreSQL, "SSLRequest"). */
 const tlsRequest = Buffer.from('0000000804d2162f', 'hex')
-/** What the server answers who is ready for TLS: `S`. */
+/** The answer of a server that is ready for TLS: `S`. */
 const tlsAccepted = 0x53
 /** First bytes of two messages: `E` and `Z`. */
 const messages = { error: 0x45, readyForQuery: 0x5a }
@@ -18,7 +18,7 @@ export type DatabaseSocketOptions = {
   port: number
   /** How TLS is spoken, or undefined for none. `optional`: without TLS where the server has none. */
   tls?: ConnectionOptions & { optional: boolean }
-  /** The connection is lost when nothing has been read for so long. Undefined: it may be silent for ever. */
+  /** After how much silence the connection counts as lost. Undefined: it may be silent for ever. */
   silenceMs?: number
   /** The connection ended, and postgres.js hadn't asked for that. */
   onLost: (socket: DatabaseSocket) => void
@@ -47,7 +47,7 @@ export class DatabaseSocket extends EventEmitter {
   #stream: Socket | undefined
   #raw: Socket
   #early: Uint8Array[] = []
-  /** What the server has said of a message that isn't whole yet, while the session starts. */
+  /** The part of an unfinished message that the server has sent, while the session starts. */
   #unread: Buffer = Buffer.alloc(0)
   /** How often the server was ready for a query: once the session has started, and once its types are known; then uncounted. */
   #readies = 0

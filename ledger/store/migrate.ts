@@ -166,7 +166,7 @@ function describeMakers(differing: readonly Applied[]): string {
   return `${makers.join(' and ')}, from another ${names.join(', ')} than that of this version, ${own}`
 }
 
-/** What the database has; no checksums where it is of before the baseline. */
+/** The migrations that the database has; without checksums if it is older than the baseline. */
 async function readApplied(sql: Queryable): Promise<{ applied: Applied[]; hasChecksums: boolean }> {
   const table = `${schema}.migration`
   const [found] = await sql<{ exists: boolean; hasChecksums: boolean }[]>`

@@ -85,7 +85,7 @@ function toQuantity(number: bigint): Hex {
   return `0x${number.toString(16)}`
 }
 
-/** What was kept of the block that is asked for; undefined where the node is to answer. */
+/** The kept part of the block that is asked for; undefined: the node is to answer. */
 function recall(kept: ReadonlyMap<Hash, SideBlock>, { method, params }: JsonRpcRequest): unknown {
   const [wanted, isFull] = (params ?? []) as [Hash | LogFilter, boolean | undefined]
   if (method === 'eth_getBlockByHash') {

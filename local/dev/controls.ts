@@ -33,7 +33,7 @@ export type Controls = {
   travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
   mine: (blocks?: number) => Promise<{ block: number }>
   /**
-   * Drops at least so many of the newest blocks, or `{ after }` a block that `state` told, with what was settled in them, and
+   * Drops at least `depth` of the newest blocks, or `{ after }` a block that `state` told, with what was settled in them, and
    * mines one more than that.
    */
   reorg: Reorgs['reorg']

@@ -6,7 +6,7 @@ import type { LocalChain } from '../chain/startLocalChain.ts'
 export const deepestReorg = 25
 const lookMs = 100
 
-/** At least so many of the newest blocks; or all that came after the block that `state` told. */
+/** The least number of the newest blocks to drop; or all that came after the block that `state` told. */
 export type ReorgDepth = number | { after: number }
 
 export type Reorgs = {

@@ -14,7 +14,7 @@ export type DevOptions = Pick<TollkeeperOptions, 'port' | 'price' | 'settleAfter
   writeEnv?: string | undefined
 }
 
-/** As a shell reports it. */
+/** The exit status with which a shell reports an unknown command. */
 const notFoundStatus = 127
 
 /**

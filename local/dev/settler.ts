@@ -35,7 +35,7 @@ export function createSettler(options: {
     return !(await Promise.all(found)).includes(null)
   }
 
-  /** Of these payments, those that aren't concluded; `seen` is told each one's status. */
+  /** Finds those of these payments that aren't concluded, and tells `seen` each one's status. */
   const readOpen = async (ids: readonly string[], seen: (id: string, status: PaymentStatus) => void) => {
     const open: string[] = []
     for (const id of ids) {

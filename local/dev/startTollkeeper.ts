@@ -17,7 +17,7 @@ export type TollkeeperOptions = Pick<StackOptions, 'databaseUrl' | 'signal' | 'l
   port?: number | undefined
   /** Decimal USDC a request, for every path of it. Default `0.01`. */
   price?: string | undefined
-  /** A payment settles by itself after so long; `settle` needn't wait. Default 3,600, as in production. */
+  /** Seconds after which a payment settles by itself; `settle` needn't wait. Default 3,600, as in production. */
   settleAfterSeconds?: number | undefined
 }
 
@@ -99,7 +99,7 @@ async function bringUp(
       undo.push(faults.close)
       return faults.url
     },
-    // Whoever tests has one address. The api needs the triggers for its estimates.
+    // A test has one address. The api needs the triggers for its estimates.
     env: { api: { RATE_LIMITS: 'off', ...triggers }, keeper: { KEEPER_POLL_MS: '100', ...triggers } },
   })
   undo.push(() => stack.close())

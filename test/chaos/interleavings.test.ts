@@ -97,8 +97,7 @@ test.each(seeds([1, 2, 3]))('behavior: seed %i', (seed) =>
   ),
 )
 
-// A reverted batch is closed at once: nobody follows its transaction any more. A reorg gives its nonce back all the same.
-test('behavior: a reorg drops a batch and a closed one with the nonce before: what stands in the gap is sent again', async () => {
+test('behavior: a reorg drops a batch and a reverted one with the nonce before: that is sent again, and its failure and cost are taken back', async () => {
   const chain = testClient()
   await chain.setAutomine(true)
   const buyers = await stack.buyers(2, 100_000n)
@@ -121,11 +120,16 @@ test('behavior: a reorg drops a batch and a closed one with the nonce before: wh
     payments.push(payment)
     return payment
   }
-  const outcomes = async () => {
-    const rows = await stack.database<{ outcome: string | null }[]>`
-      select outcome from batch where wallet = ${wallet} order by id`
-    return rows.map((row) => row.outcome)
+  const mined = () => stack.database<{ state: string; succeeded: boolean | null; cost: bigint | null }[]>`
+    select b.state, t.succeeded, t.cost from transaction t join batch b on b.id = t.batch_id
+    where t.wallet = ${wallet} and t.mined_block is not null order by t.nonce`
+  const spent = async () => {
+    const [row] = await stack.database<
+      [{ cost: bigint }]
+    >`select coalesce(sum(cost), 0) as cost from gas_cost`
+    return row.cost
   }
+  const spentBefore = await spent()
 
   await chain.setAutomine(false)
   const overtaken = await queue()
@@ -139,9 +143,10 @@ test('behavior: a reorg drops a batch and a closed one with the nonce before: wh
   await sendDirectly(stack, overtaken.fee)
   await chain.mine({ blocks: 1 })
   await chain.setAutomine(true)
-  await goOnUntil('it is closed', async () => (await outcomes())[0] === 'reverted')
+  await goOnUntil('it reverted', async () => (await mined())[0]?.succeeded === false)
   const next = await queue()
   await goOnUntil('the next one is settled', () => stack.isSettled([next]))
+  expect((await mined()).map(({ state }) => state)).toEqual(['mined', 'mined'])
 
   const head = await chain.getBlockNumber({ cacheTime: 0 })
   await chain.revert({ id: snapshot })
@@ -153,6 +158,12 @@ test('behavior: a reorg drops a batch and a closed one with the nonce before: wh
     return isSettledOnChain(stack, payments)
   })
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+  expect(await findBreaches(stack.database)).toEqual([])
+  // On the chain that stands nothing of it failed.
+  await goOnUntil('both are recorded', async () => (await mined()).length === 2)
+  expect((await mined()).map(({ succeeded }) => succeeded)).toEqual([true, true])
+  const costs = (await mined()).reduce((sum, { cost }) => sum + BigInt(cost ?? 0n), 0n)
+  expect((await spent()) - spentBefore).toBe(costs)
 })
 
 async function play(events: Event[]): Promise<void> {

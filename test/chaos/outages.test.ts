@@ -7,7 +7,7 @@ import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-// A keeper as it is run in production loses its database, or its RPC, for so long. `npm test` takes the short form;
+// A keeper as it is run in production loses its database, or its RPC, for a while. `npm test` takes the short form;
 // `npm run test:chaos -- outages --seconds 30` the long one.
 
 const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)

@@ -19,7 +19,7 @@ import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
 import { killAll, type Mortal, startKeeper as startMortal } from './mortalKeeper.ts'
 
-/** `npm run test:crash` dies at each checkpoint by itself, so often; else one keeper after another dies at the next one. */
+/** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
 
 let stack: KeeperStack

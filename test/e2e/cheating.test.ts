@@ -189,7 +189,7 @@ test('behavior: a buyer that empties its wallet after being served still owes', 
     (await paymentsOf(own, 'retrying')).includes('insufficient_balance'),
   )
 
-  // What comes in is promised to the first payment.
+  // The money that comes in is promised to the first payment.
   await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
   const refused = await present(shop, await signOnly(stack, shop, buyer))
   expect(refused.status).toBe(402)

@@ -198,17 +198,13 @@ describe('what pays no fee', () => {
     const acceptedAt = new Date(Date.now() - 3_600_000)
     const payee = self.address.toLowerCase() as Address
     const own = await Promise.all(
-      Array.from({ length: 14 }, () =>
-        stack.queue({ buyer: self, price: 15_000n, payee, acceptedAt }),
-      ),
+      Array.from({ length: 14 }, () => stack.queue({ buyer: self, price: 15_000n, payee, acceptedAt })),
     )
     await whileRunning(keeperAt(tip), () => until('they are settled', () => stack.isSettled(own)))
     const refunds: { paymentId: string }[] = []
     for (const of of own)
       for (const number of [1, 2, 3])
-        refunds.push(
-          await stack.queueRefund({ of, number, wallet: self, value: 5_000n, acceptedAt }),
-        )
+        refunds.push(await stack.queueRefund({ of, number, wallet: self, value: 5_000n, acceptedAt }))
     const nonce = await nonceOf()
     const honest = await queueDue(stack, 20)
     const keeper = keeperAt(tip)

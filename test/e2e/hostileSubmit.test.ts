@@ -246,7 +246,7 @@ describe('payers with code', () => {
       const first = await submit(pair, { apiKey })
       expect(first.status).toBe(200)
       await until('the keeper knows that it reverted', async () => {
-        const [batch] = await stack.database`select 1 from batch where outcome = 'reverted'`
+        const [batch] = await stack.database`select 1 from transaction where not succeeded`
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })

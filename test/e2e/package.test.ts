@@ -23,7 +23,8 @@ beforeAll(async () => {
   installed = await installPackages()
   home = join(installed.folder, 'node_modules/tollkeeper')
   manifest = (await import(join(home, 'package.json'), { with: { type: 'json' } })).default
-})
+  // Two builds and an install: a busy machine takes minutes.
+}, 900_000)
 
 /** `tollkeeper …` in the empty folder, with nothing of ours in the environment. */
 async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Promise<CliResult> {
@@ -99,6 +100,17 @@ describe('packed', () => {
     expect(manifest.dependencies).toMatchObject({ '@tollkeeper/sdk': packageJson.version })
     expect(sdkPackageJson.version).toBe(packageJson.version)
     for (const version of Object.values(manifest.dependencies)) expect(version).toMatch(/^\d+\.\d+\.\d+(-|$)/)
+  })
+
+  test('behavior: installed as the README says, there is one viem', async () => {
+    const lock = JSON.parse(await readFile(join(installed.folder, 'package-lock.json'), 'utf8'))
+    const paths = Object.keys(lock.packages).filter((path) => /(^|\/)node_modules\/viem$/.test(path))
+    expect(paths).toEqual(['node_modules/viem'])
+    const readme = await readFile(join(root, 'README.md'), 'utf8')
+    const { version, dependencies } = packageJson
+    expect(readme).toContain(
+      `npm install …/tollkeeper-sdk-${version}.tgz …/tollkeeper-${version}.tgz viem@${dependencies.viem}`,
+    )
   })
 
   test('default: publint finds nothing', async () => {

@@ -141,7 +141,7 @@ async function readUses(): Promise<{ nonce: Hex; to: string; value: bigint }[]> 
   })
 }
 
-/** Payments by the SDK, one after the other, accepted so long ago. */
+/** Payments by the SDK, one after the other, with an acceptance in the past. */
 async function pay(agesMs: number[]): Promise<string[]> {
   const ids: string[] = []
   for (const ageMs of agesMs) {

@@ -1,7 +1,14 @@
 import type { Server } from 'node:http'
 import { promisify } from 'node:util'
 import { createAdaptorServer } from '@hono/node-server'
-import { createTestClient, http, type PrivateKeyAccount } from 'viem'
+import {
+  createTestClient,
+  createWalletClient,
+  type Hex,
+  http,
+  type PrivateKeyAccount,
+  parseEther,
+} from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { findProviderPayments } from '#api/views/providerPaymentQueries'
@@ -9,17 +16,18 @@ import type { Keeper } from '#keeper/keeper'
 import { readCaller, releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
 import { setSuspended } from '#ledger/registry/suspendProvider'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
+import { type KeeperStack, platformWallet, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { giveUp, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
-import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
@@ -371,16 +379,16 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
 describe('what is not mined in time', () => {
   test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
     const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
-    const cut = stack.keeper({ facilitator: { holdMs: 1 } })
+    const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
     const [two, one] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
     const [v2, v1] = [two.body, toV1(one)]
     for (const body of [v2, v1])
       expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
     await testClient(stack).setAutomine(false)
     let transaction: unknown
-    let waiting: Promise<Answer>
+    let waiting: Promise<Answer>[]
     try {
-      waiting = ask(keeper, '/settle', { body: v1, key })
+      waiting = [ask(keeper, '/settle', { body: v1, key })]
       const first = await ask(impatient, '/settle', { body: v2, key })
       expect(first).toMatchObject({
         status: 200,
@@ -389,10 +397,8 @@ describe('what is not mined in time', () => {
       transaction = first.body.transaction
       expect(transaction).toMatch(/^0x[0-9a-f]{64}$/)
       expect(await ask(impatient, '/settle', { body: v2, key })).toEqual(first)
-      // As long as it may take: what is out isn't given up.
-      expect(await ask(cut, '/settle', { body: v1, key })).toMatchObject({
-        body: { success: false, errorReason: 'unexpected_settle_error', transaction },
-      })
+      // However long it takes: what may be mined yet isn't refused.
+      waiting.push(ask(hasty, '/settle', { body: v1, key }))
     } finally {
       await testClient(stack).setAutomine(true)
       await testClient(stack).mine({ blocks: 1 })
@@ -401,7 +407,12 @@ describe('what is not mined in time', () => {
     while (told.body.errorReason === 'settlement_pending')
       told = await ask(impatient, '/settle', { body: v2, key })
     expect(told.body).toMatchObject({ success: true, transaction })
-    expect((await waiting).body).toMatchObject({ success: true, transaction, network: 'localhost' })
+    const bodies = (await Promise.all(waiting)).map(({ body }) => body)
+    for (const body of bodies) expect(body).toMatchObject({ transaction, network: 'localhost' })
+    expect(bodies.map(({ errorReason }) => errorReason ?? '').toSorted()).toEqual([
+      '',
+      'duplicate_settlement',
+    ])
   })
 
   test('behavior: what was never signed is given up before its seller hears so, and never settled', async () => {
@@ -421,6 +432,91 @@ describe('what is not mined in time', () => {
     expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
     expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
     expect(await stack.balanceOf(payTo)).toBe(10_000n)
+  })
+})
+
+describe('a no that stays true', () => {
+  /** Replaces all blocks since a snapshot by empty ones, and more of them. */
+  async function reorg(snapshot: Hex, head: bigint): Promise<void> {
+    const chain = testClient(stack)
+    await chain.revert({ id: snapshot })
+    while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
+  }
+  const height = () => testClient(stack).getBlockNumber({ cacheTime: 0 })
+
+  test('behavior: what its payer cancels is given up before its seller hears so: a reorg of that settles nothing', async () => {
+    const [buyer, other] = [await oneBuyer(), await oneBuyer()]
+    const [payment, later] = [await pay(buyer), await pay(other)]
+    expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
+    const snapshot = await testClient(stack).snapshot()
+    await cancelDirectly(stack, buyer, payment.authorization.nonce)
+    expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
+      ...{ success: false, errorReason: 'invalid_transaction_state' },
+    })
+    await reorg(snapshot, await height())
+    expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
+    expect(await stack.balanceOf(buyer.address)).toBe(1_000_000n)
+  })
+
+  test.each(['is final', 'is gone'])(
+    'behavior: what failed in a transaction of ours is refused once that is final: when its block %s',
+    async (fate) => {
+      const chain = testClient(stack)
+      const buyer = await oneBuyer(10_000n)
+      await chain.setBalance({ address: buyer.address, value: parseEther('10') })
+      const payment = await pay(buyer)
+      const patient = stack.keeper({ facilitator: { timeoutMs: 2_000 } })
+      const settle = () => ask(patient, '/settle', { body: payment.body, key })
+      const pending = { success: false, errorReason: 'settlement_pending' }
+      await untilIndexed(stack)
+      const snapshot = await chain.snapshot()
+      await chain.setAutomine(false)
+      expect((await settle()).body).toMatchObject(pending)
+      // Its money goes elsewhere in the block before.
+      await createWalletClient({ account: buyer, transport: http(stack.chain.url) }).writeContract({
+        ...{ address: stack.served.token, abi: usdcAbi, functionName: 'transfer' },
+        ...{ args: [platformWallet, 10_000n], gas: 100_000n, chain: null },
+        ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
+      })
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      await until('it failed', async () => {
+        const [row] = await stack.database`
+          select from outcome join signed_authorization using (payment_id)
+          where nonce = ${payment.authorization.nonce} and kind = 'failed'`
+        return row !== undefined
+      })
+      expect((await settle()).body).toMatchObject(pending)
+      if (fate === 'is gone') await reorg(snapshot, await height())
+      let answer = await settle()
+      while (answer.body.errorReason === 'settlement_pending') {
+        await untilIndexed(stack)
+        await mine(stack, 10)
+        answer = await settle()
+      }
+      if (fate === 'is gone') expect(answer.body).toMatchObject({ success: true })
+      else expect(answer.body).toMatchObject({ success: false, errorReason: 'insufficient_funds' })
+    },
+  )
+
+  test('behavior: version 1 is refused once it has run out, however long its transaction takes', async () => {
+    const chain = testClient(stack)
+    const payment = await pay(await oneBuyer())
+    const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
+    await chain.setAutomine(false)
+    const first = ask(keeper, '/settle', { body: toV1(payment), key })
+    await until('it is out', async () => {
+      const block = await chain.getBlock({ blockTag: 'pending' })
+      return block.transactions.length > 0
+    })
+    const waiting = ask(hasty, '/settle', { body: toV1(payment), key })
+    await chain.setNextBlockTimestamp({ timestamp: payment.authorization.validBefore })
+    await chain.mine({ blocks: 1 })
+    await chain.setAutomine(true)
+    for (const { body } of await Promise.all([first, waiting]))
+      expect(body).toMatchObject({
+        ...{ success: false, errorReason: 'invalid_exact_evm_payload_authorization_valid_before' },
+      })
   })
 })
 

@@ -14,7 +14,7 @@ import { loadReceiptKeys } from '#api/payments/receipts/keys'
 import { readKeeperConfig } from '#keeper/settings/config'
 import { ConfigError, findMisspelled } from '#process/env'
 import { reservePort } from '#process/port'
-import { variables } from '#process/variables'
+import { type Variable, variables } from '#process/variables'
 import { readIndexerOptions } from '../../indexer/config.ts'
 import { knownMetrics, labelsIn, metricsIn } from '../support/metrics.ts'
 import { killAll, runCommand } from '../support/processes.ts'
@@ -96,6 +96,39 @@ describe('compose.yaml', () => {
     },
   )
 
+  // What the containers, their front and their secrets fix; no setting of the operator's.
+  const fixed = [
+    ...['API_HOST', 'API_PORT', 'KEEPER_HOST', 'KEEPER_PORT', 'INDEXER_HOST', 'INDEXER_PORT', 'NODE_ENV'],
+    ...['DATABASE_URL', 'DATABASE_DIRECT_URL', 'PUBLIC_URL', 'TRUSTED_PROXIES'],
+    ...['RECEIPT_KEY_FILE', 'KEEPER_KEY_FILE'],
+  ]
+
+  test.each(Object.keys(roles) as Role[])('behavior: %s gets every variable that .env sets', (role) => {
+    const environment = compose.services[role]?.environment ?? {}
+    const read = Object.entries<Variable>(variables)
+      .filter(([name, { readers }]) => readers.includes(role) && !fixed.includes(name))
+      .map(([name]) => name)
+    expect(read.length).toBeGreaterThan(10)
+    const set = { ...operator, ...Object.fromEntries(read.map((name) => [name, 'of .env'])) }
+    const given = read.map((name) => [name, interpolate(String(environment[name] ?? ''), set)])
+    expect(given.filter(([, text]) => text !== 'of .env')).toEqual([])
+  })
+
+  test("behavior: what isn't set holds as if the variable weren't there; the image's own settings stay", () => {
+    const withoutEmpty = (role: Role) =>
+      Object.fromEntries(Object.entries(environmentOf(role)).filter(([, text]) => text !== ''))
+    const key = { KEEPER_KEY_FILE: '', KEEPER_PRIVATE_KEYS: `0x${'11'.repeat(32)}` }
+    for (const [role, read] of Object.entries(roles) as [Role, (env: object) => unknown][])
+      expect(read({ ...environmentOf(role), ...key })).toEqual(read({ ...withoutEmpty(role), ...key }))
+    const { host, createReceiptKeys } = readApiConfig(environmentOf('api'))
+    expect([host, createReceiptKeys]).toEqual(['0.0.0.0', false])
+    for (const [role, name] of [
+      ['keeper', 'KEEPER_HOST'],
+      ['indexer', 'INDEXER_HOST'],
+    ] as const)
+      expect(environmentOf(role)[name]).toBe('0.0.0.0')
+  })
+
   test('behavior: only one process indexes; every service, volume, secret and file that is named exists', () => {
     expect(compose.services.indexer).not.toHaveProperty('deploy')
     for (const [name, { volumes = [], secrets = [], depends_on = [], command, image }] of Object.entries(
@@ -112,6 +145,18 @@ describe('compose.yaml', () => {
     }
     for (const [, host = ''] of read('compose.yaml').matchAll(/@(\w+):\d+\//g))
       expect(Object.keys(compose.services)).toContain(host)
+  })
+
+  test('behavior: each image of others is one version by its digest; Node is the one that the tests run', () => {
+    const images = Object.values(compose.services).flatMap(({ image = 'tollkeeper' }) => image)
+    const bases = ['Dockerfile', 'deploy/pgbouncer.Dockerfile'].flatMap((path) =>
+      [...read(path).matchAll(/^FROM (\S+)/gm)].map(([, base = '']) => base),
+    )
+    const foreign = [...images, ...bases].filter((image) => image !== 'tollkeeper')
+    expect(foreign).toHaveLength(7)
+    for (const image of foreign) expect(image).toMatch(/^[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}$/)
+    expect(new Set(bases.filter((base) => base.startsWith('node:'))).size).toBe(1)
+    expect(bases[0]).toContain(`node:${read('.node-version').trim()}-`)
   })
 
   test('behavior: no secret is in an image or in the repository', () => {

@@ -8,7 +8,7 @@ async function rewrite(sql: Database, change: (tx: Queryable) => Promise<unknown
   })
 }
 
-/** Lets a payment have been accepted so much earlier. */
+/** Moves the acceptance of a payment into the past. */
 export async function backdate(
   sql: Database,
   { paymentId }: { paymentId: string },

@@ -12,7 +12,7 @@ export type CutProxy = {
   /** Ends for the server what was abandoned, as its keepalives would where the other host is really gone. */
   bury: () => void
   /**
-   * Carries so many messages that hold `text` to the server, and breaks their connections when it answers: what was asked
+   * Carries a number of messages that hold `text` to the server, and breaks their connections when it answers: what was asked
    * is done, and who asked doesn't hear of it.
    */
   loseAnswersTo: (text: string, count: number) => void

@@ -66,7 +66,6 @@ export const testGatewaySettings: GatewaySettings = {
   rateLimits: null,
   registration: { mode: 'open', limits: null },
   trustedProxies: 0,
-  maxBodyBytes: 16_384,
   webhookAllowPrivate: true,
   operatorKeyHashes: [],
   mail: null,

@@ -3,6 +3,7 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { inject } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
 import { buildSdk } from '../../tools/buildSdk.ts'
 import { buildTollkeeper } from '../../tools/buildTollkeeper.ts'
 import { until } from './until.ts'
@@ -40,10 +41,11 @@ export async function installPackages(): Promise<Installed> {
     await rename(`${outcome}.new`, outcome)
   }
   let text: string | undefined
-  await until('the packages are installed', async () => {
+  const isThere = async () => {
     text = await readFile(outcome, 'utf8').catch(() => undefined)
     return text !== undefined
-  })
+  }
+  await until('the packages are installed', isThere, 900_000)
   const { installed, error } = JSON.parse(text ?? '') as { installed?: Installed; error?: string }
   if (installed === undefined) throw new Error(`the packages could not be installed: ${error}`)
   return installed
@@ -60,7 +62,8 @@ async function install(parent: string): Promise<Installed> {
   const { stdout } = await npm(['pack', './sdk', './tollkeeper', '--json'], parent)
   const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
   const tarballs = results.map(({ filename }) => join(parent, filename))
-  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs], folder)
+  const viem = `viem@${packageJson.dependencies.viem}`
+  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs, viem], folder)
   return {
     folder,
     bin: join(folder, 'node_modules/.bin/tollkeeper'),

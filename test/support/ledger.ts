@@ -35,7 +35,11 @@ export async function findBreaches(database: Database): Promise<string[]> {
       window rivals as (partition by chain_id, wallet, nonce order by created_at)
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
+  const rivals = await database<{ wallet: string; nonce: bigint }[]>`
+    select wallet, nonce from transaction where mined_block is not null
+    group by chain_id, wallet, nonce having count(*) > 1`
   return [
+    ...rivals.map(({ wallet, nonce }) => `${wallet} has two mined transactions of nonce ${nonce}`),
     ...twice.map(({ id }) => `${id} is in the queue and over`),
     ...flights.map(({ wallet }) => `${wallet} has two transactions in flight`),
     ...falling.map(({ hash }) => `${hash} offers less than 10 % over the one before it`),

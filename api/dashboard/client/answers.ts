@@ -44,7 +44,6 @@ export type Operation = z.infer<typeof operation>
 export type OperatedNetwork = Operation['networks'][number]
 export type NetworkActivity = z.infer<typeof networkActivity>
 export type NetworkBatches = z.infer<typeof networkBatches>
-export type FiringAlert = Operation['alerts'][number]
 export type OperatorProviders = z.infer<typeof operatorProviders>
 export type Upstream = z.infer<typeof upstream>
 export type UpstreamWithSecret = z.infer<typeof upstreamWithSecret>

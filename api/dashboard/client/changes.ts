@@ -3,7 +3,7 @@ import { shorten, writeTime } from './format.ts'
 /** A field of something registered, before and after somebody changed it. */
 export type Difference = { field: string; before: string | null; after: string }
 
-/** What differs, of the fields that `after` has; `before` null: it is new. */
+/** The fields of `after` that differ; `before` null: it is new. */
 export function differences(before: object | null, after: object): Difference[] {
   const was = before as Record<string, unknown> | null
   return Object.entries(after)
@@ -41,6 +41,7 @@ const fieldNames: Record<string, string> = {
   upstreamSecretSince: 'Its secret since',
   label: 'Label',
   revokedAt: 'Revoked',
+  scope: 'Scope',
 }
 
 function writeValue(value: unknown): string {

@@ -67,7 +67,7 @@ function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
   ]
 }
 
-/** What came through the facilitator was challenged and served by an x402 middleware, which waits for the settlement. */
+/** The steps of a facilitated payment: an x402 middleware challenged it, and serves after the settlement. */
 function stepsForSeller({ acceptedAt }: Timeline): Step[] {
   const detail = 'The signature was good. Your x402 middleware asked for the settlement.'
   return [{ title: 'Verified', at: acceptedAt, state: 'done', detail }]

@@ -1,45 +1,34 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
-import type { Database } from '#ledger/store/database'
 import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { toPaymentRequired } from '#protocol/x402'
 import type { App } from '../../http/app.ts'
-import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import {
-  addressOut,
-  baseUnits,
-  endpointId,
-  networkName,
-  pricing,
-  providerId,
-  requestId,
-  resource,
-  text,
-  urlOfResource,
-} from '../../http/wire.ts'
+import { route } from '../../http/route.ts'
+import * as wire from '../../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
-import type { Offer, Offers } from '../../registry/offers.ts'
+import type { Offer } from '../../registry/offers.ts'
 import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { mintChallenge } from './mintChallenge.ts'
 
-const challengeQuery = z.object({ providerId, endpointId })
+const challengeQuery = z.object({ providerId: wire.providerId, endpointId: wire.endpointId })
 
 const challengeRequest = z
   .object({
-    providerId,
-    endpointId: endpointId
+    providerId: wire.providerId,
+    endpointId: wire.endpointId
       .optional()
       .openapi({ description: 'Default: matched by method and the path of `resource`' }),
-    pricing: pricing.optional(),
-    resource: resource.optional(),
-    method: text(16).optional(),
-    network: networkName.optional(),
+    pricing: wire.pricing.optional(),
+    resource: wire.resource.optional(),
+    method: wire.text(16).optional(),
+    network: wire.networkName.optional(),
     x402Version: z.literal(2).optional().openapi({ description: 'Asks for `paymentRequired`' }),
   })
   .openapi('ChallengeRequest')
@@ -48,14 +37,14 @@ const requirements = z
   .object({
     scheme: z.literal('exact'),
     network: z.string(),
-    maxAmountRequired: baseUnits,
+    maxAmountRequired: wire.baseUnits,
     resource: z.string(),
     description: z.string(),
     mimeType: z.string(),
     outputSchema: z.null(),
-    payTo: addressOut,
+    payTo: wire.addressOut,
     maxTimeoutSeconds: z.int(),
-    asset: addressOut,
+    asset: wire.addressOut,
     extra: z.object({ name: z.string(), version: z.string() }),
   })
   .openapi('PaymentRequirements')
@@ -70,18 +59,18 @@ const paymentRequired = z
         z.object({
           scheme: z.literal('exact'),
           network: z.string().openapi({ example: 'eip155:8453' }),
-          amount: baseUnits,
-          asset: addressOut,
-          payTo: addressOut,
+          amount: wire.baseUnits,
+          asset: wire.addressOut,
+          payTo: wire.addressOut,
           maxTimeoutSeconds: z.int(),
           extra: z.object({
             name: z.string(),
             version: z.string(),
             macaroon: z.string(),
             splitter: z.object({
-              factory: addressOut,
-              provider: addressOut,
-              platform: addressOut,
+              factory: wire.addressOut,
+              provider: wire.addressOut,
+              platform: wire.addressOut,
               providerShare: z.string(),
               platformShare: z.string(),
             }),
@@ -100,53 +89,37 @@ const challenge = z
       .length(2)
       .openapi({ description: "The provider's payment, then the platform's fee" }),
     macaroon: z.string(),
-    providerId,
-    endpointId,
-    requestId,
+    providerId: wire.providerId,
+    endpointId: wire.endpointId,
+    requestId: wire.requestId,
     issuer: z.string(),
     error: z.string().optional(),
     paymentRequired: paymentRequired.optional(),
   })
   .openapi('Challenge')
 
-const responses = {
-  200: jsonAnswer('The challenge', challenge),
-  ...problems(400, 401, 404, 409, 413, 422, 429, 503),
-}
+const responses = { 200: jsonAnswer('The challenge', challenge) }
 
-const getChallenge = createRoute({
-  method: 'get',
-  path: '/challenge',
+const getChallenge = route('get', '/challenge', {
   summary: 'A challenge at the registered price',
   tags: ['Payments'],
-  request: { query: challengeQuery },
+  query: challengeQuery,
   responses,
+  refuses: [401, 404, 409, 413],
 })
 
-const postChallenge = createRoute({
-  method: 'post',
-  path: '/challenge',
+const postChallenge = route('post', '/challenge', {
   summary: 'A challenge for a resource, at the registered price or a higher one',
   description: "A price below the registered one needs the provider's API key.",
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
-  request: { body: jsonBody(challengeRequest) },
+  body: challengeRequest,
   responses,
+  refuses: [404, 409],
 })
 
-export type ChallengeRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  offers: Offers
-  settings: Pick<
-    GatewaySettings,
-    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices'
-  >
-  now: () => number
-}
-
 /** `GET` and `POST /challenge`: no database write, and as a rule no query. */
-export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
+export function addChallengeRoutes(app: App, options: RouteOptions): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(options, providerId, endpointId)
@@ -184,7 +157,8 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
       network,
       payTo,
       price,
-      resource: resource === undefined ? offer.url : urlOfResource(resource, new URL(offer.url).origin).href,
+      resource:
+        resource === undefined ? offer.url : wire.urlOfResource(resource, new URL(offer.url).origin).href,
     })
     const { splitterFactory } = network.served.deployment
     const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
@@ -192,11 +166,7 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
   })
 }
 
-async function findOffer(
-  options: ChallengeRouteOptions,
-  providerId: string,
-  endpointId: string,
-): Promise<Offer> {
+async function findOffer(options: RouteOptions, providerId: string, endpointId: string): Promise<Offer> {
   const offer = await options.offers.ofEndpoint(endpointId)
   if (offer?.providerId === providerId) return requireEnabled(offer)
   await requireProvider(options, providerId)
@@ -204,7 +174,7 @@ async function findOffer(
 }
 
 async function findRoute(
-  options: ChallengeRouteOptions,
+  options: RouteOptions,
   providerId: string,
   method: string,
   resource: string | undefined,
@@ -214,20 +184,20 @@ async function findRoute(
       details: { field: 'endpointId' },
     })
   }
-  const { pathname } = urlOfResource(resource)
+  const { pathname } = wire.urlOfResource(resource)
   const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), pathname)
   if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
 }
 
-/** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
+/** Refuses new challenges. Old ones may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
 function requireEnabled(offer: Offer): Offer {
   if (offer.disabled !== null) throw new Refusal(offer.disabled)
   return offer
 }
 
-async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {
+async function requireProvider(options: RouteOptions, providerId: string): Promise<void> {
   if ((await findProvider(options.sql, providerId)) === undefined) throw new Refusal('unknown_provider')
 }
 

@@ -10,6 +10,15 @@ import type { AddressGuard } from '../../http/addressGuard.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
 
+/** What holds for every upstream. An answer may take a minute to begin, and pause for a minute: models think. */
+export const upstreamLimits: Omit<UpstreamSettings, 'allowPrivate'> = {
+  maxBodyBytes: 10_485_760,
+  connectTimeoutMs: 5_000,
+  answerTimeoutMs: 60_000,
+  idleTimeoutMs: 60_000,
+  concurrency: 100,
+}
+
 export type UpstreamRequest = {
   providerId: string
   url: URL
@@ -90,7 +99,7 @@ export function createForward({
       const begin = () => {
         watch.allow(settings.answerTimeoutMs)
         if (request.body === null) outgoing.end()
-        // What fails in it ends the request, which says so.
+        // A failure in it ends the request, which reports it.
         else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
       }
       if (socket.connecting)
@@ -145,7 +154,7 @@ function isReset(error: NodeJS.ErrnoException): boolean {
 
 /** Ends a request of which nothing has moved for too long. */
 type Watch = {
-  /** From now on nothing may move for so long. */
+  /** How long nothing may move from now on. */
   allow(ms: number): void
   /** Something has moved. The next one to move something is the buyer, or the upstream. */
   moved(next: 'buyer' | 'upstream'): void

@@ -74,7 +74,7 @@ const ofProxies = new Set([
   'x-url-scheme',
 ])
 
-/** What begins so is one of these, too: `Service-` is ours, `X-Middleware-` is Next.js', `X-Original-` and `X-Accel-` are of many. */
+/** Prefixes that count as well: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
 /** Header in which the gateway shows an upstream that it is calling. */
@@ -121,7 +121,7 @@ function isBuyers(name: string): boolean {
 }
 
 /**
- * Of an upstream's answer, what describes its content. Everything else might speak for the whole origin to a browser
+ * The headers of an upstream's answer that describe its content. Everything else might speak for the whole origin to a browser
  * (cookies, `Clear-Site-Data`, `Strict-Transport-Security`), or to a cache or proxy in front of us (`X-Accel-Redirect`,
  * `CDN-Cache-Control`), or claim a payment.
  */

@@ -2,34 +2,27 @@ import type { HttpBindings } from '@hono/node-server'
 import { z } from '@hono/zod-openapi'
 import { type Context, Hono } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
-import type { Database } from '#ledger/store/database'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { createCache } from '#process/cache'
 import { answerProblem } from '#process/problem'
 import { createGate, type Gate } from '#sdk/middleware/gate'
 import { passGate } from '#sdk/middleware/honoGate'
 import type { VerifiedPayment } from '#sdk/middleware/verification'
-import type { AddressGuard } from '../../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../../http/app.ts'
 import { problems } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import { providerId } from '../../http/wire.ts'
-import type { Offer, Offers } from '../../registry/offers.ts'
+import * as wire from '../../http/wire.ts'
+import type { Offer } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { createForward, tooLarge } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
 
-export type ProxyRouteOptions = {
-  sql: Database
-  offers: Offers
-  guard: AddressGuard
-  settings: Pick<GatewaySettings, 'issuer' | 'upstream'>
+export type ProxyRouteOptions = RouteOptions & {
   /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
   payments: App
-  /** For how long another process's change of an upstream may not be seen. */
+  /** How late this process may see another process's change of an upstream. */
   ttlMs: number
-  now: () => number
 }
 
 /** What is sold: an endpoint, and where it is on the server behind it. */
@@ -53,7 +46,7 @@ const described = {
   path: '/p/{providerId}/{path}',
   tags: ['Payments'],
   summary: "What a provider's own server answers, to who pays",
-  request: { params: z.object({ providerId, path: z.string() }) },
+  request: { params: z.object({ providerId: wire.providerId, path: z.string() }) },
   responses: {
     default: { description: "The upstream's answer" },
     ...problems(400, 402, 404, 409, 413, 429, 501, 502, 503, 504),
@@ -62,7 +55,7 @@ const described = {
 
 /** `/p/{providerId}/…`: sells what a provider's own server answers, so that the provider needs no middleware. */
 export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
-  const { sql, offers, guard, settings, payments, ttlMs, now } = options
+  const { sql, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
   const { issuer, upstream: limits } = settings
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
@@ -97,7 +90,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
       ...{ publicUrl: publicOrigin, basePath },
       fetch: (url, init) => payments.request(url, init),
-      // What is wrong is the provider's, who reads another log.
+      // The fault is the provider's, who doesn't read our log.
       warn: () => {},
     })
   }
@@ -146,7 +139,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     (c, next) => passGate(gateOf(c.get('sale').offer), c, next),
     (c) =>
       passOn(c).catch((error: unknown) => {
-        // What is thrown is voided. A buyer who breaks off, or sends too much, has been served what there is to it.
+        // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.
         if (error instanceof Refusal && error.status < 500) return answerProblem(c, error)
         throw error
       }),

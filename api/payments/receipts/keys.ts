@@ -62,7 +62,7 @@ export type ReceiptKeyFile = z.infer<typeof keyFile>
 /** Delay until a new key signs: by then every process has read it and every cached JWKS has expired. */
 export const rotationLeadSeconds = 600
 
-/** For how long a JWKS may be cached. */
+/** How long a JWKS may be cached. */
 export const jwksMaxAgeSeconds = 300
 
 /**

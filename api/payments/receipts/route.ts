@@ -1,18 +1,16 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../../http/app.ts'
-import { jsonAnswer, problems } from '../../http/problems.ts'
+import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import { paymentId } from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
+import { route } from '../../http/route.ts'
+import * as wire from '../../http/wire.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { findPayment } from '../records/payments.ts'
-import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { currentReceipt } from './currentReceipt.ts'
 import { didDocument, didPathOf } from './did.ts'
-import { jwksMaxAgeSeconds, type ReceiptKeys } from './keys.ts'
+import { jwksMaxAgeSeconds } from './keys.ts'
 
-export const receipt = z.object({ paymentId, receipt: z.string() }).openapi('Receipt')
+export const receipt = z.object({ paymentId: wire.paymentId, receipt: z.string() }).openapi('Receipt')
 
 export const jwks = z
   .object({
@@ -30,16 +28,14 @@ export const jwks = z
   })
   .openapi('JwkSet')
 
-const getReceipt = createRoute({
-  method: 'get',
-  path: '/receipts/{id}',
+const getReceipt = route('get', '/receipts/{id}', {
   summary: 'A receipt as of now',
   description:
     "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +
     'in the chain as the network asks for; until then the hash is 32 zero bytes.',
   tags: ['Receipts'],
-  request: { params: z.object({ id: paymentId }) },
-  responses: { 200: jsonAnswer('The receipt', receipt), ...problems(404, 429, 503) },
+  params: z.object({ id: wire.paymentId }),
+  responses: { 200: jsonAnswer('The receipt', receipt) },
 })
 
 const getJwks = createRoute({
@@ -78,18 +74,10 @@ const getDid = (issuer: string) =>
     responses: { 200: jsonAnswer('The DID document', did) },
   })
 
-export type ReceiptRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  now: () => number
-}
-
-export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
-  const { sql, heads, networks, receiptKeys, settings, now } = options
-
+export function addReceiptRoutes(
+  app: App,
+  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+): void {
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
     const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))

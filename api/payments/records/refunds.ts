@@ -71,7 +71,7 @@ export type RefundSums = {
   chainId: number
   /** Without those that failed and can't move any more. */
   refunds: number
-  /** Of these: what has arrived, and what still can. */
+  /** The sums of these refunds that have arrived, and that still can. */
   refunded: bigint
   outstanding: bigint
 }

@@ -22,7 +22,7 @@ import { testClient } from '../../../test/support/keeperScenes.ts'
 import { storePayments } from '../../../test/support/seedPayments.ts'
 import { expire, giveUp } from '../../../test/support/standing.ts'
 import { randomHex, readBalance, signAuthorization } from '../../../test/support/usdc.ts'
-import { sumRefunds } from '../records/refunds.ts'
+import { findProviderRefunds, sumRefunds } from '../records/refunds.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -207,12 +207,22 @@ test('behavior: what failed counts until it can not move any more; three in all'
   const fresh = await sumRefunds(gateway.database, {
     ...{ providerId: shop.providerId, from: new Date(`${month}-01`), to: new Date(Date.now() + 1) },
   })
-  const [{ outstanding } = { outstanding: 0n }] = await gateway.database<{ outstanding: bigint }[]>`
-    select sum(p.provider_amount) as outstanding from refund r join payment p on p.id = r.payment_id
-    left join outcome o on o.payment_id = p.id
-    where r.provider_id = ${shop.providerId} and coalesce(o.kind, '') <> 'failed'
-      and not exists (select from authorization_event e where e.payment_id = p.id)`
-  expect(fresh).toMatchObject([{ outstanding }])
+  const [expected] = await gateway.database<{ refunds: number; outstanding: bigint }[]>`
+    select count(*)::int as refunds, sum(p.provider_amount) filter (
+        where not exists (select from authorization_event e where e.payment_id = p.id)
+      ) as outstanding
+    from refund r join payment p on p.id = r.payment_id left join outcome o on o.payment_id = p.id
+    where r.provider_id = ${shop.providerId} and coalesce(o.kind, '') <> 'failed'`
+  expect(fresh).toMatchObject([{ ...expected }])
+  // A time begins with its first moment, and the last one isn't in it.
+  const [at, next] = (await list(paid)).refunds.map((one: Body) => new Date(one.acceptedAt))
+  const period = { providerId: shop.providerId, from: at, to: next }
+  const page = { after: null, limit: 10, now: new Date() }
+  expect(await findProviderRefunds(gateway.database, period, page)).toMatchObject([
+    { paymentId: paid.paymentId, number: 1 },
+  ])
+  expect(await sumRefunds(gateway.database, period)).toMatchObject([{ refunds: 0, outstanding: 0n }])
+  expect(await sumRefunds(gateway.database, { ...period, to: at })).toEqual([])
   const byId = await refundsOf(paid)
   for (const id of byId) expect((await call(gateway.app, 'GET', `/payments/${id}`)).status).toBe(404)
   expect(await list(paid)).toMatchObject({ refundableUsdc: '20000', next: null })

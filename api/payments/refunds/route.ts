@@ -1,122 +1,89 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { maxRefunds, refundNonce } from '#protocol/refund'
 import type { App } from '../../http/app.ts'
 import { ownersOnly } from '../../http/authenticate.ts'
-import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import {
-  addressOut,
-  baseUnits,
-  hashOut,
-  indexedBlock,
-  isoOfSeconds,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  paymentId,
-} from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
+import { route } from '../../http/route.ts'
+import * as wire from '../../http/wire.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { findPayment, type PaymentRecord } from '../records/payments.ts'
-import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
-import { createVerifyRefund, type RefundDeps } from './verifyRefund.ts'
-
-const params = ofProvider.extend({ paymentId })
+import { createVerifyRefund } from './verifyRefund.ts'
 
 /** A refund, as every view shows it. */
 export const refund = z
   .object({
     number: z.int().openapi({ description: "Among the payment's, from 1" }),
     refund_status: z.enum(refundStatuses),
-    from: addressOut,
-    to: addressOut,
-    valueUsdc: baseUnits,
-    nonce: hashOut,
+    from: wire.addressOut,
+    to: wire.addressOut,
+    valueUsdc: wire.baseUnits,
+    nonce: wire.hashOut,
     validBefore: z.int(),
-    acceptedAt: isoTime,
-    settledAt: isoTime.nullable(),
-    transactionHash: hashOut.nullable(),
+    acceptedAt: wire.isoTime,
+    settledAt: wire.isoTime.nullable(),
+    transactionHash: wire.hashOut.nullable(),
     blockNumber: z.int().nullable(),
     attempts: z.int(),
-    nextAttemptAt: isoTime.nullable(),
+    nextAttemptAt: wire.isoTime.nullable(),
     failureCode: z.string().nullable(),
   })
   .openapi('Refund')
 
 export const refunds = z
   .object({
-    paymentId,
-    network: networkName,
-    asset: addressOut,
-    payer: addressOut.openapi({ description: 'Whom a refund pays' }),
-    paidUsdc: baseUnits,
-    refundableUsdc: baseUnits.openapi({
+    paymentId: wire.paymentId,
+    network: wire.networkName,
+    asset: wire.addressOut,
+    payer: wire.addressOut.openapi({ description: 'Whom a refund pays' }),
+    paidUsdc: wire.baseUnits,
+    refundableUsdc: wire.baseUnits.openapi({
       description:
         'Paid, without what refunds have moved or can still move. One that failed counts until it has run out',
     }),
-    minimumUsdc: baseUnits.openapi({
+    minimumUsdc: wire.baseUnits.openapi({
       description: 'The least that a refund can be, unless it is all that was paid',
     }),
     next: z
-      .object({ number: z.int(), nonce: hashOut })
+      .object({ number: z.int(), nonce: wire.hashOut })
       .nullable()
       .openapi({ description: `What the next one is signed with; null after ${maxRefunds}` }),
     refunds: z.array(refund),
-    indexedBlock,
+    indexedBlock: wire.indexedBlock,
   })
   .openapi('Refunds')
 
-const getRefunds = createRoute({
+const getRefunds = route('get', '/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  method: 'get',
-  path: '/providers/{id}/payments/{paymentId}/refunds',
   summary: "A payment's refunds, and what can still be refunded",
-  request: { params },
-  responses: { 200: jsonAnswer('The refunds', refunds), ...problems(401, 403, 404, 422, 503) },
+  refuses: [422],
+  responses: { 200: jsonAnswer('The refunds', refunds) },
 })
 
-const postRefund = createRoute({
+const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  method: 'post',
-  path: '/providers/{id}/payments/{paymentId}/refunds',
   summary: 'Refund a settled payment, whole or in part',
   description:
     "By a signed `transferWithAuthorization` (EIP-3009) of one of the provider's wallets to the payment's payer, with the nonce of " +
     'one refund of this payment. It is settled with the next batch; the platform pays the gas. The same one again changes ' +
     'nothing: its answer is how it stands. One that failed is then tried again while it is valid.',
-  request: {
-    params,
-    body: jsonBody(
-      z.strictObject({
-        payload: z
-          .string()
-          .max(4_096)
-          .openapi({ description: 'from,to,value,validAfter,validBefore,nonce,signature' }),
-      }),
-    ),
-  },
-  responses: {
-    201: jsonAnswer('The refund', refund),
-    ...problems(400, 401, 402, 403, 404, 409, 413, 415, 422, 429, 503),
-  },
+  body: z.strictObject({
+    payload: z
+      .string()
+      .max(4_096)
+      .openapi({ description: 'from,to,value,validAfter,validBefore,nonce,signature' }),
+  }),
+  refuses: [402, 409, 415, 429],
+  responses: { 201: jsonAnswer('The refund', refund) },
 })
 
-export type RefundRouteOptions = Omit<RefundDeps, 'settings'> & {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: RefundDeps['settings'] & Pick<GatewaySettings, 'minimumPrices'>
-}
-
-export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions): void {
-  const { sql, networks, settings, now } = deps
-  const verifyRefund = createVerifyRefund(deps)
+export function addRefundRoutes(app: App, options: RouteOptions): void {
+  const { sql, heads, networks, settings, now } = options
+  const verifyRefund = createVerifyRefund(options)
 
   async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
     const payment = await findPayment(sql, paymentId, new Date(now()))
@@ -184,11 +151,11 @@ export function toRefund(refund: RefundRecord) {
     nonce: refund.nonce,
     validBefore: Number(refund.validBefore),
     acceptedAt: refund.acceptedAt.toISOString(),
-    settledAt: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    settledAt: refund.settledTime === null ? null : wire.isoOfSeconds(refund.settledTime),
     transactionHash: refund.txHash,
     blockNumber: refund.blockNumber === null ? null : Number(refund.blockNumber),
     attempts: refund.attempts,
-    nextAttemptAt: isoOrNull(refund.nextAttemptAt),
+    nextAttemptAt: wire.isoOrNull(refund.nextAttemptAt),
     failureCode: refund.failureCode,
   }
 }

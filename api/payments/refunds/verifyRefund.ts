@@ -3,7 +3,6 @@ import { createChainReads } from '#chain/chainReads'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { createGasMeter, sumGas } from '#chain/gasShares'
 import { keccak256 } from '#chain/keccak256'
-import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
 import { checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { createPayers } from '#ledger/acceptance/payers'
 import { acceptRefund } from '#ledger/acceptance/refunds'
@@ -13,10 +12,10 @@ import { formatUsdc } from '#protocol/amount'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { maxRefunds, refundNonce } from '#protocol/refund'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
+import type { GatewayNetwork } from '../../registry/networks.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import { findWalletByAddress } from '../../registry/wallets.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import type { PaymentRecord } from '../records/payments.ts'
 import { type RefundRecord, readRefunds } from '../records/refunds.ts'
 import { checkWindow } from '../verification/checkPayment.ts'
@@ -30,23 +29,7 @@ export type RefundRequest = {
   payload: string
 }
 
-export type RefundDeps = Pick<SignatureCheckOptions, 'payerSignatures'> & {
-  sql: Database
-  networks: GatewayNetworks
-  settings: Pick<
-    GatewaySettings,
-    | 'issuer'
-    | 'platformWallet'
-    | 'contractTimeoutMs'
-    | 'minimumPrices'
-    | 'gasAllowance'
-    | 'gasTokenUsd'
-    | 'priorityFeePerGas'
-  >
-  now: () => number
-}
-
-/** A wallet's own money isn't asked for so often that its balance need be remembered. */
+/** How long a wallet's balance is remembered: refunds are rare, so there is little to save. */
 const balanceTtlMs = 1_000
 
 /**
@@ -62,7 +45,7 @@ const balanceTtlMs = 1_000
  * @returns the refund's number.
  * @throws {Refusal|BaseError} the first thing that is wrong.
  */
-export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RefundDeps) {
+export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RouteOptions) {
   const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
   const meters = new Map(
     [...networks.byChainId].map(([chainId, { served }]) => {

@@ -10,7 +10,7 @@ import { Refusal } from '../../http/refusal.ts'
 /** What a payment is held against. Nothing of it is the payer's to choose. */
 export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
-/** What must be left of an authorization for its settlement, seconds. */
+/** The least time that an authorization must still be valid, for its settlement. */
 const minimumValiditySeconds = 1_800
 
 /**

@@ -27,7 +27,7 @@ export type TermsOptions = {
   settleBeforeServe: SettleBeforeServe
 } & Pick<GatewaySettings, 'platformWallet' | 'minimumPrices'>
 
-/** What of a request says which terms it is held against. */
+/** The part of a request that says which terms it is held against. */
 export type TermsRequest = {
   /** Undefined: of a client of x402 v1, which knows none. */
   macaroon: string | undefined
@@ -80,7 +80,7 @@ function challengedTerms(
 }
 
 /**
- * Of a payment that carries no macaroon: what the endpoint costs now. That the payer agreed to it, its signature says.
+ * The terms of a payment without a macaroon: what the endpoint costs now. The payer's signature says that he agreed to it.
  */
 async function registeredTerms(
   { networks, offers, macaroonNotBefore, settleBeforeServe, ...settings }: TermsOptions,
@@ -107,7 +107,7 @@ async function registeredTerms(
     minimum: minimumPriceOn(settings, network.served.network),
     isProvider: caller === providerId,
   })
-  // Whoever comes back for a payment that was pending must show what others can't read in its settlement: a macaroon.
+  // To come back for a pending payment takes a macaroon, which others can't read in its settlement.
   if (settleBeforeServe.appliesTo(price)) {
     throw new Refusal('macaroon_invalid', 'A payment of this amount must carry the macaroon of its challenge')
   }

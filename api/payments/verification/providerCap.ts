@@ -19,18 +19,18 @@ export type ProviderCap = {
  * @param options.cap USDC base units; null: none, and nothing is read.
  */
 export function createProviderCap({
-  database,
+  sql,
   cap,
   now,
 }: {
-  database: Database
+  sql: Database
   cap: bigint | null
   now: () => number
 }): ProviderCap {
   const sums = createCache<string, { unsettled: bigint }>({
     load: async (key) => {
       const [providerId, testnet] = JSON.parse(key) as [string, boolean]
-      return { unsettled: await sumUnsettled(database, providerId, testnet) }
+      return { unsettled: await sumUnsettled(sql, providerId, testnet) }
     },
     ttlMs: 5_000,
     max: 10_000,
@@ -56,12 +56,12 @@ export function createProviderCap({
   }
 }
 
-/** What isn't over, and what the chain could still take back. */
-async function sumUnsettled(database: Database, providerId: string, testnet: boolean): Promise<bigint> {
-  const [row] = await database<[{ sum: bigint }]>`
+/** The sum of the payments that aren't over, or that the chain could still take back. */
+async function sumUnsettled(sql: Database, providerId: string, testnet: boolean): Promise<bigint> {
+  const [row] = await sql<[{ sum: bigint }]>`
     select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum
     from (
-      select payment_id from queue q where provider_id = ${providerId} and ${isShown(database)}
+      select payment_id from queue q where provider_id = ${providerId} and ${isShown(sql)}
       union all
       select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
     ) open

@@ -1,21 +1,12 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
-import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
-import {
-  addressOut,
-  endpointId,
-  networkName,
-  paymentId,
-  pricing,
-  providerId,
-  requestId,
-} from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
-import type { ReceiptKeys } from '../receipts/keys.ts'
+import { route } from '../../http/route.ts'
+import * as wire from '../../http/wire.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
 import type { VerifyAnswer, VerifyRequest } from './verifyPayment.ts'
 
@@ -33,10 +24,10 @@ const verifyRequest = z
       maxItems: 2,
       description: "The provider's and the platform's, or one for both, to their splitter",
     }),
-    providerId,
-    endpointId,
-    pricing: pricing.optional(),
-    network: networkName
+    providerId: wire.providerId,
+    endpointId: wire.endpointId,
+    pricing: wire.pricing.optional(),
+    network: wire.networkName
       .optional()
       .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
     x402Version: z
@@ -66,10 +57,10 @@ const verifyHeaders = z.object({
 const paymentResponse = z
   .object({
     success: z.literal(true),
-    payer: addressOut,
+    payer: wire.addressOut,
     transaction: z.string().openapi({ description: 'Empty as long as the payment waits for its batch' }),
     network: z.string(),
-    extra: z.object({ paymentId }),
+    extra: z.object({ paymentId: wire.paymentId }),
     extensions: z.object({
       'offer-receipt': z.object({
         info: z.object({ receipt: z.object({ format: z.literal('jws'), signature: z.string() }) }),
@@ -83,29 +74,23 @@ const verification = z
   .object({
     verified: z.literal(true),
     receipt: z.string(),
-    paymentId,
-    requestId,
+    paymentId: wire.paymentId,
+    requestId: wire.requestId,
     paymentResponse: paymentResponse.optional(),
   })
   .openapi('Verification')
 
-const verify = createRoute({
-  method: 'post',
-  path: '/verify',
+const verify = route('post', '/verify', {
   summary: 'Verify a payment, queue it and receive its receipt',
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
-  request: { headers: verifyHeaders, body: jsonBody(verifyRequest) },
-  responses: {
-    200: jsonAnswer('The payment is accepted', verification),
-    ...problems(400, 401, 402, 403, 409, 413, 415, 422, 429, 503),
-  },
+  headers: verifyHeaders,
+  body: verifyRequest,
+  refuses: [402, 403, 409, 415],
+  responses: { 200: jsonAnswer('The payment is accepted', verification) },
 })
 
-export type VerifyRouteOptions = {
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  networks: GatewayNetworks
+export type VerifyRouteOptions = RouteOptions & {
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
 }
 

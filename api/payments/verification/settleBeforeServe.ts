@@ -29,7 +29,7 @@ export type SettleBeforeServe = {
 }
 
 export type SettleBeforeServeOptions = {
-  database: Database
+  sql: Database
   /** USDC base units; null: never. */
   fromPrice: bigint | null
   timeoutMs: number
@@ -38,7 +38,7 @@ export type SettleBeforeServeOptions = {
 
 const pollMs = 100
 export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
-  const { database, fromPrice, timeoutMs, now } = options
+  const { sql, fromPrice, timeoutMs, now } = options
 
   return {
     appliesTo: (price) => fromPrice !== null && price >= fromPrice,
@@ -46,22 +46,22 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
     async wait(paymentId, { providerId, waitMs = timeoutMs }) {
       const deadline = performance.now() + Math.min(timeoutMs, waitMs)
       while (performance.now() < deadline) {
-        const payment = await findPayment(database, paymentId, new Date(now()))
+        const payment = await findPayment(sql, paymentId, new Date(now()))
         if (payment?.provider.state === 'settled') return payment.provider.txHash ?? undefined
         if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
           const time = new Date(now())
-          const outcome = await voidPayment(database, { paymentId, providerId, now: time })
+          const outcome = await voidPayment(sql, { paymentId, providerId, now: time })
           if (outcome === 'voided') throw failed(paymentId, payment.failureCode)
         }
         await sleep(pollMs)
       }
-      await database`
+      await sql`
         update presentation set released_at = ${new Date(now())} where payment_id = ${paymentId}`
       throw new Refusal('settlement_pending', undefined, { details: { paymentId, retryAfter: 2 } })
     },
 
     async takeOver(paymentId, idempotencyKey) {
-      const rows = await database`
+      const rows = await sql`
         update presentation set released_at = null, idempotency_key = ${idempotencyKey ?? null}
         where payment_id = ${paymentId} and released_at is not null
         returning payment_id`

@@ -267,7 +267,7 @@ describe('balance', () => {
     expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
   })
 
-  test('args: BALANCE_CHECK=off: nobody is asked for a balance, and the caps hold all the same', async () => {
+  test('args: checkBalance: false: nobody is asked for a balance, and the caps hold all the same', async () => {
     const app = gateway.another({ checkBalance: false, payerCaps: { payer: 100_000n, newPayer: null } })
     const payer = await gateway.buyer(0n)
     const bodies = await Promise.all([1, 2, 3].map(() => signedBody(gateway, shop, payer)))

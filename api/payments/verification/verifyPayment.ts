@@ -44,7 +44,7 @@ type Accepted = VerifyAnswer & { price: bigint }
 
 export type VerifyDeps = SignatureCheckOptions &
   TermsOptions & {
-    database: Database
+    sql: Database
     providerCap: ProviderCap
     /** Counts a verification of a payer whose signatures are good; throws over its limit. */
     countPayer: (payer: Address) => void
@@ -59,7 +59,7 @@ type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
-  const context: Context = { ...deps, accept: createAccept(deps.database) }
+  const context: Context = { ...deps, accept: createAccept(deps.sql) }
   const { settleBeforeServe } = deps
   return async (request) => {
     const { price, ...answer } = await verifyOrRepeat(context, request)
@@ -78,7 +78,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+    // An accepted payment may be refused the second time: it expired, was used on chain, or its balance is promised to itself.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
@@ -99,7 +99,7 @@ type Admissible = {
   acceptedAt: number
 }
 
-/** `Prefer: wait` is in whole seconds, and leaves one for the answer's way back: this much of it may be used up. */
+/** How late an answer may be: `Prefer: wait` is in whole seconds, and leaves one for the answer's way back. */
 const answerMs = 500
 
 /** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
@@ -161,7 +161,7 @@ async function reserve(
     deadlineMs,
   }: Admissible & { deadlineMs: number | undefined },
 ): Promise<Accepted> {
-  const { database, feeSchedule, providerCap, accept } = context
+  const { sql, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
   const [first, second] = presented
   const { requestId } = terms
@@ -204,7 +204,7 @@ async function reserve(
     return { paymentId, requestId, receipt, price }
   }
   const stored =
-    (await findPaymentOfRequest(database, requestId)) ?? (await findByAuthorization(context, presented))
+    (await findPaymentOfRequest(sql, requestId)) ?? (await findByAuthorization(context, presented))
   // Whatever held it was rolled back since.
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
@@ -228,7 +228,7 @@ async function isAuthentic(context: Context, request: VerifyRequest, presented: 
   }
 }
 
-/** What a used challenge or authorization gets: its answer, made again, if it's the same request again, else 409. */
+/** Answers a used challenge or authorization: the same request gets its answer again, any other gets 409. */
 async function answerAgain(
   context: Context,
   stored: StoredPayment,
@@ -271,10 +271,10 @@ function receiptOf(
 }
 
 async function findByAuthorization(
-  { database, networks }: Context,
+  { sql, networks }: Context,
   [first, second]: Presented,
 ): Promise<StoredPayment | undefined> {
-  return findStoredPayment(database, {
+  return findStoredPayment(sql, {
     tokens: [...networks.values()].map(({ served }) => ({
       chainId: served.network.chainId,
       token: served.token,

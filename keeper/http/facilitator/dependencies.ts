@@ -23,7 +23,7 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   maxOpen: 1_000,
 }
 
-/** What payers owe. Their balances aren't relied on for so long: one comes with each nonce that is asked about. */
+/** How long we rely on what payers owe. A balance is fresher: it comes with each nonce that we ask about. */
 const standingTtlMs = 30_000
 const contractTimeoutMs = 2_000
 
@@ -70,8 +70,9 @@ export function createFacilitatorDependencies(
           balanceTtlMs: standingTtlMs,
         }
         const payers = createPayers(served, reads, { ...options, now: clock })
-        const meter = createGasMeter(served, { ...settings, ...gasLimitsOf(served.network, settings) }, now)
-        return [served.network.chainId, { served, reads, payers, meter }]
+        const limits = gasLimitsOf(served.network, settings)
+        const meter = createGasMeter(served, { ...settings, ...limits }, now)
+        return [served.network.chainId, { served, reads, payers, meter, gasPerFee: limits.gasPerFee }]
       }),
     ),
     accept: createAccept(database),

@@ -36,7 +36,7 @@ export function wrongValue(version: 1 | 2): string {
   return nameReason('amount_mismatch', version)
 }
 
-/** What says no to a payment as a verdict; anything else that was thrown says nothing about it. */
+/** The verdict that an error is against the payment; null: the error says nothing about it. */
 export function toInvalidPayment(error: unknown): InvalidPayment | null {
   if (error instanceof InvalidPayment) return error
   if (!(error instanceof BaseError)) return null

@@ -26,6 +26,16 @@ export type FacilitatorNetwork = {
   reads: ChainReads
   payers: Payers
   meter: GasMeter
+  gasPerFee: bigint
+}
+
+export function networkOf(
+  networks: ReadonlyMap<number, FacilitatorNetwork>,
+  { network: { chainId, name } }: ServedNetwork,
+): FacilitatorNetwork {
+  const network = networks.get(chainId)
+  if (!network) throw new Error(`${name} is served without its payers`)
+  return network
 }
 
 export type ReserveContext = {
@@ -37,7 +47,7 @@ export type ReserveContext = {
   contractTimeoutMs: number
   /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
   platformWallet: Address
-  /** What all may draw for gas a UTC day who have no grant, USDC base units. */
+  /** What all callers without a grant may draw for gas a UTC day, together. USDC base units. */
   gasAllowance: bigint
   openLimit: OpenLimit
   settings: FacilitatorSettings
@@ -65,8 +75,7 @@ export async function reserve(
   const now = context.now().getTime()
   checkTerms(request, Math.floor(now / 1000))
   const { served, authorization, resource, paymentIdentifier } = request
-  const network = context.networks.get(served.network.chainId)
-  if (!network) throw new Error(`${served.network.name} is served without its payers`)
+  const network = networkOf(context.networks, served)
   const { providerId } = caller
   const checked = await checkPresented([authorization], network, {
     ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
@@ -85,12 +94,7 @@ export async function reserve(
     {
       ...{ source: 'facilitator', requestId: null, providerId, endpointId: null },
       first: mode === 'due' ? { stage: 'due', since: now } : { stage: 'reserved', until },
-      ...{
-        chainId: served.network.chainId,
-        token: served.token,
-        payee: to,
-        feeRecipient: context.platformWallet,
-      },
+      ...{ chainId, token, payee: to, feeRecipient: context.platformWallet },
       ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value, effectiveRate: '0', resource },
       tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
       ...{ idempotencyKey: null, requestHash: request.hash, challengedAt: now, acceptedAt: now },
@@ -103,7 +107,7 @@ export async function reserve(
     checked,
   )
   const accept = () => context.accept(candidate, network.payers, checked[0].state)
-  // What is remembered of the payer may be of before the release, whoever did that.
+  // What we remember of the payer may be older than the release.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
@@ -166,9 +170,9 @@ export async function requireIdentifier(
 }
 
 /**
- * Verifies a payment for its seller, who is about to serve: its authorization and so much of the balance are kept for it.
+ * Verifies a payment for its seller, who is about to serve, and reserves its authorization and its amount of the balance.
  *
- * Said once: whoever presents the same again would be served again.
+ * Answers once, so that a replay isn't served.
  *
  * @throws {InvalidPayment|BaseError}
  */

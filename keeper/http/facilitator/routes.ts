@@ -18,11 +18,11 @@ export type FacilitatorDependencies = SettleContext & {
   signers: readonly Address[]
 }
 
-/** The longest signature, and extensions beside it. */
+/** Longest body: the longest signature, and extensions beside it. */
 const mostBytes = 65_536
-/** A key that is revoked is taken for so much longer. */
+/** How long a revoked key still works. */
 const keyTtlMs = 5_000
-/** Requests without a key, and keys that nobody has presented lately, of one address. */
+/** Most requests a minute from one address without a key, or with keys that nobody presented lately. */
 const strangersAMinute = 600
 
 /**
@@ -45,7 +45,7 @@ export function createFacilitator(
 
   async function admit(c: Context): Promise<FacilitatorCaller> {
     const header = c.req.header('authorization')
-    // Whoever is nobody's seller can make us ask chain and database only so often.
+    // Limits strangers' reads of chain and database.
     const countStranger = () => {
       const { rateLimiter, trustedProxies } = caller
       const key = `facilitator:${clientAddress(c, trustedProxies)}`

@@ -4,7 +4,6 @@ import {
   beginTelling,
   endTelling,
   type FacilitatedPayment,
-  readProgress,
   type SettlementProgress,
   settleReserved,
 } from '#ledger/acceptance/facilitations'
@@ -23,7 +22,7 @@ import {
   requireIdentifier,
   reserve,
 } from './reserve.ts'
-import { isDecided, type SettlementWatch } from './settlementWatch.ts'
+import type { SettlementWatch } from './settlementWatch.ts'
 
 /** A settled payment. */
 export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
@@ -51,7 +50,7 @@ export class DuplicateSettlement extends InvalidPayment {
 }
 
 export type SettleContext = ReserveContext & {
-  /** Tells the workers that something will be due after so many milliseconds. */
+  /** Tells the workers in how many milliseconds something will be due. */
   wakeIn: (ms: number) => void
   windowMs: number
   watch: SettlementWatch
@@ -60,7 +59,7 @@ export type SettleContext = ReserveContext & {
 
 const maxGroup = 64
 
-/** Between two looks at whether somebody else has heard it, and two tries to write down that somebody has. */
+/** The pause between two looks at whether somebody else has heard it, and between two tries to record that somebody has. */
 const turnMs = 50
 const mostTries = 50
 
@@ -76,11 +75,13 @@ export type Settle = (
  */
 export function createSettle(context: SettleContext): Settle {
   const { sql, now, settings, watch, checkpoint } = context
-  const reserved = createGroupCommit<string, boolean>({
-    async commit(paymentIds) {
+  const reserved = createGroupCommit<{ paymentId: string; caller: string }, boolean>({
+    async commit(items) {
+      const paymentIds = items.map(({ paymentId }) => paymentId)
       const taken = await settleReserved(sql, paymentIds, now())
       return paymentIds.map((id) => taken.has(id))
     },
+    callerOf: ({ caller }) => caller,
     maxItems: maxGroup,
     concurrency: 2,
     isItemFault: isRowFault,
@@ -108,21 +109,36 @@ export function createSettle(context: SettleContext): Settle {
           reasonOf('authorization_expired'),
           'the authorization runs out before it can be mined',
         )
-      await reserved.submit(held.paymentId)
+      await reserved.submit({
+        paymentId: held.paymentId,
+        caller: caller.providerId ?? request.authorization.to,
+      })
     }
     return held
   }
 
-  /** v2 clients are told to ask again; v1 knows no such answer. */
-  async function waitUntilDecided(paymentId: string, version: 1 | 2): Promise<SettlementProgress> {
+  /**
+   * Waits for an answer that stays true. The first is a payment that is settled, or never will be. What was cancelled or used
+   * otherwise, or wasn't sent in time, is given up with the same statement that finds it free; what may be in a block yet isn't
+   * refused. Then clients of version 2 are told to ask again; version 1 has no such answer, and waits until the authorization has run out.
+   */
+  async function waitForEnd(paymentId: string, version: 1 | 2, hearer: Hearer): Promise<SettlementProgress> {
     const began = performance.now()
-    if (version === 2) {
-      const progress = await watch.wait(paymentId, began + settings.timeoutMs)
-      if (progress && !isDecided(progress) && progress.txHash !== null)
-        throw new SettlementPending(progress.txHash)
+    const wait = async (ms: number, isEnough: (progress: SettlementProgress) => boolean) => {
+      const progress = await watch.wait(paymentId, began + ms, (one) => hearer.isGone() || isEnough(one))
+      if (progress === undefined || hearer.isGone()) throw new SettlementPending(progress?.txHash ?? '')
+      return progress
     }
-    const progress = await watch.wait(paymentId, began + settings.holdMs)
-    if (progress === undefined) throw new SettlementPending('')
+    const isOver = (one: SettlementProgress) => hasEnded(one) || isUsedUp(one)
+    let progress = await wait(version === 2 ? settings.timeoutMs : settings.holdMs, isOver)
+    if (!isOver(progress) && version === 2) {
+      if (progress.txHash !== null) throw new SettlementPending(progress.txHash)
+      progress = await wait(settings.holdMs, isOver)
+    }
+    if (!hasEnded(progress) && (await giveUpUnsent(sql, paymentId, now()))) progress = await wait(0, hasEnded)
+    if (hasEnded(progress)) return progress
+    progress = await wait(version === 2 ? settings.timeoutMs : Number.POSITIVE_INFINITY, hasEnded)
+    if (!hasEnded(progress)) throw new SettlementPending(progress.txHash ?? '')
     return progress
   }
 
@@ -160,12 +176,7 @@ export function createSettle(context: SettleContext): Settle {
     const { paymentId } = await makeDue(request, caller)
     await checkpoint('after-settle-recorded')
     context.wakeIn(context.windowMs)
-    let progress = await waitUntilDecided(paymentId, request.version)
-    if (!isDecided(progress)) {
-      // Told that it failed, the seller doesn't serve: so it must not be settled later.
-      if (!(await giveUpUnsent(sql, paymentId, now()))) throw new SettlementPending(progress.txHash ?? '')
-      progress = (await readProgress(sql, [paymentId])).get(paymentId) ?? progress
-    }
+    const progress = await waitForEnd(paymentId, request.version, hearer)
     if (progress.state !== 'settled' || progress.txHash === null) throw failed(progress)
     await tell(paymentId, progress.txHash, hearer)
     await checkpoint('before-settle-answer')
@@ -173,13 +184,24 @@ export function createSettle(context: SettleContext): Settle {
   }
 }
 
-function failed({ state, failureCode, ended }: SettlementProgress): InvalidPayment {
-  if (state === 'cancelled' || state === 'foreign_use')
+/** Whoever is told that it failed doesn't serve: so it must not be settled later. */
+function hasEnded({ state, isLost }: SettlementProgress): boolean {
+  return state === 'settled' || isLost
+}
+
+function isUsedUp({ state }: SettlementProgress): boolean {
+  return state === 'cancelled' || state === 'foreign_use'
+}
+
+function failed(progress: SettlementProgress): InvalidPayment {
+  const { failureCode, ended } = progress
+  if (isUsedUp(progress))
     return new InvalidPayment(
       reasonOf('authorization_used'),
       'the authorization was cancelled or used otherwise',
     )
   if (ended === 'voided')
     return new InvalidPayment(null, 'it could not be sent in time, and will not be sent')
-  return new InvalidPayment(reasonOf(failureCode), `settlement failed: ${failureCode}`)
+  const code = failureCode ?? 'authorization_expired'
+  return new InvalidPayment(reasonOf(code), `settlement failed: ${code}`)
 }

@@ -24,7 +24,7 @@ type Waiting = {
 }
 
 const everyMs = 50
-/** Looked at in turn: however many wait, a look takes no longer. */
+/** How many waiting settlements one look reads; the others have the next turn. */
 const mostAtOnce = 500
 
 export function createSettlementWatch(sql: Queryable): SettlementWatch {
@@ -33,7 +33,7 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
 
   async function look(): Promise<void> {
     const some = waiting.splice(0, mostAtOnce)
-    // What fails to be read now is read the next time: nothing is concluded from that.
+    // A failed read concludes nothing: the next look reads it again.
     const progress = await readProgress(
       sql,
       some.map(({ paymentId }) => paymentId),

@@ -82,7 +82,7 @@ function movedBy({ payment, halves, state }: AuditedReceipt): {
   return moved
 }
 
-/** What a half is of each part: the only one carries both. */
+/** The part that a half pays of each sum: a single authorization pays both. */
 function partsOf(
   { half, value }: AuditedHalf,
   { providerAmount, platformAmount }: NonNullable<AuditedReceipt['payment']>,

@@ -21,7 +21,7 @@ type TransferTypedData = TypedDataDefinition<
   'TransferWithAuthorization'
 >
 
-/** What both come to, with what tells why it can't sign. */
+/** The common form of both, with what tells why one can't sign. */
 export type Signer = Omit<Payer, 'getChainId'> & {
   /** The chain that a wallet is on. */
   getChainId?: (() => Promise<number>) | undefined

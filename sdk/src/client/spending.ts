@@ -14,7 +14,7 @@ export type DailyLimits = {
   dailyPerHost?: bigint
 }
 
-/** What a limit leaves no room for. */
+/** A payment for which a limit leaves no room. */
 export type Overrun = {
   limit: keyof DailyLimits
   /** Base units that were spent within the 24 hours before, at this host for `dailyPerHost`. */

@@ -34,7 +34,7 @@ export async function openJsonLinesFile(path: string, start: string): Promise<Js
   let coming: Promise<void> | null = null
   let underWay: Promise<void> = Promise.resolve()
 
-  /** What was appended while the write before it was under way goes to the disk together. */
+  /** Lines that were appended during one write go to the disk together with the next. */
   async function write(): Promise<void> {
     const bytes = Buffer.from(waiting)
     waiting = ''
@@ -45,7 +45,7 @@ export async function openJsonLinesFile(path: string, start: string): Promise<Js
       await file.datasync()
       size += bytes.length
     } catch (error) {
-      // Of a full disk, say: the next line must not be the end of half a line.
+      // If the disk is full, for example: the next line must not continue half a line.
       await file.truncate(size).catch(() => {})
       throw error
     }

@@ -222,7 +222,7 @@ export function createGate(options: InnerGateOptions): Gate {
       const known = isErrorCode(code) ? code : 'invalid_signature'
       return demand(request, resource, known, typeof detail === 'string' ? detail : undefined)
     }
-    // What is malformed here, the buyer wrote.
+    // The buyer wrote what is malformed here.
     if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }

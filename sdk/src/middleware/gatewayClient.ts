@@ -47,7 +47,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** For an answer's way back, when the gateway waits as long as it was allowed to. */
+/** The time that an answer needs on its way back, when the gateway waits as long as it may. */
 const answerMs = 1_000
 
 /** Posts to the gateway once. */

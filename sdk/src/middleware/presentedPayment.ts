@@ -34,7 +34,7 @@ export function readPayment({ authorization, paymentSignature, xPayment }: Payme
   const header = parseAuthorizationHeader(authorization)
   const [value, another] = [paymentSignature, xPayment].filter((one) => typeof one === 'string')
   if (value === undefined) return header
-  // Who reads one of two, and somebody else the other, would not agree on what was paid.
+  // Two readers who take one of two payments each would not agree on what was paid.
   if (another !== undefined || header.kind !== 'absent') {
     throw new ProtocolError('invalid_payload', 'A request carries one payment, in one header')
   }

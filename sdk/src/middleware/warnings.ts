@@ -13,7 +13,7 @@ type OwnCode =
 
 type WarningCode = ErrorCode | OwnCode
 
-/** What is wrong and what to do about it, of what a provider can put right. Others pass, or are the buyer's. */
+/** The refusals that a provider can put right: what is wrong, and what to do. Others pass, or are the buyer's. */
 const advice: Partial<Record<WarningCode, string>> = {
   gateway_unreachable: 'Nothing listens at gatewayUrl: is it right, and does the gateway run?',
   gateway_silent: "No answer of the gateway's came: check gatewayUrl, the network between, and timeout.",
@@ -57,10 +57,10 @@ const advice: Partial<Record<WarningCode, string>> = {
     'A request failed and its payment was not voided, because there is no apiKey: the buyer is charged.',
 }
 
-/** Of the statuses by which a gateway refuses a provider, one that says no code. */
+/** Said when a gateway refuses a provider and its answer has no code. */
 const unknownRefusal = 'The gateway refuses this provider: check the options against what is registered.'
 
-/** How long a warning isn't repeated. */
+/** The least time before a warning is repeated. */
 const quietMs = 3_600_000
 
 export type WarningOptions = {
@@ -102,7 +102,7 @@ export function createWarnings({
     try {
       warn(`[tollkeeper] ${code}: ${text}${more} [gateway ${gateway}, provider ${tidy(providerId, apiKey)}]`)
     } catch {
-      // Whoever listens must not stop a sale.
+      // A listener must not stop a sale.
     }
   }
 

@@ -44,7 +44,7 @@ export type Challenge = {
 }
 
 /**
- * For how many seconds the SDK signs at most: 26 hours. A payment waits for up to one hour and is retried for up to 24.
+ * Most seconds that a signature of the SDK is valid: 26 hours. A payment waits for up to one hour and is retried for up to 24.
  *
  * @example
  * import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol'
@@ -54,7 +54,7 @@ export type Challenge = {
  */
 export const maxTimeoutSeconds = 93_600
 
-/** For how long the SDK signs where a challenge doesn't say: SPEC 2.4's hour. */
+/** How long a signature is valid if the challenge doesn't say: SPEC 2.4's hour. */
 const defaultTimeoutSeconds = 3_600
 
 /**

@@ -18,7 +18,7 @@ export type Adversary = (scene: Scene, draw: Draw) => Promise<(over: AbortSignal
 export const pick = <One>(draw: Draw, from: readonly One[]): One =>
   from[Math.floor(draw() * from.length)] as One
 
-/** Acts every so often, a third sooner or later; one act that fails doesn't end the play. */
+/** Acts again and again, a third sooner or later; one act that fails doesn't end the play. */
 export async function again(
   { scene, draw, over, everyMs }: { scene: Market; draw: Draw; over: AbortSignal; everyMs: number },
   act: () => Promise<unknown>,
@@ -38,7 +38,7 @@ export function placeOf({ stack, token }: Pick<Market, 'stack' | 'token'>) {
   return { network: networks[stack.chain.network], token }
 }
 
-/** A provider to whom the operator gives so many USD a day for gas. */
+/** A provider with a grant of this many USD a day for gas. */
 export async function openGranted(scene: Market, usd: string): Promise<Shop> {
   const shop = await scene.shop('0.01')
   await setGasGrant(scene.database, shop.providerId, parseUsdc(usd))

@@ -33,7 +33,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     async (_, options) => {
       const page = await signIn(options)
       await page.getByRole('heading', { level: 1, name: 'Operation' }).waitFor()
-      await page.getByText('Nothing is wrong').waitFor()
+      await page.getByRole('region', { name: 'Readiness' }).getByText('ok').waitFor()
       await page.getByText('index current').waitFor()
       const keeper = page.getByRole('region', { name: 'Keepers on localhost' }).getByRole('row').nth(1)
       await keeper.getByText('at work').waitFor()
@@ -62,7 +62,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     },
   )
 
-  test('behavior: a wallet without gas money and a record that was set back are alerts, and nothing is hidden', async () => {
+  test('behavior: a wallet without gas money and a record that was set back are shown, and nothing is hidden', async () => {
     const { rpc, databaseUrl } = stack()
     const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
     const [lease] = await sql`select address from wallet_lease where expires_at > now()`
@@ -74,11 +74,8 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     try {
       await setBalance(1_000_000_000_000_000n)
       const page = await signIn(desktop)
-      const alerts = page.getByRole('region', { name: 'Alerts' })
-      await alerts.getByText(`${address} on localhost has 0.001 left for gas`).waitFor()
-      await alerts.getByText('The record of localhost is behind: below_acted_block').waitFor()
-      // What is urgent stands first.
-      expect(await alerts.locator('.status').allTextContents()).toEqual(['page', 'ticket'])
+      const keeper = page.getByRole('row').filter({ hasText: 'at work' })
+      await keeper.getByText('0.001', { exact: true }).waitFor()
       await page.getByText('index behind: it was set back').waitFor()
       await inBothSchemes(page)
       await page.getByRole('link', { name: 'Providers' }).click()
@@ -94,9 +91,11 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
   test("default: the operator stops a provider's sales, allows them again, and queues what failed", async () => {
     expectErrors(/status of 404/)
     const page = await signIn(desktop)
-    await page.getByLabel('Payment').fill(`pay_${'0'.repeat(32)}`)
-    await page.getByRole('button', { name: 'Queue again' }).click()
+    await page.getByRole('button', { name: 'Queue a payment again' }).click()
+    await page.getByLabel('Payment', { exact: true }).fill(`pay_${'0'.repeat(32)}`)
+    await page.getByRole('button', { name: 'Queue again', exact: true }).click()
     await page.getByText('unknown_payment').waitFor()
+    await page.getByRole('button', { name: 'Cancel' }).click()
     await page.getByRole('link', { name: 'Providers' }).click()
     const shop = page.getByRole('row').filter({ hasText: 'Test API' })
     for (const [verb, next] of [

@@ -40,7 +40,7 @@ type SceneOptions = {
   /** How many payments settle together, batch after batch. */
   batches: number[]
   waiting: number
-  /** Moves what was accepted back over so many days: for a picture of more than a minute. */
+  /** Spreads accepted payments over the past `days`, for a picture of more than a minute. */
   days?: number
 }
 

@@ -1,0 +1,30 @@
+import type { PayerSignatures } from '#chain/payerSignatures'
+import type { Database } from '#ledger/store/database'
+import type { Loop } from '#process/repeat'
+import type { AddressGuard } from './http/addressGuard.ts'
+import type { GatewaySettings } from './http/settings.ts'
+import type { ReceiptKeys } from './payments/receipts/keys.ts'
+import type { RecordedHeads } from './payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from './registry/networks.ts'
+import type { Offers } from './registry/offers.ts'
+import type { Mailer } from './telling/mailer.ts'
+
+/** All that routes are mounted with. Each function that mounts some takes of it what its signature names. */
+export type RouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  offers: Offers
+  heads: RecordedHeads
+  receiptKeys: ReceiptKeys
+  settings: GatewaySettings
+  payerSignatures: PayerSignatures
+  /** For webhooks, and for providers' upstreams. */
+  addressGuard: AddressGuard
+  upstreamGuard: AddressGuard
+  /** Null: this gateway sends no mail. */
+  mailer: Mailer | null
+  /** What runs beside the routes, for `/readyz`. */
+  loops: readonly Loop[]
+  /** Unix milliseconds. */
+  now: () => number
+}

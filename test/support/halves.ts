@@ -1,0 +1,29 @@
+import type { Address, Hex } from 'viem'
+import { type HalfState, halves } from '#ledger/facts/halves'
+import type { Database } from '#ledger/store/database'
+
+/** One half of a payment, as the record has it. */
+export type Half = {
+  paymentId: string
+  /** 0: provider, 1: platform fee. */
+  half: 0 | 1
+  authorizer: Address
+  nonce: Hex
+  state: HalfState
+  txHash: string | null
+  logIndex: number | null
+  blockNumber: bigint | null
+  blockHash: string | null
+  /** Unix seconds. */
+  blockTime: bigint | null
+}
+
+/** The halves of one payment, provider's first; empty for an unknown id. */
+export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
+  return sql<Half[]>`
+    select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",
+      block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
+    from ${halves(sql)} h
+    where payment_id = ${paymentId}
+    order by half`
+}
