@@ -69,12 +69,11 @@ export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
   app.openapi(createKey, async (c) => {
     const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')
-    return c.json({ ...key, createdAt: key.createdAt.toISOString() }, 201)
+    return c.json(key, 201)
   })
 
   app.openapi(getKeys, async (c) => {
-    const keys = await listApiKeys(sql, c.req.valid('param').id)
-    return c.json({ keys: keys.map(toApiKey) }, 200)
+    return c.json({ keys: await listApiKeys(sql, c.req.valid('param').id) }, 200)
   })
 
   app.openapi(revokeKey, async (c) => {
@@ -91,8 +90,4 @@ export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
     })
     return c.body(null, 204)
   })
-}
-
-function toApiKey({ createdAt, revokedAt, ...key }: ApiKey) {
-  return { ...key, createdAt: createdAt.toISOString(), revokedAt: wire.isoOrNull(revokedAt) }
 }

@@ -51,5 +51,5 @@ export function addRegistryChangeRoute(app: App, { sql }: RouteOptions): void {
 }
 
 function toChange({ changedAt, keyId, subject, before, after }: RegistryChange) {
-  return { changedAt: changedAt.toISOString(), by: keyId ?? 'operator', subject, before, after }
+  return { changedAt, by: keyId ?? 'operator', subject, before, after }
 }

@@ -11,7 +11,7 @@ import type { RouteOptions } from '../routeOptions.ts'
 import { composeConfirmation } from '../telling/compose.ts'
 import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
 import { confirmContact } from '../telling/notices.ts'
-import { provider, toProvider } from './providerRoutes.ts'
+import { provider } from './providerRoutes.ts'
 import { findProvider, type Provider } from './providers.ts'
 import { countQuota, dropOldQuotas } from './quota.ts'
 
@@ -77,11 +77,11 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Route
       }
       await confirmContact(tx, { providerId, address, now: new Date(now()) })
       const after = (await findProvider(tx, providerId)) as Provider
-      await record(providerId, toProvider(before as Provider), toProvider(after))
+      await record(providerId, before as Provider, after)
       return after
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
-    return c.json(toProvider(changed), 201)
+    return c.json(changed, 201)
   })
 }
 

@@ -292,7 +292,7 @@ async function findUsable(sql: Queryable, providerId: string, walletId: string):
   return wallet
 }
 
-export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: Endpoint) {
+export function toEndpoint({ wallets, price, ...found }: Endpoint) {
   const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
   const [first] = networks
   if (first === undefined) throw new TypeError('An endpoint has a wallet')
@@ -303,7 +303,5 @@ export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: 
     networks: networks.map(({ name, walletId }) => ({ network: name, walletId })),
     testnet: first.testnet,
     pricing: { usdcPerUnit: formatUsdc(price) },
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
   }
 }

@@ -11,7 +11,7 @@ import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
-import { disabledSince, findProvider, insertProvider, type Provider, updateProvider } from './providers.ts'
+import { disabledSince, findProvider, insertProvider, updateProvider } from './providers.ts'
 import { countRegistration, requireAdmission } from './registration.ts'
 
 const tags = ['Providers']
@@ -106,9 +106,9 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
       const { apiKey, ...key } = await issueApiKey(tx, providerId)
       const { keyId } = key
       const record = recordChange(tx, { providerId, by: keyId })
-      await record(providerId, null, toProvider(inserted))
+      await record(providerId, null, inserted)
       await record(keyId, null, key)
-      return { ...toProvider(inserted), keyId, apiKey }
+      return { ...inserted, keyId, apiKey }
     })
     return c.json(answer, 201)
   })
@@ -117,7 +117,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
     const found = await findProvider(sql, c.req.valid('param').id)
     if (found === undefined) throw new Refusal('unknown_provider')
     setVersion(c, found)
-    return c.json(toProvider(found), 200)
+    return c.json(found, 200)
   })
 
   app.openapi(patchProvider, async (c) => {
@@ -136,27 +136,18 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
       }
       if (isUnchanged(before, next)) return before
       const after = await updateProvider(tx, { providerId, ...next })
-      await record(providerId, toProvider(before), toProvider(after))
+      await record(providerId, before, after)
       return after
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
     setVersion(c, changed)
-    return c.json(toProvider(changed), 200)
+    return c.json(changed, 200)
   })
 
   app.openapi(getAccount, async (c) => {
     const caller = c.get('caller')
     const found = caller === undefined ? undefined : await findProvider(sql, caller)
     if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
-    return c.json({ ...toProvider(found), scope: c.get('callerScope') ?? 'full' }, 200)
+    return c.json({ ...found, scope: c.get('callerScope') ?? 'full' }, 200)
   })
-}
-
-export function toProvider({ contactConfirmedAt, createdAt, disabledAt, ...found }: Provider) {
-  return {
-    ...found,
-    contactConfirmedAt: wire.isoOrNull(contactConfirmedAt),
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-  }
 }

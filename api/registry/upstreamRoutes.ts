@@ -154,14 +154,10 @@ async function requireAllowed(guard: AddressGuard, url: URL): Promise<void> {
 }
 
 function toUpstream({ url, secretSince, previousSecretExpiresAt }: Upstream) {
-  return {
-    url,
-    secretSince: secretSince.toISOString(),
-    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
-  }
+  return { url, secretSince, previousSecretExpiresAt }
 }
 
 /** In the provider's history. */
 function toRecorded(upstream: Upstream | undefined) {
-  return { upstream: upstream?.url ?? null, upstreamSecretSince: wire.isoOrNull(upstream?.secretSince) }
+  return { upstream: upstream?.url ?? null, upstreamSecretSince: upstream?.secretSince ?? null }
 }

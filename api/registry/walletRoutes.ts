@@ -166,8 +166,7 @@ async function registerWallet(
   return inserted
 }
 
-function toWallet({ chainId, createdAt, retiredAt, ...found }: Wallet) {
+function toWallet({ chainId, ...found }: Wallet) {
   const { name, testnet } = networkByChainId(chainId)
-  const times = { createdAt: createdAt.toISOString(), retiredAt: wire.isoOrNull(retiredAt) }
-  return { ...found, network: name, testnet, ...times }
+  return { ...found, network: name, testnet }
 }

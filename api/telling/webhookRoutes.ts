@@ -8,7 +8,7 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { type Attempt, type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
+import { type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
   deleteWebhook,
@@ -231,27 +231,10 @@ export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOpti
   })
 }
 
-function toWebhook({ id, createdAt, disabledAt, previousSecretExpiresAt, ...webhook }: Webhook) {
-  return {
-    webhookId: id,
-    ...webhook,
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
-  }
+function toWebhook({ id, ...webhook }: Webhook) {
+  return { webhookId: id, ...webhook }
 }
 
-function toDelivery({ id, createdAt, deliveredAt, nextAttemptAt, attempts, ...delivery }: Delivery) {
-  return {
-    deliveryId: id,
-    ...delivery,
-    createdAt: createdAt.toISOString(),
-    deliveredAt: wire.isoOrNull(deliveredAt),
-    nextAttemptAt: wire.isoOrNull(nextAttemptAt),
-    attempts: attempts.map(toAttempt),
-  }
-}
-
-function toAttempt({ startedAt, endedAt, ...attempt }: Attempt) {
-  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: wire.isoOrNull(endedAt) }
+function toDelivery({ id, ...delivery }: Delivery) {
+  return { deliveryId: id, ...delivery }
 }

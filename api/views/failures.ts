@@ -66,11 +66,7 @@ export function addFailureRoute(app: App, { sql, heads, networks, now }: RouteOp
 }
 
 function toFailure({ failures, ...payment }: SettlementFailure) {
-  return { ...toProviderPayment(payment), failures: failures.map(toFailedAttempt) }
-}
-
-export function toFailedAttempt({ failedAt, nextAttemptAt, ...attempt }: FailedAttempt) {
-  return { ...attempt, failedAt: failedAt.toISOString(), nextAttemptAt: wire.isoOrNull(nextAttemptAt) }
+  return { ...toProviderPayment(payment), failures }
 }
 
 export type FailedAttempt = {

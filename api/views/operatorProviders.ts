@@ -97,30 +97,20 @@ export function addOperatorProvidersRoute(app: App, { sql, networks, now }: Rout
     // One after the other: an operator's look takes no connection that a payment waits for.
     for (const provider of page) {
       providers.push({
-        ...toProvider(provider),
+        ...provider,
         revenue: await readRevenue(provider.providerId, testnet, period),
       })
     }
     return c.json(
       {
         testnet,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
+        ...period,
         providers,
         cursor: last && positions.write('providers', { createdAt: last.createdAt, id: last.providerId }),
       },
       200,
     )
   })
-}
-
-function toProvider({ createdAt, disabledAt, suspendedAt, ...provider }: ListedProvider) {
-  return {
-    ...provider,
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-    suspendedAt: wire.isoOrNull(suspendedAt),
-  }
 }
 
 type ListedProvider = {

@@ -103,8 +103,7 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: RouteOp
       {
         interval,
         testnet,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
+        ...period,
         revenue: page.map(toRow),
         cursor: last && positions.write(list, { startsAt: last.startsAt, group: groupKey(last) }),
         indexedBlocks,

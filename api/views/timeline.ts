@@ -17,7 +17,7 @@ import { readRefunds } from '../payments/records/refunds.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { addConfirmations, type BlockRow } from './blockFacts.ts'
-import { type FailedAttempt, failedAttempt, toFailedAttempt } from './failures.ts'
+import { type FailedAttempt, failedAttempt } from './failures.ts'
 
 const claimingBatch = z.object({
   trigger: wire.triggerName,
@@ -91,7 +91,7 @@ export function addTimelineRoute(app: App, { sql, heads, networks, now }: RouteO
         paymentId,
         ...toTimeline(found),
         refunds: refunds.map(toRefund),
-        confirmedAt: wire.isoOrNull(mined?.confirmedAt),
+        confirmedAt: mined?.confirmedAt ?? null,
         confirmations: Math.min(Math.max(above, 0), required),
         confirmationsRequired: required,
         indexedBlock,
@@ -101,16 +101,11 @@ export function addTimelineRoute(app: App, { sql, heads, networks, now }: RouteO
   })
 }
 
-function toTimeline({ chainId, batches, failures, mined, payout, ...times }: PaymentTimeline) {
+function toTimeline({ chainId, batches, mined, payout, ...found }: PaymentTimeline) {
   return {
+    ...found,
     network: networkByChainId(chainId).name,
-    challengedAt: times.challengedAt.toISOString(),
-    acceptedAt: times.acceptedAt.toISOString(),
-    publishedAt: wire.isoOrNull(times.publishedAt),
-    voidedAt: wire.isoOrNull(times.voidedAt),
-    failedAt: wire.isoOrNull(times.failedAt),
     batches: batches.map(toClaimingBatch),
-    failures: failures.map(toFailedAttempt),
     mined: mined && toMined(mined),
     paidOut: payout && toMined(payout),
   }
@@ -120,22 +115,12 @@ function toMined({ blockTime, txHash, blockNumber }: Pick<Payout, 'blockTime' | 
   return { at: wire.isoOfSeconds(blockTime), transactionHash: txHash, blockNumber: Number(blockNumber) }
 }
 
-function toClaimingBatch({ transactions, claimedAt, closedAt, ...batch }: ClaimingBatch) {
-  return {
-    ...batch,
-    claimedAt: claimedAt.toISOString(),
-    closedAt: wire.isoOrNull(closedAt),
-    transactions: transactions.map(toTransaction),
-  }
+function toClaimingBatch({ transactions, ...batch }: ClaimingBatch) {
+  return { ...batch, transactions: transactions.map(toTransaction) }
 }
 
-function toTransaction({ signedAt, broadcastAt, blockNumber, ...transaction }: SentTransaction) {
-  return {
-    ...transaction,
-    signedAt: signedAt.toISOString(),
-    broadcastAt: wire.isoOrNull(broadcastAt),
-    blockNumber: blockNumber === null ? null : Number(blockNumber),
-  }
+function toTransaction({ blockNumber, ...transaction }: SentTransaction) {
+  return { ...transaction, blockNumber: blockNumber === null ? null : Number(blockNumber) }
 }
 
 type SentTransaction = {

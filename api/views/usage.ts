@@ -69,9 +69,8 @@ export function addUsageRoute(app: App, { sql, now }: RouteOptions): void {
     return c.json(
       {
         interval,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
-        usage: page.map(({ startsAt, ...row }) => ({ startsAt: wire.isoOrNull(startsAt), ...row })),
+        ...period,
+        usage: page,
         cursor: last && positions.write(list, { startsAt: last.startsAt, endpointId: last.endpointId }),
       },
       200,

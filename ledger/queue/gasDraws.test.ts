@@ -17,7 +17,7 @@ import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
-import { bookGas, coverSubmission, drawGas } from './gasDraws.ts'
+import { bookGas, coverSubmission, drawGas, isInBudget } from './gasDraws.ts'
 import { endPayments } from './stages.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
@@ -237,6 +237,18 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 budget:31337 35'])
     await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 90'])
+  })
+
+  test('behavior: what neither fees nor drawers cover of a transaction, as of sweeps, is the network’s budget', async () => {
+    const sold = [await seedPayment(sql, { provider, feeAmount: 100n })]
+    sold.push(await seedPayment(sql, { provider, feeAmount: 100n }))
+    const ids = sold.map(({ paymentId }) => paymentId)
+    await bookGas(sql, await claim(ids), { cost: 200n, isOver: true, now: noon })
+    expect(await drawn()).toEqual([])
+    await bookGas(sql, await claim(ids), { cost: 230n, isOver: true, now: noon })
+    expect(await drawn()).toEqual(['23 budget:31337 30'])
+    const left = (amount: bigint) => isInBudget(sql, seedChainId, { amount, budget: 50n, now: noon })
+    expect([await left(20n), await left(21n)]).toEqual([true, false])
   })
 
   test('behavior: a fee that its payer has cancelled carries none of it', async () => {
