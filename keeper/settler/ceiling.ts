@@ -44,7 +44,7 @@ export type CeilingOptions = {
   expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
-  /** Whether so much is left of what the operator adds to fees; nothing is taken. */
+  /** Whether this much is left of what the operator adds to fees. Takes nothing. */
   isInBudget: (amount: bigint) => Promise<boolean>
   /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
   bears: 'what fees lack' | 'all'

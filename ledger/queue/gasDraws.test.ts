@@ -201,7 +201,7 @@ describe('a transaction', () => {
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common 30'])
     await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
-    // It was dearer than what was offered for it first: so much is missing for others.
+    // It was dearer than what was offered for it first: others find less.
     expect(await drawn()).toEqual(['23 common 42'])
   })
 

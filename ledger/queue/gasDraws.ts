@@ -147,7 +147,7 @@ export async function bookGas(
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
 }
 
-/** Whether so much is left of the operator's budget of a network and UTC day; null: it has no limit. */
+/** Whether this much is left of the operator's budget of a network and UTC day; null: it has no limit. */
 export async function isInBudget(
   sql: Queryable,
   chainId: number,

@@ -23,7 +23,8 @@ beforeAll(async () => {
   installed = await installPackages()
   home = join(installed.folder, 'node_modules/tollkeeper')
   manifest = (await import(join(home, 'package.json'), { with: { type: 'json' } })).default
-})
+  // Two builds and an install: a busy machine takes minutes.
+}, 900_000)
 
 /** `tollkeeper …` in the empty folder, with nothing of ours in the environment. */
 async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Promise<CliResult> {

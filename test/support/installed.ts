@@ -41,10 +41,11 @@ export async function installPackages(): Promise<Installed> {
     await rename(`${outcome}.new`, outcome)
   }
   let text: string | undefined
-  await until('the packages are installed', async () => {
+  const isThere = async () => {
     text = await readFile(outcome, 'utf8').catch(() => undefined)
     return text !== undefined
-  })
+  }
+  await until('the packages are installed', isThere, 900_000)
   const { installed, error } = JSON.parse(text ?? '') as { installed?: Installed; error?: string }
   if (installed === undefined) throw new Error(`the packages could not be installed: ${error}`)
   return installed
