@@ -2,13 +2,13 @@
 # One image, whose command is the role: `docker run tollkeeper api`, `… keeper`, `… indexer`, `… doctor`.
 # test/e2e/processes.test.ts takes these steps in a plain folder and starts every role from it.
 
-FROM node:24-bookworm-slim AS dependencies
+FROM node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6 AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
 COPY sdk/package.json sdk/
 RUN npm ci --omit=dev --no-audit --no-fund
 
-FROM node:24-bookworm-slim
+FROM node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6
 WORKDIR /app
 ENV NODE_ENV=production \
     API_HOST=0.0.0.0 \

@@ -14,7 +14,6 @@ import { createApiMetrics } from './http/metrics.ts'
 import { collectApiState } from './stateMetrics.ts'
 import { createDeliveryLoop } from './telling/deliveryLoop.ts'
 import { createMailer } from './telling/mailer.ts'
-import { createMailLoop } from './telling/mailLoop.ts'
 import { createUsageCounters } from './views/usageCounters.ts'
 
 export type BackgroundWork = {
@@ -98,27 +97,19 @@ export function startBackgroundWork({
       },
     })
   })
+  const mailer = settings.mail && createMailer(settings.mail)
   const deliveries = createDeliveryLoop({
     sql,
     guard: addressGuard,
+    mail: mailer && { mailer, issuer: settings.issuer },
     log,
-    onAttempt: (outcome) => metrics.webhookAttempts.inc({ outcome }),
+    onAttempt(outcome, receiver) {
+      if (receiver === 'webhook') metrics.webhookAttempts.inc({ outcome })
+      else metrics.mails.inc({ outcome: outcome === 'delivered' ? 'sent' : outcome })
+    },
     onError: failed('webhooks'),
   })
   loops.push(deliveries.start())
-
-  const mailer = settings.mail && createMailer(settings.mail)
-  if (mailer !== null) {
-    const mail = createMailLoop({
-      sql,
-      mailer,
-      issuer: settings.issuer,
-      log,
-      onAttempt: (outcome) => metrics.mails.inc({ outcome }),
-      onError: failed('mail'),
-    })
-    loops.push(mail.start())
-  }
 
   return {
     shared: { addressGuard, mailer, usage, metrics, loops },

@@ -1,5 +1,5 @@
 # Debian's PgBouncer, with the settings that the tests run (ledger/pooler.test.ts, test/chaos/topology.test.ts).
-FROM debian:bookworm-slim
+FROM debian:bookworm-slim@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends pgbouncer \
     && rm -rf /var/lib/apt/lists/*

@@ -82,7 +82,7 @@ const api = {
     severity: 'page',
     summary: 'The index of {{ $labels.network }} is {{ $value | humanizeDuration }} old',
     action:
-      'Settlement stands still and views answer 503 while it is behind. Look at the indexer and its RPC.',
+      'The keeper claims nothing while it is behind; views show the last recorded block. Look at the indexer and its RPC.',
   },
   WebhooksOverdue: {
     of: 'api',

@@ -139,3 +139,28 @@ test('behavior: where a group may wait alone, it gathers until enough wait or it
     vi.useRealTimers()
   }
 })
+
+test('behavior: callers take turns, and where too many wait, whoever has most of them is told', async () => {
+  const groups: string[][] = []
+  const first = Promise.withResolvers<void>()
+  const { submit } = createGroupCommit<string, string>({
+    ...settings,
+    maxWaiting: 8,
+    callerOf: (item) => item[0] ?? '',
+    commit: async (items) => {
+      groups.push(items)
+      await first.promise
+      return items
+    },
+  })
+  const all = [submit('a0')]
+  await new Promise((resolve) => setImmediate(resolve))
+  const crowd = ['a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'a7', 'a8'].map(submit)
+  all.push(...crowd.slice(0, 7), submit('b1'))
+  await expect(crowd[7]).rejects.toMatchObject({ code: 'overloaded' })
+  // With as many as anybody else, it is told itself.
+  await expect(submit('a9')).rejects.toMatchObject({ code: 'overloaded' })
+  first.resolve()
+  await Promise.all(all)
+  expect(groups).toEqual([['a0'], ['a1', 'b1', 'a2'], ['a3', 'a4', 'a5'], ['a6', 'a7']])
+})

@@ -21,6 +21,8 @@ export type GroupCommitOptions<T, R> = {
   beside?: { items: number; afterMs: number }
   /** How many items may wait for a group; a further one is refused at once. Default: any number. */
   maxWaiting?: number
+  /** Whose an item is. Callers take turns, and where too many wait, whoever has most of them is told. Default: all are one's. */
+  callerOf?: (item: T) => string
   /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
   isItemFault: (error: unknown) => boolean
 }
@@ -38,6 +40,7 @@ export function createGroupCommit<T, R>({
   alone = { items: 1, afterMs: 0 },
   beside = { items: 1, afterMs: 0 },
   maxWaiting = Number.POSITIVE_INFINITY,
+  callerOf,
   isItemFault,
 }: GroupCommitOptions<T, R>): GroupCommit<T, R> {
   let waiting: Waiting<T, R>[] = []
@@ -80,9 +83,40 @@ export function createGroupCommit<T, R>({
     if (waiting.length > 0 && active < concurrency) startGroup()
   }
 
+  /** The next group: of each caller its first, then of each its second. */
+  function take(): Waiting<T, R>[] {
+    if (waiting.length <= maxItems || callerOf === undefined) return waiting.splice(0, maxItems)
+    const counts = new Map<string, number>()
+    const turns = new Map<Waiting<T, R>, number>()
+    for (const one of waiting) {
+      const caller = callerOf(one.item)
+      const turn = counts.get(caller) ?? 0
+      counts.set(caller, turn + 1)
+      turns.set(one, turn)
+    }
+    const turnOf = (one: Waiting<T, R>) => turns.get(one) ?? 0
+    const group = waiting.toSorted((one, other) => turnOf(one) - turnOf(other)).slice(0, maxItems)
+    const taken = new Set(group)
+    waiting = waiting.filter((one) => !taken.has(one))
+    return group
+  }
+
+  /** Refuses the last item of the caller who has most of them waiting, if that isn't the one for whom there is to be room. */
+  function makeRoom(item: T): boolean {
+    if (callerOf === undefined) return false
+    const byCaller = Map.groupBy(waiting, (one) => callerOf(one.item))
+    const own = byCaller.get(callerOf(item))?.length ?? 0
+    let most: Waiting<T, R>[] = []
+    for (const theirs of byCaller.values()) if (theirs.length > most.length) most = theirs
+    const last = most.at(-1)
+    if (last === undefined || most.length <= own + 1) return false
+    waiting = waiting.filter((one) => one !== last)
+    last.reject(new BaseError('overloaded'))
+    return true
+  }
+
   function startGroup(): void {
-    const group = waiting.slice(0, maxItems)
-    waiting = waiting.slice(maxItems)
+    const group = take()
     active += 1
     run(group).finally(() => {
       active -= 1
@@ -100,7 +134,7 @@ export function createGroupCommit<T, R>({
   return {
     submit: (item) =>
       new Promise((resolve, reject) => {
-        if (waiting.length >= maxWaiting) return reject(new BaseError('overloaded'))
+        if (waiting.length >= maxWaiting && !makeRoom(item)) return reject(new BaseError('overloaded'))
         waiting.push({ item, resolve, reject })
         schedule()
       }),

@@ -85,7 +85,10 @@ const shared = {
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: list(url),
     readers: [...everyone, 'deploy'] as const,
-    about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
+    about:
+      network === 'base'
+        ? 'JSON-RPC of base, several with commas between: the first in good standing is used, each gets every transaction.'
+        : `The same of ${network}.`,
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
@@ -465,7 +468,7 @@ const keeper = {
     parser: integer(1, 1_000_000),
     readers: ['keeper'],
     about:
-      'How many payments of one API key, and of all callers without one together, may be reserved or wait for /settle at a time.',
+      'How many payments of one API key, or without one of one wallet that is paid, may be reserved or wait for /settle at a time.',
     default: '1000',
   },
 } satisfies Record<string, Variable>

@@ -43,14 +43,8 @@ function renderRules(): string {
 }
 
 function renderAlerts(): string {
-  const rows = Object.entries(alerts).map(([name, { expr, for: duration, severity, action }]) => [
-    `\`${name}\``,
-    severity,
-    // A table's cell ends at a bar, in code as well.
-    `\`${expr.replaceAll('|', '\\|')}\`${duration ? ` for ${duration}` : ''}`,
-    action,
-  ])
-  return layOut([['alert', 'urgency', 'condition', 'what it means and what to do'], ...rows]).join('\n')
+  const rows = Object.entries(alerts).map(([name, { severity, action }]) => [`\`${name}\``, severity, action])
+  return layOut([['alert', 'urgency', 'what it means and what to do'], ...rows]).join('\n')
 }
 
 /** Replaces what stands between `<!-- name: … -->` and `<!-- /name -->`. */
@@ -93,13 +87,15 @@ function renderTable(): string {
     'variable that nobody reads and whose name is a slip away from one that is. `independent` is a keeper without a database.',
   ]
   for (const { title, variables } of sections) {
-    const rows = Object.entries(variables).map(([name, { about, default: fallback, readers }]) => [
+    const readersOf = Object.values<Variable>(variables).map(({ readers }) => readers.join(', '))
+    const usual = mostFrequent(readersOf)
+    const rows = Object.entries<Variable>(variables).map(([name, { about, default: fallback }], index) => [
       `\`${name}\``,
       fallback === undefined ? '' : `\`${fallback}\``,
-      readers.join(', '),
-      about,
+      readersOf[index] === usual ? about : `${about.replace(/,$/, '.')} Read by ${readersOf[index]}.`,
     ])
-    lines.push('', `## ${title}`, '', ...layOut([['variable', 'default', 'read by', 'meaning'], ...rows]))
+    lines.push('', `## ${title}`, '', `Read by ${usual} where a row says nothing else.`)
+    lines.push('', ...layOut([['variable', 'default', 'meaning'], ...rows]))
   }
   return `${lines.join('\n')}\n`
 }
@@ -115,6 +111,11 @@ function passVariables(text: string): string {
       .map(([name]) => `      ${name}: \${${name}:-}\n`)
     return head + names.join('') + end
   })
+}
+
+function mostFrequent(texts: readonly string[]): string {
+  const counts = Map.groupBy(texts, (text) => text)
+  return [...counts].toSorted(([, one], [, other]) => other.length - one.length)[0]?.[0] ?? ''
 }
 
 /** A table as the formatter wants it: columns of one width, a rule below the first row. */

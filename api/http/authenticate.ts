@@ -66,6 +66,7 @@ export function changerOf(c: Context<GatewayEnv>): Changer {
 
 /** What a route of the provider's own declares. */
 export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }] }
+export const providerViews = { ...ownersOnly, tags: ['Provider views'] }
 
 /**
  * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked

@@ -18,7 +18,7 @@ type PathName = keyof typeof pathIds
 
 type Declaration = Pick<
   RouteConfig,
-  'method' | 'path' | 'summary' | 'description' | 'tags' | 'security' | 'middleware' | 'responses'
+  'summary' | 'description' | 'tags' | 'security' | 'middleware' | 'responses'
 > & {
   /** Default: by the names in the path. */
   params?: z.ZodObject
@@ -30,7 +30,8 @@ type Declaration = Pick<
   refuses?: readonly ProblemStatus[]
 }
 
-type Route<P extends string, D extends Declaration> = Pick<D, 'method' | 'responses'> & {
+type Route<M, P extends string, D extends Declaration> = Pick<D, 'responses'> & {
+  method: M
   path: P
   request: {
     params: D extends { params: infer S extends z.ZodObject }
@@ -49,16 +50,15 @@ type NamesIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest
  * A route as `app.openapi` takes it. Its refusals in the OpenAPI document follow from what it declares: who may call it, its
  * path, query, headers and body. A route that asks neither database nor chain refuses nothing: it needs `createRoute` alone.
  */
-export function route<P extends string, D extends Declaration>(declared: D & { path: P }): Route<P, D> {
-  const {
-    params = paramsOf(declared.path),
-    query,
-    headers,
-    body,
-    refuses: _,
-    ...given
-  }: Declaration = declared
+export function route<const M extends RouteConfig['method'], const P extends string, D extends Declaration>(
+  method: M,
+  path: P,
+  declared: D,
+): Route<M, P, D> {
+  const { params = paramsOf(path), query, headers, body, refuses: _, ...given }: Declaration = declared
   const config = createRoute({
+    method,
+    path,
     ...given,
     request: {
       ...(params && { params }),
@@ -66,9 +66,9 @@ export function route<P extends string, D extends Declaration>(declared: D & { p
       ...(headers && { headers }),
       ...(body && { body: jsonBody(body) }),
     },
-    responses: { ...declared.responses, ...problems(...refusalsOf(declared)) },
+    responses: { ...declared.responses, ...problems(...refusalsOf(path, declared)) },
   })
-  return config as unknown as Route<P, D>
+  return config as unknown as Route<M, P, D>
 }
 
 function jsonBody<B extends z.ZodType>(schema: B) {
@@ -86,7 +86,8 @@ function paramsOf(path: string): z.ZodObject | undefined {
     : z.object(Object.fromEntries(names.map((name) => [name, pathIds[name]])))
 }
 
-function refusalsOf({ path, security, middleware, query, headers, body, refuses = [] }: Declaration) {
+function refusalsOf(path: string, declared: Declaration): ProblemStatus[] {
+  const { security, middleware, query, headers, body, refuses = [] } = declared
   const isOwners = middleware === requireOwner
   const needsKey = security?.every((key) => Object.keys(key).length > 0)
   // Whoever isn't the provider of the path's `{id}` is refused before anything is looked up.

@@ -32,7 +32,7 @@ export type Registration =
   | { mode: 'token'; token: string }
   | { mode: 'closed' }
 
-/** Limits of what is passed on to providers' own servers. */
+/** Limits of the requests that the proxy sends to providers' own servers. */
 export type UpstreamSettings = {
   /** Lets them have private addresses, and `http:`. */
   allowPrivate: boolean

@@ -72,7 +72,7 @@ const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
 
 /** One is looked up as it comes: what has the wrong form is simply unknown. */
-export const id = (prefix: string) =>
+const id = (prefix: string) =>
   z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
 
 /** One that narrows a list is checked: without that, a mistyped one would look like an empty list. */

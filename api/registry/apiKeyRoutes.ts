@@ -42,49 +42,38 @@ export const issuedApiKey = z
   })
   .openapi('IssuedApiKey')
 
-const createKey = route({
+const createKey = route('post', '/providers/{id}/keys', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/keys',
   summary: 'Issue a further API key',
   body: newApiKey,
   responses: { 201: jsonAnswer('The key', issuedApiKey) },
 })
 
-const getKeys = route({
+const getKeys = route('get', '/providers/{id}/keys', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/keys',
   summary: 'API keys, without their secrets',
-  responses: {
-    200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })),
-  },
+  responses: { 200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })) },
 })
 
-const revokeKey = route({
+const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/keys/{keyId}',
   summary: 'Revoke an API key, for good',
   description:
     'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
   query: z.object({ force: z.enum(['true', 'false']).optional() }),
   refuses: [409],
-  responses: {
-    204: { description: 'Revoked; it is refused within two seconds' },
-  },
+  responses: { 204: { description: 'Revoked; it is refused within two seconds' } },
 })
 
 export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
   app.openapi(createKey, async (c) => {
     const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')
-    return c.json({ ...key, createdAt: key.createdAt.toISOString() }, 201)
+    return c.json(key, 201)
   })
 
   app.openapi(getKeys, async (c) => {
-    const keys = await listApiKeys(sql, c.req.valid('param').id)
-    return c.json({ keys: keys.map(toApiKey) }, 200)
+    return c.json({ keys: await listApiKeys(sql, c.req.valid('param').id) }, 200)
   })
 
   app.openapi(revokeKey, async (c) => {
@@ -101,8 +90,4 @@ export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
     })
     return c.body(null, 204)
   })
-}
-
-function toApiKey({ createdAt, revokedAt, ...key }: ApiKey) {
-  return { ...key, createdAt: createdAt.toISOString(), revokedAt: wire.isoOrNull(revokedAt) }
 }

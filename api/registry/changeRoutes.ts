@@ -20,11 +20,9 @@ export const registryChange = z
   })
   .openapi('RegistryChange')
 
-const getChanges = route({
+const getChanges = route('get', '/providers/{id}/changes', {
   ...ownersOnly,
   tags: ['Providers'],
-  method: 'get',
-  path: '/providers/{id}/changes',
   summary: 'Who changed what in the registry, and when',
   query: z.object({ limit: wire.limit, cursor: wire.cursor }),
   responses: {
@@ -53,5 +51,5 @@ export function addRegistryChangeRoute(app: App, { sql }: RouteOptions): void {
 }
 
 function toChange({ changedAt, keyId, subject, before, after }: RegistryChange) {
-  return { changedAt: changedAt.toISOString(), by: keyId ?? 'operator', subject, before, after }
+  return { changedAt, by: keyId ?? 'operator', subject, before, after }
 }

@@ -11,7 +11,7 @@ import type { RouteOptions } from '../routeOptions.ts'
 import { composeConfirmation } from '../telling/compose.ts'
 import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
 import { confirmContact } from '../telling/notices.ts'
-import { provider, toProvider } from './providerRoutes.ts'
+import { provider } from './providerRoutes.ts'
 import { findProvider, type Provider } from './providers.ts'
 import { countQuota, dropOldQuotas } from './quota.ts'
 
@@ -20,11 +20,9 @@ const dayMs = 24 * 60 * 60_000
 /** Confirmations that are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
 const confirmationsADay = { provider: 3, mailbox: 3, total: 500 }
 
-const sendCode = route({
+const sendCode = route('post', '/providers/{id}/contact/code', {
   ...ownersOnly,
   tags,
-  method: 'post',
-  path: '/providers/{id}/contact/code',
   summary: 'Mail a code to the contact',
   description: 'Until the code has come back, nothing else is mailed to it. Needs a gateway with `SMTP_URL`.',
   refuses: [404, 422, 429],
@@ -33,11 +31,9 @@ const sendCode = route({
 
 const confirmation = z.strictObject({ code: wire.text(100) }).openapi('ContactConfirmation')
 
-const confirm = route({
+const confirm = route('post', '/providers/{id}/contact/confirmation', {
   ...ownersOnly,
   tags,
-  method: 'post',
-  path: '/providers/{id}/contact/confirmation',
   summary: 'Confirm the contact by the code that was mailed to it',
   body: confirmation,
   refuses: [404],
@@ -81,11 +77,11 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Route
       }
       await confirmContact(tx, { providerId, address, now: new Date(now()) })
       const after = (await findProvider(tx, providerId)) as Provider
-      await record(providerId, toProvider(before as Provider), toProvider(after))
+      await record(providerId, before as Provider, after)
       return after
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
-    return c.json(toProvider(changed), 201)
+    return c.json(changed, 201)
   })
 }
 

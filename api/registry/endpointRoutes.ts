@@ -90,47 +90,35 @@ const endpointChange = newEndpoint
 
 export const endpointList = z.object({ endpoints: z.array(endpoint) })
 
-const createEndpoint = route({
+const createEndpoint = route('post', '/providers/{id}/endpoints', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/endpoints',
   summary: 'Register an endpoint and its price',
   body: newEndpoint,
   refuses: [404, 409],
-  responses: {
-    201: jsonAnswer('The endpoint', endpoint),
-  },
+  responses: { 201: jsonAnswer('The endpoint', endpoint) },
 })
 
-const getEndpoints = route({
+const getEndpoints = route('get', '/providers/{id}/endpoints', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/endpoints',
   summary: 'Endpoints',
   responses: { 200: jsonAnswer('The endpoints, oldest first', endpointList) },
 })
 
-const getEndpoint = route({
+const getEndpoint = route('get', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/endpoints/{endpointId}',
   summary: 'An endpoint',
   responses: { 200: jsonAnswer('The endpoint', endpoint) },
 })
 
-const patchEndpoint = route({
+const patchEndpoint = route('patch', '/providers/{id}/endpoints/{endpointId}', {
   ...owner,
-  method: 'patch',
-  path: '/providers/{id}/endpoints/{endpointId}',
   summary: 'Change an endpoint, disable it or enable it',
   description:
     'New challenges have the new terms within two seconds. What was challenged before keeps its price and its wallet.',
   headers: ifMatch,
   body: endpointChange,
   refuses: [409],
-  responses: {
-    200: jsonAnswer('The endpoint as it is now', endpoint),
-  },
+  responses: { 200: jsonAnswer('The endpoint as it is now', endpoint) },
 })
 
 export function addEndpointRoutes(app: App, { sql, networks, settings, now }: RouteOptions): void {
@@ -304,7 +292,7 @@ async function findUsable(sql: Queryable, providerId: string, walletId: string):
   return wallet
 }
 
-export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: Endpoint) {
+export function toEndpoint({ wallets, price, ...found }: Endpoint) {
   const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
   const [first] = networks
   if (first === undefined) throw new TypeError('An endpoint has a wallet')
@@ -315,7 +303,5 @@ export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: 
     networks: networks.map(({ name, walletId }) => ({ network: name, walletId })),
     testnet: first.testnet,
     pricing: { usdcPerUnit: formatUsdc(price) },
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
   }
 }

@@ -11,7 +11,7 @@ import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
-import { disabledSince, findProvider, insertProvider, type Provider, updateProvider } from './providers.ts'
+import { disabledSince, findProvider, insertProvider, updateProvider } from './providers.ts'
 import { countRegistration, requireAdmission } from './registration.ts'
 
 const tags = ['Providers']
@@ -48,25 +48,19 @@ export const providerWithKey = provider
   .extend({ keyId: wire.keyId, apiKey: secretKey })
   .openapi('ProviderWithKey')
 
-const createProvider = route({
+const createProvider = route('post', '/providers', {
   tags,
-  method: 'post',
-  path: '/providers',
   summary: 'Register a provider',
   description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
   headers: registrationToken,
   body: newProvider,
   refuses: [401, 403],
-  responses: {
-    201: jsonAnswer('The provider, and its first API key', providerWithKey),
-  },
+  responses: { 201: jsonAnswer('The provider, and its first API key', providerWithKey) },
 })
 
-const getProvider = route({
+const getProvider = route('get', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'get',
-  path: '/providers/{id}',
   summary: 'A provider',
   refuses: [404],
   responses: { 200: jsonAnswer('The provider', provider) },
@@ -82,24 +76,18 @@ const providerChange = z
   .partial()
   .openapi('ProviderChange')
 
-const patchProvider = route({
+const patchProvider = route('patch', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'patch',
-  path: '/providers/{id}',
   summary: 'Change a provider, disable it or enable it',
   headers: ifMatch,
   body: providerChange,
   refuses: [404],
-  responses: {
-    200: jsonAnswer('The provider as it is now', provider),
-  },
+  responses: { 200: jsonAnswer('The provider as it is now', provider) },
 })
 
-const getAccount = route({
+const getAccount = route('get', '/account', {
   tags,
-  method: 'get',
-  path: '/account',
   summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
   responses: { 200: jsonAnswer('The provider', account) },
@@ -118,9 +106,9 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
       const { apiKey, ...key } = await issueApiKey(tx, providerId)
       const { keyId } = key
       const record = recordChange(tx, { providerId, by: keyId })
-      await record(providerId, null, toProvider(inserted))
+      await record(providerId, null, inserted)
       await record(keyId, null, key)
-      return { ...toProvider(inserted), keyId, apiKey }
+      return { ...inserted, keyId, apiKey }
     })
     return c.json(answer, 201)
   })
@@ -129,7 +117,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
     const found = await findProvider(sql, c.req.valid('param').id)
     if (found === undefined) throw new Refusal('unknown_provider')
     setVersion(c, found)
-    return c.json(toProvider(found), 200)
+    return c.json(found, 200)
   })
 
   app.openapi(patchProvider, async (c) => {
@@ -148,27 +136,18 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
       }
       if (isUnchanged(before, next)) return before
       const after = await updateProvider(tx, { providerId, ...next })
-      await record(providerId, toProvider(before), toProvider(after))
+      await record(providerId, before, after)
       return after
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
     setVersion(c, changed)
-    return c.json(toProvider(changed), 200)
+    return c.json(changed, 200)
   })
 
   app.openapi(getAccount, async (c) => {
     const caller = c.get('caller')
     const found = caller === undefined ? undefined : await findProvider(sql, caller)
     if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
-    return c.json({ ...toProvider(found), scope: c.get('callerScope') ?? 'full' }, 200)
+    return c.json({ ...found, scope: c.get('callerScope') ?? 'full' }, 200)
   })
-}
-
-export function toProvider({ contactConfirmedAt, createdAt, disabledAt, ...found }: Provider) {
-  return {
-    ...found,
-    contactConfirmedAt: wire.isoOrNull(contactConfirmedAt),
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-  }
 }

@@ -49,46 +49,34 @@ export const upstreamWithSecret = upstream
   })
   .openapi('UpstreamWithSecret')
 
-const putUpstream = route({
+const putUpstream = route('put', '/providers/{id}/upstream', {
   ...owner,
-  method: 'put',
-  path: '/providers/{id}/upstream',
   summary: 'Register the server that paid requests are passed on to',
   description: 'What buyers call is `/p/{providerId}/…` here, in the place of a middleware.',
   body: newUpstream,
   refuses: [404],
-  responses: {
-    200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret),
-  },
+  responses: { 200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret) },
 })
 
-const getUpstream = route({
+const getUpstream = route('get', '/providers/{id}/upstream', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/upstream',
   summary: 'The upstream, without its secret',
   refuses: [404],
   responses: { 200: jsonAnswer('The upstream', upstream) },
 })
 
-const removeUpstream = route({
+const removeUpstream = route('delete', '/providers/{id}/upstream', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/upstream',
   summary: 'Pass nothing on any more',
   refuses: [404],
   responses: { 204: { description: 'Done' } },
 })
 
-const rotate = route({
+const rotate = route('post', '/providers/{id}/upstream/secret', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/upstream/secret',
   summary: 'A new secret; requests carry the one before as well for a day',
   refuses: [404],
-  responses: {
-    201: jsonAnswer('The upstream, and its secret', upstreamWithSecret),
-  },
+  responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
 
 /** What a provider says of its own server, for the gateway's proxy. */
@@ -166,14 +154,10 @@ async function requireAllowed(guard: AddressGuard, url: URL): Promise<void> {
 }
 
 function toUpstream({ url, secretSince, previousSecretExpiresAt }: Upstream) {
-  return {
-    url,
-    secretSince: secretSince.toISOString(),
-    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
-  }
+  return { url, secretSince, previousSecretExpiresAt }
 }
 
 /** In the provider's history. */
 function toRecorded(upstream: Upstream | undefined) {
-  return { upstream: upstream?.url ?? null, upstreamSecretSince: wire.isoOrNull(upstream?.secretSince) }
+  return { upstream: upstream?.url ?? null, upstreamSecretSince: upstream?.secretSince ?? null }
 }

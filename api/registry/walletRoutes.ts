@@ -43,52 +43,38 @@ const replacedWallet = wallet
   })
   .openapi('ReplacedWallet')
 
-const createWallet = route({
+const createWallet = route('post', '/providers/{id}/wallets', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/wallets',
   summary: 'Register a wallet to be paid on',
   body: newWallet,
   refuses: [409],
   responses: { 201: jsonAnswer('The wallet', wallet) },
 })
 
-const getWallets = route({
+const getWallets = route('get', '/providers/{id}/wallets', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/wallets',
   summary: 'Wallets',
-  responses: {
-    200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })),
-  },
+  responses: { 200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })) },
 })
 
-const getWallet = route({
+const getWallet = route('get', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'A wallet',
   responses: { 200: jsonAnswer('The wallet', wallet) },
 })
 
-const replaceWallet = route({
+const replaceWallet = route('patch', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'patch',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'Replace a wallet by another address, in all endpoints at once',
   description:
     'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
   body: z.strictObject({ address: wire.address }).openapi('WalletReplacement'),
   refuses: [409],
-  responses: {
-    200: jsonAnswer('The wallet that takes its place', replacedWallet),
-  },
+  responses: { 200: jsonAnswer('The wallet that takes its place', replacedWallet) },
 })
 
-const deleteWallet = route({
+const deleteWallet = route('delete', '/providers/{id}/wallets/{walletId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/wallets/{walletId}',
   summary: 'Retire a wallet that no endpoint uses',
   refuses: [409],
   responses: { 204: { description: 'Retired' } },
@@ -180,8 +166,7 @@ async function registerWallet(
   return inserted
 }
 
-function toWallet({ chainId, createdAt, retiredAt, ...found }: Wallet) {
+function toWallet({ chainId, ...found }: Wallet) {
   const { name, testnet } = networkByChainId(chainId)
-  const times = { createdAt: createdAt.toISOString(), retiredAt: wire.isoOrNull(retiredAt) }
-  return { ...found, network: name, testnet, ...times }
+  return { ...found, network: name, testnet }
 }

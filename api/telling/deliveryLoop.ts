@@ -14,12 +14,16 @@ import {
   type Sending,
   senderShares,
 } from './deliveries.ts'
+import { deliverMail, type MailOptions, type MailResult } from './mail.ts'
+import { claimMail } from './notices.ts'
 import { type SendResult, send } from './send.ts'
 
 export type DeliveryLoopOptions = {
   sql: Database
   guard: AddressGuard
   log: Logger
+  /** By what providers are mailed what they have to act on. Default: no mail is sent. */
+  mail?: MailOptions | null
   /** Unix milliseconds. */
   now?: () => number
   /** In [0, 1); spreads retries. */
@@ -33,7 +37,7 @@ export type DeliveryLoopOptions = {
   /** A receiver whose answer takes longer counts as slow; default 2,000. */
   soonMs?: number
   /** Called with what came of each sending. */
-  onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void
+  onAttempt?: (outcome: MailResult['outcome'], receiver: 'webhook' | 'mail') => void
   onError?: () => void
 }
 
@@ -45,40 +49,61 @@ export type DeliveryLoop = {
   close(): Promise<void>
 }
 
-// The time that a sender needs beyond the exchange itself, to write its result down.
-const leaseMarginMs = 30_000
+/** How much longer a message stays claimed than an exchange with a webhook may take. A mail takes three times as long at most. */
+const leaseMarginMs = 50_000
 
 /**
- * Sends what the outbox holds to the receivers that providers registered.
+ * Sends what the outbox holds to the receivers that providers registered: webhooks, and contacts that were confirmed, by mail.
  *
  * At least once: a message is claimed for a while, sent, and its result written down; where the last step doesn't
  * happen it is sent again. Any number of processes share the work.
  */
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
-  const { sql, guard, log, onAttempt, onError } = options
+  const { sql, guard, log, mail = null, onAttempt, onError } = options
   const { now = Date.now, random = Math.random } = options
   const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000, soonMs = 2_000 } = options
   const shares = senderShares(senders)
-  const underWay = new Map<Promise<void>, Sending>()
+  const leaseMs = timeoutMs + leaseMarginMs
+  /** Null: a mail. */
+  const underWay = new Map<Promise<void>, Sending | null>()
   let loop: Loop | undefined
 
   async function startDue(): Promise<number> {
     while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
     const claimed = await claimDeliveries(sql, {
       now: new Date(now()),
-      leaseMs: timeoutMs + leaseMarginMs,
+      leaseMs,
       shares,
-      underWay: [...underWay.values()],
+      underWay: [...underWay.values()].filter((sending) => sending !== null),
     })
     for (const delivery of claimed) {
-      const sending = deliver(delivery)
-        .catch((error: unknown) =>
-          log.error({ err: error, deliveryId: delivery.id }, 'webhook result not recorded'),
-        )
-        .finally(() => underWay.delete(sending))
-      underWay.set(sending, delivery)
+      follow(deliver(delivery), delivery, { deliveryId: delivery.id })
     }
-    return claimed.length
+    return claimed.length + (await startMail())
+  }
+
+  /** One mail at a time: an SMTP server takes few connections from one client. */
+  async function startMail(): Promise<number> {
+    if (mail === null || [...underWay.values()].includes(null)) return 0
+    const claimed = await claimMail(sql, { now: new Date(now()), leaseMs })
+    if (claimed === undefined) return 0
+    const { providerId, attempt } = claimed
+    const sending = deliverMail(sql, claimed, { ...mail, now, random }).then(
+      ({ outcome, notices, error }) => {
+        if (error === undefined) log.info({ providerId, attempt, notices }, 'mail sent')
+        else log.warn({ err: error, providerId, attempt }, 'a mail could not be sent')
+        onAttempt?.(outcome, 'mail')
+      },
+    )
+    follow(sending, null, { providerId })
+    return 1
+  }
+
+  function follow(work: Promise<void>, kind: Sending | null, names: object): void {
+    const sending = work
+      .catch((error: unknown) => log.error({ err: error, ...names }, 'result of a sending not recorded'))
+      .finally(() => underWay.delete(sending))
+    underWay.set(sending, kind)
   }
 
   async function deliver(delivery: ClaimedDelivery): Promise<void> {
@@ -111,7 +136,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
     const answersSoon = isAnswered && tookMs <= soonMs
     await recordReceiver(sql, delivery.webhookId, { startedAt, endedAt, isAnswered, answersSoon })
     if (failure === 'gone') await disableWebhook(sql, delivery.webhookId, endedAt)
-    onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed')
+    onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed', 'webhook')
     const { id, attempt, webhookId, messageId } = delivery
     log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')
   }

@@ -12,7 +12,6 @@ import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { createDeliveryLoop, type DeliveryLoop } from './deliveryLoop.ts'
 import { createMailer, type Mailer } from './mailer.ts'
-import { createMailLoop } from './mailLoop.ts'
 
 let gateway: TestGateway
 let loop: DeliveryLoop
@@ -235,8 +234,9 @@ describe('by mail', () => {
   /** What is due is mailed. @returns what came */
   async function tell(by: Mailer = mailer, clock = now): Promise<ReceivedMail[]> {
     const before = server.received.length
-    const { database: sql } = gateway
-    await createMailLoop({ sql, mailer: by, issuer: gateway.settings.issuer, log, now: clock }).sendDue()
+    const mail = { mailer: by, issuer: gateway.settings.issuer }
+    const guard = createAddressGuard({ allowPrivate: true })
+    await createDeliveryLoop({ sql: gateway.database, guard, mail, log, now: clock }).deliverDue()
     return server.received.slice(before)
   }
 

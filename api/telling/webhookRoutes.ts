@@ -8,7 +8,7 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { type Attempt, type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
+import { type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
   deleteWebhook,
@@ -101,10 +101,8 @@ const deliveries = z
 
 const owner = { ...ownersOnly, tags: ['Webhooks'] }
 
-const createWebhook = route({
+const createWebhook = route('post', '/providers/{id}/webhooks', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks',
   summary: 'Register a URL to be told of events',
   body: newWebhook,
   responses: {
@@ -112,58 +110,46 @@ const createWebhook = route({
   },
 })
 
-const getWebhooks = route({
+const getWebhooks = route('get', '/providers/{id}/webhooks', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks',
   summary: 'Webhooks, without their secrets',
   responses: { 200: jsonAnswer('The webhooks, oldest first', webhooks) },
 })
 
-const getWebhook = route({
+const getWebhook = route('get', '/providers/{id}/webhooks/{webhookId}', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks/{webhookId}',
   summary: 'A webhook',
   responses: { 200: jsonAnswer('The webhook', webhook) },
 })
 
-const removeWebhook = route({
+const removeWebhook = route('delete', '/providers/{id}/webhooks/{webhookId}', {
   ...owner,
-  method: 'delete',
-  path: '/providers/{id}/webhooks/{webhookId}',
   summary: 'Stop sending to a URL; what waits for it is dropped',
   responses: { 204: { description: 'Deleted' } },
 })
 
-const postRotation = route({
+const postRotation = route('post', '/providers/{id}/webhooks/{webhookId}/rotate', {
   ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks/{webhookId}/rotate',
   summary: 'Sign with a new secret; for 24 hours the one before signs as well',
-  responses: {
-    200: jsonAnswer('The new secret', webhookWithSecret),
-  },
+  responses: { 200: jsonAnswer('The new secret', webhookWithSecret) },
 })
 
-const getDeliveries = route({
+const getDeliveries = route('get', '/providers/{id}/webhooks/{webhookId}/deliveries', {
   ...owner,
-  method: 'get',
-  path: '/providers/{id}/webhooks/{webhookId}/deliveries',
   summary: 'What was sent, newest first, with every attempt',
   query: deliveriesQuery,
-  responses: {
-    200: jsonAnswer('The deliveries', deliveries),
-  },
+  responses: { 200: jsonAnswer('The deliveries', deliveries) },
 })
 
-const postRedelivery = route({
-  ...owner,
-  method: 'post',
-  path: '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
-  summary: 'Send a message again, whatever became of it',
-  responses: { 202: { description: 'It is sent within seconds' } },
-})
+const postRedelivery = route(
+  'post',
+  '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
+  {
+    ...owner,
+    summary: 'Send a message again, whatever became of it',
+    responses: { 202: { description: 'It is sent within seconds' } },
+  },
+)
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
@@ -245,27 +231,10 @@ export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOpti
   })
 }
 
-function toWebhook({ id, createdAt, disabledAt, previousSecretExpiresAt, ...webhook }: Webhook) {
-  return {
-    webhookId: id,
-    ...webhook,
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-    previousSecretExpiresAt: wire.isoOrNull(previousSecretExpiresAt),
-  }
+function toWebhook({ id, ...webhook }: Webhook) {
+  return { webhookId: id, ...webhook }
 }
 
-function toDelivery({ id, createdAt, deliveredAt, nextAttemptAt, attempts, ...delivery }: Delivery) {
-  return {
-    deliveryId: id,
-    ...delivery,
-    createdAt: createdAt.toISOString(),
-    deliveredAt: wire.isoOrNull(deliveredAt),
-    nextAttemptAt: wire.isoOrNull(nextAttemptAt),
-    attempts: attempts.map(toAttempt),
-  }
-}
-
-function toAttempt({ startedAt, endedAt, ...attempt }: Attempt) {
-  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: wire.isoOrNull(endedAt) }
+function toDelivery({ id, ...delivery }: Delivery) {
+  return { deliveryId: id, ...delivery }
 }

@@ -56,9 +56,7 @@ export const networkActivity = z
   })
   .openapi('NetworkActivity')
 
-const getNetwork = route({
-  method: 'get',
-  path: '/network',
+const getNetwork = route('get', '/network', {
   summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
   description:
     'Of everybody whose payments BatchSettlement settled, as the chain shows it. Days and weeks are UTC; one in which nothing settled is left out.',
@@ -88,9 +86,7 @@ export const networkBatches = z
   })
   .openapi('NetworkBatches')
 
-const getNetworkBatches = route({
-  method: 'get',
-  path: '/network/batches',
+const getNetworkBatches = route('get', '/network/batches', {
   summary: "Everybody's batches on a network, the newest first",
   tags: ['Network'],
   query: z.object({

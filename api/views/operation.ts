@@ -73,21 +73,17 @@ const operatedNetwork = z
 
 export const operation = z
   .object({
-    readiness: readiness.openapi({ description: 'Of the process that answers, as `/readyz` has it' }),
+    readiness,
     networks: z.array(operatedNetwork),
     webhooks: z.object({ pending: z.int(), oldestDueAt: wire.isoTime.nullable(), disabled: z.int() }),
     asOf: wire.isoTime,
   })
   .openapi('Operation')
 
-const getOperation = route({
+const getOperation = route('get', '/operator/operation', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/operation',
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
-  responses: {
-    200: jsonAnswer('As it was read, at most some seconds ago', operation),
-  },
+  responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
 })
 
 /** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */

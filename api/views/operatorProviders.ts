@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { setSuspended } from '#ledger/registry/suspendProvider'
+import type { Queryable } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -9,7 +10,6 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { type ListedProvider, listProviders } from './operatorProviderQueries.ts'
 import { choosePeriod } from './period.ts'
 import { findRevenue } from './revenueQueries.ts'
 
@@ -46,21 +46,15 @@ export const operatorProviders = z
   })
   .openapi('OperatorProviders')
 
-const getProviders = route({
+const getProviders = route('get', '/operator/providers', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/providers',
   summary: 'All providers',
   query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
-  responses: {
-    200: jsonAnswer('The providers, newest first', operatorProviders),
-  },
+  responses: { 200: jsonAnswer('The providers, newest first', operatorProviders) },
 })
 
-const patchProvider = route({
+const patchProvider = route('patch', '/operator/providers/{id}', {
   ...operatorsOnly,
-  method: 'patch',
-  path: '/operator/providers/{id}',
   summary: 'Suspend a provider, or let it sell again',
   body: z.strictObject({ suspended: z.boolean() }),
   responses: {
@@ -103,15 +97,14 @@ export function addOperatorProvidersRoute(app: App, { sql, networks, now }: Rout
     // One after the other: an operator's look takes no connection that a payment waits for.
     for (const provider of page) {
       providers.push({
-        ...toProvider(provider),
+        ...provider,
         revenue: await readRevenue(provider.providerId, testnet, period),
       })
     }
     return c.json(
       {
         testnet,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
+        ...period,
         providers,
         cursor: last && positions.write('providers', { createdAt: last.createdAt, id: last.providerId }),
       },
@@ -120,11 +113,33 @@ export function addOperatorProvidersRoute(app: App, { sql, networks, now }: Rout
   })
 }
 
-function toProvider({ createdAt, disabledAt, suspendedAt, ...provider }: ListedProvider) {
-  return {
-    ...provider,
-    createdAt: createdAt.toISOString(),
-    disabledAt: wire.isoOrNull(disabledAt),
-    suspendedAt: wire.isoOrNull(suspendedAt),
-  }
+type ListedProvider = {
+  providerId: string
+  name: string
+  contact: string | null
+  createdAt: Date
+  /** By itself, and by the operator. */
+  disabledAt: Date | null
+  suspendedAt: Date | null
+  endpoints: number
+  wallets: number
+  keys: number
+}
+
+type ProviderPosition = { createdAt: Date; id: string }
+
+/** All providers, the newest first, with how much of each is in use. */
+async function listProviders(
+  sql: Queryable,
+  { after, limit }: { after: ProviderPosition | null; limit: number },
+): Promise<ListedProvider[]> {
+  return sql<ListedProvider[]>`
+    select id as "providerId", name, contact, created_at as "createdAt", disabled_at as "disabledAt",
+      suspended_at as "suspendedAt",
+      (select count(*)::int from endpoint e where e.provider_id = p.id and e.disabled_at is null) as endpoints,
+      (select count(*)::int from wallet w where w.provider_id = p.id and w.retired_at is null) as wallets,
+      (select count(*)::int from api_key k where k.provider_id = p.id and k.revoked_at is null) as keys
+    from provider p
+    ${after === null ? sql`` : sql`where (created_at, id) < (${after.createdAt}, ${after.id})`}
+    order by created_at desc, id desc limit ${limit}`
 }

@@ -1,15 +1,18 @@
 import { z } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { bothHalves } from '#ledger/facts/halves'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { findTopPayers, type TopPayer } from './payerQueries.ts'
 import { choosePeriod } from './period.ts'
+import { isSummed, unsummed } from './revenueQueries.ts'
 
 const payersQuery = z.object({
   network: wire.networkName.optional(),
@@ -38,11 +41,8 @@ const payers = z
   })
   .openapi('TopPayers')
 
-const getPayers = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payers',
+const getPayers = route('get', '/providers/{id}/payers', {
+  ...providerViews,
   summary: 'Who paid most',
   description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
   query: payersQuery,
@@ -80,4 +80,70 @@ function toPayer({ payer, chainId, payments, gross, settledNet, lastAcceptedAt }
     settled_usdc: formatUsdc(settledNet),
     lastPaymentAt: lastAcceptedAt.toISOString(),
   }
+}
+
+type TopPayer = {
+  chainId: number
+  payer: Address
+  payments: number
+  gross: bigint
+  /** Of the provider's part, what has arrived. */
+  settledNet: bigint
+  lastAcceptedAt: Date
+}
+
+type TopPayersQuery = {
+  providerId: string
+  chainId?: number | undefined
+  /** Test money or real money: no list holds both. */
+  testnet: boolean
+  /** Whole days of payments accepted in [from, to); all time unless given. */
+  period?: { from: Date; to: Date } | undefined
+  limit: number
+}
+
+/** Who paid a provider most, voided payments aside. */
+export async function findTopPayers(
+  sql: Database,
+  { providerId, chainId, testnet, period, limit }: TopPayersQuery,
+): Promise<TopPayer[]> {
+  const onChain = sql`and is_testnet(chain_id) = ${testnet}
+    ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
+  // Over all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
+  const summed = period
+    ? sql`
+      select r.chain_id, r.payer, sum(r.payments) as payments, sum(r.gross) as gross, sum(r.settled_net) as settled_net,
+        max(r.last_accepted_at) as last_accepted_at
+      from payer_revenue r
+      where r.provider_id = ${providerId} ${onChain} and ${isSummed(sql, 'total', period.from, period.to)}
+      group by r.chain_id, r.payer`
+    : sql`
+      (select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at from payer_revenue r
+        where r.provider_id = ${providerId} and r.period = 'all' ${onChain}
+        order by r.gross desc, r.chain_id, r.payer limit ${limit})
+      union
+      select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at
+      from open join payer_revenue r using (chain_id, payer)
+      where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
+  return sql<TopPayer[]>`
+    with open as (
+      select p.chain_id, p.payer, sum(share.payments) as payments, sum(share.gross) as gross,
+        sum(share.settled_net) as settled_net, max(p.accepted_at) as last_accepted_at
+      from ${unsummed(sql, { providerId, period })} u
+      join payment p on p.id = u.payment_id
+      cross join lateral ${bothHalves(sql)} half
+      cross join lateral revenue_share(p.provider_amount, p.fee_amount, u.kind = 'voided',
+        case when half.provider = 'settled' then 1 else 0 end) share
+      where true ${onChain}
+      group by p.chain_id, p.payer
+    ), summed as (${summed})
+    select chain_id as "chainId", payer,
+      (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,
+      coalesce(s.gross, 0) + coalesce(o.gross, 0) as gross,
+      coalesce(s.settled_net, 0) + coalesce(o.settled_net, 0) as "settledNet",
+      greatest(s.last_accepted_at, o.last_accepted_at) as "lastAcceptedAt"
+    from summed s full join open o using (chain_id, payer)
+    where coalesce(s.payments, 0) + coalesce(o.payments, 0) > 0
+    order by gross desc, chain_id, payer
+    limit ${limit}`
 }

@@ -75,17 +75,13 @@ export const payment = z
   })
   .openapi('Payment')
 
-const getPayment = route({
-  method: 'get',
-  path: '/payments/{paymentId}',
+const getPayment = route('get', '/payments/{paymentId}', {
   summary: 'A payment and where it stands',
   tags: ['Payments'],
   responses: { 200: jsonAnswer('The payment', payment) },
 })
 
-const postVoid = route({
-  method: 'post',
-  path: '/payments/{paymentId}/void',
+const postVoid = route('post', '/payments/{paymentId}/void', {
   summary: 'Void a payment for which no service was rendered',
   description: 'Refused with 409 once a batch has claimed it, it was published, or money of it moved.',
   tags: ['Payments'],

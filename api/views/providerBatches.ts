@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { cutPage } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
@@ -33,11 +33,8 @@ export const providerBatches = z
   .object({ batches: z.array(providerBatch), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('ProviderBatches')
 
-const getBatches = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/batches',
+const getBatches = route('get', '/providers/{id}/batches', {
+  ...providerViews,
   summary: "Batches that paid any of the provider's wallets, newest first",
   query: batchesQuery,
   responses: { 200: jsonAnswer('The batches', providerBatches) },

@@ -3,7 +3,7 @@ import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
@@ -86,11 +86,8 @@ export const providerPayments = z
   .object({ payments: z.array(providerPayment), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('ProviderPayments')
 
-const getPayments = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payments',
+const getPayments = route('get', '/providers/{id}/payments', {
+  ...providerViews,
   summary: 'Payments, newest first',
   description:
     'A page may hold fewer than `limit` and still have a next one: only a null cursor ends the list.',

@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
@@ -18,11 +18,8 @@ const receiptsQuery = paymentFilters
 // Not a literal: hono takes each type with "json" in its name for one JSON value.
 const jsonLines: string = 'application/jsonl'
 
-const getReceipts = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/receipts',
+const getReceipts = route('get', '/providers/{id}/receipts', {
+  ...providerViews,
   summary: 'All receipts of a time, as JSON Lines, the oldest first',
   description:
     'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +

@@ -9,28 +9,20 @@ import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 
-const postRequeue = route({
-  method: 'post',
-  path: '/payments/{paymentId}/requeue',
+const postRequeue = route('post', '/payments/{paymentId}/requeue', {
   summary: 'Try to settle a failed payment again',
   description: 'With all its retries anew, while its authorizations are valid.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   refuses: [403, 409],
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })),
-  },
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
-const postOperatorRequeue = route({
+const postOperatorRequeue = route('post', '/operator/payments/{paymentId}/requeue', {
   ...operatorsOnly,
-  method: 'post',
-  path: '/operator/payments/{paymentId}/requeue',
   summary: "Try to settle any provider's failed payment again",
   refuses: [409],
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })),
-  },
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
 const reasons: Partial<Record<RequeueOutcome, string>> = {

@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
@@ -73,11 +73,8 @@ export const revenue = z
   })
   .openapi('Revenue')
 
-const getRevenue = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/revenue',
+const getRevenue = route('get', '/providers/{id}/revenue', {
+  ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
     'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
@@ -106,8 +103,7 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: RouteOp
       {
         interval,
         testnet,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
+        ...period,
         revenue: page.map(toRow),
         cursor: last && positions.write(list, { startsAt: last.startsAt, group: groupKey(last) }),
         indexedBlocks,

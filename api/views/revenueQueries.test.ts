@@ -13,7 +13,7 @@ import {
 } from '../../test/support/seedPayments.ts'
 import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { findTopPayers } from './payerQueries.ts'
+import { findTopPayers } from './payers.ts'
 import { findRevenue, type RevenueQuery } from './revenueQueries.ts'
 
 let database: Database

@@ -44,9 +44,7 @@ export const settlementBatches = z
   })
   .openapi('SettlementBatches')
 
-const getBatches = route({
-  method: 'get',
-  path: '/settlements/batches',
+const getBatches = route('get', '/settlements/batches', {
   summary: 'Settled batches, the newest first',
   description:
     "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",

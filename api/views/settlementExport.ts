@@ -19,9 +19,7 @@ const exportQuery = z.object({
   network: wire.oneNetwork,
 })
 
-const getExport = route({
-  method: 'get',
-  path: '/settlements/export',
+const getExport = route('get', '/settlements/export', {
   summary: "A wallet's batches of some days as CSV, the oldest first",
   description: '`start` and `end` are UTC dates, both inclusive.',
   tags: ['Settlements'],

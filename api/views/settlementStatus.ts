@@ -25,9 +25,7 @@ const settlementStatus = z
   })
   .openapi('SettlementStatus')
 
-const getStatus = route({
-  method: 'get',
-  path: '/settlements/status',
+const getStatus = route('get', '/settlements/status', {
   summary: 'What a wallet waits for',
   tags: ['Settlements'],
   query: statusQuery,

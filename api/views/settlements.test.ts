@@ -362,6 +362,8 @@ describe('status', () => {
     expect((await status(own.wallet)).body).toMatchObject(waiting)
     await expire(gateway.database, { paymentId })
     expect((await status(own.wallet)).body).toMatchObject({ accumulated_usdc: '0.047500', payment_count: 1 })
+    const queue = await call(gateway.app, 'GET', `/providers/${own.providerId}/queue`, { key: own.key })
+    expect(queue.body).toMatchObject({ wallets: [{ payments: 1 }] })
   })
 
   test('behavior: what waits for its retry fires no trigger, and is estimated for then', async () => {

@@ -6,7 +6,7 @@ import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
@@ -68,11 +68,8 @@ export const statement = z
   })
   .openapi('Statement')
 
-const getStatement = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/statement',
+const getStatement = route('get', '/providers/{id}/statement', {
+  ...providerViews,
   summary: "A month's books, by network",
   description:
     'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +

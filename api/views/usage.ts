@@ -1,13 +1,15 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
-import { findUsage, usageIntervals } from './usageQueries.ts'
+
+const usageIntervals = ['hour', 'day', 'month', 'total'] as const
 
 const usageQuery = z.object({
   interval: z.enum(usageIntervals).optional().openapi({ default: 'day' }),
@@ -37,17 +39,12 @@ export const usage = z
   })
   .openapi('Usage')
 
-const getUsage = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/usage',
+const getUsage = route('get', '/providers/{id}/usage', {
+  ...providerViews,
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
   description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
   query: usageQuery,
-  responses: {
-    200: jsonAnswer('The calls, newest first', usage),
-  },
+  responses: { 200: jsonAnswer('The calls, newest first', usage) },
 })
 
 const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
@@ -72,12 +69,70 @@ export function addUsageRoute(app: App, { sql, now }: RouteOptions): void {
     return c.json(
       {
         interval,
-        from: period.from.toISOString(),
-        to: period.to.toISOString(),
-        usage: page.map(({ startsAt, ...row }) => ({ startsAt: wire.isoOrNull(startsAt), ...row })),
+        ...period,
+        usage: page,
         cursor: last && positions.write(list, { startsAt: last.startsAt, endpointId: last.endpointId }),
       },
       200,
     )
   })
+}
+
+type UsageRow = {
+  /** Start of the hour, day or month, UTC; null with `total`. */
+  startsAt: Date | null
+  endpointId: string
+  calls: number
+  challenged: number
+  paid: number
+  /** By the code of the refusal. */
+  refused: Record<string, number>
+}
+
+type UsageQuery = {
+  providerId: string
+  interval: (typeof usageIntervals)[number]
+  /** Whole hours in [from, to). */
+  from: Date
+  to: Date
+  endpointId?: string | undefined
+  after: UsagePosition | null
+  limit: number
+}
+
+/** Where a page ended: newest interval first, then by endpoint. */
+type UsagePosition = { startsAt: Date | null; endpointId: string }
+
+/** The calls of a provider's endpoints that reached the gateway. */
+async function findUsage(sql: Database, query: UsageQuery): Promise<UsageRow[]> {
+  const { providerId, interval, from, to, endpointId, after, limit } = query
+  const bucket = interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, hour, 'UTC')`
+  const rows = await sql<{ startsAt: Date | null; endpointId: string; outcomes: Record<string, number> }[]>`
+    with counted as (
+      select ${bucket} as starts_at, endpoint_id, outcome, sum(calls) as calls from usage
+      where provider_id = ${providerId} and hour >= ${from} and hour < ${to}
+        ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+      group by 1, 2, 3
+    )
+    select starts_at as "startsAt", endpoint_id as "endpointId", jsonb_object_agg(outcome, calls) as outcomes
+    from counted
+    where true ${
+      after === null
+        ? sql``
+        : after.startsAt === null
+          ? sql`and endpoint_id > ${after.endpointId}`
+          : sql`and (starts_at < ${after.startsAt}
+              or (starts_at = ${after.startsAt} and endpoint_id > ${after.endpointId}))`
+    }
+    group by starts_at, endpoint_id
+    order by starts_at desc, endpoint_id
+    limit ${limit}`
+  return rows.map(({ startsAt, endpointId, outcomes: { challenged = 0, paid = 0, ...refused } }) => ({
+    startsAt,
+    endpointId,
+    challenged,
+    paid,
+    refused,
+    calls: Object.values(refused).reduce((sum, calls) => sum + calls, challenged + paid),
+  }))
 }

@@ -83,6 +83,8 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           return isCovered
         })
       },
+      isInBudget: async (amount) =>
+        settings.dailyBudget === 0n || budget.spentToday() + amount <= settings.dailyBudget,
       bears: 'all',
       now,
     }),

@@ -1,6 +1,6 @@
 import { setHold } from '#ledger/batches/holds'
 import type { DueBatch } from '#ledger/queue/dueBatches'
-import { drawGas } from '#ledger/queue/gasDraws'
+import { drawGas, isInBudget } from '#ledger/queue/gasDraws'
 import type { QueuedPayment } from '#ledger/queue/queue'
 import { type HoldReason, holdPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
@@ -27,6 +27,10 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
       const drawn = await drawGas(sql, served.network.chainId, wants, limits, now())
       return draws.map(({ spender }) => spender.paymentId !== null && drawn.has(spender.paymentId))
     },
+    isInBudget: (amount) =>
+      isInBudget(sql, served.network.chainId, {
+        ...{ amount, budget: dailyBudget === 0n ? null : dailyBudget, now: now() },
+      }),
     bears: 'what fees lack',
     now,
   })

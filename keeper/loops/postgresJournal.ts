@@ -114,7 +114,7 @@ async function saveMined(
       // The conclusion of a mined batch says more of payments whose failure its own report shows.
       quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, isOver: isSuccess }),
+      bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
     // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
     if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)

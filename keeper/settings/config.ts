@@ -7,8 +7,6 @@ import { ConfigError, type Environment, parseText, readVariable, requireVariable
 import { variables } from '#process/variables'
 import type { KeeperSettings } from './settings.ts'
 
-export type KeeperConfig = ReturnType<typeof readKeeperConfig>
-
 /**
  * Reads the keeper's environment; process/variables.ts says what each variable means.
  *

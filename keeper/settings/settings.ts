@@ -40,7 +40,7 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
-  /** How many payments of one API key, and of all callers without one together, are reserved or wait at a time. */
+  /** How many payments of one API key, or without one of one wallet that is paid, are reserved or wait at a time. */
   maxOpen: number
 }
 

@@ -36,6 +36,7 @@ function open(
         return true
       })
     },
+    isInBudget: async (amount) => amount <= left.budget,
     bears: 'what fees lack',
     now: () => now,
     ...options,
@@ -175,4 +176,16 @@ test('behavior: a stranger’s budget bears all that it settles, and is never ex
     null: 2,
     gas_budget: 1,
   })
+})
+
+test('behavior: what fees don’t carry of the gas of sweeps is the budget’s, while that lasts', async () => {
+  const prices = pricesAt(10_000_000n)
+  const payers = many(10, { isPair: false, fee: 2_500n })
+  const shares = shareGas(payers, prices).reduce((sum, { expected }) => sum + expected, 0n)
+  const [left, unit] = [25_000n - shares, 30_000_000n]
+  // At 0.03 USD a million units.
+  const gas = ((left + 100n) * 1_000_000n) / (unit / 1_000n)
+  const carries = (budget: bigint) => open(prices, { budget }).ceiling.carries(payers, gas)
+  expect(await carries(99n)).toBe(false)
+  expect(await carries(100n)).toBe(true)
 })

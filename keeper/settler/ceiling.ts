@@ -32,7 +32,7 @@ export type Ceiling = {
     spenders: readonly Spender[],
     options: { isWhole: boolean },
   ) => Promise<(HoldReason | 'gas_price' | null)[]>
-  /** Whether the fees of those that go carry this much more gas. */
+  /** Whether those that go may have this much more gas: what their fees don't carry of it is the budget's, while that lasts. */
   carries: (spenders: readonly Spender[], gas: bigint) => Promise<boolean>
   /** What a mined transaction cost, in USDC base units. */
   costOf: (receipt: TransactionReceipt) => Promise<bigint>
@@ -44,6 +44,8 @@ export type CeilingOptions = {
   expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
+  /** Whether this much is left of what the operator adds to fees. Takes nothing. */
+  isInBudget: (amount: bigint) => Promise<boolean>
   /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
   bears: 'what fees lack' | 'all'
   now: () => Date
@@ -54,7 +56,8 @@ export type CeilingOptions = {
  * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
  * times their fee, and whatever it costs shortly before they run out.
  */
-export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now }: CeilingOptions): Ceiling {
+export function createCeiling(options: CeilingOptions): Ceiling {
+  const { meter, settings, expiryLeadMs, draw, isInBudget, bears, now } = options
   const { gasPerFee, maxFeePerGas } = settings
 
   function isCarried({ expected }: GasShare, fee: bigint): boolean {
@@ -144,9 +147,13 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
     async carries(spenders, gas) {
       if (gasPerFee === 0n) return true
       const prices = await meter.read()
-      const spent = shareGas(spenders, prices).reduce((sum, { expected }) => sum + expected, 0n)
+      const shares = shareGas(spenders, prices)
+      const spent = shares.reduce((sum, { expected }) => sum + expected, 0n)
       const fees = spenders.reduce((sum, { fee }) => sum + fee, 0n)
-      return spent + weiToUsd(gas * prices.expected, prices.usdPerToken) <= gasPerFee * fees
+      const more = weiToUsd(gas * prices.expected, prices.usdPerToken)
+      if (spent + more > gasPerFee * fees) return false
+      const paid = bears === 'all' ? 0n : fees > spent ? fees - spent : 0n
+      return more <= paid || isInBudget(more - paid)
     },
     async costOf(receipt) {
       return weiToUsd(gasCostOf(receipt), (await meter.read()).usdPerToken)

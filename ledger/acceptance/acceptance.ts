@@ -41,6 +41,8 @@ export function createAccept(database: Database): Accept {
     concurrency: groupsInFlight,
     beside,
     maxWaiting,
+    // Keys are free: one of them keeps none of the others waiting.
+    callerOf: ({ providerId, facilitation, payee }) => facilitation?.providerId ?? providerId ?? payee,
     isItemFault: isRowFault,
   })
 

@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
+import { callerOf } from '../queue/queue.ts'
 import {
   isOpenOfCaller,
   isReserved,
@@ -100,19 +101,19 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
  * How many payments of a caller are reserved or wait to be settled, and whether it sells nothing now: disabled by itself, or
  * suspended by the operator.
  *
- * @param providerId null: all callers without a key.
+ * @param caller a provider, or, of callers without a key, the wallet that is paid.
  */
 export async function readCaller(
   sql: Queryable,
-  providerId: string | null,
+  caller: string,
 ): Promise<{ open: number; isDisabled: boolean }> {
   const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
     select (
         select count(*)::int from queue q join facilitation f on f.payment_id = q.payment_id
-        where coalesce(q.provider_id, '') = ${providerId ?? ''} and ${isOpenOfCaller(sql)}
+        where ${callerOf(sql)} = ${caller} and ${isOpenOfCaller(sql)}
       ) as open,
       exists (
-        select from provider p where p.id = ${providerId} and ${isClosed(sql)}
+        select from provider p where p.id = ${caller} and ${isClosed(sql)}
       ) as "isDisabled"`
   return row
 }

@@ -15,6 +15,7 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
 import { claimPayments } from '../batches/claims.ts'
 import { acquireLease } from '../batches/leases.ts'
+import { insertTransaction, markMined } from '../batches/transactions.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { readGroups, readSubmission } from '../queue/queue.ts'
 import { type Database, openDatabase } from '../store/database.ts'
@@ -287,6 +288,17 @@ async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
   return new Set([...known].flatMap(([name, { isTriedInVain }]) => (isTriedInVain ? name : [])))
 }
 
+async function revert(batch: BatchRow | null): Promise<void> {
+  if (!batch) throw new Error('no batch')
+  const { id: batchId, chainId, wallet } = batch
+  const [hash, fees] = [randomHex(32), { maxFeePerGas: 1n, maxPriorityFeePerGas: 0n }]
+  const signed = { hash, nonce: Number(batchId), kind: 'settle', raw: randomHex(8), gas: 21_000n } as const
+  await insertTransaction(sql, { ...signed, ...fees, batchId, chainId, wallet })
+  const block = { blockNumber: 1n, blockHash: randomHex(32) }
+  await markMined(sql, hash, { ...block, succeeded: false, cost: 0n, now, refused: [] })
+  await closeBatch(sql, batchId, 'reverted', now)
+}
+
 test('default: what a transaction of ours tried and failed is named, each half by itself', async () => {
   const [first, fee] = pair()
   const [waiting, reverted] = [transfer(), transfer()]
@@ -298,7 +310,7 @@ test('default: what a transaction of ours tried and failed is named, each half b
   await fail(batch)
   await ask([reverted])
   const lost = await claim()
-  await closeBatch(sql, lost?.id ?? 0n, 'reverted', now)
+  await revert(lost)
   await ask([waiting])
   const tried = await findTried([first, fee, waiting, reverted])
   expect([...tried].sort()).toEqual([nameOf(fee), nameOf(reverted)].sort())

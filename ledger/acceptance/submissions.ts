@@ -50,7 +50,8 @@ export async function findPayments(
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = a.payment_id and (
           case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${outcomes.indexOf('failed')}
-          or (b.trigger = 'direct' and exists (select from transaction t where t.batch_id = b.id and not t.succeeded))
+          or (b.trigger = 'direct' and (b.outcome = 'reverted'
+            or exists (select from transaction t where t.batch_id = b.id and not t.succeeded)))
         )
       ) as "isTriedInVain"
     from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])

@@ -1,13 +1,17 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
 import { createMigratedDatabase } from '../../test/support/database.ts'
-import { type SeedProvider, seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
+import { type SeedProvider, seedPayment, seedProvider, toCandidate } from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { acceptPayments } from '../acceptance/acceptPayments.ts'
+import { setGasGrant } from '../registry/apiKeys.ts'
 import { type Database, openDatabase } from '../store/database.ts'
+import { newId } from '../store/identifiers.ts'
 import { createDueBatches } from './dueBatches.ts'
 import { recordFailure } from './failures.ts'
-import { readMostUrgent } from './queue.ts'
+import { readAwaited, readGroups, readMostUrgent } from './queue.ts'
 import { defaultTriggers } from './triggers.ts'
 
 // Nothing here is full enough for the cost of settling it to matter, so no chain is asked.
@@ -115,4 +119,61 @@ test('behavior: retries are at most half of a batch', async () => {
     (await readMostUrgent(sql, group, { ...asked, ...more })).map(({ id }) => failing.includes(id))
   expect(await read()).toEqual([true, true, false, false])
   expect(await read({ limit: 100 })).toHaveLength(8)
+})
+
+describe('what callers of /settle wait for', () => {
+  const common = 1_000n
+  /** A payment through the facilitator that waits since then (ms): of a provider, or of a seller without a key. */
+  async function settle(providerId: string | null, at: number, payee = randomHex(20)): Promise<string> {
+    const candidate = toCandidate({
+      ...{
+        id: newId('pay'),
+        source: 'facilitator',
+        providerId,
+        endpointId: null,
+        chainId: served.network.chainId,
+      },
+      ...{ token: served.token, payer: randomHex(20), resource: '', feeAmount: 0n },
+      feeRecipient: provider.wallet,
+      halves: [
+        {
+          ...{ recipient: payee, value: 1n, validAfter: 0n, validBefore: 2n ** 39n, nonce: randomHex(32) },
+          ...{ signature: `0x${'00'.repeat(65)}`, acceptedBlock: 1n },
+        },
+      ],
+      acceptedAt: new Date(at),
+      first: { stage: 'due', since: at },
+      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      gas: { providerId, amount: 1n, common },
+    })
+    expect(await acceptPayments(sql, [candidate])).toEqual(['accepted'])
+    return candidate.id
+  }
+  async function readOrder(limit: number): Promise<string[]> {
+    const groups = await readGroups(sql, { chainId: served.network.chainId, token: served.token })
+    const read = await Promise.all(groups.map((group) => readAwaited(sql, group, { hasCode: false, limit })))
+    return read.flat().map(({ id }) => id)
+  }
+
+  test('behavior: beside a hundred free keys and wallets, one who has a grant waits for one payment of all of them', async () => {
+    await sql`delete from queue`
+    const strangers: string[] = []
+    for (let index = 0; index < 50; index++) {
+      const { providerId } = await seedProvider(sql)
+      strangers.push(await settle(providerId, index * 2), await settle(null, index * 2 + 1))
+    }
+    await setGasGrant(sql, provider.providerId, 1_000n)
+    const honest = [await settle(provider.providerId, 1_000), await settle(provider.providerId, 1_001)]
+    const [first, second] = strangers
+    expect(await readOrder(4)).toEqual([first, honest[0], second, honest[1]])
+  })
+
+  test('behavior: of sellers without a key, each has its turn, whoever else has how much open', async () => {
+    await sql`delete from queue`
+    const wallet = randomHex(20)
+    const many: string[] = []
+    for (let index = 0; index < 30; index++) many.push(await settle(null, index, wallet))
+    const other = await settle(null, 1_000)
+    expect(await readOrder(3)).toEqual([many[0], other, many[1]])
+  })
 })

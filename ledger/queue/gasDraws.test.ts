@@ -17,7 +17,7 @@ import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
-import { bookGas, coverSubmission, drawGas } from './gasDraws.ts'
+import { bookGas, coverSubmission, drawGas, isInBudget } from './gasDraws.ts'
 import { endPayments } from './stages.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
@@ -190,7 +190,7 @@ describe('a transaction', () => {
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
     // Four authorizations, two of them those that were bought.
-    await bookGas(sql, batch, { cost: 41n, isOver: true })
+    await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common 22'])
     await sql`delete from queue`
     expect(await drawn()).toEqual(['23 common 22'])
@@ -198,10 +198,10 @@ describe('a transaction', () => {
 
   test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
     const { paymentId } = await accept()
-    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false })
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common 30'])
-    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true })
-    // It was dearer than what was offered for it first: so much is missing for others.
+    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
+    // It was dearer than what was offered for it first: others find less.
     expect(await drawn()).toEqual(['23 common 42'])
   })
 
@@ -230,13 +230,25 @@ describe('a transaction', () => {
     }
     // Beside one that carries itself: 120 for each of the two.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
-    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true })
+    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
     const reverted = [await draw(15n)]
-    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false })
+    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 35'])
-    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true })
+    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 90'])
+  })
+
+  test('behavior: what neither fees nor drawers cover of a transaction, as of sweeps, is the network’s budget', async () => {
+    const sold = [await seedPayment(sql, { provider, feeAmount: 100n })]
+    sold.push(await seedPayment(sql, { provider, feeAmount: 100n }))
+    const ids = sold.map(({ paymentId }) => paymentId)
+    await bookGas(sql, await claim(ids), { cost: 200n, isOver: true, now: noon })
+    expect(await drawn()).toEqual([])
+    await bookGas(sql, await claim(ids), { cost: 230n, isOver: true, now: noon })
+    expect(await drawn()).toEqual(['23 budget:31337 30'])
+    const left = (amount: bigint) => isInBudget(sql, seedChainId, { amount, budget: 50n, now: noon })
+    expect([await left(20n), await left(21n)]).toEqual([true, false])
   })
 
   test('behavior: a fee that its payer has cancelled carries none of it', async () => {
@@ -252,7 +264,7 @@ describe('a transaction', () => {
     }
     const scope = { chainId: seedChainId, token: signed?.token ?? '0x' }
     await sql.begin((tx) => recordEvents(tx, scope, [cancelled], 'index'))
-    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true })
+    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 30'])
   })
 

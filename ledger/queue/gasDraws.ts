@@ -93,16 +93,17 @@ export async function coverSubmission(
 
 /**
  * Books what a mined transaction cost for the payments in it that drew for their gas: what is left of their reservations is
- * free again, unless they are to be tried once more. Each has cost its share beyond its fee, whichever drawer that is of.
+ * free again, unless they are to be tried once more. Each has cost its share beyond its fee, whichever drawer that is of. What
+ * neither these nor the fees of all cover is the operator's budget: sweeps, and a price that rose meanwhile.
  *
  * @param cost USDC base units.
  */
 export async function bookGas(
   tx: Queryable,
   batchId: bigint,
-  { cost, isOver }: { cost: bigint; isOver: boolean },
+  { cost, isOver, now }: { cost: bigint; isOver: boolean; now: Date },
 ): Promise<void> {
-  await tx`
+  const [beyond] = await tx<[{ drawer: string; amount: bigint }?]>`
     with own as materialized (
       select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent,
         case when ${isFeeLost(tx)} then 0 else ${feeOf(tx)} end as fee,
@@ -130,10 +131,33 @@ export async function bookGas(
         gas_reserved = case when ${isOver} then booked.spent else greatest(booked.before, booked.spent) end
       from booked where q.payment_id = booked.payment_id
       returning booked.gas_drawer, booked.gas_day, q.gas_reserved - booked.before as change
+    ), drawn as (
+      update gas_draw d set drawn = d.drawn + kept.change
+      from (select gas_drawer, gas_day, sum(change) as change from kept group by 1, 2) kept
+      where d.drawer = kept.gas_drawer and d.day = kept.gas_day
     )
-    update gas_draw d set drawn = d.drawn + kept.change
-    from (select gas_drawer, gas_day, sum(change) as change from kept group by 1, 2) kept
-    where d.drawer = kept.gas_drawer and d.day = kept.gas_day`
+    select 'budget:' || b.chain_id as drawer, left_over.amount
+    from batch b cross join (
+      select ${cost} - sum(fee) - (select coalesce(sum(added), 0) from booked) as amount from share
+    ) left_over
+    where b.id = ${batchId} and left_over.amount > 0`
+  if (beyond === undefined) return
+  await tx`
+    insert into gas_draw as d (day, drawer, drawn) values (${dayOf(now)}, ${beyond.drawer}, ${beyond.amount})
+    on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
+}
+
+/** Whether this much is left of the operator's budget of a network and UTC day; null: it has no limit. */
+export async function isInBudget(
+  sql: Queryable,
+  chainId: number,
+  { amount, budget, now }: { amount: bigint; budget: bigint | null; now: Date },
+): Promise<boolean> {
+  if (budget === null) return true
+  const rows = await sql`
+    select from gas_draw
+    where day = ${dayOf(now)} and drawer = ${`budget:${chainId}`} and drawn + ${amount} > ${budget}`
+  return rows.length === 0 && amount <= budget
 }
 
 /** Whether the fee of the queue's row `q` has a half of its own that nobody can settle any more. */

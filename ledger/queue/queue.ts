@@ -127,9 +127,15 @@ export async function readNextBatchSize(
 /** What callers of POST /settle wait for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
+/** Who waits for the queue's row `q`: the provider whose key asked, or, without a key, whoever is paid. */
+export function callerOf(sql: Queryable) {
+  return sql`coalesce(q.provider_id, q.payee)`
+}
+
 /**
- * The awaited payments of a group but for submissions: by arrival, in turns over the providers whose key asked; callers without one
- * are one. So whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
+ * The awaited payments of a group but for submissions: by arrival, in turns over their callers. All that draw their gas from the
+ * common allowance are one caller among those that have a grant, and take turns among themselves: keys and wallets are free. So
+ * whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -137,7 +143,7 @@ export async function readAwaited(
   { hasCode, limit }: { hasCode: boolean; limit: number },
 ): Promise<AwaitedPayment[]> {
   const due = sql`q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode}`
-  const caller = sql`coalesce(q.provider_id, '')`
+  const caller = callerOf(sql)
   return sql<AwaitedPayment[]>`
     with recursive caller (id) as (
       (select ${caller} from queue q where ${due} order by 1 limit 1)
@@ -150,10 +156,14 @@ export async function readAwaited(
         where ${due} and ${caller} = caller.id and q.submission is null
         order by q.due_at limit ${limit}
       ) own
-      order by turn, due_at limit ${limit}
+    ), placed as (
+      select q.*, row_number() over (
+        partition by case when q.gas_drawer = 'common' then 'common' else ${caller} end order by turn, due_at
+      ) as place
+      from next q
     )
-    select ${queuedColumns(sql)}, q.due_at as "dueAt" from next q join payment p on p.id = q.payment_id
-    order by q.turn, q.due_at`
+    select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
+    order by q.place, q.due_at limit ${limit}`
 }
 
 /** The payments of the submission that waits longest on a network, and for nothing; empty: none does. */

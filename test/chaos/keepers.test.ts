@@ -6,7 +6,6 @@ import { startChaosRpc } from '../support/chaosRpc.ts'
 import { isSettledOnChain } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
-  platformWallet,
   type QueuedPayment,
   startKeeperStack,
   walletAccount,
@@ -62,11 +61,8 @@ async function startKeeper({ stack, wallet, broadcasts }: Operator) {
     onRawTransaction: broadcasts.onRawTransaction,
   })
   const environment = {
-    DATABASE_URL: stack.databaseUrl,
-    NETWORKS: 'localhost',
+    ...stack.env,
     RPC_URL_LOCALHOST: rpc.url,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
     KEEPER_PRIVATE_KEYS: walletKey(wallet),
     KEEPER_PORT: '0',
     KEEPER_POLL_MS: '100',

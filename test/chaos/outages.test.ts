@@ -2,13 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
 import { mine, queueDue, queueFor, testClient, transactionsOf } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  startKeeperStack,
-  walletAccount,
-  walletKey,
-} from '../support/keeperStack.ts'
+import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
@@ -47,11 +41,9 @@ async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
   database.hostname = '127.0.0.1'
   database.port = String(postgres.port)
   const keeper = runCommand([process.execPath, 'keeper/main.ts'], {
+    ...stack.env,
     DATABASE_URL: database.href,
-    NETWORKS: 'localhost',
     RPC_URL_LOCALHOST: `http://127.0.0.1:${rpc.port}`,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
     KEEPER_PRIVATE_KEYS: walletKey(0),
     KEEPER_PORT: '0',
     KEEPER_LEASE_MS: '3000',

@@ -36,7 +36,7 @@ export async function portOf(child: ChildProcess): Promise<number> {
   return message.port
 }
 
-export function isAlive({ exitCode, signalCode }: ChildProcess): boolean {
+function isAlive({ exitCode, signalCode }: ChildProcess): boolean {
   return exitCode === null && signalCode === null
 }
 

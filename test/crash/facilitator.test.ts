@@ -1,9 +1,9 @@
 import type { Hash, Hex } from 'viem'
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { encodePayload } from '#protocol/payload'
 import { untilRecorded } from '../support/keeperScenes.ts'
-import { type KeeperStack, type QueuedPayment, startKeeperStack } from '../support/keeperStack.ts'
+import { type QueuedPayment, useKeeperStack } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
@@ -13,12 +13,8 @@ import { killAll, startKeeper } from './mortalKeeper.ts'
 
 // The facilitator dies while somebody waits for its answer: whoever asks again gets the truth, and nothing is settled twice.
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300 })
-})
+const stack = useKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300 })
 afterEach(killAll)
-afterAll(() => stack?.close())
 
 /** The last thing that it does before it answers: there a real process ends by SIGKILL, as all do in `npm run test:crash`. */
 const bySignal = new Set<CheckpointName>(['before-submission-answer', 'before-settle-answer'])
@@ -66,7 +62,6 @@ test.each([
     const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
     const dying = await startKeeper(stack, checkpoint, { how: howAt(checkpoint) })
     const [buyer] = await stack.buyers(1, 100_000n)
-    if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 50_000n })
     await expect(submit(await dying.port, payment)).rejects.toThrow()
     await dying.died

@@ -122,7 +122,6 @@ test('behavior: of 206 voided payments the cheapest, taken all the same, is foun
   annotate,
 }: TestContext) => {
   const [buyer] = await stack.buyers(1, 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const decoys = await Promise.all(
     Array.from({ length: 205 }, () => stack.queue({ buyer, price: 60_000n, acceptedAt: hourAgo() })),
   )

@@ -1,8 +1,13 @@
 import { expect, test } from 'vitest'
+import { installPackages } from '../support/installed.ts'
 import { runCommand, untilGone } from '../support/processes.ts'
 
+/** Without npm, which costs more than the rest of these. */
+const demo = (argument: string) => ['node', 'local/demo.ts', argument]
+
 test('args: --json --payments 0: one JSON object as the last line, and all of it holds', async () => {
-  const command = runCommand(['npm', 'run', '--silent', 'demo', '--', '--json', '--payments', '0'])
+  const { bin, folder: cwd } = await installPackages()
+  const command = runCommand([bin, 'demo', '--json', '--payments', '0'], {}, { cwd })
   expect(await command.exited, command.output()).toBe(0)
   const result = JSON.parse(command.stdout().split('\n').at(-1) as string)
   // What is left is the payment of high value.
@@ -41,13 +46,13 @@ test('default: 121 payments settle by count, amount and high value, in at most s
 })
 
 test('args: --help says what it does, and starts nothing', async () => {
-  const command = runCommand(['npm', 'run', 'demo', '--', '--help'])
+  const command = runCommand(demo('--help'))
   expect(await command.exited).toBe(0)
   expect(command.stdout()).toContain('--payments N')
 })
 
 test.each(['-1', '1.5', 'many', '10001'])('error: --payments %s', async (payments) => {
-  const command = runCommand(['npm', 'run', 'demo', '--', `--payments=${payments}`])
+  const command = runCommand(demo(`--payments=${payments}`))
   expect(await command.exited).toBe(2)
   expect(command.output()).toContain(`expected a whole number from 0 to 10000, got ${payments}`)
 })

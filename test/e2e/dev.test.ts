@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { parseEnv } from 'node:util'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { isPortFree } from '#process/port'
-import { cliPath } from '../support/cli.ts'
+import { installPackages } from '../support/installed.ts'
 import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 
 let folder: string
@@ -22,14 +22,21 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-function dev(...args: string[]): RunningCommand {
-  const command = runCommand([process.execPath, cliPath, 'dev', ...args], { TMPDIR: folder })
+/** `tollkeeper dev` as it is installed. */
+async function dev(...args: string[]): Promise<RunningCommand> {
+  const { bin, folder: cwd } = await installPackages()
+  const command = runCommand([bin, 'dev', ...args], { TMPDIR: folder }, { cwd })
   started.push(command)
   return command
 }
 
-/** What a seller might run: it uses its environment, and ends as it likes. */
+/** What a seller might run beside the installed packages: it uses them and its environment, and ends as it likes. */
 const seller = `
+  import { createServer, request } from 'node:http'
+  import { createClient } from '@tollkeeper/sdk'
+  import { requirePayment } from '@tollkeeper/sdk/express'
+  import { startTollkeeper } from 'tollkeeper/testing'
+  const { NETWORK: network, WALLET_PRIVATE_KEY: walletPrivateKey, USDC_ADDRESS: usdcAddress } = process.env
   const { CONTROL_URL, GATEWAY_URL, FACILITATOR_URL, PROVIDER_ID, PROVIDER_API_KEY, PORT, PAY_TO } = process.env
   const control = new URL('/state', CONTROL_URL)
   const ask = async (url, init) => {
@@ -38,10 +45,14 @@ const seller = `
     return [answer.status, code]
   }
   const post = (path, body) => ask(new URL(path, CONTROL_URL), { method: 'POST', body: JSON.stringify(body) })
-  const { request } = await import('node:http')
   const asRebound = () => new Promise((resolve) => request(control, { headers: { host: 'evil.example' } }, ({ statusCode }) => resolve(statusCode)).end())
   const key = { authorization: 'Bearer ' + PROVIDER_API_KEY }
+  const paid = requirePayment({ gatewayUrl: GATEWAY_URL, providerId: PROVIDER_ID, apiKey: PROVIDER_API_KEY, pricing: { usdcPerUnit: '0.01' } })
+  const server = createServer((request, response) => paid(request, response, () => response.setHeader('content-type', 'text/plain').end('served')))
+  await new Promise((resolve) => server.listen(Number(PORT), '127.0.0.1', resolve))
+  const client = createClient({ gatewayUrl: GATEWAY_URL, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01' })
   console.log(JSON.stringify({
+    paid: [(await client.request('http://127.0.0.1:' + PORT + '/weather')).data, typeof startTollkeeper],
     endpoints: (await (await fetch(GATEWAY_URL + '/providers/' + PROVIDER_ID + '/endpoints', { headers: key })).json()).endpoints.map(({ url }) => url === 'http://127.0.0.1:' + PORT + '/*'),
     supported: (await ask(FACILITATOR_URL + '/supported'))[0],
     control: (await ask(control))[0],
@@ -59,14 +70,15 @@ const seller = `
   process.exit(7)`
 
 test('default: runs a command in a world of its own, beside another, and ends with its status; alone it waits', async () => {
-  const file = join(folder, 'seller.mjs')
+  const file = join((await installPackages()).folder, 'seller.mjs')
   await writeFile(file, seller)
   const env = join(folder, 'env')
-  const command = dev('--', process.execPath, file)
-  const waiting = dev('--write-env', env, '--price', '0.02')
+  const command = await dev('--', process.execPath, file)
+  const waiting = await dev('--write-env', env, '--price', '0.02')
   expect(await command.exited, command.output()).toBe(7)
   // The command's alone.
   expect(JSON.parse(command.stdout())).toEqual({
+    paid: ['served', 'function'],
     endpoints: [true],
     supported: 200,
     control: 200,
@@ -100,17 +112,17 @@ test('error: a port that is taken, a number that is none; nothing is left', asyn
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  const taken = dev('--port', String(port), '--', 'true')
+  const taken = await dev('--port', String(port), '--', 'true')
   expect(await taken.exited).toBe(1)
   expect(taken.output()).toContain(`port ${port} is taken`)
-  const invalid = dev('--settle-after', 'soon')
+  const invalid = await dev('--settle-after', 'soon')
   expect(await invalid.exited).toBe(2)
   expect(invalid.output()).toContain('--settle-after: expected a whole number from 1 to 3600, got "soon"')
   server.close()
 })
 
 test('behavior: Ctrl-C in the middle of the start', async () => {
-  const command = dev()
+  const command = await dev()
   await command.line(/starting/)
   process.kill(-(command.child.pid as number), 'SIGINT')
   expect(await command.exited).toBe(130)

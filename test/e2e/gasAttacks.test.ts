@@ -1,16 +1,15 @@
 import { hash, randomBytes } from 'node:crypto'
 import type { Address, Hex } from 'viem'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Keeper, KeeperDependencies } from '#keeper/keeper'
 import type { KeeperSettings } from '#keeper/settings/settings'
 import { encodePayload } from '#protocol/payload'
 import { queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
-  type KeeperStack,
   platformWallet,
   type QueuedPayment,
   signTransfer,
-  startKeeperStack,
+  useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { giveUpAll, standingsOf } from '../support/standing.ts'
@@ -24,11 +23,7 @@ const gwei = 1_000_000_000n
 /** 0.02 USD a day. */
 const gasAllowance = 20_000n
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack({ gasAllowance, gasTokenUsd: 3_000_000_000n, gasPerFee: 10n })
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack({ gasAllowance, gasTokenUsd: 3_000_000_000n, gasPerFee: 10n })
 beforeEach(async () => {
   await giveUpAll(stack.database)
   await stack.database`delete from gas_draw`
@@ -141,7 +136,6 @@ describe('what pays no fee', () => {
 
   test('behavior: 45 submissions of half a cent without a key cost no more beyond their fees, and hold up nobody', async () => {
     const [stranger] = await stack.buyers(1, 1_000_000n)
-    if (!stranger) throw new Error('no buyer')
     const keeper = keeperAt((3n * gwei) / 100n, { submitLimits: { perCaller: 1_000 } })
     const window = validFor(200)
     const sign = (to: Address, value: bigint) =>
@@ -173,7 +167,6 @@ describe('what pays no fee', () => {
 
   test('behavior: a submission that got too dear waits for itself alone, and says so', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
-    if (!buyer) throw new Error('no buyer')
     const window = validFor(3_600)
     const sign = (to: Address, value: bigint) =>
       signTransfer(stack.served, buyer, { to, value, nonce: randomHex(32), ...window })
@@ -202,21 +195,16 @@ describe('what pays no fee', () => {
   test('behavior: refunds to oneself end with the allowance, and 20 of 20 honest payments go with the first look', async () => {
     const tip = gwei / 100n
     const [self] = await stack.buyers(1, 10_000_000n)
-    if (!self) throw new Error('no buyer')
-    const hourAgo = new Date(Date.now() - 3_600_000)
+    const acceptedAt = new Date(Date.now() - 3_600_000)
     const payee = self.address.toLowerCase() as Address
     const own = await Promise.all(
-      Array.from({ length: 14 }, () =>
-        stack.queue({ buyer: self, price: 15_000n, payee, acceptedAt: hourAgo }),
-      ),
+      Array.from({ length: 14 }, () => stack.queue({ buyer: self, price: 15_000n, payee, acceptedAt })),
     )
     await whileRunning(keeperAt(tip), () => until('they are settled', () => stack.isSettled(own)))
     const refunds: { paymentId: string }[] = []
     for (const of of own)
       for (const number of [1, 2, 3])
-        refunds.push(
-          await stack.queueRefund({ of, number, wallet: self, value: 5_000n, acceptedAt: hourAgo }),
-        )
+        refunds.push(await stack.queueRefund({ of, number, wallet: self, value: 5_000n, acceptedAt }))
     const nonce = await nonceOf()
     const honest = await queueDue(stack, 20)
     const keeper = keeperAt(tip)
@@ -237,7 +225,6 @@ describe('what pays no fee', () => {
 
   test('behavior: what nobody settles gives its gas back, though the process that took it is gone', async () => {
     const [buyer] = await stack.buyers(1, 10_000n)
-    if (!buyer) throw new Error('no buyer')
     const { body } = await signPayment(stack.served, buyer, { payTo: randomHex(20) })
     const drawn = async () => {
       const [row] = await stack.database<
@@ -275,7 +262,6 @@ describe('what pays too small a fee', () => {
   test('behavior: a truthful wallet with code waits for itself alone', async () => {
     const alwaysYes: Hex = '0x631626ba7e60e01b60005260206000f3'
     const [contract] = await queueDue(stack, 1, 5_000n)
-    if (!contract) throw new Error('nothing queued')
     await testClient(stack).setCode({ address: contract.provider.from, bytecode: alwaysYes })
     await stack.database`update queue set has_code = true where payment_id = ${contract.paymentId}`
     const [nonce, batches] = [await nonceOf(), await countBatches()]
@@ -296,7 +282,6 @@ test.each<[string, Partial<KeeperSettings>]>([
   'behavior: a facilitator’s payment, %s, opens no batch, is given up in time, and never settles',
   async (_, change) => {
     const [buyer] = await stack.buyers(1, 20_000n)
-    if (!buyer) throw new Error('no buyer')
     const batches = await countBatches()
     const key = stack.grantedKey
     const taking = keeperAt(gwei / 100n, { facilitator: { timeoutMs: 100, holdMs: 1_500 } })

@@ -148,7 +148,6 @@ test('behavior: what was left behind is never mined: its nonce is used again, fo
 test('behavior: a reorg drops what was mined before the one that is out: it starts anew, from the nonce that is free', async () => {
   const chain = testClient(stack)
   const [one, other] = await stack.buyers(2, 50_000n)
-  if (!one || !other) throw new Error('no buyers')
   const snapshot = await chain.snapshot()
   const startBlock = (await chain.getBlockNumber({ cacheTime: 0 })) + 1n
   const nonce = await nonceOf()

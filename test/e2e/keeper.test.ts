@@ -1,26 +1,17 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { claimNext } from '#keeper/loops/claim'
 import { readExposures } from '#ledger/acceptance/exposure'
 import { acquireLease } from '#ledger/batches/leases'
 import { releasePayments } from '#ledger/queue/stages'
 import { createKeeperContext } from '../support/keeperContext.ts'
-import { whileRunning } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-} from '../support/keeperStack.ts'
+import { settleAll, whileRunning } from '../support/keeperScenes.ts'
+import { type Many, platformWallet, type QueuedPayment, useKeeperStack } from '../support/keeperStack.ts'
 import { giveUp, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, setBlacklisted } from '../support/usdc.ts'
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack()
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack()
 
 const minute = 60_000
 const later = (ms: number) => () => new Date(Date.now() + ms)
@@ -38,14 +29,12 @@ async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
 
 const paymentRow = (payment: Pick<QueuedPayment, 'paymentId'>) => standingOf(stack.database, payment)
 
-async function queueMany(count: number, price: bigint, payee: Address): Promise<QueuedPayment[]> {
+async function queueMany<N extends number>(count: N, price: bigint, payee: Address) {
   const buyers = await stack.buyers(3, BigInt(count) * price)
   const payments: QueuedPayment[] = []
-  for (let i = 0; i < count; i++) {
-    const buyer = buyers[i % buyers.length]
-    if (buyer) payments.push(await stack.queue({ buyer, payee, price }))
-  }
-  return payments
+  for (let i = 0; i < count; i++)
+    payments.push(await stack.queue({ buyer: buyers[i % 3] ?? buyers[0], payee, price }))
+  return payments as Many<QueuedPayment, N>
 }
 
 describe('triggers', () => {
@@ -53,7 +42,7 @@ describe('triggers', () => {
     const payee = randomHex(20)
     const before = await stack.balanceOf(platformWallet)
     const payments = await queueMany(100, 5_000n, payee)
-    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    await settleAll(stack, payments)
     expect(await batchesOf(payments)).toEqual([{ trigger: 'count', outcome: null, items: 100 }])
     expect(await stack.balanceOf(payee)).toBe(450_000n)
     expect((await stack.balanceOf(platformWallet)) - before).toBe(50_000n)
@@ -62,7 +51,7 @@ describe('triggers', () => {
   test('behavior: 1.00 USD for one wallet fires `amount`; another wallet rides along', async () => {
     const [rider] = await queueMany(1, 5_000n, randomHex(20))
     const payments = await queueMany(18, 60_000n, randomHex(20))
-    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    await settleAll(stack, payments)
     expect(await batchesOf(payments)).toEqual([{ trigger: 'amount', outcome: null, items: 19 }])
     expect(rider && (await stack.isSettled([rider]))).toBe(true)
   })
@@ -85,29 +74,23 @@ describe('triggers', () => {
       await releasePayments(stack.database, id, new Date())
       await stack.database`delete from batch where id = ${id}`
     }
-    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(large)))
+    await settleAll(stack, large)
     const alone = { trigger: 'high_value', outcome: null, items: 1 }
     expect(await batchesOf(large)).toEqual([alone, alone])
     expect(await batchesOf(waiting)).toEqual([])
-    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
-      until('the rest is settled', () => stack.isSettled(waiting)),
-    )
+    await settleAll(stack, waiting, { now: later(60 * minute) })
     expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', outcome: null, items: 2 }])
   })
 
   test('behavior: a refund rides along with payments of two authorizations, or goes by itself; its provider is told', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
-    if (!paid) throw new Error('nothing queued')
     const hourLater = stack.keeper({ now: later(60 * minute) })
     await whileRunning(hourLater, () => until('it is settled', () => stack.isSettled([paid])))
     const [wallet] = await stack.buyers(1, 60_000n)
-    if (!wallet) throw new Error('no wallet')
     const first = await stack.queueRefund({ of: paid, number: 1, wallet, value: 20_000n })
     const others = await queueMany(2, 5_000n, randomHex(20))
     const before = await stack.balanceOf(paid.provider.from)
-    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
-      until('all are settled', () => stack.isSettled([first, ...others])),
-    )
+    await settleAll(stack, [first, ...others], { now: later(60 * minute) })
     expect(await batchesOf([first, ...others])).toEqual([{ trigger: 'time', outcome: null, items: 3 }])
     expect((await stack.balanceOf(paid.provider.from)) - before).toBe(20_000n)
 
@@ -140,9 +123,8 @@ describe('triggers', () => {
 
   test('behavior: what would expire within 5 minutes fires `expiry`', async () => {
     const [buyer] = await stack.buyers(1, 5_000n)
-    if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 5_000n, validFor: 290 })
-    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([payment])))
+    await settleAll(stack, [payment])
     expect(await batchesOf([payment])).toEqual([{ trigger: 'expiry', outcome: null, items: 1 }])
   })
 })
@@ -152,7 +134,6 @@ describe('failures', () => {
     const payee = randomHex(20)
     const good = await queueMany(2, 5_000n, payee)
     const [poor] = await stack.buyers(1, 0n)
-    if (!poor) throw new Error('no buyer')
     const acceptedAt = new Date(Date.now() - 60 * minute)
     const bad = await stack.queue({ buyer: poor, payee, price: 5_000n, acceptedAt })
 
@@ -168,16 +149,13 @@ describe('failures', () => {
 
     // The money arrives before the retry.
     await stack.chain.mintUsdc([poor.address], 5_000n)
-    await whileRunning(stack.keeper({ now: later(2 * minute) }), () =>
-      until('the retry settles it', () => stack.isSettled([bad])),
-    )
+    await settleAll(stack, [bad], { now: later(2 * minute) })
     expect((await batchesOf([bad])).map((batch) => batch.trigger)).toEqual(['time', 'time'])
   })
 
   test('behavior: a provider that is blacklisted is tried again later; others are settled, and its buyer owes nothing', async () => {
     const [blocked, other] = [randomHex(20), randomHex(20)]
     const [buyer] = await stack.buyers(1, 10_000n)
-    if (!buyer) throw new Error('no buyer')
     const acceptedAt = new Date(Date.now() - 60 * minute)
     const bad = await stack.queue({ buyer, payee: blocked, price: 5_000n, acceptedAt })
     const good = await stack.queue({ buyer, payee: other, price: 5_000n, acceptedAt })
@@ -195,18 +173,14 @@ describe('failures', () => {
     const exposures = await readExposures(stack.database, stack.served, question)
     expect(exposures.get(payer)).toMatchObject({ debt: 0n, isQuarantined: false })
     await setBlacklisted(stack.chain, blocked, false)
-    await whileRunning(stack.keeper({ now: later(2 * minute) }), () =>
-      until('the retry settles it', () => stack.isSettled([bad])),
-    )
+    await settleAll(stack, [bad], { now: later(2 * minute) })
   })
 
   test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end, of a refund too', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const [poor, emptied] = await stack.buyers(2, 0n)
     if (!paid || !poor || !emptied) throw new Error('no buyer')
-    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
-      until('it is settled', () => stack.isSettled([paid])),
-    )
+    await settleAll(stack, [paid], { now: later(60 * minute) })
     const acceptedAt = new Date(Date.now() - 60 * minute)
     const payment = await stack.queue({ buyer: poor, price: 5_000n, acceptedAt })
     const of = { of: paid, number: 1, wallet: emptied, value: 20_000n }
@@ -248,7 +222,6 @@ describe('failures', () => {
 
   test('behavior: an ill-signed authorization never reaches the chain', async () => {
     const [buyer] = await stack.buyers(1, 5_000n)
-    if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({
       buyer,
       price: 5_000n,
@@ -265,7 +238,6 @@ describe('failures', () => {
 
   test('behavior: a wallet without gas money pauses, and no payment pays for it with an attempt (KEEPER 8)', async () => {
     const [buyer, empty] = await stack.buyers(2, 5_000n)
-    if (!buyer || !empty) throw new Error('no buyer')
     const payment = await stack.queue({
       buyer,
       price: 5_000n,
@@ -279,8 +251,6 @@ describe('failures', () => {
       }),
     )
     expect(await paymentRow(payment)).toMatchObject({ attempts: 0, failureCode: null })
-    await whileRunning(stack.keeper(), () =>
-      until('another wallet settles it', () => stack.isSettled([payment])),
-    )
+    await settleAll(stack, [payment])
   })
 })

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/views/revenueQueries'
 import { finalityOf } from '#chain/finality'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
@@ -8,60 +8,33 @@ import { readRecordHead } from '#ledger/facts/record'
 import type { SignedAuthorization } from '#protocol/payload'
 import { withoutIndex } from '../support/indexTables.ts'
 import {
+  transactionsOf as allTransactionsOf,
   attemptsOf,
   hourAgo,
   mine,
   mineUntil,
   queueDue,
+  settleAll,
   testClient,
   untilIndexed,
   untilRecorded,
   whileRecording,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { platformWallet, type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { expire, standingOf, voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, sendDirectly } from '../support/usdc.ts'
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 async function submitDirectly(authorization: SignedAuthorization): Promise<void> {
   const hash = await sendDirectly(stack, authorization)
   await stack.served.client.waitForTransactionReceipt({ hash })
 }
 
-async function transactionsOf({ paymentId }: QueuedPayment) {
-  return stack.database<
-    {
-      hash: string
-      kind: string
-      nonce: bigint
-      maxFee: bigint
-      priority: bigint
-      mined: bigint | null
-      /** A node has said that it has it. */
-      isOut: boolean
-      state: string
-    }[]
-  >`
-    select t.hash, t.kind, t.nonce, t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority,
-      t.mined_block as mined, t.broadcast_at is not null as "isOut", b.state
-    from transaction t join batch b on b.id = t.batch_id
-    where b.id in (select batch_id from batch_item where payment_id = ${paymentId})
-    order by t.max_fee_per_gas`
-}
+const transactionsOf = (payment: QueuedPayment) => allTransactionsOf(stack, [payment])
 
 /** What the provider of a payment was told of it, the oldest first. */
 async function toldOf({ paymentId }: QueuedPayment) {
@@ -98,11 +71,8 @@ describe('strangers', () => {
     'behavior: the %s half sent straight to USDC by a stranger (KEEPER 7)',
     async (half) => {
       const [payment] = await queueDue(stack)
-      if (!payment) throw new Error('nothing queued')
       await submitDirectly(payment[half])
-      await whileRunning([stack.keeper()], () =>
-        until('both halves are settled', () => stack.isSettled([payment])),
-      )
+      await settleAll(stack, [payment])
       expect(await attemptsOf(stack, [payment])).toEqual([0])
       expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
     },
@@ -110,7 +80,6 @@ describe('strangers', () => {
 
   test('behavior: both halves sent straight to USDC: the keeper sees it and sends nothing (KEEPER 7)', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
     await submitDirectly(payment.fee)
     await whileRunning([stack.keeper()], async () => {
@@ -125,7 +94,6 @@ describe('strangers', () => {
 
   test('behavior: a payer who cancels the provider half pays no fee; the payment fails with the reason, once that is final', async () => {
     const [buyer] = await stack.buyers(1, 50_000n)
-    if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.provider.nonce)
     await whileRunning([stack.keeper()], async () => {
@@ -143,7 +111,6 @@ describe('strangers', () => {
 
   test('behavior: a payer who cancels the fee alone owes it; the provider is paid and hears of no failure', async () => {
     const [buyer] = await stack.buyers(1, 50_000n)
-    if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.fee.nonce)
     let claims = 0
@@ -194,13 +161,9 @@ async function versionOf({ paymentId }: QueuedPayment): Promise<string | undefin
 describe('voided payments', () => {
   test('behavior: they are never claimed; their signatures are wiped when their time is over', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     await voidNow(stack.database, payment)
     const [other] = await queueDue(stack)
-    if (!other) throw new Error('nothing queued')
-    await whileRunning([stack.keeper()], () =>
-      until('the other one is settled', () => stack.isSettled([other])),
-    )
+    await settleAll(stack, [other])
     expect(await transactionsOf(payment)).toEqual([])
 
     await expire(stack.database, payment)
@@ -214,10 +177,9 @@ describe('voided payments', () => {
 
   test('behavior: a provider that takes its half all the same has un-voided the payment, and the fee is claimed', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     await voidNow(stack.database, payment)
     await submitDirectly(payment.provider)
-    await whileRunning([stack.keeper()], () => until('the fee is settled', () => stack.isSettled([payment])))
+    await settleAll(stack, [payment])
     const [provider] = await stack.database<{ violations: number }[]>`
       select void_violations as violations from provider
       where id = (select provider_id from payment where id = ${payment.paymentId})`
@@ -227,7 +189,6 @@ describe('voided payments', () => {
 
 test('behavior: the block that gives a batch its depth is its confirmation, written once', async () => {
   const [payment] = await queueDue(stack)
-  if (!payment) throw new Error('nothing queued')
   await whileRunning([stack.keeper()], async () => {
     await until('it is settled', () => stack.isSettled([payment]))
     const [half] = await stack.halves(payment)
@@ -246,7 +207,6 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
 describe('transactions', () => {
   test('behavior: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined (KEEPER 4)', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     const chain = testClient(stack)
     await chain.setAutomine(false)
     await whileRunning([stack.keeper()], async () => {
@@ -270,7 +230,6 @@ describe('transactions', () => {
 
   test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     const chain = testClient(stack)
     await chain.setAutomine(false)
     await sendDirectly(stack, payment.provider)
@@ -321,7 +280,6 @@ describe('reorgs', () => {
     'behavior: a reorg drops $name: it is un-settled, and settled again, once',
     async ({ replaced, depth }) => {
       const [payment] = await queueDue(stack)
-      if (!payment) throw new Error('nothing queued')
       const chain = testClient(stack)
       await stack.chain.mintUsdc([walletAccount(9).address as Address], 1n)
       const snapshot = await chain.snapshot()
@@ -368,7 +326,6 @@ describe('reorgs', () => {
 describe('notifications', () => {
   test('behavior: a confirmed payment is told once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     const chain = testClient(stack)
     const snapshot = await chain.snapshot()
     await whileRunning([stack.keeper(), stack.keeper({ accounts: [walletAccount(1)] })], async () => {
@@ -420,7 +377,6 @@ describe('notifications', () => {
 describe('the record', () => {
   test('behavior: while it is behind the chain nothing is claimed and nothing fails (KEEPER 10)', async () => {
     const [payment] = await queueDue(stack)
-    if (!payment) throw new Error('nothing queued')
     const steps: string[] = []
     const blind = stack.keeper({ checkpoint: (name) => void steps.push(name) })
     await whileRecording(stack, () => untilInRecord(stack))
@@ -437,7 +393,7 @@ describe('the record', () => {
     })
     // What its receipts show of earlier batches needs no index.
     expect(steps.filter((name) => !name.endsWith('-conclusion'))).toEqual([])
-    await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
+    await settleAll(stack, [payment])
   })
 
   test('behavior: our receipts show a batch while there is no index, as the index shows it later', async () => {
@@ -450,9 +406,7 @@ describe('the record', () => {
           select recipient || ' ' || r.payment_count || ' ' || total from batch_recipient r where r.batch_id = b.id order by 1
         ) as recipients
       from settled_batch b order by position desc limit 1`
-    await withoutIndex(database, () =>
-      whileRunning([stack.keeper()], () => until('they are settled', () => stack.isSettled(payments))),
-    )
+    await withoutIndex(database, () => settleAll(stack, payments))
     const [own] = await recorded()
     expect(own).toMatchObject({ sequence: null, payment_count: 3 })
     await whileRunning([stack.keeper()], () =>

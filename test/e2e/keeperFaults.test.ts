@@ -245,7 +245,6 @@ test('behavior: payers with code are settled in a batch of their own, found out 
 
 test('behavior: a payment whose time is over fails with the reason, and its provider hears of it', async () => {
   const [buyer] = await stack.buyers(1, 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const payment = await stack.queue({ buyer, price: 50_000n, validFor: 5 })
   await whileRunning(stack.keeper(), async () => {
     await mineUntil(stack, 'its time is over on chain', async () => {

@@ -1,21 +1,13 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type KeeperStack, platformWallet, startKeeperStack, walletKey } from '../support/keeperStack.ts'
+import { expect, test } from 'vitest'
+import { useKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack()
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack()
 
 function start(change: Record<string, string> = {}): RunningCommand {
   return runCommand([process.execPath, 'keeper/main.ts'], {
-    DATABASE_URL: stack.databaseUrl,
-    NETWORKS: 'localhost',
-    RPC_URL_LOCALHOST: stack.chain.url,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
+    ...stack.env,
     KEEPER_PRIVATE_KEYS: walletKey(0),
     KEEPER_PORT: '0',
     PRIORITY_FEE_WEI: '0',
@@ -28,7 +20,6 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
   const keeper = start({ METRICS_TOKEN: 'scraper' })
   const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
   const [buyer] = await stack.buyers(1, 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
   await until('it is settled', () => stack.isSettled([payment]))
 

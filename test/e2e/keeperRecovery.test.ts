@@ -12,6 +12,7 @@ import {
   queueDue,
   queueFor,
   queueOneDue,
+  settleAll,
   testClient,
   transactionsOf,
   untilIndexed,
@@ -57,13 +58,7 @@ function startAgain(): Promise<Indexer> {
 
 /** A command of docs/operations.md. */
 function runDocumented(...command: string[]): RunningCommand {
-  return runCommand([process.execPath, ...command], {
-    DATABASE_URL: stack.databaseUrl,
-    NETWORKS: 'localhost',
-    RPC_URL_LOCALHOST: stack.chain.url,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
-  })
+  return runCommand([process.execPath, ...command], stack.env)
 }
 
 async function isReady(keeper: Keeper): Promise<boolean> {
@@ -111,7 +106,6 @@ describe('an index that restarts', () => {
       // What is due, and what runs out, while nobody can tell what is settled.
       const due = await queueDue(stack, 2)
       const [buyer] = await stack.buyers(1, 50_000n)
-      if (!buyer) throw new Error('no buyer')
       const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 2, acceptedAt: hourAgo() })
       const waiting = [...due, expiring]
       await until('it has run out on chain', async () => {
@@ -148,7 +142,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
   test('behavior: the documented steps rebuild the index; what was dropped is settled again, and nothing twice', async () => {
     const chain = testClient(stack)
     const keptOnes = await queueDue(stack, 2)
-    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(keptOnes)))
+    await settleAll(stack, keptOnes)
     const dropped = await queueDue(stack, 2)
     const bySomebodyElse = await queueOneDue(stack)
     const all = [...keptOnes, ...dropped, bySomebodyElse]

@@ -1,5 +1,5 @@
 import { type Address, createWalletClient, type Hash, http, parseEther } from 'viem'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { concludeMined } from '#keeper/loops/conclude'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
@@ -19,20 +19,17 @@ import {
   mine,
   queueDue,
   queueOneDue,
+  settleAll,
   testClient,
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { platformWallet, startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { countFinal, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack()
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack()
 
 test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
   const chain = testClient(stack)
@@ -40,8 +37,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
   const [good] = payments
   if (!good) throw new Error('nothing queued')
   const [buyer] = await stack.buyers(1, 60_000n)
-  if (!buyer) throw new Error('no buyer')
-  const poor = await stack.queue({ buyer, price: 60_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
+  const poor = await stack.queue({ buyer, price: 60_000n, acceptedAt: hourAgo() })
   await chain.setBalance({ address: buyer.address, value: parseEther('10') })
   const snapshot = await chain.snapshot()
   const keeper = stack.keeper({ accounts: [walletAccount(1)] })
@@ -164,7 +160,6 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
 test("behavior: a reorg takes back a stranger's half after a batch has settled the other one: it is settled, too", async () => {
   const chain = testClient(stack)
   const [payment] = await queueDue(stack, 1)
-  if (!payment) throw new Error('nothing queued')
   const context = createKeeperContext(stack)
   const account = walletAccount(2)
   const worker = createWorker(context, randomHex(8), {
@@ -195,7 +190,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   await concludeMined(context, fork + 100n)
   expect(await readMinedBatches(stack.database, chainId)).toEqual([])
 
-  await whileRunning(stack.keeper(), () => until('all is settled', () => stack.isSettled([payment])))
+  await settleAll(stack, [payment])
   await expectUnharmed(stack, [payment])
 })
 
@@ -205,9 +200,8 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
   onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const refunded = await queueOneDue(stack)
-  await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([refunded])))
+  await settleAll(stack, [refunded])
   const [wallet] = await stack.buyers(1, 20_000n)
-  if (!wallet) throw new Error('no wallet')
   const payments = await queueDue(stack, 2)
   const refund = await stack.queueRefund({
     ...{ of: refunded, number: 1, wallet, value: 20_000n, acceptedAt: hourAgo() },

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/payments/records/payments'
 import { estimateBatchGas } from '#chain/gas'
 import { gasLimitsOf } from '#chain/gasLimits'
@@ -26,6 +26,7 @@ import {
   hourAgo,
   isSettledOnChain,
   mine,
+  settleAll,
   startRecording,
   testClient,
   untilIndexed,
@@ -33,11 +34,10 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
-  type KeeperStack,
   platformWallet,
   type SplitPayment,
   signTransfer,
-  startKeeperStack,
+  useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
@@ -46,28 +46,25 @@ import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } fro
 
 // Payments of one signature: each moves its price to a splitter.
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 type Wanted = { price?: bigint; payee?: Hex; platform?: Hex }
 
 /** New buyers with a payment of one signature each that is due. */
-async function queueSplits(wanted: Wanted[]): Promise<SplitPayment[]> {
+async function queueSplits<const W extends readonly Wanted[]>(
+  wanted: W,
+): Promise<{ -readonly [index in keyof W]: SplitPayment }> {
   const prices = wanted.map(({ price = 50_000n }) => price)
   const most = prices.reduce((a, b) => (a > b ? a : b))
   const buyers = await stack.buyers(wanted.length, most)
-  return Promise.all(
-    buyers.map((buyer, index) =>
-      stack.queueSplit({ buyer, price: 50_000n, acceptedAt: hourAgo(), ...wanted[index] }),
-    ),
+  const queued = buyers.map((buyer, index) =>
+    stack.queueSplit({ buyer, price: 50_000n, acceptedAt: hourAgo(), ...wanted[index] }),
   )
+  return (await Promise.all(queued)) as { -readonly [index in keyof W]: SplitPayment }
 }
 
 async function settle(payments: { paymentId: string }[]): Promise<Hex[]> {
-  await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+  await settleAll(stack, payments)
   const hashes = new Set((await Promise.all(payments.map(stack.halves))).flat().map(({ txHash }) => txHash))
   return [...hashes] as Hex[]
 }
@@ -91,10 +88,8 @@ test('default: one batch settles them to their splitters, within the gas that th
 
 test('behavior: those of two signatures travel apart, by the contract’s other function', async () => {
   const [buyer] = await stack.buyers(1, 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
   const [split] = await queueSplits([{}])
-  if (!split) throw new Error('nothing queued')
   const before = await stack.balanceOf(split.splitter)
   expect(await settle([pair, split])).toHaveLength(2)
   expect(await stack.balanceOf(pair.provider.to)).toBeGreaterThanOrEqual(47_500n)
@@ -104,7 +99,6 @@ test('behavior: those of two signatures travel apart, by the contract’s other 
 test('behavior: what fails, was cancelled or was settled by a stranger stops no other', async () => {
   const [poor, canceller, front] = await stack.buyers(3, 50_000n)
   const [good] = await queueSplits([{}])
-  if (!poor || !canceller || !front || !good) throw new Error('nothing queued')
   const due = { price: 50_000n, acceptedAt: hourAgo() }
   const wrong = await stack.queueSplit({
     ...due,
@@ -128,7 +122,6 @@ test('behavior: what fails, was cancelled or was settled by a stranger stops no 
 
 test('behavior: through POST /submit the platform’s part of a splitter pays the gas; one that gives it too little draws', async () => {
   const [buyer] = await stack.buyers(1, 200_000n)
-  if (!buyer) throw new Error('no buyer')
   const due = { buyer, price: 50_000n, payee: randomHex(20), acceptedAt: hourAgo() }
   const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 50n })]
   await settle([fair, cheap])
@@ -236,18 +229,15 @@ describe('sweeps', () => {
 
   test('behavior: one that waited for a day is swept by the next batch, whomever that pays; one swept by a stranger isn’t', async () => {
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
-    const [stale, swept] = payments as [SplitPayment, SplitPayment]
+    const [stale, swept] = payments
     await settle(payments)
     await sweepBy(18, [swept])
     await whileRecording(stack, () =>
       until('the payout is seen', async () => (await readPayout(stack.database, swept.paymentId)) !== null),
     )
     const [other] = await queueSplits([{ payee: newPayee() }])
-    if (!other) throw new Error('nothing queued')
     const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
-    await whileRunning(stack.keeper({ now: tomorrow }), () =>
-      until('the other is settled', () => stack.isSettled([other])),
-    )
+    await settleAll(stack, [other], { now: tomorrow })
     expect(await waitingIn([stale])).toBe(0n)
     expect(await stack.balanceOf(stale.terms.provider)).toBe(47_500n)
     const [half] = await stack.halves(other)
@@ -270,9 +260,7 @@ describe('sweeps', () => {
       isOver = true
       await sweepBy(18, [old])
     }
-    await whileRunning(stack.keeper({ now: tomorrow, checkpoint }), () =>
-      until('all are settled', () => stack.isSettled(payments)),
-    )
+    await settleAll(stack, payments, { now: tomorrow, checkpoint })
     expect(isOver).toBe(true)
     expect(await failedSweeps(old)).toBe(0)
     expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
@@ -325,8 +313,8 @@ describe('sweeps', () => {
   test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
-    const payments = await queueSplits(Array.from({ length: 2 }, () => ({ payee: newPayee() })))
-    const [payment] = payments as [SplitPayment, SplitPayment]
+    const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
+    const [payment] = payments
     const paidOut = async () => (await readPayout(stack.database, payment.paymentId))?.txHash ?? null
     const unsettled = await testClient(stack).snapshot()
     await settle(payments)
@@ -372,19 +360,16 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(blocked)).toBe(0n)
     const third = await queueSplits([{ payee: blocked }])
     const later = () => new Date(Date.now() + 3_700_000)
-    await whileRunning(stack.keeper({ now: later }), () =>
-      until('it is settled', () => stack.isSettled(third)),
-    )
+    await settleAll(stack, third, { now: later })
     expect(await stack.balanceOf(blocked)).toBe(12n * 47_500n)
   })
 })
 
 test('behavior: under a backlog that fills a batch, the next one sweeps what has waited, and settles no less than it must', async () => {
-  const [stale] = (await queueSplits([{ payee: randomHex(20) }])) as [SplitPayment]
+  const [stale] = await queueSplits([{ payee: randomHex(20) }])
   await settle([stale])
   await untilIndexed(stack)
   const [buyer] = await stack.buyers(1, 300n * 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const payee = randomHex(20)
   const backlog = await Promise.all(
     Array.from({ length: 300 }, () =>
@@ -392,9 +377,7 @@ test('behavior: under a backlog that fills a batch, the next one sweeps what has
     ),
   )
   const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
-  await whileRunning(stack.keeper({ now: tomorrow }), () =>
-    until('all are settled', () => stack.isSettled(backlog)),
-  )
+  await settleAll(stack, backlog, { now: tomorrow })
   const hashes = (await Promise.all(backlog.map(stack.halves))).map(([half]) => half?.txHash as Hex)
   const first = hashes[0] as Hex
   const { logs } = await stack.served.client.getTransactionReceipt({ hash: first })
@@ -423,7 +406,6 @@ describe('a payer who fails once his batch is simulated', () => {
     'behavior: %s, is tried once, and the honest are settled',
     async (_, attack) => {
       const [buyer] = await stack.buyers(1, 100n * 50_000n)
-      if (!buyer) throw new Error('no buyer')
       const [honest, bad] = await Promise.all([
         queueSplits([{}, {}, {}, {}, {}]),
         Promise.all(
@@ -477,7 +459,7 @@ describe('a payer who fails once his batch is simulated', () => {
 test('behavior: a splitter that USDC has blacklisted fails with its code, and stops no other payment or payout', async () => {
   const [blocked, old, good] = [randomHex(20), randomHex(20), randomHex(20)]
   const waiting = await queueSplits([{ payee: blocked }, { payee: old }])
-  const [{ splitter }] = waiting as [SplitPayment]
+  const [{ splitter }] = waiting
   await settle(waiting)
   await untilIndexed(stack)
   await setBlacklisted(stack.chain, splitter, true)
@@ -499,9 +481,7 @@ test('behavior: a splitter that USDC has blacklisted fails with its code, and st
 
   await setBlacklisted(stack.chain, splitter, false)
   await untilIndexed(stack)
-  await whileRunning(stack.keeper({ now: tomorrow(70) }), () =>
-    until('it is settled after all', () => stack.isSettled([refused])),
-  )
+  await settleAll(stack, [refused], { now: tomorrow(70) })
   expect(await stack.balanceOf(blocked)).toBe(2n * 47_500n)
 })
 
@@ -515,7 +495,6 @@ test('behavior: a keeper without a database settles them, sees their fees, and p
     const payee = randomHex(20)
     const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
     const [buyer] = await stack.buyers(1, 50_000n)
-    if (!buyer) throw new Error('no buyer')
     const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await untilIndexed(stack)
     const account = walletAccount(5)

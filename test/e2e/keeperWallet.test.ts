@@ -1,5 +1,5 @@
 import { parseEther } from 'viem'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
@@ -10,28 +10,20 @@ import {
   queueDue,
   queueOneDue,
   raiseBaseFee,
+  settleAll,
   testClient,
   transactionsOf,
   untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { giveUp, giveUpAll } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 
 // What a wallet's transactions may meet with that is nobody's payment's fault.
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 
 const gasMoney = parseEther('10')
 
@@ -62,9 +54,7 @@ describe('refused for gas after the check', () => {
         return (await transactionsOf(stack, payments)).every(({ outcome }) => outcome === 'released')
       })
       // Another keeper has a wallet with money.
-      await whileRunning(stack.keeper({ accounts: [walletAccount(4)] }), () =>
-        until('they are settled', () => stack.isSettled(payments)),
-      )
+      await settleAll(stack, payments, { accounts: [walletAccount(4)] })
     })
     await expectUnharmed(stack, payments)
     const [refused, ...others] = await transactionsOf(stack, payments)
@@ -116,7 +106,6 @@ test.each([
   async (_, offset) => {
     const wallet = offset < 0 ? 6 : 7
     const [buyer] = await stack.buyers(1, 50_000n)
-    if (!buyer) throw new Error('no buyer')
     const acceptedAt = new Date(Date.now() - 3 * 3_600_000)
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt })
     const chain = testClient(stack)
@@ -215,15 +204,12 @@ describe('gas that costs too much: payments wait, and say why', () => {
 
     // Gas is cheap again.
     offset += 16_000
-    await whileRunning(stack.keeper({ settings: { ...settings(), gasTokenUsd: 1_000n }, now }), () =>
-      until('they are settled', () => stack.isSettled(payments)),
-    )
+    await settleAll(stack, payments, { settings: { ...settings(), gasTokenUsd: 1_000n }, now })
     expect(await heldBy(payments)).toEqual(new Set([null]))
   })
 
   test('behavior: about to expire, what its fee lacks is added up to the day’s budget, and not beyond', async () => {
     const [buyer] = await stack.buyers(1, 100_000n)
-    if (!buyer) throw new Error('no buyer')
     const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200 })
     const payments = [await queueUrgent()]
     const [nonce, batches] = [await nonceOf(), await countBatches()]
@@ -234,9 +220,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     // One that its fee carries isn't held up by that.
     const carried = await queueDue(stack, 1)
     const cheap = { ...settings(), gasTokenUsd: 1_000n, dailyBudget: 1n }
-    await whileRunning(stack.keeper({ settings: cheap }), () =>
-      until('it is settled', () => stack.isSettled(carried)),
-    )
+    await settleAll(stack, carried, { settings: cheap })
     const rich = stack.keeper({ settings: { ...dear, dailyBudget: 10n ** 12n } })
     const more = [await queueUrgent()]
     await whileRunning(rich, () => until('it is settled', () => stack.isSettled(more)))
@@ -251,7 +235,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     await whileRunning(capped, () => until('the network waits', isTooDear))
     expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
     expect(await heldBy(payments)).toEqual(new Set([null]))
-    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled(payments)))
+    await settleAll(stack, payments)
     expect(await holdsOf(capped, 'gas_price')).toBe(1)
   })
 })

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { createPayerCode } from '#chain/payerCode'
 import { createBudget } from '#keeper/independent/budget'
@@ -13,14 +13,8 @@ import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { hourAgo, testClient, whileRecording, whileRunning } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-  walletKey,
-} from '../support/keeperStack.ts'
+import { hourAgo, settleAll, testClient, whileRecording, whileRunning } from '../support/keeperScenes.ts'
+import { type QueuedPayment, useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { giveUpAll, standingsOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
@@ -30,11 +24,7 @@ import { ask, signPayment } from '../support/x402.ts'
 // balance that changes while the transaction is on its way: as good as another transaction in the same block, which nothing
 // that looks at the chain beforehand can see. The bounds are on what is sent.
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack()
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack()
 beforeEach(async () => {
   await giveUpAll(stack.database)
 })
@@ -132,9 +122,7 @@ describe('our keeper', () => {
     const nonce = await nonceOf()
     const liars = await queueWith(liesWhenMined, 75, 5_000n)
     const honest = await queueWith(null, 6, 50_000n)
-    await whileRunning(stack.keeper({ checkpoint: lieInBlocks }), () =>
-      until('the honest ones are settled', () => stack.isSettled(honest)),
-    )
+    await settleAll(stack, honest, { checkpoint: lieInBlocks })
     expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
     await throughTwoDays(liars)
     // Twenty-odd share each transaction.
@@ -149,9 +137,7 @@ describe('our keeper', () => {
     for (let i = 1; i < 75; i++)
       liars.push(await queueAgain(first.provider.from).then(([one]) => one as QueuedPayment))
     const honest = await queueWith(null, 2, 50_000n)
-    await whileRunning(stack.keeper({ checkpoint: lieInBlocks }), () =>
-      until('the honest ones are settled', () => stack.isSettled(honest)),
-    )
+    await settleAll(stack, honest, { checkpoint: lieInBlocks })
     expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
     await throughTwoDays(liars)
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 3)
@@ -168,9 +154,7 @@ describe('our keeper', () => {
       if (name === 'before-broadcast') await setAll(burnsAll)
       if (name === 'after-broadcast') await setAll('0x')
     }
-    await whileRunning(stack.keeper({ checkpoint }), () =>
-      until('the honest ones are settled', () => stack.isSettled(honest)),
-    )
+    await settleAll(stack, honest, { checkpoint })
     expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
     expect(await attempts(honest)).toBe(0)
     await throughTwoDays(liars, checkpoint)
@@ -208,7 +192,6 @@ describe('our keeper', () => {
 test('behavior: a liar that comes through the facilitator with a seller’s key costs at most three transactions', async () => {
   const nonce = await nonceOf()
   const [liar] = await stack.buyers(1, 100_000n)
-  if (!liar) throw new Error('no liar')
   await testClient(stack).setCode({ address: liar.address, bytecode: liesWhenMined })
   const keeper = stack.keeper({ checkpoint: lieInBlocks })
   await whileRunning(keeper, async () => {
@@ -226,7 +209,6 @@ test('behavior: a liar that comes through the facilitator with a seller’s key 
 /** An honest payer's payment through the facilitator. */
 async function settleOne(keeper: Keeper): Promise<void> {
   const [buyer] = await stack.buyers(1, 10_000n)
-  if (!buyer) throw new Error('no buyer')
   const { body } = await signPayment(stack.served, buyer, { payTo: randomHex(20) })
   expect((await ask(keeper, '/settle', { body, key: stack.apiKey })).body).toMatchObject({ success: true })
 }
@@ -286,7 +268,6 @@ async function attempts(payments: QueuedPayment[]): Promise<number> {
 /** Another payment of a wallet with code: what it signs is its own affair. */
 async function queueAgain(payer: Address): Promise<QueuedPayment[]> {
   const [buyer] = await stack.buyers(1, 0n)
-  if (!buyer) throw new Error('no buyer')
   const signer = { ...buyer, address: payer }
   return [await stack.queue({ buyer: signer, price: 5_000n, acceptedAt: hourAgo() })]
 }

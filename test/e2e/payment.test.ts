@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, request as forward, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { reservePort } from '#process/port'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
@@ -13,15 +13,11 @@ import { createSpendingMemory } from '#sdk/client/spending'
 import { wrapFetch } from '#sdk/client/wrapFetch'
 import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
 import { openSmartAccount } from '../support/smartAccount.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 
-let stack: TestStack
-beforeAll(async () => {
-  stack = await startTestStack()
-})
-afterAll(() => stack?.close())
+const stack = useTestStack()
 
 test('default: 402, then payment, then the data with a receipt', async () => {
   const shop = await openShop(stack, { usdcPerUnit: '0.05' })

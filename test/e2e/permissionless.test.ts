@@ -24,7 +24,14 @@ import { backdate } from '../support/backdate.ts'
 import { cliPath } from '../support/cli.ts'
 import { call, fetchChallenge, openShop, type Shop, sign } from '../support/gateway.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { attemptsOf, hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
+import {
+  attemptsOf,
+  hourAgo,
+  queueDue,
+  settleAll,
+  testClient,
+  whileRunning,
+} from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -63,7 +70,6 @@ afterAll(async () => {
 /** A payment through the gateway's own door, an hour old. */
 async function buy(): Promise<string> {
   const [buyer] = await stack.buyers(1, 1_000_000n)
-  if (!buyer) throw new Error('no buyer')
   const challenge = await fetchChallenge(app, shop)
   const payloads = await Promise.all(
     ([0, 1] as const).map(async (half) => encodePayload(await sign(stack.served, buyer, challenge, half))),
@@ -114,7 +120,6 @@ describe('GET /settlements/pending', () => {
 
   test('behavior: what is too dear for us is published all the same', async () => {
     const [held] = await queueDue(stack, 1)
-    if (!held) throw new Error('nothing queued')
     const now = new Date()
     const times = { now, until: new Date(now.getTime() + 60_000), leadMs: 300_000 }
     await holdPayments(stack.database, [{ paymentId: held.paymentId, reason: 'gas_cost' }], times)
@@ -214,7 +219,7 @@ describe('a keeper without a database', () => {
 
     const nonce = await nonceOf(walletAccount(0).address)
     const later = await queueDue(stack, 1)
-    await whileRunning(stack.keeper(), () => until('the next one is settled', () => stack.isSettled(later)))
+    await settleAll(stack, later)
     // One transaction: of the payment that came after.
     expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
     expect(await attemptsOf(stack, payments)).toEqual([0])
@@ -257,7 +262,6 @@ describe('a keeper without a database', () => {
 describe('strangers change nothing but their own gas bill', () => {
   test('behavior: a forged AuthorizationFailed', async () => {
     const [victim, own] = await queueDue(stack, 2)
-    if (!victim || !own) throw new Error('nothing queued')
     // A wrong signature for the victim's nonce, beside one that settles: the contract says that the victim's failed.
     const forged = { ...victim.provider, signature: own.provider.signature }
     const { status } = await settleAsStranger([{ authorization: forged }, pairOf(own)])
@@ -324,7 +328,7 @@ describe('strangers change nothing but their own gas bill', () => {
   })
 
   async function expectSettledByOperator(payments: QueuedPayment[]): Promise<void> {
-    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    await settleAll(stack, payments)
     expect(await attemptsOf(stack, payments)).toEqual([0])
     for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
   }

@@ -6,19 +6,15 @@ import { reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
 import { buildImage, type Image } from '../support/dockerfile.ts'
 import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
-import { newBuyer, openShop } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { newBuyer, openShop, type TestBuyer } from '../support/shop.ts'
+import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 
 // A dev account of the chain, which has gas money.
 const keeperKey = '0xea6c44ac03bff858b476bba40716402b03e41b8e97e276d1baec7c37d42484a0'
 
-// The stack plays the external services: one of its processes is stopped, and `npm run <process>` takes its place.
-let stack: TestStack
-beforeAll(async () => {
-  stack = await startTestStack({ env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
-})
-afterAll(() => stack?.close())
+// The stack plays the external services.
+const stack = useTestStack({ env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
 
 let running: RunningCommand | undefined
 afterEach(async () => {
@@ -30,68 +26,9 @@ function run(name: string, env: Record<string, string | undefined> = {}): Runnin
   return running
 }
 
-async function stop(command: RunningCommand): Promise<void> {
-  command.child.kill('SIGTERM')
-  await command.exited
-  await untilGone(command)
-}
-
-test('default: npm run api, beside an external Postgres, chain and index', async () => {
-  const port = await reservePort()
-  const command = run('api', {
-    ...stack.env,
-    API_PORT: String(port),
-    MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
-    RECEIPT_KEY_FILE: `${stack.logFolder}/other-receipt-key.json`,
-  })
-  await command.line(/listening/)
-  const base = `http://127.0.0.1:${port}`
-  await until('it is ready', async () => (await fetch(`${base}/readyz`)).ok)
-  expect(await (await fetch(`${base}/openapi.json`)).json()).toMatchObject({ openapi: '3.1.0' })
-  await stop(command)
-})
-
-test('default: npm run keeper settles what another one left', async () => {
-  await stack.keeper.stop()
-  const shop = await openShop(stack)
-  const buyer = await newBuyer(stack, '1')
-  const { paymentId } = await buyer.client.request(shop.url)
-  const command = run('keeper', {
-    ...stack.env,
-    KEEPER_PORT: String(await reservePort()),
-    KEEPER_PRIVATE_KEYS: keeperKey,
-    TRIGGER_TIME_SECONDS: '1',
-  })
-  await buyer.client.waitForSettlement(paymentId as string, { pollMs: 100, timeoutMs: 240_000 })
-  await stop(command)
-  await shop.close()
-  await stack.keeper.start()
-})
-
-test('default: npm run indexer, in a schema of its own', async () => {
-  const port = await reservePort()
-  const command = run('indexer', {
-    ...stack.env,
-    INDEXER_PORT: String(port),
-    DATABASE_URL: await createTestDatabase(),
-    DATABASE_SCHEMA: 'other_index',
-  })
-  await command.line(/graphql/)
-  await until(
-    'it is ready',
-    async () => (await fetch(`http://127.0.0.1:${port}/ready`).catch(() => undefined))?.ok ?? false,
-  )
-  const answer = await fetch(`http://127.0.0.1:${port}/graphql`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ query: '{ batchs { items { sequence } } }' }),
-  })
-  expect(answer.status).toBeLessThan(500)
-  await stop(command)
-})
-
-test.each(['api', 'keeper', 'indexer'])('error: npm run %s without DATABASE_URL names it', async (name) => {
-  const command = run(name, { ...stack.env, DATABASE_URL: undefined, KEEPER_PRIVATE_KEYS: keeperKey })
+// The other roles say it from the package (package.test.ts).
+test('error: npm run indexer without DATABASE_URL names it', async () => {
+  const command = run('indexer', { ...stack.env, DATABASE_URL: undefined })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('DATABASE_URL: expected')
   expect(command.output()).not.toContain('    at ')
@@ -122,6 +59,8 @@ describe('the image', () => {
   let path: string
   let env: Record<string, string | undefined>
   let keys: string
+  let buyer: TestBuyer
+  let left: string
   beforeAll(async () => {
     folder = await mkdtemp('/tmp/tollkeeper-image-')
     await chmod(folder, 0o755)
@@ -146,10 +85,15 @@ describe('the image', () => {
       NODE_COMPILE_CACHE: join(temporary, 'compiled'),
     }
     keys = join(temporary, 'receipt-keys.json')
+    // A payment that the stack's keeper leaves.
+    await stack.keeper.stop()
+    const shop = await openShop(stack)
+    buyer = await newBuyer(stack, '1')
+    left = (await buyer.client.request(shop.url)).paymentId as string
+    await shop.close()
     const made = runAs([...image.entrypoint, 'keys', 'rotate', 'receipt', '--file', keys], {})
     expect(await made.exited, made.output()).toBe(0)
-    // npm installs twice: a busy machine takes minutes.
-  }, 900_000)
+  })
   afterAll(async () => {
     execFileSync('chmod', ['-R', 'u+w', folder])
     await rm(folder, { recursive: true, force: true })
@@ -181,40 +125,67 @@ describe('the image', () => {
     ).toEqual([])
   })
 
+  /** What a role does once it is ready, at its own address. */
+  const works: Record<string, (url: string) => Promise<unknown>> = {
+    api: async (url) =>
+      expect(await (await fetch(`${url}/openapi.json`)).json()).toMatchObject({ openapi: '3.1.0' }),
+    // It settles what another one left.
+    keeper: () => buyer.client.waitForSettlement(left, { pollMs: 100, timeoutMs: 240_000 }),
+    indexer: askIndex,
+    'indexer --serve': askIndex,
+  }
+
+  async function askIndex(url: string): Promise<void> {
+    const answer = await fetch(`${url}/graphql`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ query: '{ batchs { items { sequence } } }' }),
+    })
+    expect(await answer.json()).toMatchObject({ data: { batchs: { items: expect.any(Array) } } })
+  }
+
   test.each([
     ['api', '/readyz'],
     ['keeper', '/readyz'],
     ['indexer', '/ready'],
     ['indexer --serve', '/ready'],
-  ])('default: %s starts, is found healthy, and ends by SIGTERM', async (role, readyPath) => {
-    const port = String(await reservePort())
-    const others = { API_PORT: '1', KEEPER_PORT: '1', INDEXER_PORT: '1' }
-    const more = {
-      ...others,
-      [`${role.split(' ')[0]?.toUpperCase()}_PORT`]: port,
-      MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
-      RECEIPT_KEY_FILE: keys,
-      KEEPER_PRIVATE_KEYS: keeperKey,
-      // Two that index need a schema each; who serves reads the stack's.
-      ...(role === 'indexer' && { DATABASE_SCHEMA: 'image_index', DATABASE_URL: await createTestDatabase() }),
-    }
-    const started = runAs([...image.entrypoint, ...role.split(' ')], more)
-    const ended = started.exited.then((status) => {
-      throw new Error(`it ended with ${status}:\n${started.output()}`)
-    })
-    const ready = until('it is ready', async () => {
-      return (await fetch(`http://127.0.0.1:${port}${readyPath}`).catch(() => undefined))?.ok ?? false
-    })
-    await Promise.race([ready, ended])
-    ended.catch(() => {})
-    const isHealthy = async (ports: Record<string, string>) => {
-      const check = runCommand(image.healthcheck, { ...env, ...ports }, { cwd: image.folder, ...nobody })
-      return (await check.exited) === 0
-    }
-    expect(await isHealthy(more)).toBe(true)
-    expect(await isHealthy(others)).toBe(false)
-    started.child.kill('SIGTERM')
-    expect(await started.exited).toBe(0)
-    await untilGone(started)
-  })
+  ])(
+    'default: %s starts beside external services, is found healthy, works, and ends by SIGTERM',
+    async (role, readyPath) => {
+      const port = String(await reservePort())
+      const others = { API_PORT: '1', KEEPER_PORT: '1', INDEXER_PORT: '1' }
+      const more = {
+        ...others,
+        [`${role.split(' ')[0]?.toUpperCase()}_PORT`]: port,
+        MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
+        RECEIPT_KEY_FILE: keys,
+        KEEPER_PRIVATE_KEYS: keeperKey,
+        TRIGGER_TIME_SECONDS: '1',
+        // Two that index need a schema each; who serves reads the stack's.
+        ...(role === 'indexer' && {
+          DATABASE_SCHEMA: 'image_index',
+          DATABASE_URL: await createTestDatabase(),
+        }),
+      }
+      const started = runAs([...image.entrypoint, ...role.split(' ')], more)
+      const ended = started.exited.then((status) => {
+        throw new Error(`it ended with ${status}:\n${started.output()}`)
+      })
+      const ready = until('it is ready', async () => {
+        return (await fetch(`http://127.0.0.1:${port}${readyPath}`).catch(() => undefined))?.ok ?? false
+      })
+      await Promise.race([ready, ended])
+      ended.catch(() => {})
+      const isHealthy = async (ports: Record<string, string>) => {
+        const check = runCommand(image.healthcheck, { ...env, ...ports }, { cwd: image.folder, ...nobody })
+        return (await check.exited) === 0
+      }
+      expect(await isHealthy(more)).toBe(true)
+      expect(await isHealthy(others)).toBe(false)
+      await works[role]?.(`http://127.0.0.1:${port}`)
+      started.child.kill('SIGTERM')
+      expect(await started.exited).toBe(0)
+      await untilGone(started)
+    },
+  )
 })

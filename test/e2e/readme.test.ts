@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { createProgram } from '../../cli/program.ts'
 import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { useTestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { addExampleTests, exampleEnv } from './examples.ts'
@@ -14,14 +14,10 @@ import { addRuntimeTests } from './runtimes.ts'
 const readme = await readFile(`${root}/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
 // The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
-let stack: TestStack
-beforeAll(async () => {
-  stack = await startTestStack({
-    chain: { network: 'base' },
-    env: { ...exampleEnv, api: { ...exampleEnv.api, UPSTREAM_ALLOW_PRIVATE: 'true' } },
-  })
+const stack = useTestStack({
+  chain: { network: 'base' },
+  env: { ...exampleEnv, api: { ...exampleEnv.api, UPSTREAM_ALLOW_PRIVATE: 'true' } },
 })
-afterAll(() => stack?.close())
 
 /** A fenced block's code, by the word after its language. */
 function snippet(name: string): string {

@@ -10,7 +10,7 @@ import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { createClient } from '#sdk/client/createClient'
 import { registerProvider } from '../../local/stack/registerProvider.ts'
-import { buildSdk } from '../../tools/buildSdk.ts'
+import { installPackages } from '../support/installed.ts'
 import { killAll, root, runCommand } from '../support/processes.ts'
 import type { TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -27,7 +27,8 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
       await run('npm', ['ci', '--prefer-offline', '--no-audit', '--no-fund'], { cwd: folder })
       for (const name of ['jose', 'viem', 'hono'])
         await symlink(join(root, 'node_modules', name), join(folder, 'node_modules', name))
-      await buildSdk(join(folder, 'node_modules/@tollkeeper/sdk'))
+      const { sdk } = await installPackages()
+      await cp(sdk, join(folder, 'node_modules/@tollkeeper/sdk'), { recursive: true })
       // As wrangler does it.
       await build({
         ...{ entryPoints: [join(folder, 'worker.ts')], outfile: join(folder, 'worker.js') },

@@ -1,15 +1,21 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { openDatabase } from '#ledger/store/database'
 import { encodePayload } from '#protocol/payload'
-import { hourAgo, queueDue, raiseBaseFee, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
-  type KeeperStack,
+  hourAgo,
+  queueDue,
+  raiseBaseFee,
+  settleAll,
+  testClient,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import {
   platformWallet,
   type QueuedPayment,
   signTransfer,
-  startKeeperStack,
+  useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { giveUpAll } from '../support/standing.ts'
@@ -18,11 +24,7 @@ import { randomHex, validFor } from '../support/usdc.ts'
 
 // What the payments of one keeper share: its wallet's transactions.
 
-let stack: KeeperStack
-beforeAll(async () => {
-  stack = await startKeeperStack()
-})
-afterAll(() => stack?.close())
+const stack = useKeeperStack()
 beforeEach(async () => {
   await giveUpAll(stack.database)
 })
@@ -49,13 +51,12 @@ describe('turns', () => {
     await stack.database`update queue set has_code = true where provider_amount + fee_amount < 10000000`
     const ordinary = await queueDue(stack, 5)
     const nonce = await nonceOf()
-    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(ordinary)))
+    await settleAll(stack, ordinary)
     expect((await nonceOfSettling(ordinary)) - nonce).toBeLessThanOrEqual(1)
   })
 
   test('behavior: payments of 10 USDC and keyless submissions without end leave every second transaction to ordinary trade', async () => {
     const [rich, stranger, regular] = await stack.buyers(3, 5_000_000_000n)
-    if (!rich || !stranger || !regular) throw new Error('no buyers')
     const ordinary = await Promise.all(
       Array.from({ length: 200 }, () =>
         stack.queue({ buyer: regular, price: 50_000n, acceptedAt: hourAgo() }),
@@ -113,7 +114,6 @@ test('behavior: what would expire goes at any cost but the price cap, and the ot
   await raiseBaseFee(stack)
   const waiting = await queueDue(stack, 2)
   const [buyer] = await stack.buyers(1, 50_000n)
-  if (!buyer) throw new Error('no buyer')
   const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 200 })
   const nonce = await nonceOf()
   const dear = stack.keeper({
@@ -146,12 +146,12 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
   })
   await until('it stands still', () => isStanding)
   try {
-    await whileRunning(stack.keeper(), () => until('the others are settled', () => stack.isSettled(others)))
+    await settleAll(stack, others)
     expect(await stack.isSettled([taken])).toBe(false)
   } finally {
     goOn()
     await standing
     await host.end()
   }
-  await whileRunning(stack.keeper(), () => until('it is settled as well', () => stack.isSettled([taken])))
+  await settleAll(stack, [taken])
 })

@@ -147,6 +147,18 @@ describe('compose.yaml', () => {
       expect(Object.keys(compose.services)).toContain(host)
   })
 
+  test('behavior: each image of others is one version by its digest; Node is the one that the tests run', () => {
+    const images = Object.values(compose.services).flatMap(({ image = 'tollkeeper' }) => image)
+    const bases = ['Dockerfile', 'deploy/pgbouncer.Dockerfile'].flatMap((path) =>
+      [...read(path).matchAll(/^FROM (\S+)/gm)].map(([, base = '']) => base),
+    )
+    const foreign = [...images, ...bases].filter((image) => image !== 'tollkeeper')
+    expect(foreign).toHaveLength(7)
+    for (const image of foreign) expect(image).toMatch(/^[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}$/)
+    expect(new Set(bases.filter((base) => base.startsWith('node:'))).size).toBe(1)
+    expect(bases[0]).toContain(`node:${read('.node-version').trim()}-`)
+  })
+
   test('behavior: no secret is in an image or in the repository', () => {
     const ignored = read('.dockerignore').split('\n')
     for (const { file } of Object.values(compose.secrets)) {

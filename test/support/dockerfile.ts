@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { cp, mkdir, readFile } from 'node:fs/promises'
-import { basename, join, matchesGlob, relative } from 'node:path'
+import { basename, dirname, join, matchesGlob, relative } from 'node:path'
 import { promisify } from 'node:util'
 import { type Copy, DockerfileParser, type Env, type From, type Instruction } from 'dockerfile-ast'
 import { root } from './processes.ts'
@@ -17,8 +18,8 @@ export type Image = {
 }
 
 /**
- * Takes our Dockerfile's steps without Docker: `/app` of each stage is a plain folder, and RUN is run there. What this doesn't
- * know it refuses.
+ * Takes our Dockerfile's steps without Docker: `/app` of each stage is a plain folder, and RUN is run there, but for
+ * `npm ci`, whose outcome the checkout has. What this doesn't know it refuses.
  *
  * @param folder an empty one
  * @param path where programs are looked for
@@ -63,9 +64,9 @@ export async function buildImage(folder: string, path: string): Promise<Image> {
         break
       }
       case 'RUN': {
-        // What `npm ci` has brought here before needn't be asked for again.
-        const env = { ...image.env, PATH: path, HOME: process.env.HOME, npm_config_prefer_offline: 'true' }
-        await run('sh', ['-c', words.join(' ')], { cwd: image.folder, env })
+        const env = { ...image.env, PATH: path, HOME: process.env.HOME }
+        if (words.slice(0, 3).join(' ') === 'npm ci --omit=dev') await linkInstalled(image.folder)
+        else await run('sh', ['-c', words.join(' ')], { cwd: image.folder, env })
         break
       }
       case 'USER':
@@ -84,6 +85,27 @@ export async function buildImage(folder: string, path: string): Promise<Image> {
     }
   }
   return image
+}
+
+type Lock = { packages: Record<string, { dev?: boolean; link?: boolean }> }
+
+/** What `npm ci --omit=dev` leaves in node_modules: what the lock names, as `npm ci` has installed it in the checkout. */
+async function linkInstalled(folder: string): Promise<void> {
+  const { packages } = JSON.parse(await readFile(join(folder, 'package-lock.json'), 'utf8')) as Lock
+  // Hard links would give away the checkout's files: only to somebody who needn't change their modes.
+  const copy = process.getuid?.() === 0 ? '-al' : '-a'
+  const places = Map.groupBy(
+    Object.keys(packages).filter((path) => {
+      const isAtTop = /^node_modules\/(@[^/]+\/)?[^/]+$/.test(path)
+      // Those of other platforms are locked, and not there.
+      return isAtTop && !packages[path]?.dev && existsSync(join(root, path))
+    }),
+    dirname,
+  )
+  for (const [place, paths] of places) {
+    await mkdir(join(folder, place), { recursive: true })
+    await run('cp', [copy, ...paths.map((path) => join(root, path)), join(folder, place)])
+  }
 }
 
 /** The words of `["node", "main.js"]`, which no shell comes between. */

@@ -1,3 +1,6 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
 import { migrateAt } from '#ledger/store/migrate'
 import { startPostgres } from '../../local/stack/postgres.ts'
@@ -8,15 +11,24 @@ declare module 'vitest' {
     postgresUrl: string
     /** The name of a database with our schema, for `createMigratedDatabase`. */
     migratedDatabase: string
+    /** A folder of the run, for what several files need and one of them makes. */
+    runFolder: string
   }
 }
 
-/** One Postgres a run. */
+/** One Postgres and one folder a run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const postgres = await startPostgres({ fast: true })
   const migratedDatabase = 'migrated'
   await migrateAt(await postgres.createDatabase(migratedDatabase))
   project.provide('postgresUrl', postgres.url)
   project.provide('migratedDatabase', migratedDatabase)
-  return postgres.close
+  const runFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-tests-'))
+  // Postgres runs as somebody else where we are root, also that of an installed package.
+  await chmod(runFolder, 0o755)
+  project.provide('runFolder', runFolder)
+  return async () => {
+    await postgres.close()
+    await rm(runFolder, { recursive: true, force: true })
+  }
 }

@@ -1,13 +1,13 @@
 import { createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
-import type { Keeper } from '#keeper/keeper'
+import type { Keeper, KeeperDependencies } from '#keeper/keeper'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { type Loop, repeat } from '#process/repeat'
 import { createKeeperContext } from './keeperContext.ts'
-import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+import type { KeeperStack, Many, QueuedPayment } from './keeperStack.ts'
 import { standingsOf } from './standing.ts'
 import { until } from './until.ts'
 
@@ -16,8 +16,12 @@ import { until } from './until.ts'
 export const hourAgo = () => new Date(Date.now() - 3_600_000)
 
 /** New buyers with a payment each that is due. */
-export async function queueDue(stack: KeeperStack, count = 1, price = 50_000n): Promise<QueuedPayment[]> {
-  return queueFor(stack, await stack.buyers(count, price), price)
+export async function queueDue<N extends number = 1>(
+  stack: KeeperStack,
+  count = 1 as N,
+  price = 50_000n,
+): Promise<Many<QueuedPayment, N>> {
+  return (await queueFor(stack, await stack.buyers(count, price), price)) as Many<QueuedPayment, N>
 }
 
 /** The same for buyers who have their money already: where nothing is mined, they couldn't get any. */
@@ -30,9 +34,7 @@ export async function queueFor(
 }
 
 export async function queueOneDue(stack: KeeperStack, price = 50_000n): Promise<QueuedPayment> {
-  const [payment] = await queueDue(stack, 1, price)
-  if (!payment) throw new Error('nothing queued')
-  return payment
+  return (await queueDue(stack, 1, price))[0]
 }
 
 export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Promise<T>): Promise<T> {
@@ -43,6 +45,17 @@ export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Pr
   } finally {
     await Promise.all(running.map((keeper) => keeper.stop()))
   }
+}
+
+/** Has a keeper settle all of them. */
+export async function settleAll(
+  stack: KeeperStack,
+  payments: readonly Pick<QueuedPayment, 'paymentId'>[],
+  overrides?: Partial<KeeperDependencies>,
+): Promise<void> {
+  await whileRunning(stack.keeper(overrides), () =>
+    until('all are settled', () => stack.isSettled([...payments])),
+  )
 }
 
 /**
@@ -130,14 +143,18 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
       kind: string
       nonce: bigint
       wallet: string
+      maxFee: bigint
+      priority: bigint
       mined: bigint | null
+      state: string
       outcome: string | null
       /** A node has said that it has it. */
       isOut: boolean
       ageMs: number
     }[]
   >`
-    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.outcome, t.broadcast_at is not null as "isOut",
+    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.state, b.outcome,
+      t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority, t.broadcast_at is not null as "isOut",
       (extract(epoch from clock_timestamp() - t.created_at) * 1000)::float8 as "ageMs"
     from transaction t join batch b on b.id = t.batch_id
     where b.id in (select batch_id from batch_item

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Address, type Hex, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { createKeeper, type Keeper, type KeeperDependencies } from '#keeper/keeper'
 import type { KeeperSettings } from '#keeper/settings/settings'
@@ -76,6 +77,12 @@ export type RefundOptions = {
   acceptedAt?: Date
 }
 
+/** So many of them; where the number is known, none needs to be looked for. */
+export type Many<T, N extends number> = number extends N ? T[] : Exactly<T, N>
+type Exactly<T, N extends number, Counted extends T[] = []> = Counted['length'] extends N
+  ? Counted
+  : Exactly<T, N, [...Counted, T]>
+
 export type KeeperStack = {
   chain: LocalChain
   databaseUrl: string
@@ -92,8 +99,10 @@ export type KeeperStack = {
   settings: KeeperSettings
   /** A keeper in this process; nothing runs before its `start`. */
   keeper: (overrides?: Partial<KeeperDependencies>) => Keeper
+  /** What a process of ours is told to work on this stack. */
+  env: Record<string, string>
   /** New accounts with USDC. */
-  buyers: (count: number, usdc: bigint) => Promise<PrivateKeyAccount[]>
+  buyers: <N extends number>(count: N, usdc: bigint) => Promise<Many<PrivateKeyAccount, N>>
   /** A payment as `/verify` leaves it, really signed. */
   queue: (options: QueueOptions) => Promise<QueuedPayment>
   /** The same of a payment of one signature. */
@@ -104,6 +113,16 @@ export type KeeperStack = {
   isSettled: (payments: Pick<QueuedPayment, 'paymentId'>[]) => Promise<boolean>
   balanceOf: (address: Address) => Promise<bigint>
   close: () => Promise<void>
+}
+
+/** {@link startKeeperStack} for the tests of a file, which it is closed after. */
+export function useKeeperStack(overrides?: Partial<KeeperSettings>): KeeperStack {
+  const stack = {} as KeeperStack
+  beforeAll(async () => {
+    Object.assign(stack, await startKeeperStack(overrides))
+  })
+  afterAll(() => stack.close?.())
+  return stack
 }
 
 /** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
@@ -167,6 +186,13 @@ export async function startKeeperStack(
     served,
     indexer,
     settings,
+    env: {
+      DATABASE_URL: databaseUrl,
+      NETWORKS: chain.network,
+      RPC_URL_LOCALHOST: chain.url,
+      DEPLOYMENTS_FILE: deploymentsFile,
+      PLATFORM_WALLET: platformWallet,
+    },
     payee: registry.payee,
     apiKey: registry.apiKey,
     grantedKey: registry.grantedKey,
@@ -192,7 +218,7 @@ export async function startKeeperStack(
           accounts.map((account) => account.address),
           usdc,
         )
-      return accounts
+      return accounts as Many<PrivateKeyAccount, typeof count>
     },
     queue: (options) => queuePayment(database, served, registry, options),
     queueSplit: (options) => queueSplitPayment(database, served, registry, options),

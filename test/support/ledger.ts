@@ -35,8 +35,9 @@ export async function findBreaches(database: Database): Promise<string[]> {
       window rivals as (partition by chain_id, wallet, nonce order by created_at)
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
+  // A reorg deeper than finality gives the nonce of a closed batch back, whose transaction nobody follows any more.
   const rivals = await database<{ wallet: string; nonce: bigint }[]>`
-    select wallet, nonce from transaction where mined_block is not null
+    select wallet, nonce from transaction where mined_block is not null and resolved_at is null
     group by chain_id, wallet, nonce having count(*) > 1`
   return [
     ...rivals.map(({ wallet, nonce }) => `${wallet} has two mined transactions of nonce ${nonce}`),

@@ -38,7 +38,7 @@ export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promis
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
     ...{ gatewayUrl: stack.api.url, name: 'Test API', network: stack.chain.network, address },
-    endpoints: [{ url: '/data', usdcPerUnit }],
+    endpoints: [],
   })
   let served = 0
   const server = createServer(({ headers }, response) => {
@@ -49,15 +49,26 @@ export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promis
   server.listen(0, loopback)
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  const at = new URL(`/providers/${provider.providerId}/upstream`, stack.api.url)
-  const answer = await fetch(at, {
-    method: 'PUT',
-    headers: { 'content-type': 'application/json', authorization: `Bearer ${provider.apiKey}` },
-    body: JSON.stringify({ url: `http://${loopback}:${port}` }),
-  })
-  if (answer.status !== 200) throw new Error(`no upstream: ${await answer.text()}`)
+  const send = async (method: string, path: string, body: object) => {
+    const answer = await fetch(new URL(`/providers/${provider.providerId}/${path}`, stack.api.url), {
+      method,
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${provider.apiKey}` },
+      body: JSON.stringify(body),
+    })
+    if (!answer.ok) throw new Error(`${method} ${path}: ${await answer.text()}`)
+    return (await answer.json()) as { endpointId?: string }
+  }
+  await send('PUT', 'upstream', { url: `http://${loopback}:${port}` })
+  const endpoint = { url: '/data', method: 'GET', pricing: { usdcPerUnit } }
+  const { endpointId = '' } = await send('POST', 'endpoints', { ...endpoint, walletId: provider.walletId })
   return {
-    ...{ ...provider, address, url: `${stack.api.url}/p/${provider.providerId}/data`, served: () => served },
+    ...{
+      ...provider,
+      endpointIds: [endpointId],
+      address,
+      url: `${stack.api.url}/p/${provider.providerId}/data`,
+      served: () => served,
+    },
     close: async () => {
       server.closeAllConnections()
       server.close()

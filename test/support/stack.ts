@@ -1,4 +1,5 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
+import { afterAll, beforeAll } from 'vitest'
 import { type Stack, type StackOptions, startStack } from '../../local/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
@@ -12,6 +13,17 @@ export type TestStack = Stack & {
 
 /** Few blocks, which cost every process time; a transaction waits for none of them. */
 const mining = { blockTimeMs: 1_000, atOnce: true }
+
+/** {@link startTestStack} for the tests of a file, which it is closed after. */
+export function useTestStack(options?: StackOptions): TestStack {
+  const stack = {} as TestStack
+  beforeAll(async () => {
+    // Its indexer is a getter: it may be another one later.
+    Object.defineProperties(stack, Object.getOwnPropertyDescriptors(await startTestStack(options)))
+  })
+  afterAll(() => stack.close?.())
+  return stack
+}
 
 /** The real stack, on a database of the run's Postgres and a chain of its own. */
 export async function startTestStack({

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Provider } from './answers.ts'
 import { GatewayError } from './gateway.ts'
@@ -13,14 +14,12 @@ import { QueuePage } from './pages/Queue.tsx'
 import { ReceiptCheckPage } from './pages/ReceiptCheck.tsx'
 import { SignInPage } from './pages/SignIn.tsx'
 import { StatementPage } from './pages/Statement.tsx'
-import { EndpointsPage } from './pages/setup/Endpoints.tsx'
 import { HistoryPage } from './pages/setup/History.tsx'
-import { KeysPage } from './pages/setup/Keys.tsx'
-import { ProviderPage } from './pages/setup/Provider.tsx'
-import { UpstreamPage } from './pages/setup/Upstream.tsx'
-import { WalletsPage } from './pages/setup/Wallets.tsx'
+import { ResourcePage } from './pages/setup/ResourcePage.tsx'
+import { endpoints, keys, wallets, webhooks } from './pages/setup/resources.tsx'
+import { provider, upstream } from './pages/setup/singles.tsx'
 import { WebhookPage } from './pages/setup/Webhook.tsx'
-import { WebhooksPage } from './pages/setup/Webhooks.tsx'
+import { FirstSteps } from './pages/start/FirstSteps.tsx'
 import { StartPage } from './pages/start/Start.tsx'
 import { Lazy } from './parts/Lazy.tsx'
 import { Empty, useTitle } from './parts/View.tsx'
@@ -37,36 +36,58 @@ import {
   storedKey,
 } from './session.ts'
 
-type Views = [name: string, title: string][]
-
-const views: Views = [
-  ['', 'Overview'],
-  ['queue', 'Queue'],
-  ['batches', 'Batches'],
-  ['payments', 'Payments'],
-  ['failures', 'Failures'],
-  ['statement', 'Statement'],
-  ['setup', 'Setup'],
-  ['network', 'Network'],
-  ['receipt', 'Receipt check'],
-]
-
-const operatorViews: Views = [
-  ['', 'Operation'],
-  ['providers', 'Providers'],
-  ['network', 'Network'],
-  ['receipt', 'Receipt check'],
-]
-
-const publicViews: Views = [
-  ['network', 'Network'],
-  ['receipt', 'Receipt check'],
-]
-
-const publicNames = new Set(publicViews.map(([name]) => name))
-
 /** Loaded when somebody looks at it, so that nobody else waits for it. */
 const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
+
+/** A view by the first part of its route: its place in the navigation, if it has one, and what shows the rest of the route. */
+type View = [
+  name: string,
+  title: string | undefined,
+  show: (...rest: (string | undefined)[]) => ComponentChildren,
+]
+
+const publicViews: View[] = [
+  ['network', 'Network', (...rest) => <Lazy load={loadNetwork} props={{ route: rest as Route }} />],
+  ['receipt', 'Receipt check', (receipt) => <ReceiptCheckPage receipt={receipt} />],
+]
+
+const views: View[] = [
+  ['', 'Overview', () => <OverviewPage />],
+  ['queue', 'Queue', () => <QueuePage />],
+  [
+    'batches',
+    'Batches',
+    (network, txHash) =>
+      network && txHash ? <BatchPage network={network} txHash={txHash} /> : <BatchesPage />,
+  ],
+  ['payments', 'Payments', (id) => (id ? <PaymentPage paymentId={id} /> : <PaymentsPage />)],
+  ['failures', 'Failures', () => <FailuresPage />],
+  ['statement', 'Statement', (month) => <StatementPage month={month} />],
+  [
+    'setup',
+    'Setup',
+    (page = 'endpoints', id) => setupViews[id ? `${page}/id` : page]?.(id ?? '') ?? <Unknown />,
+  ],
+  ['start', undefined, () => <FirstSteps />],
+  ...publicViews,
+]
+
+const setupViews: Record<string, (id: string) => ComponentChildren> = {
+  endpoints: () => <ResourcePage key="endpoints" resource={endpoints} />,
+  wallets: () => <ResourcePage key="wallets" resource={wallets} />,
+  keys: () => <ResourcePage key="keys" resource={keys} />,
+  upstream: () => <ResourcePage key="upstream" resource={upstream} />,
+  webhooks: () => <ResourcePage key="webhooks" resource={webhooks} />,
+  'webhooks/id': (id) => <WebhookPage webhookId={id} />,
+  provider: () => <ResourcePage key="provider" resource={provider} />,
+  history: () => <HistoryPage />,
+}
+
+const operatorViews: View[] = [
+  ['', 'Operation', () => <OperationPage />],
+  ['providers', 'Providers', () => <ProvidersPage />],
+  ...publicViews,
+]
 
 type SignIn =
   | { state: 'out'; reason?: string }
@@ -125,29 +146,33 @@ export function App() {
     [signIn, update],
   )
   const operator = signIn.state === 'operator' ? signIn.session : null
-  const isPublic = publicNames.has(route[0] ?? '') || (route[0] === 'start' && signIn.state === 'out')
+  const shown = session ? views : operator ? operatorViews : publicViews
+  const [name = '', ...rest] = route
+  const found = shown.find(([one]) => one === name)
   return (
     <EndContext.Provider value={end}>
       <OperatorContext.Provider value={operator}>
         <SessionContext.Provider value={session}>
-          <button type="button" class="skip" onClick={() => main.current?.focus()}>
+          <button type="button" class="unseen" onClick={() => main.current?.focus()}>
             Skip to the content
           </button>
           <Header
-            route={route}
-            shown={session ? views : operator ? operatorViews : publicViews}
+            name={name}
+            shown={shown}
             who={session?.provider ?? (operator && { name: 'Operator' })}
             end={end}
           />
           <main ref={main} tabIndex={-1}>
-            {operator ? (
-              <OperatorView route={route} />
-            ) : session || isPublic ? (
-              <View route={route} open={open} />
+            {found ? (
+              found[2](...rest)
+            ) : session || operator ? (
+              <Unknown />
             ) : signIn.state === 'opening' ? (
               <p class="loading" role="status">
                 Signing in…
               </p>
+            ) : name === 'start' ? (
+              <StartPage open={open} />
             ) : (
               <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
             )}
@@ -159,107 +184,43 @@ export function App() {
 }
 
 function Header(props: {
-  route: Route
-  shown: Views
+  name: string
+  shown: View[]
   who: { name: string; providerId?: string } | null
   end: End
 }) {
-  const { route, shown, who, end } = props
+  const { name, shown, who, end } = props
   return (
     <header class="top">
       <a class="brand" href={href()}>
         Tollkeeper
       </a>
       <nav aria-label="Views">
-        {shown.map(([name, title]) => (
-          <a
-            key={name}
-            href={href(...(name === '' ? [] : [name]))}
-            aria-current={(route[0] ?? '') === name ? 'page' : undefined}
-          >
-            {title}
-          </a>
-        ))}
+        {shown.map(
+          ([one, title]) =>
+            title !== undefined && (
+              <a
+                key={one}
+                href={href(...(one === '' ? [] : [one]))}
+                aria-current={name === one ? 'page' : undefined}
+              >
+                {title}
+              </a>
+            ),
+        )}
       </nav>
       {who ? (
-        <div class="who">
+        <div class="line end who">
           <span class="who-name" title={who.providerId}>
             {who.name}
           </span>
-          <button type="button" class="quiet" onClick={() => end()}>
+          <button type="button" class="quiet small" onClick={() => end()}>
             Sign out
           </button>
         </div>
       ) : null}
     </header>
   )
-}
-
-type ViewProps = { route: Route; open: (key: string) => Promise<void> }
-
-function View({ route, open }: ViewProps) {
-  const [name, first, second] = route
-  switch (name) {
-    case undefined:
-      return <OverviewPage />
-    case 'queue':
-      return <QueuePage />
-    case 'batches':
-      return first && second ? <BatchPage network={first} txHash={second} /> : <BatchesPage />
-    case 'payments':
-      return first ? <PaymentPage paymentId={first} /> : <PaymentsPage />
-    case 'failures':
-      return <FailuresPage />
-    case 'statement':
-      return <StatementPage month={first} />
-    case 'start':
-      return <StartPage open={open} />
-    case 'setup':
-      return <Setup page={first} id={second} />
-    case 'network':
-      return <Lazy load={loadNetwork} props={{ route: route.slice(1) }} />
-    case 'receipt':
-      return <ReceiptCheckPage receipt={first} />
-    default:
-      return <Unknown />
-  }
-}
-
-function Setup({ page = 'endpoints', id }: { page: string | undefined; id: string | undefined }) {
-  switch (page) {
-    case 'endpoints':
-      return <EndpointsPage />
-    case 'wallets':
-      return <WalletsPage />
-    case 'keys':
-      return <KeysPage />
-    case 'upstream':
-      return <UpstreamPage />
-    case 'webhooks':
-      return id ? <WebhookPage webhookId={id} /> : <WebhooksPage />
-    case 'provider':
-      return <ProviderPage />
-    case 'history':
-      return <HistoryPage />
-    default:
-      return <Unknown />
-  }
-}
-
-function OperatorView({ route }: { route: Route }) {
-  const [name, first] = route
-  switch (name) {
-    case undefined:
-      return <OperationPage />
-    case 'providers':
-      return <ProvidersPage />
-    case 'network':
-      return <Lazy load={loadNetwork} props={{ route: route.slice(1) }} />
-    case 'receipt':
-      return <ReceiptCheckPage receipt={first} />
-    default:
-      return <Unknown />
-  }
 }
 
 function Unknown() {

@@ -41,6 +41,7 @@ const fieldNames: Record<string, string> = {
   upstreamSecretSince: 'Its secret since',
   label: 'Label',
   revokedAt: 'Revoked',
+  scope: 'Scope',
 }
 
 function writeValue(value: unknown): string {

@@ -16,6 +16,12 @@ export function writeExactUsdc(amount: bigint): string {
   return `${groupThousands(whole)}.${fraction}`
 }
 
+/** Of a gas token's 18 decimals those that say when to refill; never more than there is. */
+export function writeEther(ether: string): string {
+  const [whole = '0', fraction = ''] = ether.split('.')
+  return `${groupThousands(whole)}.${fraction.slice(0, 6)}`.replace(/\.$/, '')
+}
+
 export function writeCount(count: number | bigint): string {
   return groupThousands(count.toString())
 }

@@ -99,16 +99,18 @@ function toError(
 
 type Page = { cursor: string | null }
 
-/** Reads a list's first `pages` pages, or all of them, into one. */
+/** Reads the first `pages` pages of a list, or all of them, into one. */
 export async function readPages<P extends Page, Row>(
-  read: (cursor: string | undefined) => Promise<P>,
+  gateway: Gateway,
+  path: string,
+  asked: Record<string, string | number | undefined>,
   rowsOf: (page: P) => Row[],
-  pages = Number.POSITIVE_INFINITY,
+  { signal, pages = Number.POSITIVE_INFINITY }: { signal: AbortSignal; pages?: number },
 ): Promise<{ rows: Row[]; hasMore: boolean }> {
   const rows: Row[] = []
   let cursor: string | undefined
   for (let count = 1; ; count++) {
-    const page = await read(cursor)
+    const page = await gateway.get<P>(`${path}${query({ ...asked, cursor })}`, signal)
     rows.push(...rowsOf(page))
     cursor = page.cursor ?? undefined
     if (cursor === undefined || count === pages) return { rows, hasMore: cursor !== undefined }

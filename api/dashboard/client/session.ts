@@ -14,6 +14,8 @@ export const storedKey = {
 
 export type Session = {
   provider: Provider
+  /** What the gateway has of the provider begins with it. */
+  path: string
   gateway: Gateway
   /** Of the API key. */
   keyId: string
@@ -60,5 +62,5 @@ export async function openSession(key: string): Promise<Omit<Session, 'update'>>
   // The key holds its id: tk_<hex>_<secret>.
   const keyId = `key_${key.split('_')[1]}`
   const { scope, ...provider } = await gateway.get<Account>('account')
-  return { gateway, keyId, scope, provider }
+  return { gateway, keyId, scope, provider, path: `providers/${provider.providerId}` }
 }

@@ -7,12 +7,12 @@ import { type Polled, usePolled } from './usePolled.ts'
  * @param read reads the first pages, as many as given
  */
 export function usePolledPages<T>(
-  read: (signal: AbortSignal, pages: number) => Promise<T>,
+  read: (asked: { signal: AbortSignal; pages: number }) => Promise<T>,
   key: string,
 ): { polled: Polled<T>; showMore: () => void } {
   const [asked, setAsked] = useState({ key, pages: 1 })
   const pages = asked.key === key ? asked.pages : 1
-  const polled = usePolled((signal) => read(signal, pages), key)
+  const polled = usePolled((signal) => read({ signal, pages }), key)
   return {
     polled,
     showMore: () => {

@@ -100,9 +100,7 @@ const challenge = z
 
 const responses = { 200: jsonAnswer('The challenge', challenge) }
 
-const getChallenge = route({
-  method: 'get',
-  path: '/challenge',
+const getChallenge = route('get', '/challenge', {
   summary: 'A challenge at the registered price',
   tags: ['Payments'],
   query: challengeQuery,
@@ -110,9 +108,7 @@ const getChallenge = route({
   refuses: [401, 404, 409, 413],
 })
 
-const postChallenge = route({
-  method: 'post',
-  path: '/challenge',
+const postChallenge = route('post', '/challenge', {
   summary: 'A challenge for a resource, at the registered price or a higher one',
   description: "A price below the registered one needs the provider's API key.",
   tags: ['Payments'],

@@ -28,9 +28,7 @@ export const jwks = z
   })
   .openapi('JwkSet')
 
-const getReceipt = route({
-  method: 'get',
-  path: '/receipts/{id}',
+const getReceipt = route('get', '/receipts/{id}', {
   summary: 'A receipt as of now',
   description:
     "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +

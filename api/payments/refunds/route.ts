@@ -55,21 +55,17 @@ export const refunds = z
   })
   .openapi('Refunds')
 
-const getRefunds = route({
+const getRefunds = route('get', '/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  method: 'get',
-  path: '/providers/{id}/payments/{paymentId}/refunds',
   summary: "A payment's refunds, and what can still be refunded",
   refuses: [422],
   responses: { 200: jsonAnswer('The refunds', refunds) },
 })
 
-const postRefund = route({
+const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
-  method: 'post',
-  path: '/providers/{id}/payments/{paymentId}/refunds',
   summary: 'Refund a settled payment, whole or in part',
   description:
     "By a signed `transferWithAuthorization` (EIP-3009) of one of the provider's wallets to the payment's payer, with the nonce of " +
@@ -82,9 +78,7 @@ const postRefund = route({
       .openapi({ description: 'from,to,value,validAfter,validBefore,nonce,signature' }),
   }),
   refuses: [402, 409, 415, 429],
-  responses: {
-    201: jsonAnswer('The refund', refund),
-  },
+  responses: { 201: jsonAnswer('The refund', refund) },
 })
 
 export function addRefundRoutes(app: App, options: RouteOptions): void {

@@ -80,18 +80,14 @@ const verification = z
   })
   .openapi('Verification')
 
-const verify = route({
-  method: 'post',
-  path: '/verify',
+const verify = route('post', '/verify', {
   summary: 'Verify a payment, queue it and receive its receipt',
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
   headers: verifyHeaders,
   body: verifyRequest,
   refuses: [402, 403, 409, 415],
-  responses: {
-    200: jsonAnswer('The payment is accepted', verification),
-  },
+  responses: { 200: jsonAnswer('The payment is accepted', verification) },
 })
 
 export type VerifyRouteOptions = RouteOptions & {

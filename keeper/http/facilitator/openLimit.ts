@@ -19,12 +19,11 @@ export type OpenLimit = {
 type Paid = { chainId: number; token: Address; address: Address }
 
 const countTtlMs = 1_000
-const keyless = ''
 
-/** @param most of one API key, and of all callers without one together. */
+/** @param most of one API key, or, without one, of one wallet that is paid. */
 export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
-    load: (id) => readCaller(sql, id === keyless ? null : id),
+    load: (caller) => readCaller(sql, caller),
     ttlMs: countTtlMs,
     max: 10_000,
     now: () => performance.now(),
@@ -41,13 +40,13 @@ export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
   return {
     async take(providerId, { chainId, token, address }) {
       const [count, isSuspended] = await Promise.all([
-        counts.get(providerId ?? keyless),
+        counts.get(providerId ?? address),
         suspended.get(`${chainId} ${token} ${address}`),
       ])
       if (count.isDisabled || isSuspended)
         throw new InvalidPayment(null, 'this provider is disabled: enable it, or ask the operator')
       if (count.open >= most) {
-        const whose = providerId === null ? 'callers without an API key have' : 'this API key has'
+        const whose = providerId === null ? 'this wallet has' : 'this API key has'
         throw new InvalidPayment(
           null,
           `${whose} ${most} payments open: try again once some of them are settled`,

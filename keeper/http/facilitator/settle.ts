@@ -75,11 +75,13 @@ export type Settle = (
  */
 export function createSettle(context: SettleContext): Settle {
   const { sql, now, settings, watch, checkpoint } = context
-  const reserved = createGroupCommit<string, boolean>({
-    async commit(paymentIds) {
+  const reserved = createGroupCommit<{ paymentId: string; caller: string }, boolean>({
+    async commit(items) {
+      const paymentIds = items.map(({ paymentId }) => paymentId)
       const taken = await settleReserved(sql, paymentIds, now())
       return paymentIds.map((id) => taken.has(id))
     },
+    callerOf: ({ caller }) => caller,
     maxItems: maxGroup,
     concurrency: 2,
     isItemFault: isRowFault,
@@ -107,7 +109,10 @@ export function createSettle(context: SettleContext): Settle {
           reasonOf('authorization_expired'),
           'the authorization runs out before it can be mined',
         )
-      await reserved.submit(held.paymentId)
+      await reserved.submit({
+        paymentId: held.paymentId,
+        caller: caller.providerId ?? request.authorization.to,
+      })
     }
     return held
   }

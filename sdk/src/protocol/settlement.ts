@@ -81,7 +81,7 @@ export type PackedAuthorization = { head: bigint; value: bigint; nonce: Hex; r: 
 /** The contract's `Sweep` struct: the splitters to sweep once a batch is settled. Their platform is its `feeRecipient`. */
 export type Sweep = {
   factory: Address
-  /** Most gas that all of it may use; so much is kept back from the authorizations. */
+  /** Most gas that all of it may use; the authorizations leave this much. */
   gasLimit: bigint
   /** The packed terms of each: {@link encodeSplit}. Empty: nothing is swept. */
   splits: bigint[]

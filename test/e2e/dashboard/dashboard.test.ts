@@ -25,7 +25,7 @@ import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { tokenOf } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
-import { addDeskTests } from './desk.ts'
+import { addDeskTests, call } from './desk.ts'
 import { addOperatorTests } from './operator.ts'
 import { addPayingPageTests } from './payingPages.ts'
 import { addRefundTests } from './refunds.ts'
@@ -196,14 +196,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   test('behavior: a long name cuts no view of the navigation, and a phone shows who paid and when', async () => {
     const { shop } = scene
     const rename = (name: string) =>
-      fetch(`${stack.api.url}/providers/${shop.providerId}`, {
-        method: 'PATCH',
-        headers: {
-          ...{ authorization: `Bearer ${shop.apiKey}`, 'if-match': '*' },
-          'content-type': 'application/json',
-        },
-        body: JSON.stringify({ name }),
-      })
+      call(`${stack.api.url}/providers/${shop.providerId}`, shop.apiKey, 'PATCH', { name }, '*')
     await rename('Weather and Climate Data Services of the Northern Hemisphere')
     try {
       const page = await signIn(desktop)
@@ -263,12 +256,11 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   test('behavior: a read-only key shows everything, and offers no change', async () => {
     const { shop } = scene
-    const issued = await fetch(`${stack.api.url}/providers/${shop.providerId}/keys`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${shop.apiKey}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ scope: 'read', label: 'books' }),
+    const keys = `${stack.api.url}/providers/${shop.providerId}/keys`
+    const { apiKey } = await call<{ apiKey: string }>(keys, shop.apiKey, 'POST', {
+      scope: 'read',
+      label: 'books',
     })
-    const { apiKey } = (await issued.json()) as { apiKey: string }
     // It sells by a middleware, and has no upstream.
     expected = /status of 404/
     const page = await signIn(desktop, apiKey)
@@ -501,7 +493,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const page = await open()
     await page.getByLabel('API key').waitFor()
     const focused = () =>
-      page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id)
+      page.evaluate(() => {
+        const at = document.activeElement as HTMLInputElement
+        return at.labels?.[0]?.textContent ?? at.textContent
+      })
     /** Goes on with Tab until it's there; each stop shows that it's one. */
     const tabTo = async (name: RegExp) => {
       for (let presses = 0; presses < 60; presses++) {
@@ -516,7 +511,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       }
       throw new Error(`Tab never came to ${name}`)
     }
-    await tabTo(/^key$/)
+    await tabTo(/^API key$/)
     await page.keyboard.type(scene.shop.apiKey)
     await page.keyboard.press('Enter')
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
@@ -601,14 +596,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.clock.install()
     await page.getByRole('link', { name: 'Batches' }).click()
     await page.getByText('No batch yet').waitFor()
-    const authorization = { authorization: `Bearer ${apiKey}` }
-    const listed = await fetch(`${stack.api.url}/providers/${providerId}/keys`, { headers: authorization })
-    const { keys } = (await listed.json()) as { keys: { keyId: string }[] }
+    const at = `${stack.api.url}/providers/${providerId}/keys`
+    const { keys } = await call<{ keys: { keyId: string }[] }>(at, apiKey)
     // Its last one.
-    await fetch(`${stack.api.url}/providers/${providerId}/keys/${keys[0]?.keyId}?force=true`, {
-      method: 'DELETE',
-      headers: authorization,
-    })
+    await call(`${at}/${keys[0]?.keyId}?force=true`, apiKey, 'DELETE')
     await passUntilShown(page, 'Your API key is no longer in force.')
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })

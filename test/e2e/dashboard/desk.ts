@@ -26,19 +26,19 @@ const smallPhone = { ...phone, viewport: { width: 360, height: 740 } }
 const address = `0x${'7a'.repeat(20)}` as const
 
 /** Calls the gateway as the provider's own scripts would, beside the browser. */
-async function call<T>(
+export async function call<T>(
   url: string,
   key: string,
   method = 'GET',
   body?: object,
-  version?: number,
+  version?: number | '*',
 ): Promise<T> {
   const response = await fetch(url, {
     method,
     headers: {
       authorization: `Bearer ${key}`,
       'content-type': 'application/json',
-      ...(version !== undefined && { 'if-match': `"${version}"` }),
+      ...(version !== undefined && { 'if-match': version === '*' ? version : `"${version}"` }),
     },
     ...(body && { body: JSON.stringify(body) }),
   })

@@ -91,9 +91,11 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
   test("default: the operator stops a provider's sales, allows them again, and queues what failed", async () => {
     expectErrors(/status of 404/)
     const page = await signIn(desktop)
-    await page.getByLabel('Payment').fill(`pay_${'0'.repeat(32)}`)
-    await page.getByRole('button', { name: 'Queue again' }).click()
+    await page.getByRole('button', { name: 'Queue a payment again' }).click()
+    await page.getByLabel('Payment', { exact: true }).fill(`pay_${'0'.repeat(32)}`)
+    await page.getByRole('button', { name: 'Queue again', exact: true }).click()
     await page.getByText('unknown_payment').waitFor()
+    await page.getByRole('button', { name: 'Cancel' }).click()
     await page.getByRole('link', { name: 'Providers' }).click()
     const shop = page.getByRole('row').filter({ hasText: 'Test API' })
     for (const [verb, next] of [

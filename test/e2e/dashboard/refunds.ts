@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { desktop, seriousViolations, violationsInBothSchemes } from '../../support/browser.ts'
 import { injectWallet } from '../../support/injectWallet.ts'
 import type { TestStack } from '../../support/stack.ts'
+import { call } from './desk.ts'
 import type { Scene } from './scene.ts'
 
 export type RefundTools = {
@@ -21,12 +22,8 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     const { chain, api } = stack()
     const { shop, settled } = scene()
     await chain.mintUsdc([account.address], 1_000_000n)
-    const registered = await fetch(`${api.url}/providers/${shop.providerId}/wallets`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${shop.apiKey}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ network: chain.network, address: account.address }),
-    })
-    expect(registered.status).toBe(201)
+    const wallets = `${api.url}/providers/${shop.providerId}/wallets`
+    await call(wallets, shop.apiKey, 'POST', { network: chain.network, address: account.address })
     const page = await signIn(desktop)
     const { asked } = await injectWallet(page, account, chain.chainId, 1)
     // A reload would lose the wallet.

@@ -2,25 +2,19 @@ import { useMemo } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
 import type { Batch, Batches } from '../answers.ts'
 import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
-import { query, readPages } from '../gateway.ts'
-import { ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { readPages } from '../gateway.ts'
+import { type Column, Panel, ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
 import { usePolledPages } from '../usePolledPages.ts'
 
-const pageSize = 50
-
 export function BatchesPage() {
-  const { gateway, provider } = useSession()
-  const { polled, showMore } = usePolledPages((signal, pages) => {
-    const path = `providers/${provider.providerId}/batches`
-    return readPages(
-      (cursor) => gateway.get<Batches>(`${path}${query({ limit: pageSize, cursor })}`, signal),
-      ({ batches }) => batches,
-      pages,
-    )
+  const { gateway, path } = useSession()
+  const { polled, showMore } = usePolledPages((asked) => {
+    const batchesOf = ({ batches }: Batches) => batches
+    return readPages(gateway, `${path}/batches`, { limit: 50 }, batchesOf, asked)
   }, 'batches')
   return (
     <View title="Batches" polled={polled}>
@@ -34,15 +28,13 @@ export function BatchesPage() {
           </Empty>
         ) : (
           <>
-            <section class="panel">
-              <h2>Gas per payment</h2>
+            <Panel title="Gas per payment">
               <GasPlot batches={batches} />
-            </section>
-            <section class="panel">
-              <h2>Settled together</h2>
-              <BatchTable batches={batches} />
+            </Panel>
+            <Panel title="Settled together">
+              <Table label="Batches" columns={columns} rows={batches} keyOf={keyOf} />
               <ShowMore hasMore={hasMore} showMore={showMore} />
-            </section>
+            </Panel>
           </>
         )
       }
@@ -86,77 +78,52 @@ function GasPlot({ batches }: { batches: Batch[] }) {
           </>
         )
       }}
-      table={
-        <Table
-          label="Gas per payment"
-          head={[['Mined'], ['Payments in the batch', true], ['Gas', true], ['Gas per payment', true]]}
-        >
-          {shown.toReversed().map((batch) => (
-            <tr key={`${batch.network} ${batch.batch_id}`}>
-              <td>
-                <Time at={batch.created_at} />
-              </td>
-              <td class="right number">{writeCount(batch.batch_payment_count)}</td>
-              <td class="right number">{writeCount(BigInt(batch.gas_used))}</td>
-              <td class="right number">{writeCount(gasPerPayment(batch))}</td>
-            </tr>
-          ))}
-        </Table>
-      }
+      table={<Table label="Gas per payment" columns={gasColumns} rows={shown.toReversed()} keyOf={keyOf} />}
     />
   )
 }
 
-function BatchTable({ batches }: { batches: Batch[] }) {
-  return (
-    <Table
-      label="Batches"
-      head={[
-        ['Batch'],
-        ['Your payments', true],
-        ['You got, USDC', true],
-        ['Trigger'],
-        ['Gas cost, USDC', true],
-        ['Mined'],
-        ['Confirmed'],
-        ['Transaction'],
-      ]}
-    >
-      {batches.map((batch) => (
-        <tr key={`${batch.network} ${batch.batch_id}`}>
-          <td>
-            <a href={href('batches', batch.network, batch.tx_hash)}>
-              {nameBatch(batch.network, batch.batch_id)}
-            </a>
-          </td>
-          <td class="right number">
-            {writeCount(batch.payment_count)}
-            {batch.batch_payment_count !== batch.payment_count && (
-              <span class="note"> of {writeCount(batch.batch_payment_count)}</span>
-            )}
-          </td>
-          <td class="right">
-            <Usdc decimal={batch.total_usdc} />
-          </td>
-          <td>{nameTrigger(batch.trigger_type)}</td>
-          <td class="right number">
-            {parseUsdc(batch.gas_cost_usdc) === 0n ? '< 0.000001' : <Usdc decimal={batch.gas_cost_usdc} />}
-          </td>
-          <td>
-            <Time at={batch.created_at} />
-          </td>
-          <td>
-            {batch.confirmed_at === null ? (
-              <span class="note">not yet</span>
-            ) : (
-              <Time at={batch.confirmed_at} distance />
-            )}
-          </td>
-          <td>
-            <Transaction hash={batch.tx_hash} network={batch.network} />
-          </td>
-        </tr>
-      ))}
-    </Table>
-  )
-}
+const keyOf = ({ network, batch_id }: Batch) => `${network} ${batch_id}`
+
+const gasColumns: Column<Batch>[] = [
+  ['Mined', ({ created_at }) => <Time at={created_at} />],
+  ['Payments in the batch', ({ batch_payment_count }) => writeCount(batch_payment_count), 'number'],
+  ['Gas', ({ gas_used }) => writeCount(BigInt(gas_used)), 'number'],
+  ['Gas per payment', (batch) => writeCount(gasPerPayment(batch)), 'number'],
+]
+
+const columns: Column<Batch>[] = [
+  [
+    'Batch',
+    ({ network, batch_id, tx_hash }) => (
+      <a href={href('batches', network, tx_hash)}>{nameBatch(network, batch_id)}</a>
+    ),
+  ],
+  [
+    'Your payments',
+    ({ payment_count, batch_payment_count }) => (
+      <>
+        {writeCount(payment_count)}
+        {batch_payment_count !== payment_count && (
+          <span class="note"> of {writeCount(batch_payment_count)}</span>
+        )}
+      </>
+    ),
+    'number',
+  ],
+  ['You got, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
+  ['Trigger', ({ trigger_type }) => nameTrigger(trigger_type)],
+  [
+    'Gas cost, USDC',
+    ({ gas_cost_usdc }) =>
+      parseUsdc(gas_cost_usdc) === 0n ? '< 0.000001' : <Usdc decimal={gas_cost_usdc} />,
+    'number',
+  ],
+  ['Mined', ({ created_at }) => <Time at={created_at} />],
+  [
+    'Confirmed',
+    ({ confirmed_at }) =>
+      confirmed_at === null ? <span class="note">not yet</span> : <Time at={confirmed_at} distance />,
+  ],
+  ['Transaction', ({ tx_hash, network }) => <Transaction hash={tx_hash} network={network} />],
+]

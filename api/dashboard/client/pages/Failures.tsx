@@ -1,8 +1,8 @@
-import { useState } from 'preact/hooks'
 import type { Failure, Failures } from '../answers.ts'
 import { describeCode, writeCountdown, writeUsdc } from '../format.ts'
-import { GatewayError, query, readPages } from '../gateway.ts'
-import { Copyable, Fact, PaymentLink, Status, Time } from '../parts/bits.tsx'
+import { readPages } from '../gateway.ts'
+import { ActionButton } from '../parts/ActionButton.tsx'
+import { Copyable, Facts, PaymentLink, Status, Time } from '../parts/bits.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { useSession } from '../session.ts'
 import { useNow } from '../useNow.ts'
@@ -13,18 +13,11 @@ const mostAttempts = 6
 const mostPages = 4
 
 export function FailuresPage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
+    const failuresOf = ({ failures }: Failures) => failures
     const read = (status: 'retrying' | 'failed') =>
-      readPages(
-        (cursor) =>
-          gateway.get<Failures>(
-            `providers/${provider.providerId}/failures${query({ status, limit: 50, cursor })}`,
-            signal,
-          ),
-        ({ failures }) => failures,
-        mostPages,
-      )
+      readPages(gateway, `${path}/failures`, { status, limit: 50 }, failuresOf, { signal, pages: mostPages })
     const [retrying, failed] = await Promise.all([read('retrying'), read('failed')])
     return { retrying: retrying.rows, failed: failed.rows }
   }, 'failures')
@@ -62,36 +55,41 @@ function List({ title, failures, refresh }: { title: string; failures: Failure[]
 }
 
 function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => void }) {
+  const { gateway, scope } = useSession()
   const { paymentId, payment_status, failureCode, nextAttemptAt, failures } = failure
-  const last = failures.at(-1)
-  const reason = last?.code ?? failureCode
+  const reason = failures.at(-1)?.code ?? failureCode
+  const requeue = async () => {
+    await gateway.post(`payments/${paymentId}/requeue`)
+    refresh()
+  }
   return (
-    <article class="panel failure">
+    <article class="panel">
       <header>
         <h3>
           <PaymentLink paymentId={paymentId} />
         </h3>
         <Status status={payment_status} />
-        {payment_status === 'failed' && <Requeue paymentId={paymentId} refresh={refresh} />}
-      </header>
-      <dl class="facts">
-        <Fact title="Why">{reason ? describeCode(reason) : 'Its authorizations have run out'}</Fact>
-        <Fact title="You would get">
-          <span class="number">{writeUsdc(BigInt(failure.providerUsdc))}</span> USDC
-        </Fact>
-        <Fact title="Attempts">
-          <span class="number">
-            {failure.attempts} of {mostAttempts}
+        {payment_status === 'failed' && (
+          <span class="line end">
+            <ActionButton
+              label="Queue again"
+              ask={requeue}
+              said="Queued again"
+              isDisabled={scope === 'read'}
+            />
           </span>
-        </Fact>
-        <Fact title="Next attempt">{nextAttemptAt === null ? 'none' : <Next at={nextAttemptAt} />}</Fact>
-        <Fact title="Payer">
-          <Copyable text={failure.payer} />
-        </Fact>
-        <Fact title="Accepted">
-          <Time at={failure.acceptedAt} />
-        </Fact>
-      </dl>
+        )}
+      </header>
+      <Facts
+        of={{
+          Why: reason ? describeCode(reason) : 'Its authorizations have run out',
+          'You would get, USDC': writeUsdc(BigInt(failure.providerUsdc)),
+          Attempts: `${failure.attempts} of ${mostAttempts}`,
+          'Next attempt': nextAttemptAt === null ? 'none' : <Next at={nextAttemptAt} />,
+          Payer: <Copyable text={failure.payer} />,
+          Accepted: <Time at={failure.acceptedAt} />,
+        }}
+      />
       {failures.length > 0 && (
         <details>
           <summary>Each attempt</summary>
@@ -112,37 +110,4 @@ function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => vo
 function Next({ at }: { at: string }) {
   const leftMs = Date.parse(at) - useNow()
   return <span class="number">{leftMs <= 0 ? 'now' : `in ${writeCountdown(leftMs)}`}</span>
-}
-
-function Requeue({ paymentId, refresh }: { paymentId: string; refresh: () => void }) {
-  const { gateway, scope } = useSession()
-  const [state, setState] = useState<'idle' | 'asking' | 'queued' | { problem: string }>('idle')
-
-  async function requeue() {
-    setState('asking')
-    try {
-      await gateway.post(`payments/${paymentId}/requeue`)
-      setState('queued')
-      refresh()
-    } catch (error) {
-      if (!(error instanceof GatewayError)) throw error
-      setState({ problem: error.message })
-    }
-  }
-  return (
-    <span class="requeue" role="status">
-      {typeof state === 'object' && <span class="problem">{state.problem}</span>}
-      {state === 'queued' ? (
-        'Queued again'
-      ) : (
-        <button
-          type="button"
-          disabled={state === 'asking' || scope === 'read'}
-          onClick={() => void requeue()}
-        >
-          Queue again
-        </button>
-      )}
-    </span>
-  )
 }

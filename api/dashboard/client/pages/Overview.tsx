@@ -1,10 +1,17 @@
 import { useMemo, useState } from 'preact/hooks'
-import type { EndpointList, Revenue, Usage, UsageRow } from '../answers.ts'
-import { describeCode, sumUsdc, writeCount, writeExactUsdc, writeShare, writeUsdc } from '../format.ts'
+import type { Endpoint, EndpointList, Revenue, RevenueRow, Usage, UsageRow } from '../answers.ts'
+import {
+  countOf,
+  describeCode,
+  sumUsdc,
+  writeCount,
+  writeExactUsdc,
+  writeShare,
+  writeUsdc,
+} from '../format.ts'
 import { query, readPages } from '../gateway.ts'
-import { Table } from '../parts/bits.tsx'
+import { Code, Figures, Panel, Table } from '../parts/bits.tsx'
 import { Choice } from '../parts/Choice.tsx'
-import { Figure } from '../parts/Figure.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -15,20 +22,16 @@ import { usePolled } from '../usePolled.ts'
 const mostRows = 1_000
 
 export function OverviewPage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const [range, setRange] = useState<RangeName>('days')
   /** Undefined: what the gateway shows first, real money where there is any. */
   const [testMoney, setTestMoney] = useState<boolean>()
   const polled = usePolled(async (signal) => {
-    const path = `providers/${provider.providerId}`
     const starts = startsOf(range, new Date())
     const asked = { interval: ranges[range].interval, from: starts[0]?.toISOString(), limit: mostRows }
     const [revenue, { rows: usage }, { endpoints }] = await Promise.all([
       gateway.get<Revenue>(`${path}/revenue${query({ ...asked, testnet: testMoney?.toString() })}`, signal),
-      readPages(
-        (cursor) => gateway.get<Usage>(`${path}/usage${query({ ...asked, cursor })}`, signal),
-        (page) => page.usage,
-      ),
+      readPages(gateway, `${path}/usage`, asked, ({ usage }: Usage) => usage, { signal }),
       gateway.get<EndpointList>(`${path}/endpoints`, signal),
     ])
     const { testnet } = revenue
@@ -56,7 +59,7 @@ export function OverviewPage() {
   return (
     <View title="Overview" actions={choice} polled={polled}>
       {({ starts, revenue, usage, endpoints, testnet, hasBoth }) => {
-        const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
+        const accepted = sum(revenue, ({ payments }) => payments)
         return (
           <>
             {(testnet || hasBoth) && (
@@ -69,7 +72,7 @@ export function OverviewPage() {
                 )}
               </p>
             )}
-            <Figures revenue={revenue} usage={usage} />
+            <Totals revenue={revenue} usage={usage} />
             {accepted === 0 ? (
               <Empty title={`No payments in the last ${ranges[range].title}`}>
                 {endpoints.length === 0 ? (
@@ -82,10 +85,9 @@ export function OverviewPage() {
                 )}
               </Empty>
             ) : (
-              <section class="panel">
-                <h2>Revenue over time</h2>
+              <Panel title="Revenue over time">
                 <RevenuePlot points={revenueSeries(revenue, starts)} range={range} />
-              </section>
+              </Panel>
             )}
             <EndpointTable usage={usage} endpoints={endpoints} />
           </>
@@ -95,56 +97,39 @@ export function OverviewPage() {
   )
 }
 
-function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: UsageRow[] }) {
-  const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
-  const settledPayments = revenue.reduce((sum, row) => sum + row.settledPayments, 0)
-  const failedPayments = revenue.reduce((sum, row) => sum + row.failedPayments, 0)
-  const calls = usage.reduce((sum, row) => sum + row.calls, 0)
-  const paid = usage.reduce((sum, row) => sum + row.paid, 0)
-  const challenged = usage.reduce((sum, row) => sum + row.challenged, 0)
-  return (
-    <dl class="figures">
-      <Figure
-        title="Revenue, net"
-        value={writeUsdc(
-          sumUsdc(revenue, (row) => row.settled_usdc) + sumUsdc(revenue, (row) => row.outstanding_usdc),
-        )}
-        note={
-          failedPayments === 0 ? (
-            `${writeCount(accepted)} payments`
-          ) : (
-            <>
-              {writeCount(accepted)} payments,{' '}
-              <a href={href('failures')}>{writeCount(failedPayments)} failed</a>
-            </>
-          )
-        }
-        unit="USDC"
-      />
-      <Figure
-        title="Settled"
-        value={writeUsdc(sumUsdc(revenue, ({ settled_usdc }) => settled_usdc))}
-        note={`${writeCount(settledPayments)} payments, on chain`}
-        unit="USDC"
-      />
-      <Figure
-        title="Outstanding"
-        value={writeUsdc(sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc))}
-        note={<a href={href('queue')}>In the queue</a>}
-        unit="USDC"
-      />
-      <Figure
-        title="Calls"
-        value={writeCount(calls)}
-        note={`${writeCount(challenged)} came without a payment`}
-      />
-      <Figure
-        title="Success rate"
-        value={writeShare(paid, calls - challenged)}
-        note={`${writeCount(paid)} of ${writeCount(calls - challenged)} paid calls accepted`}
-      />
-    </dl>
+function Totals({ revenue, usage }: { revenue: RevenueRow[]; usage: UsageRow[] }) {
+  const accepted = sum(revenue, ({ payments }) => payments)
+  const failed = sum(revenue, ({ failedPayments }) => failedPayments)
+  const calls = sum(usage, ({ calls }) => calls)
+  const paid = sum(usage, ({ paid }) => paid)
+  const challenged = sum(usage, ({ challenged }) => challenged)
+  const settled = sumUsdc(revenue, ({ settled_usdc }) => settled_usdc)
+  const outstanding = sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc)
+  const settledPayments = sum(revenue, (row) => row.settledPayments)
+  const acceptedNote = (
+    <>
+      {countOf(accepted, 'payment')}
+      {failed > 0 && ', '}
+      {failed > 0 && <a href={href('failures')}>{writeCount(failed)} failed</a>}
+    </>
   )
+  const presented = calls - challenged
+  const presentedNote = `${writeCount(paid)} of ${writeCount(presented)} paid calls accepted`
+  return (
+    <Figures
+      of={[
+        ['Revenue, net', writeUsdc(settled + outstanding), acceptedNote, 'USDC'],
+        ['Settled', writeUsdc(settled), `${countOf(settledPayments, 'payment')}, on chain`, 'USDC'],
+        ['Outstanding', writeUsdc(outstanding), <a href={href('queue')}>In the queue</a>, 'USDC'],
+        ['Calls', writeCount(calls), `${writeCount(challenged)} came without a payment`],
+        ['Success rate', writeShare(paid, presented), presentedNote],
+      ]}
+    />
+  )
+}
+
+function sum<Row>(rows: readonly Row[], of: (row: Row) => number): number {
+  return rows.reduce((total, row) => total + of(row), 0)
 }
 
 function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeName }) {
@@ -185,103 +170,69 @@ function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeNa
       table={
         <Table
           label="Revenue over time"
-          head={[
-            ['From (UTC)'],
-            ['Payments', true],
-            ['Settled', true],
-            ['Outstanding', true],
-            ['Failed', true],
+          rows={points.filter(({ payments }) => payments > 0)}
+          keyOf={({ startsAt }) => startsAt.getTime()}
+          columns={[
+            ['From (UTC)', name],
+            ['Payments', ({ payments }) => writeCount(payments), 'number'],
+            ['Settled', ({ settled }) => writeExactUsdc(settled), 'number'],
+            ['Outstanding', ({ outstanding }) => writeExactUsdc(outstanding), 'number'],
+            ['Failed', ({ failed }) => writeExactUsdc(failed), 'number'],
           ]}
-        >
-          {points
-            .filter(({ payments }) => payments > 0)
-            .map((point) => (
-              <tr key={point.startsAt.getTime()}>
-                <td>{name(point)}</td>
-                <td class="right number">{writeCount(point.payments)}</td>
-                <td class="right number">{writeExactUsdc(point.settled)}</td>
-                <td class="right number">{writeExactUsdc(point.outstanding)}</td>
-                <td class="right number">{writeExactUsdc(point.failed)}</td>
-              </tr>
-            ))}
-        </Table>
+        />
       }
     />
   )
 }
 
-const formats: Record<RangeName, Intl.DateTimeFormat> = {
-  hours: new Intl.DateTimeFormat('en-GB', {
-    day: 'numeric',
-    month: 'short',
-    hour: '2-digit',
-    minute: '2-digit',
-    timeZone: 'UTC',
-  }),
-  days: new Intl.DateTimeFormat('en-GB', {
-    day: 'numeric',
-    month: 'short',
-    year: 'numeric',
-    timeZone: 'UTC',
-  }),
-  months: new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }),
+const date = { day: 'numeric', month: 'short' } as const
+const shownParts: Record<RangeName, Intl.DateTimeFormatOptions> = {
+  hours: { ...date, hour: '2-digit', minute: '2-digit' },
+  days: { ...date, year: 'numeric' },
+  months: { month: 'long', year: 'numeric' },
 }
 
 function nameInterval(startsAt: Date, range: RangeName): string {
-  return formats[range].format(startsAt)
+  return startsAt.toLocaleString('en-GB', { ...shownParts[range], timeZone: 'UTC' })
 }
 
-function EndpointTable({ usage, endpoints }: { usage: UsageRow[]; endpoints: EndpointList['endpoints'] }) {
+function EndpointTable({ usage, endpoints }: { usage: UsageRow[]; endpoints: Endpoint[] }) {
   if (usage.length === 0) return null
-  const byEndpoint = Map.groupBy(usage, ({ endpointId }) => endpointId)
-  const named = new Map(endpoints.map((endpoint) => [endpoint.endpointId, endpoint]))
-  const rows = [...byEndpoint].map(([endpointId, of]) => {
+  const names = new Map(endpoints.map(({ endpointId, method, path }) => [endpointId, `${method} ${path}`]))
+  const rows = [...Map.groupBy(usage, ({ endpointId }) => endpointId)].map(([endpointId, of]) => {
     const refusals = new Map<string, number>()
-    for (const { refused } of of) {
-      for (const [code, count] of Object.entries(refused))
-        refusals.set(code, (refusals.get(code) ?? 0) + count)
-    }
-    const sum = (read: (row: UsageRow) => number) => of.reduce((total, row) => total + read(row), 0)
+    for (const [code, count] of of.flatMap(({ refused }) => Object.entries(refused)))
+      refusals.set(code, (refusals.get(code) ?? 0) + count)
+    const calls = sum(of, ({ calls }) => calls)
     return {
       endpointId,
-      endpoint: named.get(endpointId),
-      calls: sum(({ calls }) => calls),
-      challenged: sum(({ challenged }) => challenged),
-      paid: sum(({ paid }) => paid),
-      refusals: [...refusals].sort(([, a], [, b]) => b - a),
+      calls,
+      paid: sum(of, ({ paid }) => paid),
+      presented: calls - sum(of, ({ challenged }) => challenged),
+      refusals: [...refusals].sort(([, a], [, b]) => b - a).slice(0, 2),
     }
   })
-  rows.sort((a, b) => b.calls - a.calls)
   return (
-    <section class="panel">
-      <h2>Calls by endpoint</h2>
+    <Panel title="Calls by endpoint">
       <Table
         label="Calls by endpoint"
-        head={[
-          ['Endpoint'],
-          ['Calls', true],
-          ['Paid', true],
-          ['Refused', true],
-          ['Success', true],
-          ['Refused because'],
+        rows={rows.sort((a, b) => b.calls - a.calls)}
+        keyOf={({ endpointId }) => endpointId}
+        columns={[
+          ['Endpoint', ({ endpointId }) => <Code>{names.get(endpointId) ?? endpointId}</Code>],
+          ['Calls', ({ calls }) => writeCount(calls), 'number'],
+          ['Paid', ({ paid }) => writeCount(paid), 'number'],
+          ['Refused', ({ paid, presented }) => writeCount(presented - paid), 'number'],
+          ['Success', ({ paid, presented }) => writeShare(paid, presented), 'number'],
+          [
+            'Refused because',
+            ({ refusals }) =>
+              refusals.map(([code, count]) => `${describeCode(code)} (${writeCount(count)})`).join(', ') ||
+              '–',
+            'wrap',
+          ],
         ]}
-      >
-        {rows.map(({ endpointId, endpoint, calls, challenged, paid, refusals }) => (
-          <tr key={endpointId}>
-            <td class="code">{endpoint ? `${endpoint.method} ${endpoint.path}` : endpointId}</td>
-            <td class="right number">{writeCount(calls)}</td>
-            <td class="right number">{writeCount(paid)}</td>
-            <td class="right number">{writeCount(calls - challenged - paid)}</td>
-            <td class="right number">{writeShare(paid, calls - challenged)}</td>
-            <td>
-              {refusals
-                .slice(0, 2)
-                .map(([code, count]) => `${describeCode(code)} (${writeCount(count)})`)
-                .join(', ') || '–'}
-            </td>
-          </tr>
-        ))}
-      </Table>
-    </section>
+      />
+    </Panel>
   )
 }

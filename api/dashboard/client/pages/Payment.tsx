@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
 import { describeCode, nameNetwork, writeUsdc } from '../format.ts'
-import { Copyable, Fact, Status, Time, Transaction } from '../parts/bits.tsx'
+import { Badge, Code, Copyable, Facts, Panel, Status, Time, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
 import { View } from '../parts/View.tsx'
@@ -12,18 +12,18 @@ import { type Step, stepsOf } from '../timeline.ts'
 import { usePolled } from '../usePolled.ts'
 
 export function PaymentPage({ paymentId }: { paymentId: string }) {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
     const id = encodeURIComponent(paymentId)
     const found = gateway.get<Payment>(`payments/${id}`, signal)
     const [timeline, payment, receipt, refunds] = await Promise.all([
-      gateway.get<Timeline>(`providers/${provider.providerId}/payments/${id}/timeline`, signal),
+      gateway.get<Timeline>(`${path}/payments/${id}/timeline`, signal),
       found,
       // A payment that came through the facilitator has no receipt.
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),
-      gateway.get<Refunds>(`providers/${provider.providerId}/payments/${id}/refunds`, signal),
+      gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
     ])
     return { timeline, payment, receipt, refunds }
   }, `payment ${paymentId}`)
@@ -31,7 +31,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
     <View title="Payment" polled={polled}>
       {({ timeline, payment, receipt, refunds }) => (
         <>
-          <div class="payment-head">
+          <div class="line">
             <p>
               <span class="value">{writeUsdc(BigInt(payment.providerUsdc))}</span> <small>USDC for you</small>
             </p>
@@ -39,15 +39,14 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             <Copyable text={payment.paymentId} whole />
           </div>
           <div class="halves">
-            <section class="panel">
-              <h2>Its life</h2>
+            <Panel title="Its life">
               <ol class="timeline">
                 {stepsOf(payment, timeline).map((step) => (
                   <StepItem key={`${step.title} ${step.at}`} step={step} network={payment.network} />
                 ))}
               </ol>
-            </section>
-            <Facts payment={payment} />
+            </Panel>
+            <Signed payment={payment} />
           </div>
           <RefundPanel refunds={refunds} refresh={polled.refresh} />
           {receipt && <ReceiptPanel receipt={receipt.receipt} />}
@@ -67,10 +66,14 @@ const stateNames: Record<Step['state'], string> = {
 function StepItem({ step: { title, at, state, detail, txHash }, network }: { step: Step; network: string }) {
   return (
     <li class={state} aria-current={state === 'now' ? 'step' : undefined}>
-      <p class="step">
+      <p class="line">
         <b>{title}</b>
         <span class="unseen">, {stateNames[state]}</span>
-        {at !== null && <Time at={at} />}
+        {at !== null && (
+          <span class="note end">
+            <Time at={at} />
+          </span>
+        )}
       </p>
       {detail !== undefined && <p class="note">{detail}</p>}
       {txHash !== undefined && <Transaction hash={txHash} network={network} />}
@@ -78,52 +81,42 @@ function StepItem({ step: { title, at, state, detail, txHash }, network }: { ste
   )
 }
 
-function Facts({ payment }: { payment: Payment }) {
-  const halves = [
-    ['Your part', payment.provider],
-    ['Platform fee', payment.platform],
-  ] as const
+function Signed({ payment }: { payment: Payment }) {
+  const { resource, source, payer, network, validBefore, provider, platform, failureCode } = payment
   return (
-    <section class="panel">
-      <h2>What was signed</h2>
-      <dl class="facts">
-        <Fact title="Resource">
-          <span class="code break">{payment.resource}</span>
-        </Fact>
-        {payment.source === 'facilitator' && (
-          <Fact title="Came through">
-            x402 facilitator
-            <br />
-            <span class="note">It has no receipt of ours: the transaction is one.</span>
-          </Fact>
-        )}
-        <Fact title="Payer">
-          <Copyable text={payment.payer} />
-        </Fact>
-        <Fact title="Network">{nameNetwork(payment.network)}</Fact>
-        <Fact title="Valid until">
-          <Time at={new Date(payment.validBefore * 1000).toISOString()} />
-        </Fact>
-        {halves.map(
-          ([title, half]) =>
-            half && (
-              <Fact key={title} title={title}>
-                <span class="number">{writeUsdc(BigInt(half.value))}</span> USDC to{' '}
-                <Copyable text={half.to} />
-                <br />
-                <span class="note">
-                  {half.state === 'settled'
-                    ? `settled, log ${half.logIndex} of block ${half.blockNumber}`
-                    : half.state}
-                </span>
-              </Fact>
-            ),
-        )}
-        {payment.failureCode !== null && (
-          <Fact title="Last failure">{describeCode(payment.failureCode)}</Fact>
-        )}
-      </dl>
-    </section>
+    <Panel title="What was signed">
+      <Facts
+        of={{
+          Resource: <Code>{resource}</Code>,
+          'Came through': source === 'facilitator' && (
+            <>
+              x402 facilitator
+              <br />
+              <span class="note">It has no receipt of ours: the transaction is one.</span>
+            </>
+          ),
+          Payer: <Copyable text={payer} />,
+          Network: nameNetwork(network),
+          'Valid until': <Time at={new Date(validBefore * 1000).toISOString()} />,
+          'Your part': <Half half={provider} />,
+          'Platform fee': platform !== null && <Half half={platform} />,
+          'Last failure': failureCode !== null && describeCode(failureCode),
+        }}
+      />
+    </Panel>
+  )
+}
+
+function Half({ half }: { half: Payment['provider'] }) {
+  const { value, to, state, logIndex, blockNumber } = half
+  return (
+    <>
+      <span class="number">{writeUsdc(BigInt(value))}</span> USDC to <Copyable text={to} />
+      <br />
+      <span class="note">
+        {state === 'settled' ? `settled, log ${logIndex} of block ${blockNumber}` : state}
+      </span>
+    </>
   )
 }
 
@@ -143,28 +136,36 @@ function ReceiptPanel({ receipt }: { receipt: string }) {
       isCurrent = false
     }
   }, [shown, gateway])
-  const mismatches = check?.kind === 'genuine' ? check.mismatches : []
+  const verdict = check && describe(check)
   return (
     <section class="panel">
       <header class="line">
         <h2>Receipt</h2>
-        {check?.kind === 'genuine' && mismatches.length === 0 && (
-          <span class="status good">verified in this browser</span>
-        )}
-        {mismatches.length > 0 && (
-          <span class="status bad">differs from the record in: {mismatches.join(', ')}</span>
-        )}
-        {check?.kind === 'forged' && <span class="status bad">signature is wrong</span>}
-        {check?.kind === 'unavailable' && <span class="status plain">not verified: {check.reason}</span>}
+        {verdict && <Badge tone={verdict[0]}>{verdict[1]}</Badge>}
       </header>
       {check?.kind === 'genuine' && <Claims claims={check.claims} />}
       <details>
         <summary>Signed form (JWS)</summary>
-        <p class="jws">
+        <p class="break">
           <Copyable text={shown} whole />
         </p>
         <a href={href('receipt', shown)}>Open in the receipt check</a>
       </details>
     </section>
   )
+}
+
+function describe(check: ReceiptCheck): ['good' | 'bad' | 'plain', string] | undefined {
+  switch (check.kind) {
+    case 'genuine':
+      return check.mismatches.length === 0
+        ? ['good', 'verified in this browser']
+        : ['bad', `differs from the record in: ${check.mismatches.join(', ')}`]
+    case 'forged':
+      return ['bad', 'signature is wrong']
+    case 'unavailable':
+      return ['plain', `not verified: ${check.reason}`]
+    default:
+      return undefined
+  }
 }

@@ -2,17 +2,15 @@ import { useState } from 'preact/hooks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { EndpointList, ProviderPayments } from '../answers.ts'
 import { query, readPages } from '../gateway.ts'
-import { ShowMore } from '../parts/bits.tsx'
+import { Download } from '../parts/ActionButton.tsx'
+import { nameStatus, ShowMore } from '../parts/bits.tsx'
+import { Choices, type Options } from '../parts/Form.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { useAction } from '../useAction.ts'
 import { usePolled } from '../usePolled.ts'
 import { usePolledPages } from '../usePolledPages.ts'
-import { save } from './Statement.tsx'
-
-const pageSize = 25
 
 const minute = 60_000
 
@@ -29,36 +27,30 @@ function readSearch(form: HTMLFormElement): Record<string, string> {
 }
 
 export function PaymentsPage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const [search, setSearch] = useState<Record<string, string>>({})
-  const path = `providers/${provider.providerId}`
   const endpoints = usePolled(
     (signal) => gateway.get<EndpointList>(`${path}/endpoints`, signal),
     'endpoints',
     minute,
   )
   const { polled, showMore } = usePolledPages(
-    (signal, pages) =>
-      readPages(
-        (cursor) =>
-          gateway.get<ProviderPayments>(
-            `${path}/payments${query({ ...search, limit: pageSize, cursor })}`,
-            signal,
-          ),
-        ({ payments }) => payments,
-        pages,
-      ),
+    (asked) => {
+      const paymentsOf = ({ payments }: ProviderPayments) => payments
+      return readPages(gateway, `${path}/payments`, { ...search, limit: 25 }, paymentsOf, asked)
+    },
     `payments ${query(search)}`,
   )
-  const csv = useAction(async () => {
-    save(await gateway.download(`${path}/payments${query({ ...search, format: 'csv' })}`), 'payments.csv')
-  })
   const isNarrowed = Object.keys(search).length > 0
-  const any: Choices = [['', 'any']]
+  const sold = endpoints.data?.endpoints ?? []
+  const selects: [name: string, title: string, options: Options][] = [
+    ['status', 'Status', statuses],
+    ['endpointId', 'Endpoint', sold.map((one) => [one.endpointId, `${one.method} ${one.path}`])],
+  ]
 
   const filters = (
     <form
-      class="filters"
+      class="line filters"
       onSubmit={(event) => {
         event.preventDefault()
         const asked = readSearch(event.currentTarget)
@@ -66,35 +58,26 @@ export function PaymentsPage() {
         else setSearch(asked)
       }}
     >
-      <Select
-        label="Status"
-        name="status"
-        options={any.concat(
-          paymentStatuses.map((name) => [name, name === 'verified' ? 'queued' : name.replace('_', ' ')]),
-        )}
-      />
-      <Select
-        label="Endpoint"
-        name="endpointId"
-        options={any.concat(
-          (endpoints.data?.endpoints ?? []).map((one) => [one.endpointId, `${one.method} ${one.path}`]),
-        )}
-      />
+      {selects.map(([name, title, options]) => (
+        <label key={name}>
+          <span class="note">{title}</span>
+          <select name={name}>
+            <Choices of={[['', 'any'], ...options]} />
+          </select>
+        </label>
+      ))}
       {inputs.map(([name, title, attributes]) => (
         <label key={name}>
-          <span class="caption">{title}</span>
+          <span class="note">{title}</span>
           <input name={name} spellcheck={false} autocomplete="off" {...attributes} />
         </label>
       ))}
       <button type="submit">Search</button>
-      <button type="button" class="quiet" disabled={csv.isBusy} onClick={csv.run}>
-        Download as CSV
-      </button>
-      {csv.problem !== undefined && (
-        <p class="problem" role="alert">
-          {csv.problem}
-        </p>
-      )}
+      <Download
+        label="Download as CSV"
+        path={`payments${query({ ...search, format: 'csv' })}`}
+        name="payments.csv"
+      />
     </form>
   )
   return (
@@ -115,7 +98,7 @@ export function PaymentsPage() {
   )
 }
 
-type Choices = (readonly [value: string, title: string])[]
+const statuses: Options = paymentStatuses.map((name) => [name, nameStatus(name)])
 
 const inputs = [
   ['who', 'Payer, or a payment’s id', { placeholder: '0x… or pay_…' }],
@@ -124,18 +107,3 @@ const inputs = [
   ['min_usdc', 'At least, USDC', { inputMode: 'decimal' }],
   ['max_usdc', 'At most, USDC', { inputMode: 'decimal' }],
 ] as const
-
-function Select({ label, name, options }: { label: string; name: string; options: Choices }) {
-  return (
-    <label>
-      <span class="caption">{label}</span>
-      <select name={name}>
-        {options.map(([value, title]) => (
-          <option key={value} value={value}>
-            {title}
-          </option>
-        ))}
-      </select>
-    </label>
-  )
-}

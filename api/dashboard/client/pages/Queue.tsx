@@ -2,7 +2,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
 import { nameNetwork, nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
 import { query } from '../gateway.ts'
-import { Copyable, Meter } from '../parts/bits.tsx'
+import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -11,9 +11,8 @@ import { useNow } from '../useNow.ts'
 import { usePolled } from '../usePolled.ts'
 
 export function QueuePage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
-    const path = `providers/${provider.providerId}`
     const [queue, { payments }] = await Promise.all([
       gateway.get<Queue>(`${path}/queue`, signal),
       gateway.get<ProviderPayments>(`${path}/payments${query({ status: 'verified', limit: 20 })}`, signal),
@@ -32,19 +31,18 @@ export function QueuePage() {
           </Empty>
         ) : (
           <>
-            <div class="wallets">
+            <div class="halves">
               {queue.wallets.map((wallet) => (
                 <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
               ))}
             </div>
-            <section class="panel">
-              <h2>Waiting</h2>
+            <Panel title="Waiting">
               {payments.length === 0 ? (
                 <p class="note">No payment waits for its settlement.</p>
               ) : (
                 <PaymentTable payments={payments} label="Waiting payments" />
               )}
-            </section>
+            </Panel>
           </>
         )
       }
@@ -63,15 +61,29 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
   const waitedMs = triggers.time.since === null ? 0 : Math.max(0, now - Date.parse(triggers.time.since))
   const limitMs = triggers.time.seconds * 1000
   const leftMs = triggers.expiry.at === null ? null : Date.parse(triggers.expiry.at) - now
+  const expired =
+    leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
+  const { count } = triggers
+  const meters: [label: string, share: number, text: string][] = [
+    ['Amount', shareOf(counted, amount), `${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`],
+    [
+      'Count',
+      shareOf(BigInt(count.counted), BigInt(count.threshold)),
+      `${writeCount(count.counted)} of ${writeCount(count.threshold)}`,
+    ],
+    ['Time', Math.min(1, waitedMs / limitMs), `${writeCountdown(waitedMs)} of ${writeCountdown(limitMs)}`],
+    ['High value', shareOf(largest, high), `${writeUsdc(largest)} of ${writeUsdc(high)} USDC`],
+    ['Expiry', expired, leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`],
+  ]
   return (
-    <section class="panel wallet" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
+    <section class="panel" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
       <header>
         <h2>
           <Copyable text={queue.wallet} />
         </h2>
-        <span class="status plain">{nameNetwork(queue.network)}</span>
+        <Badge tone="plain">{nameNetwork(queue.network)}</Badge>
       </header>
-      <div class="countdown">
+      <div class="line countdown">
         <p>
           <span class="value">{writeUsdc(accumulated)}</span> <small>USDC</small>
           <br />
@@ -81,9 +93,9 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
             {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying`}
           </span>
         </p>
-        <p class="right">
+        <p class="right end">
           {settlesAt === null ? (
-            <span class="value idle">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
+            <span class="value">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
           ) : (
             <span class="value" role="timer">
               {fired ? 'now' : writeCountdown(Date.parse(settlesAt) - now)}
@@ -102,33 +114,9 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         </p>
       </div>
       <div class="meters">
-        <Meter
-          label="Amount"
-          share={shareOf(counted, amount)}
-          text={`${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`}
-        />
-        <Meter
-          label="Count"
-          share={shareOf(BigInt(triggers.count.counted), BigInt(triggers.count.threshold))}
-          text={`${writeCount(triggers.count.counted)} of ${writeCount(triggers.count.threshold)}`}
-        />
-        <Meter
-          label="Time"
-          share={Math.min(1, waitedMs / limitMs)}
-          text={`${writeCountdown(waitedMs)} of ${writeCountdown(limitMs)}`}
-        />
-        <Meter
-          label="High value"
-          share={shareOf(largest, high)}
-          text={`${writeUsdc(largest)} of ${writeUsdc(high)} USDC`}
-        />
-        <Meter
-          label="Expiry"
-          share={
-            leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
-          }
-          text={leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`}
-        />
+        {meters.map(([label, share, text]) => (
+          <Meter key={label} label={label} share={share} text={text} />
+        ))}
       </div>
       <p class="note">
         Whichever is full first settles the queue. While gas is dear, the keeper waits for{' '}

@@ -1,9 +1,9 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment } from '../answers.ts'
 import { createGateway } from '../gateway.ts'
-import { Fact, Status, Transaction } from '../parts/bits.tsx'
+import { Code, Facts, Status, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
-import { useTitle } from '../parts/View.tsx'
+import { Empty, useTitle } from '../parts/View.tsx'
 import { checkReceipt, type ReceiptCheck } from '../receiptCheck.ts'
 
 type State = ReceiptCheck | { kind: 'idle' } | { kind: 'checking' }
@@ -30,11 +30,11 @@ export function ReceiptCheckPage({ receipt }: { receipt: string | undefined }) {
 
   return (
     <>
-      <header class="view-head">
+      <header class="line view-head">
         <h1>Receipt check</h1>
       </header>
       <form
-        class="panel check"
+        class="panel text"
         onSubmit={(event) => {
           event.preventDefault()
           void check()
@@ -69,56 +69,51 @@ function Verdict({ state }: { state: State }) {
       return null
     case 'checking':
       return <p class="loading">Checking…</p>
+    case 'genuine':
+      return <Genuine {...state} />
     case 'unavailable':
       return (
-        <section class="panel trouble">
-          <h2>It could not be checked</h2>
+        <Empty title="It could not be checked" isTrouble>
           <p>{state.reason} This says nothing about the receipt.</p>
-        </section>
+        </Empty>
       )
     case 'unreadable':
       return (
-        <section class="panel trouble">
-          <h2>This is not a receipt</h2>
+        <Empty title="This is not a receipt" isTrouble>
           <p>A receipt is three parts with dots between. Check that it was copied whole.</p>
-        </section>
+        </Empty>
       )
     case 'forged':
       return (
-        <section class="panel trouble">
-          <h2>Not genuine</h2>
+        <Empty title="Not genuine" isTrouble>
           <p>
             This gateway did not sign it, or somebody changed it since. It says that it was issued by{' '}
-            <span class="code break">{state.claims.iss}</span>: if that is another gateway, check it there.
+            <Code>{state.claims.iss}</Code>: if that is another gateway, check it there.
           </p>
           <p class="note">{state.reason}</p>
-        </section>
+        </Empty>
       )
-    case 'genuine':
-      return <Genuine {...state} />
   }
 }
 
 function Genuine({ claims, payment, mismatches }: Extract<ReceiptCheck, { kind: 'genuine' }>) {
-  const { title, tone, text } = describe(payment, mismatches)
+  const [tone, title, text] = describe(payment, mismatches)
   return (
-    <section class={`panel verdict ${tone}`}>
-      <h2>{title}</h2>
-      <p>{text}</p>
+    <section class="panel">
+      <div class={`box ${tone}`}>
+        <h2>{title}</h2>
+        <p>The gateway’s signature is good{text}</p>
+      </div>
       {payment !== undefined && mismatches.length === 0 && (
-        <dl class="facts">
-          <Fact title="Now">
-            <Status status={payment.payment_status} />
-          </Fact>
-          <Fact title="Provider’s part">
-            <HalfState half={payment.provider} network={payment.network} />
-          </Fact>
-          {payment.platform && (
-            <Fact title="Platform’s part">
+        <Facts
+          of={{
+            Now: <Status status={payment.payment_status} />,
+            'Provider’s part': <HalfState half={payment.provider} network={payment.network} />,
+            'Platform’s part': payment.platform && (
               <HalfState half={payment.platform} network={payment.network} />
-            </Fact>
-          )}
-        </dl>
+            ),
+          }}
+        />
       )}
       <h3>What it says</h3>
       <Claims claims={claims} />
@@ -135,55 +130,23 @@ function HalfState({ half, network }: { half: Payment['provider']; network: stri
   )
 }
 
-function describe(
-  payment: Payment | undefined,
-  mismatches: string[],
-): { title: string; tone: string; text: string } {
-  const signed = 'The gateway’s signature is good'
-  if (payment === undefined) {
-    return {
-      title: 'Genuine, but unknown here',
-      tone: 'wait',
-      text: `${signed}; its payment is not in this gateway’s records.`,
-    }
-  }
+type Told = readonly [tone: 'good' | 'busy' | 'bad', title: string, text: string]
+
+const onTheWay: Told = ['busy', 'Genuine, not settled yet', '. The payment is on its way to the chain.']
+
+const verdicts: Partial<Record<Payment['payment_status'], Told>> = {
+  settled: ['good', 'Genuine and settled', ', and the money has moved on chain.'],
+  failed: ['bad', 'Genuine, not settled', ', but the payment failed to settle.'],
+  voided: ['bad', 'Genuine, but voided', '; no service was rendered, and nothing is charged.'],
+  partially_settled: ['busy', 'Genuine, partly settled', '; one of the two parts has moved on chain.'],
+}
+
+function describe(payment: Payment | undefined, mismatches: string[]): Told {
+  if (payment === undefined)
+    return ['busy', 'Genuine, but unknown here', '; its payment is not in this gateway’s records.']
   if (mismatches.length > 0) {
-    return {
-      title: 'Genuine, but it does not match',
-      tone: 'bad',
-      text: `${signed}, but the payment on record differs in: ${mismatches.join(', ')}.`,
-    }
+    const text = `, but the payment on record differs in: ${mismatches.join(', ')}.`
+    return ['bad', 'Genuine, but it does not match', text]
   }
-  switch (payment.payment_status) {
-    case 'settled':
-      return {
-        title: 'Genuine and settled',
-        tone: 'good',
-        text: `${signed}, and the money has moved on chain.`,
-      }
-    case 'failed':
-      return {
-        title: 'Genuine, not settled',
-        tone: 'bad',
-        text: `${signed}, but the payment failed to settle.`,
-      }
-    case 'voided':
-      return {
-        title: 'Genuine, but voided',
-        tone: 'bad',
-        text: `${signed}; no service was rendered, and nothing is charged.`,
-      }
-    case 'partially_settled':
-      return {
-        title: 'Genuine, partly settled',
-        tone: 'wait',
-        text: `${signed}; one of the two parts has moved on chain.`,
-      }
-    default:
-      return {
-        title: 'Genuine, not settled yet',
-        tone: 'wait',
-        text: `${signed}. The payment is on its way to the chain.`,
-      }
-  }
+  return verdicts[payment.payment_status] ?? onTheWay
 }

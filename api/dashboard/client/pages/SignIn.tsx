@@ -1,5 +1,5 @@
-import { useState } from 'preact/hooks'
 import { GatewayError } from '../gateway.ts'
+import { Form } from '../parts/Form.tsx'
 import { useTitle } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 
@@ -9,58 +9,37 @@ type SignInProps = {
   open: (key: string) => Promise<void>
 }
 
+const key = {
+  name: 'key',
+  label: 'API key',
+  isSecret: true,
+  placeholder: 'tk_…',
+  note: 'The key that registration showed once. It stays in this tab and is gone with it.',
+}
+
 export function SignInPage({ reason, open }: SignInProps) {
   useTitle('Sign in')
-  const [problem, setProblem] = useState(reason)
-  const [isOpening, setIsOpening] = useState(false)
-
-  async function submit(event: SubmitEvent) {
-    event.preventDefault()
-    const input = (event.currentTarget as HTMLFormElement).elements.namedItem('key') as HTMLInputElement
-    const key = input.value.trim()
-    if (key === '') return setProblem('Paste your API key first.')
-    setIsOpening(true)
+  const send = async (body: { key?: unknown }) => {
     try {
-      await open(key)
+      await open(String(body.key))
     } catch (error) {
-      if (!(error instanceof GatewayError)) throw error
-      setProblem(
-        error.status === 401
-          ? 'This API key is not in force. Check that it was copied whole.'
-          : error.message,
-      )
-      setIsOpening(false)
-      input.select()
+      if (!(error instanceof GatewayError) || error.status !== 401) throw error
+      const message = 'This API key is not in force'
+      throw new GatewayError(0, error.code, message, [{ field: key.name, message }])
     }
   }
-
   return (
     <div class="sign-in">
       <h1>Sign in</h1>
       <p>Revenue, queue and settlements of your APIs, as the chain shows them.</p>
-      <form class="panel" onSubmit={submit}>
-        <label for="key">API key</label>
-        <input
-          id="key"
-          type="password"
-          autocomplete="off"
-          spellcheck={false}
-          placeholder="tk_…"
-          aria-describedby={problem === undefined ? 'key-note' : 'key-problem key-note'}
-          aria-invalid={problem !== undefined}
-        />
-        {problem === undefined ? null : (
-          <p id="key-problem" class="problem" role="alert">
-            {problem}
-          </p>
-        )}
-        <button type="submit" disabled={isOpening}>
-          {isOpening ? 'Signing in…' : 'Sign in'}
-        </button>
-        <p id="key-note" class="note">
-          The key that registration showed once. It stays in this tab and is gone with it.
+      {reason !== undefined && (
+        <p class="box busy" role="alert">
+          {reason}
         </p>
-      </form>
+      )}
+      <div class="panel">
+        <Form fields={[key]} action="Sign in" send={send} />
+      </div>
       <p class="note">
         No key yet? <a href={href('start')}>Sell your API.</a>
       </p>

@@ -1,12 +1,13 @@
 import { parseUsdc } from '#protocol/amount'
 import type { Statement, StatementRow } from '../answers.ts'
-import { countOf, nameMonth, nameNetwork, writeExactUsdc } from '../format.ts'
+import { countOf, nameMonth, nameNetwork } from '../format.ts'
 import { query } from '../gateway.ts'
-import { Table } from '../parts/bits.tsx'
+import { Download } from '../parts/ActionButton.tsx'
+import { Panel, Table, Usdc } from '../parts/bits.tsx'
+import { Choices } from '../parts/Form.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { useAction } from '../useAction.ts'
 import { usePolled } from '../usePolled.ts'
 
 const monthsBack = 24
@@ -26,55 +27,38 @@ export function StatementPage({
 }: {
   month?: string | undefined
 }) {
-  const { gateway, provider } = useSession()
-  const path = `providers/${provider.providerId}/statement`
+  const { gateway, path } = useSession()
   const polled = usePolled(
-    (signal) => gateway.get<Statement>(`${path}${query({ month })}`, signal),
+    (signal) => gateway.get<Statement>(`${path}/statement${query({ month })}`, signal),
     `statement ${month}`,
     everyMs,
   )
-  const csv = useAction(async () => {
-    save(await gateway.download(`${path}${query({ month, format: 'csv' })}`), `statement-${month}.csv`)
-  })
-  const receipts = useAction(async () => {
-    const next = new Date(`${month}-01T00:00:00Z`)
-    next.setUTCMonth(next.getUTCMonth() + 1)
-    const asked = query({ from: `${month}-01`, to: next.toISOString().slice(0, 10) })
-    save(
-      await gateway.download(`providers/${provider.providerId}/receipts${asked}`),
-      `receipts-${month}.jsonl`,
-    )
-  })
-  const problem = csv.problem ?? receipts.problem
   const months = recentMonths(new Date())
+  const [year, number] = month.split('-').map(Number)
+  const next = new Date(Date.UTC(year ?? 0, number ?? 0)).toISOString().slice(0, 10)
   const filters = (
-    <div class="filters">
+    <div class="line filters">
       <label>
-        <span class="caption">Month, UTC</span>
+        <span class="note">Month, UTC</span>
         <select
           value={month}
           onChange={(event) => {
             location.hash = href('statement', event.currentTarget.value)
           }}
         >
-          {[...months, ...(months.includes(month) ? [] : [month])].map((one) => (
-            <option key={one} value={one}>
-              {nameMonth(one)}
-            </option>
-          ))}
+          <Choices of={[...new Set([...months, month])].map((one) => [one, nameMonth(one)])} />
         </select>
       </label>
-      <button type="button" class="quiet" disabled={csv.isBusy} onClick={csv.run}>
-        Download as CSV
-      </button>
-      <button type="button" class="quiet" disabled={receipts.isBusy} onClick={receipts.run}>
-        Download its receipts
-      </button>
-      {problem !== undefined && (
-        <p class="problem" role="alert">
-          {problem}
-        </p>
-      )}
+      <Download
+        label="Download as CSV"
+        path={`statement${query({ month, format: 'csv' })}`}
+        name={`statement-${month}.csv`}
+      />
+      <Download
+        label="Download its receipts"
+        path={`receipts${query({ from: `${month}-01`, to: next })}`}
+        name={`receipts-${month}.jsonl`}
+      />
     </div>
   )
   return (
@@ -119,33 +103,25 @@ function NetworkStatement({ row }: { row: StatementRow }) {
   lines.push(['Gas, paid by the platform', platform.gas_usdc, share(platform.batches)])
   if (others.batches > 0) lines.push(['Gas, paid by others', others.gas_usdc, share(others.batches)])
   return (
-    <section class="panel">
-      <h2>{nameNetwork(row.network)}</h2>
-      <Table label={`Statement of ${row.network}`} head={[['Item'], ['USDC', true]]}>
-        {lines.map(([title, decimal, note]) => (
-          <tr key={title}>
-            <td class="wrap">
-              {title}
-              {note !== undefined && (
-                <>
-                  <br />
-                  <span class="note">{note}</span>
-                </>
-              )}
-            </td>
-            <td class="right number">{writeExactUsdc(parseUsdc(decimal))}</td>
-          </tr>
-        ))}
-      </Table>
-    </section>
+    <Panel title={nameNetwork(row.network)}>
+      <Table
+        label={`Statement of ${row.network}`}
+        rows={lines}
+        keyOf={([title]) => title}
+        columns={[
+          [
+            'Item',
+            ([title, , note]) => (
+              <>
+                {title}
+                {note !== undefined && <p class="note">{note}</p>}
+              </>
+            ),
+            'wrap',
+          ],
+          ['USDC', ([, decimal]) => <Usdc decimal={decimal} />, 'number'],
+        ]}
+      />
+    </Panel>
   )
-}
-
-/** Gives the browser a file to keep. */
-export function save(file: Blob, name: string): void {
-  const link = document.createElement('a')
-  link.href = URL.createObjectURL(file)
-  link.download = name
-  link.click()
-  URL.revokeObjectURL(link.href)
 }

@@ -1,7 +1,5 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
-import { useForm } from '../useForm.ts'
-import { Form } from './Form.tsx'
 
 /**
  * A modal dialog, open as long as it is rendered. The browser keeps the focus in it, and Escape closes it; the focus goes
@@ -28,6 +26,7 @@ export function Dialog(props: {
   }, [])
   return (
     <dialog
+      class="panel"
       ref={dialog}
       aria-labelledby={id}
       onCancel={(event) => {
@@ -40,33 +39,12 @@ export function Dialog(props: {
       <header>
         <h2 id={id}>{title}</h2>
         {isKept || (
-          <button type="button" class="quiet close" aria-label="Close" onClick={close}>
+          <button type="button" class="quiet small end" aria-label="Close" onClick={close}>
             ×
           </button>
         )}
       </header>
       {children}
     </dialog>
-  )
-}
-
-/** Asks before something is done that can't be taken back easily. */
-export function Confirm(props: {
-  title: string
-  action: string
-  isDanger?: boolean
-  close: () => void
-  /** Done with the answer of the gateway; the dialog stays with its problem if it refuses. */
-  run: () => Promise<void>
-  children: ComponentChildren
-}) {
-  const { title, action, isDanger = true, close, run, children } = props
-  const form = useForm({}, run)
-  return (
-    <Dialog title={title} close={close}>
-      <Form form={form} action={action} isDanger={isDanger} cancel={close}>
-        <div class="text">{children}</div>
-      </Form>
-    </Dialog>
   )
 }

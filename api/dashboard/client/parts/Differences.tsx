@@ -27,7 +27,7 @@ export function Differences({ differences }: { differences: Difference[] }) {
 export function Meanwhile({ differences }: { differences: Difference[] }) {
   if (differences.length === 0) return null
   return (
-    <section class="meanwhile" aria-label="Changed meanwhile">
+    <section class="box busy" aria-label="Changed meanwhile">
       <p>Somebody else changed this while you had it open. Fields that you left alone show it.</p>
       <Differences differences={differences} />
     </section>

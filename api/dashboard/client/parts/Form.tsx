@@ -1,23 +1,95 @@
 import type { ComponentChildren } from 'preact'
-import { useId } from 'preact/hooks'
-import type { FieldState, FormState } from '../useForm.ts'
+import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { explainRefusal, type Refused } from '../explain.ts'
+import { GatewayError } from '../gateway.ts'
 
-/** A form, its button, and what became of it. */
-export function Form<Name extends string>(props: {
-  form: FormState<Name>
+export type Options = readonly (readonly [value: string, title: string])[]
+
+/** A field of a form: a text, or one or several of `options`. */
+export type Field = {
+  /** In the request; `a.b` is the member `b` of `a`. */
+  name: string
+  label: string
+  /** What it shows until the user types. Several values have spaces between them. */
+  value?: string
+  note?: ComponentChildren
+  placeholder?: string
+  isSecret?: boolean
+  inputMode?: 'url' | 'decimal'
+  options?: Options
+  /** Any number of the options; in the request they are an array. */
+  isMany?: boolean
+  /** Makes the request's value of the text; default: the text. */
+  parse?: (text: string) => unknown
+}
+
+/** What a form asks for, as the request has it. */
+export type Body = Record<string, unknown>
+
+/**
+ * A form whose fields hold what the user typed, and else their `value`, also when that changes underneath. The gateway is the
+ * only judge of what is right: its answer is shown, and the focus goes to the first field that it is about.
+ */
+export function Form(props: {
+  fields?: readonly Field[]
   /** What the button says. */
   action: string
-  isDanger?: boolean
-  cancel?: () => void
+  isDanger?: boolean | undefined
+  cancel?: (() => void) | undefined
+  /** Gets all values, and those alone that the user changed. */
+  send: (body: Body, changed: Body) => Promise<unknown>
+  /** Before the fields. */
   children?: ComponentChildren
 }) {
-  const { form, action, isDanger = false, cancel, children } = props
+  const { fields = [], action, isDanger = false, cancel, send, children } = props
+  const [typed, setTyped] = useState<Record<string, string>>({})
+  const [refused, setRefused] = useState<Refused>()
+  const [isBusy, setIsBusy] = useState(false)
+  const form = useRef<HTMLFormElement>(null)
+  const textOf = ({ name, value = '' }: Field) => typed[name] ?? value
+
+  useEffect(() => {
+    if (refused === undefined) return
+    form.current?.querySelector<HTMLElement>('[aria-invalid=true]')?.focus()
+  }, [refused])
+
+  async function submit() {
+    setIsBusy(true)
+    setRefused(undefined)
+    try {
+      const changed = fields.filter((field) => textOf(field) !== (field.value ?? ''))
+      await send(bodyOf(fields, textOf), bodyOf(changed, textOf))
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error
+      setRefused(explainRefusal(error))
+    } finally {
+      setIsBusy(false)
+    }
+  }
+
   return (
-    <form ref={form.ref} class="form" noValidate onSubmit={form.submit}>
+    <form
+      ref={form}
+      class="form"
+      noValidate
+      onSubmit={(event) => {
+        event.preventDefault()
+        if (!isBusy) void submit()
+      }}
+    >
       {children}
-      <Refusal form={form} />
+      {fields.map((field) => (
+        <FormField
+          key={field.name}
+          field={field}
+          value={textOf(field)}
+          set={(value) => setTyped((now) => ({ ...now, [field.name]: value }))}
+          problem={refused?.fields.get(field.name)}
+        />
+      ))}
+      {refused && <Refusal refused={refused} names={fields.map(({ name }) => name)} />}
       <div class="buttons">
-        <button type="submit" class={isDanger ? 'danger' : undefined} aria-disabled={form.isBusy}>
+        <button type="submit" class={isDanger ? 'danger' : undefined} aria-disabled={isBusy}>
           {action}
         </button>
         {cancel && (
@@ -30,12 +102,21 @@ export function Form<Name extends string>(props: {
   )
 }
 
-function Refusal<Name extends string>({ form: { refused, ref } }: { form: FormState<Name> }) {
-  if (refused === undefined) return null
+function bodyOf(fields: readonly Field[], textOf: (field: Field) => string): Body {
+  const entries = fields.map((field): [name: string, value: unknown] => {
+    const [name = '', member] = field.name.split('.')
+    const text = textOf(field).trim()
+    const value = field.isMany ? text.split(' ').filter(Boolean) : field.parse ? field.parse(text) : text
+    return [name, member === undefined ? value : { [member]: value }]
+  })
+  return Object.fromEntries(entries)
+}
+
+function Refusal({ refused, names }: { refused: Refused; names: string[] }) {
   // A refusal about a field is shown at that field.
-  const others = [...refused.fields].filter(([field]) => ref.current?.elements.namedItem(field) == null)
+  const others = [...refused.fields].filter(([field]) => !names.includes(field))
   return (
-    <div class="refusal" role="alert">
+    <div class="box bad" role="alert">
       <p>
         <b>{refused.title}.</b> {others.map(([field, message]) => `${field}: ${message}. `)}
         {refused.text}
@@ -45,33 +126,45 @@ function Refusal<Name extends string>({ form: { refused, ref } }: { form: FormSt
   )
 }
 
-type FieldProps = { label: string; field: FieldState; note?: ComponentChildren }
-
-function Frame(
-  props: FieldProps & {
-    children: (attributes: {
-      id: string
-      name: string
-      'aria-describedby': string | undefined
-      'aria-invalid': boolean
-    }) => ComponentChildren
-  },
-) {
-  const { label, field, note, children } = props
+function FormField(props: {
+  field: Field
+  value: string
+  set: (value: string) => void
+  problem: string | undefined
+}) {
+  const { field, value, set, problem } = props
+  const { name, label, note, options, isMany = false, placeholder, isSecret = false, inputMode } = field
   const id = useId()
-  const described = [field.problem && `${id}-problem`, note && `${id}-note`].filter(Boolean).join(' ')
+  const describedBy = [problem && `${id}-problem`, note && `${id}-note`].filter(Boolean).join(' ')
+  const about = { 'aria-describedby': describedBy || undefined }
+  const isWrong = problem !== undefined
+  const Frame = isMany ? 'fieldset' : 'div'
   return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      {children({
-        id,
-        name: field.name,
-        'aria-describedby': described || undefined,
-        'aria-invalid': field.problem !== undefined,
-      })}
-      {field.problem !== undefined && (
+    <Frame class="field" {...(isMany && about)}>
+      {isMany ? <legend>{label}</legend> : <label for={id}>{label}</label>}
+      {isMany ? (
+        <Checks name={name} options={options ?? []} value={value} set={set} isWrong={isWrong} />
+      ) : options ? (
+        <select
+          {...{ id, name, value, ...about }}
+          aria-invalid={isWrong}
+          onChange={(event) => set(event.currentTarget.value)}
+        >
+          <Choices of={options} />
+        </select>
+      ) : (
+        <input
+          {...{ id, name, value, placeholder, inputMode, ...about }}
+          {...(isSecret ? ({ type: 'password' } as const) : {})}
+          aria-invalid={isWrong}
+          onInput={(event) => set(event.currentTarget.value)}
+          autocomplete="off"
+          spellcheck={false}
+        />
+      )}
+      {isWrong && (
         <p id={`${id}-problem`} class="problem">
-          {field.problem}
+          {problem}
         </p>
       )}
       {note !== undefined && (
@@ -79,89 +172,40 @@ function Frame(
           {note}
         </p>
       )}
-    </div>
-  )
-}
-
-export function TextField({
-  placeholder,
-  inputMode,
-  ...props
-}: FieldProps & { placeholder?: string; inputMode?: 'url' | 'decimal' }) {
-  return (
-    <Frame {...props}>
-      {(attributes) => (
-        <input
-          {...attributes}
-          value={props.field.value}
-          onInput={(event) => props.field.set(event.currentTarget.value)}
-          autocomplete="off"
-          spellcheck={false}
-          placeholder={placeholder}
-          inputMode={inputMode}
-        />
-      )}
     </Frame>
   )
 }
 
-export function SelectField({
-  options,
-  ...props
-}: FieldProps & { options: readonly (readonly [value: string, title: string])[] }) {
-  return (
-    <Frame {...props}>
-      {(attributes) => (
-        <select
-          {...attributes}
-          value={props.field.value}
-          onChange={(event) => props.field.set(event.currentTarget.value)}
-        >
-          {options.map(([value, title]) => (
-            <option key={value} value={value}>
-              {title}
-            </option>
-          ))}
-        </select>
-      )}
-    </Frame>
-  )
+/** What a select offers. */
+export function Choices({ of }: { of: Options }) {
+  return of.map(([value, title]) => (
+    <option key={value} value={value}>
+      {title}
+    </option>
+  ))
 }
 
-/** Several of a few; the field's value are those that are chosen, with spaces between, in the order of `options`. */
-export function ChecksField({
-  label,
-  field,
-  note,
-  options,
-}: FieldProps & { options: readonly (readonly [value: string, title: string])[] }) {
-  const id = useId()
-  const chosen = field.value.split(' ')
-  const toggle = (value: string, isChosen: boolean) => {
-    const next = [...chosen.filter((one) => one !== value && one !== ''), ...(isChosen ? [value] : [])]
-    field.set(next.join(' '))
-  }
-  return (
-    <fieldset class="field checks" aria-describedby={field.problem && `${id}-problem`}>
-      <legend>{label}</legend>
-      {options.map(([value, title]) => (
-        <label key={value}>
-          <input
-            type="checkbox"
-            name={field.name}
-            checked={chosen.includes(value)}
-            aria-invalid={field.problem !== undefined}
-            onChange={(event) => toggle(value, event.currentTarget.checked)}
-          />
-          {title}
-        </label>
-      ))}
-      {field.problem !== undefined && (
-        <p id={`${id}-problem`} class="problem">
-          {field.problem}
-        </p>
-      )}
-      {note !== undefined && <p class="note">{note}</p>}
-    </fieldset>
-  )
+function Checks(props: {
+  name: string
+  options: Options
+  value: string
+  set: (value: string) => void
+  isWrong: boolean
+}) {
+  const { name, options, value, set, isWrong } = props
+  const chosen = value.split(' ').filter(Boolean)
+  return options.map(([one, title]) => (
+    <label key={one}>
+      <input
+        type="checkbox"
+        name={name}
+        checked={chosen.includes(one)}
+        aria-invalid={isWrong}
+        onChange={({ currentTarget: { checked } }) =>
+          set([...chosen.filter((other) => other !== one), ...(checked ? [one] : [])].join(' '))
+        }
+      />
+      {title}
+    </label>
+  ))
 }

@@ -51,9 +51,9 @@ export function Plot(props: PlotProps) {
 
   const shown = pointed !== null && pointed < times.length ? pointed : times.length - 1
   return (
-    <figure class="plot">
-      <figcaption>
-        <span class="legend">
+    <figure>
+      <figcaption class="line note">
+        <span class="line legend">
           {series.length > 1 &&
             series.map(({ title, color }) => (
               <span key={title}>

@@ -8,12 +8,11 @@ import type { Refund, Refunds, Wallet, WalletList } from '../answers.ts'
 import { describeCode, shorten, writeUsdc } from '../format.ts'
 import { GatewayError } from '../gateway.ts'
 import { useSession } from '../session.ts'
-import { useForm } from '../useForm.ts'
 import { usePolled } from '../usePolled.ts'
 import { type InjectedWallet, injectedWallet, signTransfer } from '../wallet.ts'
 import { Copyable, CopyButton, Status, Time, Transaction } from './bits.tsx'
 import { Dialog } from './Dialog.tsx'
-import { Form, SelectField, TextField } from './Form.tsx'
+import { type Body, type Field, Form } from './Form.tsx'
 
 /** How long the signature of a refund is valid: retries take a day and an hour. */
 const validSeconds = 26 * 3_600
@@ -80,12 +79,9 @@ function RefundItem({ refund, network }: { refund: Refund; network: string }) {
 type RefundDialogProps = { state: Refunds; close: () => void; done: () => void }
 
 function RefundDialog({ state, close, done }: RefundDialogProps) {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const wallet = injectedWallet()
-  const polled = usePolled(
-    (signal) => gateway.get<WalletList>(`providers/${provider.providerId}/wallets`, signal),
-    'refund',
-  )
+  const polled = usePolled((signal) => gateway.get<WalletList>(`${path}/wallets`, signal), 'refund')
   const wallets = polled.data?.wallets.filter(({ network }) => network === state.network)
   return (
     <Dialog title="Refund this payment" close={close}>
@@ -104,45 +100,44 @@ function RefundDialog({ state, close, done }: RefundDialogProps) {
 
 function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: Wallet[] }) {
   const { wallet, wallets, state, close, done } = props
-  const { gateway, provider } = useSession()
-  const form = useForm(
-    { amount: formatUsdc(BigInt(state.refundableUsdc)), from: wallets[0]?.address ?? '' },
-    async ({ amount, from }) => {
-      const payload = await signTransfer(wallet, {
-        network: state.network as NetworkName,
-        asset: state.asset as Address,
-        from: from as Address,
-        to: state.payer as Address,
-        value: parseAmount(amount),
-        validBefore: BigInt(Math.floor(Date.now() / 1000) + validSeconds),
-        nonce: state.next?.nonce as Hex,
-      })
-      await gateway.post(`providers/${provider.providerId}/payments/${state.paymentId}/refunds`, { payload })
-      done()
+  const { gateway, path } = useSession()
+  const fields: Field[] = [
+    {
+      name: 'amount',
+      label: 'Amount, in USDC',
+      value: formatUsdc(BigInt(state.refundableUsdc)),
+      inputMode: 'decimal',
+      note: `At most ${writeUsdc(BigInt(state.refundableUsdc))}, fee included. At least ${writeUsdc(BigInt(state.minimumUsdc))}, or all that was paid.`,
     },
-  )
+    {
+      name: 'from',
+      label: 'From your wallet',
+      value: wallets[0]?.address ?? '',
+      options: wallets.map(({ address, retiredAt }) => [
+        address,
+        `${shorten(address)}${retiredAt === null ? '' : ' (retired)'}`,
+      ]),
+    },
+  ]
+  const send = async ({ amount, from }: Body) => {
+    const payload = await signTransfer(wallet, {
+      network: state.network as NetworkName,
+      asset: state.asset as Address,
+      from: from as Address,
+      to: state.payer as Address,
+      value: parseAmount(String(amount)),
+      validBefore: BigInt(Math.floor(Date.now() / 1000) + validSeconds),
+      nonce: state.next?.nonce as Hex,
+    })
+    await gateway.post(`${path}/payments/${state.paymentId}/refunds`, { payload })
+    done()
+  }
   return (
-    <Form form={form} action="Sign and refund" cancel={close}>
-      <div class="text">
-        <p>
-          Your wallet signs a transfer, which rides in the next batch; the platform pays its gas. It goes to
-          the payer, <Copyable text={state.payer} />
-        </p>
-      </div>
-      <TextField
-        label="Amount, in USDC"
-        field={form.field('amount')}
-        inputMode="decimal"
-        note={`At most ${writeUsdc(BigInt(state.refundableUsdc))}, fee included. At least ${writeUsdc(BigInt(state.minimumUsdc))}, or all that was paid.`}
-      />
-      <SelectField
-        label="From your wallet"
-        field={form.field('from')}
-        options={wallets.map(({ address, retiredAt }) => [
-          address,
-          `${shorten(address)}${retiredAt === null ? '' : ' (retired)'}`,
-        ])}
-      />
+    <Form fields={fields} action="Sign and refund" cancel={close} send={send}>
+      <p>
+        Your wallet signs a transfer, which rides in the next batch; the platform pays its gas. It goes to the
+        payer, <Copyable text={state.payer} />
+      </p>
     </Form>
   )
 }
@@ -150,7 +145,7 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
 /** A fault in it is told at its field, as the gateway would. */
 function parseAmount(text: string): bigint {
   try {
-    return parseUsdc(text.trim())
+    return parseUsdc(text)
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error
     throw new GatewayError(422, error.code, error.message, [{ field: 'amount', message: error.message }])
@@ -172,11 +167,9 @@ function ByCommand({ state }: { state: Refunds }) {
         A refund is a transfer that your own wallet signs. This browser offers no wallet; with the API key in
         TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it, {whereItRuns}:
       </p>
-      <div class="secret">
-        <p>
-          <code class="break">{command}</code> <CopyButton text={command} label="Copy the command" />
-        </p>
-      </div>
+      <p class="box">
+        <code class="break">{command}</code> <CopyButton text={command} label="Copy the command" />
+      </p>
     </div>
   )
 }

@@ -1,8 +1,8 @@
 import type { ComponentChildren } from 'preact'
-import { useState } from 'preact/hooks'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
 import type { Polled } from '../usePolled.ts'
+import { Tabs } from './bits.tsx'
 import { View } from './View.tsx'
 
 const pages = [
@@ -15,7 +15,11 @@ const pages = [
   ['history', 'History'],
 ] as const
 
-type SetupPage = (typeof pages)[number][0]
+export type SetupPage = (typeof pages)[number][0]
+
+export function titleOf(page: SetupPage): string {
+  return pages.find(([name]) => name === page)?.[1] ?? ''
+}
 
 /** A page of what a provider has registered. */
 export function SetupView<T>(props: {
@@ -26,18 +30,16 @@ export function SetupView<T>(props: {
   polled: Polled<T>
   children: (data: T) => ComponentChildren
 }) {
-  const { page, title = pages.find(([name]) => name === page)?.[1] ?? '', children, actions, ...view } = props
+  const { page, title = titleOf(page), children, actions, ...view } = props
   const isReading = useSession().scope === 'read'
   const tabs = (
     <>
-      <nav class="tabs" aria-label="Setup">
-        {pages.map(([name, title]) => (
-          <a key={name} href={href('setup', name)} aria-current={name === page ? 'page' : undefined}>
-            {title}
-          </a>
-        ))}
-      </nav>
-      {isReading && <p class="notice">Your API key may only read: nothing can be changed with it.</p>}
+      <Tabs
+        label="Setup"
+        links={pages.map(([name, title]) => [href('setup', name), title])}
+        current={href('setup', page)}
+      />
+      {isReading && <p class="box good">Your API key may only read: nothing can be changed with it.</p>}
     </>
   )
   return (
@@ -49,17 +51,4 @@ export function SetupView<T>(props: {
       )}
     </View>
   )
-}
-
-/** Says what was done, to screen readers as well. */
-export function useNotice(): { notice: ComponentChildren; tell: (text: string) => void } {
-  const [text, tell] = useState('')
-  return {
-    notice: (
-      <p class={text === '' ? 'unseen' : 'notice'} role="status">
-        {text}
-      </p>
-    ),
-    tell,
-  }
 }

@@ -28,7 +28,7 @@ export function View<T>({ title, actions, below, polled, children }: ViewProps<T
   const { data, error } = polled
   return (
     <>
-      <header class="view-head">
+      <header class="line view-head">
         <h1>{title}</h1>
         {actions}
         <Freshness polled={polled} />
@@ -54,7 +54,7 @@ function Freshness<T>({ polled: { readAt, error } }: { polled: Polled<T> }) {
   const now = useNow()
   if (readAt === undefined) return null
   return (
-    <p class={error ? 'freshness late' : 'freshness'}>
+    <p class={error ? 'line note late' : 'line note'}>
       <span class="dot" aria-hidden="true" />
       {error ? `As of ${writeDistance(now, Math.min(readAt, now))}` : 'Live'}
     </p>
@@ -72,12 +72,13 @@ export function Loading() {
 function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {
   const { title, text } = explain(error)
   return (
-    <div class="panel trouble" role="alert">
-      <h2>{title}</h2>
-      <p>{text}</p>
-      <button type="button" onClick={retry}>
-        Try again
-      </button>
+    <div role="alert">
+      <Empty title={title} isTrouble>
+        <p>{text}</p>
+        <button type="button" onClick={retry}>
+          Try again
+        </button>
+      </Empty>
     </div>
   )
 }
@@ -85,18 +86,20 @@ function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {
 function Stale({ error, retry }: { error: GatewayError; retry: () => void }) {
   const { title } = explain(error)
   return (
-    <div class="stale" role="alert">
+    <div class="box busy line" role="alert">
       <p>{title}. What you see was read before.</p>
-      <button type="button" class="quiet" onClick={retry}>
+      <button type="button" class="quiet end" onClick={retry}>
         Try again
       </button>
     </div>
   )
 }
 
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+/** In the place of what there is none of, or of what went wrong. */
+export function Empty(props: { title: string; isTrouble?: boolean; children?: ComponentChildren }) {
+  const { title, isTrouble = false, children } = props
   return (
-    <div class="panel empty">
+    <div class={isTrouble ? 'panel empty trouble' : 'panel empty'}>
       <h2>{title}</h2>
       {children}
     </div>

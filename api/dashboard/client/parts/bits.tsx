@@ -26,15 +26,7 @@ function Distance({ at }: { at: string }) {
 const copiedMs = 1_500
 
 /** A long text, shortened, with a button that copies the whole. */
-export function Copyable({
-  text,
-  whole = false,
-  link,
-}: {
-  text: string
-  whole?: boolean
-  link?: string | undefined
-}) {
+export function Copyable({ text, whole = false, link }: { text: string; whole?: boolean; link?: string }) {
   const shown = (
     <span class="code" title={text}>
       {whole ? text : shorten(text)}
@@ -71,13 +63,17 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
   )
 }
 
+/** An address or a URL as it is, broken where it must be. */
+export function Code({ children }: { children: string }) {
+  return <span class="code break">{children}</span>
+}
+
 /** A transaction: its hash, and its page in the network's explorer where there is one. */
 export function Transaction({ hash, network }: { hash: string; network: string }) {
   return (
-    <span class="transaction">
-      <Copyable text={hash} />
-      <ExplorerLink network={network} path={`tx/${hash}`} />
-    </span>
+    <>
+      <Copyable text={hash} /> <ExplorerLink network={network} path={`tx/${hash}`} />
+    </>
   )
 }
 
@@ -100,42 +96,48 @@ export function PaymentLink({ paymentId }: { paymentId: string }) {
   )
 }
 
-const tones: Record<string, 'good' | 'busy' | 'bad' | 'plain'> = {
+type Tone = 'good' | 'busy' | 'bad' | 'plain'
+
+export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+  return <span class={`status ${tone}`}>{children}</span>
+}
+
+/** Of what is registered: whether it is in force. */
+export function State({ isOn, yes, no }: { isOn: boolean; yes: string; no: string }) {
+  return <Badge tone={isOn ? 'good' : 'plain'}>{isOn ? yes : no}</Badge>
+}
+
+const tones: Record<string, Tone> = {
   settled: 'good',
   settling: 'busy',
   verified: 'busy',
   retrying: 'busy',
   partially_settled: 'busy',
   failed: 'bad',
-  voided: 'plain',
 }
 
 const statusNames: Record<string, string> = { verified: 'queued', partially_settled: 'partly settled' }
 
+export function nameStatus(status: string): string {
+  return statusNames[status] ?? status
+}
+
 export function Status({ status }: { status: string }) {
-  return <span class={`status ${tones[status] ?? 'plain'}`}>{statusNames[status] ?? status}</span>
+  return <Badge tone={tones[status] ?? 'plain'}>{nameStatus(status)}</Badge>
 }
 
 /** How full something is, from 0 to 1. */
-export function Meter(props: {
-  label: string
-  share: number
-  text: string
-  note?: ComponentChildren
-  isFull?: boolean
-}) {
-  const { label, share, text, note, isFull = share >= 1 } = props
+export function Meter({ label, share, text }: { label: string; share: number; text: string }) {
   return (
-    <div class="meter">
-      <div class="meter-text">
-        <span>{label}</span>
-        <span class="number">{text}</span>
-      </div>
+    <div>
+      <p class="line">
+        {label} <span class="note number end">{text}</span>
+      </p>
       {/* The element can't be drawn alike in every browser. */}
       {/* biome-ignore lint/a11y/useSemanticElements: see above */}
       <div
         role="meter"
-        class={isFull ? 'track full' : 'track'}
+        class={share >= 1 ? 'track full' : 'track'}
         aria-label={label}
         aria-valuemin={0}
         aria-valuemax={100}
@@ -144,38 +146,64 @@ export function Meter(props: {
       >
         <div class="fill" style={{ width: `${share * 100}%` }} />
       </div>
-      {note === undefined ? null : <p class="note">{note}</p>}
     </div>
   )
 }
 
-/** A table that scrolls by itself on a narrow screen, also with the keyboard. */
-export function Table({
-  label,
-  head,
-  isStacked = false,
-  children,
-}: {
+/** A part of a page. */
+export function Panel({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section class="panel">
+      <h2>{title}</h2>
+      {children}
+    </section>
+  )
+}
+
+/** A column: its title, a row's cell, and how that is set. */
+export type Column<Row> = readonly [
+  title: string,
+  cell: (row: Row) => ComponentChildren,
+  kind?: 'number' | 'wrap' | 'actions',
+]
+
+/**
+ * A table that scrolls by itself on a narrow screen, also with the keyboard. With more than two columns each row stands as
+ * a card there, so that its buttons are seen; `data-title` names a cell in it.
+ */
+export function Table<Row>(props: {
   label: string
-  head: [title: string, isNumber?: boolean][]
-  /** On a narrow screen each row stands as a card, so that its buttons are seen; `data-title` names a cell there. */
-  isStacked?: boolean
-  children: ComponentChildren
+  columns: readonly Column<Row>[]
+  rows: readonly Row[]
+  keyOf: (row: Row) => string | number
+  /** What is no longer in force is grey. */
+  isOff?: (row: Row) => boolean
 }) {
+  const { label, columns, rows, keyOf, isOff } = props
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable
     <section class="scroll" aria-label={label} tabIndex={0}>
-      <table class={isStacked ? 'stacked' : undefined}>
+      <table class={columns.length > 2 ? 'stacked' : undefined}>
         <thead>
           <tr>
-            {head.map(([title, isNumber]) => (
-              <th key={title} scope="col" class={isNumber ? 'right' : undefined}>
+            {columns.map(([title, , kind]) => (
+              <th key={title} scope="col" class={kind}>
                 {title}
               </th>
             ))}
           </tr>
         </thead>
-        <tbody>{children}</tbody>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={keyOf(row)} class={isOff?.(row) ? 'off' : undefined}>
+              {columns.map(([title, cell, kind], at) => (
+                <td key={title} class={kind} data-title={(at > 0 && title) || undefined}>
+                  {cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
       </table>
     </section>
   )
@@ -191,12 +219,60 @@ export function ShowMore({ hasMore, showMore }: { hasMore: boolean; showMore: ()
   )
 }
 
-/** One entry of a `dl`. */
-export function Fact({ title, children }: { title: string; children: ComponentChildren }) {
+/** What is known of one thing, by its names; what is undefined or false isn't shown. */
+export function Facts({ of, isPanel }: { of: Record<string, ComponentChildren>; isPanel?: boolean }) {
   return (
-    <div>
-      <dt>{title}</dt>
-      <dd>{children}</dd>
-    </div>
+    <dl class={isPanel ? 'panel facts' : 'facts'}>
+      {Object.entries(of).map(
+        ([title, value]) =>
+          value !== undefined &&
+          value !== false && (
+            <div key={title}>
+              <dt>{title}</dt>
+              <dd>{value}</dd>
+            </div>
+          ),
+      )}
+    </dl>
+  )
+}
+
+/** Links of which one leads to what is shown. */
+export function Tabs(props: {
+  label: string
+  links: readonly (readonly [href: string, title: string])[]
+  current: string
+}) {
+  const { label, links, current } = props
+  return (
+    <nav aria-label={label}>
+      {links.map(([link, title]) => (
+        <a key={link} href={link} aria-current={link === current ? 'page' : undefined}>
+          {title}
+        </a>
+      ))}
+    </nav>
+  )
+}
+
+type Figure = readonly [title: string, value: string, note: ComponentChildren, unit?: string]
+
+/** The numbers that matter most on a page, and what they say. */
+export function Figures({ of }: { of: readonly Figure[] }) {
+  return (
+    <dl class="figures">
+      {of.map(([title, value, note, unit]) => (
+        <div key={title} class="figure">
+          <dt>{title}</dt>
+          <dd>
+            <span class="value">
+              {value}
+              {unit !== undefined && <small> {unit}</small>}
+            </span>
+            <span class="note">{note}</span>
+          </dd>
+        </div>
+      ))}
+    </dl>
   )
 }

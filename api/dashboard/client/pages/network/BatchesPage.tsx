@@ -8,23 +8,13 @@ import { usePolledPages } from '../../usePolledPages.ts'
 import { gasPerPayment, type Interval, lengthMs } from './intervals.ts'
 
 const gateway = createGateway()
-const pageSize = 50
 
 /** The batches behind one figure: a keeper's, those of a day or week, or all. */
 export function BatchesPage({ network, filter: [by, value] }: { network: string; filter: string[] }) {
-  const { polled, showMore } = usePolledPages(
-    (signal, pages) =>
-      readPages(
-        (cursor) =>
-          gateway.get<NetworkBatches>(
-            `network/batches${query({ network, ...asQuery(by, value), limit: pageSize, cursor })}`,
-            signal,
-          ),
-        ({ batches }) => batches,
-        pages,
-      ),
-    `network batches ${network} ${by} ${value}`,
-  )
+  const { polled, showMore } = usePolledPages((pages) => {
+    const asked = { network, ...asQuery(by, value), limit: 50 }
+    return readPages(gateway, 'network/batches', asked, ({ batches }: NetworkBatches) => batches, pages)
+  }, `network batches ${network} ${by} ${value}`)
   const of = by === undefined || value === undefined ? '' : describe(by, value)
   return (
     <View
@@ -68,49 +58,32 @@ export function BatchTable({ batches, network }: { batches: NetworkBatches['batc
   return (
     <Table
       label="Settled batches"
-      isStacked
-      head={[
-        ['Batch'],
-        ['Payments', true],
-        ['Moved, USDC', true],
-        ['Gas per payment', true],
-        ['Trigger'],
-        ['Keeper'],
-        ['Mined'],
-        ['Transaction'],
+      rows={batches}
+      keyOf={({ batch_id }) => batch_id}
+      columns={[
+        [
+          'Batch',
+          ({ batch_id, tx_hash }) => (
+            <a href={`../settlements/batches${query({ network, tx_hash })}`}>#{batch_id}</a>
+          ),
+        ],
+        ['Payments', ({ payment_count }) => writeCount(payment_count), 'number'],
+        ['Moved, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
+        [
+          'Gas per payment',
+          ({ gas_used, payment_count }) => writeCount(gasPerPayment({ gas_used, payments: payment_count })),
+          'number',
+        ],
+        ['Trigger', ({ trigger_type }) => nameTrigger(trigger_type)],
+        [
+          'Keeper',
+          ({ keeper }) => (
+            <Copyable text={keeper} link={href('network', network, 'batches', 'keeper', keeper)} />
+          ),
+        ],
+        ['Mined', ({ created_at }) => <Time at={created_at} />],
+        ['Transaction', ({ tx_hash }) => <Transaction hash={tx_hash} network={network} />],
       ]}
-    >
-      {batches.map((batch) => (
-        <tr key={batch.batch_id}>
-          <td>
-            <a href={`../settlements/batches${query({ network, tx_hash: batch.tx_hash })}`}>
-              #{batch.batch_id}
-            </a>
-          </td>
-          <td class="right number" data-title="Payments">
-            {writeCount(batch.payment_count)}
-          </td>
-          <td class="right" data-title="Moved, USDC">
-            <Usdc decimal={batch.total_usdc} />
-          </td>
-          <td class="right number" data-title="Gas per payment">
-            {writeCount(gasPerPayment({ gas_used: batch.gas_used, payments: batch.payment_count }))}
-          </td>
-          <td data-title="Trigger">{nameTrigger(batch.trigger_type)}</td>
-          <td data-title="Keeper">
-            <Copyable
-              text={batch.keeper}
-              link={href('network', network, 'batches', 'keeper', batch.keeper)}
-            />
-          </td>
-          <td data-title="Mined">
-            <Time at={batch.created_at} />
-          </td>
-          <td data-title="Transaction">
-            <Transaction hash={batch.tx_hash} network={network} />
-          </td>
-        </tr>
-      ))}
-    </Table>
+    />
   )
 }

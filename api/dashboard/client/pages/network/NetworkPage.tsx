@@ -3,9 +3,8 @@ import { parseUsdc } from '#protocol/amount'
 import type { Home, NetworkActivity, NetworkBatches } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeUsdc } from '../../format.ts'
 import { createGateway, query } from '../../gateway.ts'
-import { Copyable, ExplorerLink, Table, Time, Usdc } from '../../parts/bits.tsx'
+import { Copyable, ExplorerLink, Figures, Panel, Table, Tabs, Time, Usdc } from '../../parts/bits.tsx'
 import { Choice } from '../../parts/Choice.tsx'
-import { Figure } from '../../parts/Figure.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { href } from '../../routing.ts'
 import { usePolled } from '../../usePolled.ts'
@@ -54,7 +53,13 @@ function Activity({ network: asked }: { network: string | undefined }) {
     <View title="Network" actions={choice} polled={polled}>
       {({ networks, activity, batches }) => (
         <>
-          {networks.length > 1 && <Networks networks={networks} shown={activity.network} />}
+          {networks.length > 1 && (
+            <Tabs
+              label="Networks"
+              links={networks.map(({ network }) => [href('network', network), nameNetwork(network)])}
+              current={href('network', activity.network)}
+            />
+          )}
           <p class="note">
             Everything that settled on {nameNetwork(activity.network)}, of all providers and keepers, as of
             block {writeCount(activity.indexedBlock)}.{activity.testnet && ' Test money is worth nothing.'}
@@ -67,27 +72,25 @@ function Activity({ network: asked }: { network: string | undefined }) {
             </Empty>
           ) : (
             <>
-              <Figures activity={activity} />
+              <Totals activity={activity} />
               <NetworkPlots activity={activity} />
-              <section class="panel">
-                <h2>Keepers</h2>
+              <Panel title="Keepers">
                 <Keepers activity={activity} />
                 <p class="note">
                   Anyone may settle, and nobody pays for it: no terms of this gateway carry a reward, so a
                   keeper earns 0 USDC and its net is the gas that it paid. Amounts in USDC are at the price of
                   now.
                 </p>
-              </section>
+              </Panel>
             </>
           )}
           {batches.length > 0 && (
-            <section class="panel">
-              <h2>Newest batches</h2>
+            <Panel title="Newest batches">
               <BatchTable batches={batches} network={activity.network} />
               <p>
                 <a href={href('network', activity.network, 'batches')}>All batches</a>
               </p>
-            </section>
+            </Panel>
           )}
         </>
       )}
@@ -95,51 +98,21 @@ function Activity({ network: asked }: { network: string | undefined }) {
   )
 }
 
-function Networks({ networks, shown }: { networks: Home['networks']; shown: string }) {
+function Totals({ activity: { network, total } }: { activity: NetworkActivity }) {
+  const { payments, batches, total_usdc, gas_used, gas_cost_usdc, gas_cost_ether, keepers } = total
+  const all = <a href={href('network', network, 'batches')}>in {countOf(batches, 'batch', 'batches')}</a>
+  const gasNote = `${writeCount(BigInt(gas_used))} in all`
+  const paidNote = `${gas_cost_ether} of the gas token`
   return (
-    <nav class="tabs" aria-label="Networks">
-      {networks.map(({ network }) => (
-        <a
-          key={network}
-          href={href('network', network)}
-          aria-current={network === shown ? 'page' : undefined}
-        >
-          {nameNetwork(network)}
-        </a>
-      ))}
-    </nav>
-  )
-}
-
-function Figures({ activity: { network, total } }: { activity: NetworkActivity }) {
-  return (
-    <dl class="figures">
-      <Figure
-        title="Payments"
-        value={writeCount(total.payments)}
-        note={
-          <a href={href('network', network, 'batches')}>in {countOf(total.batches, 'batch', 'batches')}</a>
-        }
-      />
-      <Figure
-        title="Moved"
-        value={writeUsdc(parseUsdc(total.total_usdc))}
-        unit="USDC"
-        note="to providers and platforms"
-      />
-      <Figure
-        title="Gas per payment"
-        value={writeCount(gasPerPayment(total))}
-        note={`${writeCount(BigInt(total.gas_used))} in all`}
-      />
-      <Figure
-        title="Paid for gas"
-        value={writeUsdc(parseUsdc(total.gas_cost_usdc))}
-        unit="USDC"
-        note={`${total.gas_cost_ether} of the gas token`}
-      />
-      <Figure title="Keepers" value={writeCount(total.keepers)} note="settled any of it" />
-    </dl>
+    <Figures
+      of={[
+        ['Payments', writeCount(payments), all],
+        ['Moved', writeUsdc(parseUsdc(total_usdc)), 'to providers and platforms', 'USDC'],
+        ['Gas per payment', writeCount(gasPerPayment(total)), gasNote],
+        ['Paid for gas', writeUsdc(parseUsdc(gas_cost_usdc)), paidNote, 'USDC'],
+        ['Keepers', writeCount(keepers), 'settled any of it'],
+      ]}
+    />
   )
 }
 
@@ -147,46 +120,25 @@ function Keepers({ activity: { network, keepers } }: { activity: NetworkActivity
   return (
     <Table
       label="Keepers"
-      isStacked
-      head={[
-        ['Keeper'],
-        ['Batches', true],
-        ['Payments', true],
-        ['Moved, USDC', true],
-        ['Gas per payment', true],
-        ['Gas paid, USDC', true],
-        ['Last batch'],
+      rows={keepers}
+      keyOf={({ address }) => address}
+      columns={[
+        [
+          'Keeper',
+          ({ address }) => (
+            <>
+              <Copyable text={address} link={href('network', network, 'batches', 'keeper', address)} />{' '}
+              <ExplorerLink network={network} path={`address/${address}`} />
+            </>
+          ),
+        ],
+        ['Batches', ({ batches }) => writeCount(batches), 'number'],
+        ['Payments', ({ payments }) => writeCount(payments), 'number'],
+        ['Moved, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
+        ['Gas per payment', (keeper) => writeCount(gasPerPayment(keeper)), 'number'],
+        ['Gas paid, USDC', ({ gas_cost_usdc }) => <Usdc decimal={gas_cost_usdc} />, 'number'],
+        ['Last batch', ({ lastBatchAt }) => <Time at={lastBatchAt} distance />],
       ]}
-    >
-      {keepers.map((keeper) => (
-        <tr key={keeper.address}>
-          <td>
-            <Copyable
-              text={keeper.address}
-              link={href('network', network, 'batches', 'keeper', keeper.address)}
-            />{' '}
-            <ExplorerLink network={network} path={`address/${keeper.address}`} />
-          </td>
-          <td class="right number" data-title="Batches">
-            {writeCount(keeper.batches)}
-          </td>
-          <td class="right number" data-title="Payments">
-            {writeCount(keeper.payments)}
-          </td>
-          <td class="right" data-title="Moved, USDC">
-            <Usdc decimal={keeper.total_usdc} />
-          </td>
-          <td class="right number" data-title="Gas per payment">
-            {writeCount(gasPerPayment(keeper))}
-          </td>
-          <td class="right" data-title="Gas paid, USDC">
-            <Usdc decimal={keeper.gas_cost_usdc} />
-          </td>
-          <td data-title="Last batch">
-            <Time at={keeper.lastBatchAt} distance />
-          </td>
-        </tr>
-      ))}
-    </Table>
+    />
   )
 }

@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { NetworkActivity } from '../../answers.ts'
 import { countOf, writeCount, writeSeconds } from '../../format.ts'
-import { Table } from '../../parts/bits.tsx'
+import { type Column, Table } from '../../parts/bits.tsx'
 import { Plot } from '../../parts/Plot.tsx'
 import { href } from '../../routing.ts'
 import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
@@ -148,23 +148,19 @@ function MeasurePlot({ measure, activity: { network, interval }, points }: Measu
       table={
         <Table
           label={measure.title}
-          head={[['From (UTC)'], ...measure.columns.map(([title]): [string, boolean] => [title, true])]}
-        >
-          {points.toReversed().flatMap(({ startsAt, row }) =>
-            row === undefined
-              ? []
-              : [
-                  <tr key={startsAt.getTime()}>
-                    <td>{name(startsAt)}</td>
-                    {measure.columns.map(([title, of]) => (
-                      <td key={title} class="right number">
-                        {of(row)}
-                      </td>
-                    ))}
-                  </tr>,
-                ],
-          )}
-        </Table>
+          rows={points.toReversed().flatMap(({ startsAt, row }) => (row ? [{ startsAt, row }] : []))}
+          keyOf={({ startsAt }) => startsAt.getTime()}
+          columns={[
+            ['From (UTC)', ({ startsAt }) => name(startsAt)],
+            ...measure.columns.map(
+              ([title, of]): Column<{ startsAt: Date; row: IntervalRow }> => [
+                title,
+                ({ row }) => of(row),
+                'number',
+              ],
+            ),
+          ]}
+        />
       }
     />
   )

@@ -1,59 +1,62 @@
 import { parseUsdc } from '#protocol/amount'
 import type { OperatedNetwork, Operation } from '../../answers.ts'
-import { nameNetwork, writeCount, writeDistance, writeUsdc } from '../../format.ts'
-import { Copyable, Fact, Table, Time, Usdc } from '../../parts/bits.tsx'
-import { Form, TextField } from '../../parts/Form.tsx'
-import { useNotice } from '../../parts/Setup.tsx'
+import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
+import { type Act, useActs } from '../../parts/acts.tsx'
+import {
+  Badge,
+  Code,
+  type Column,
+  Copyable,
+  Facts,
+  Panel,
+  State,
+  Table,
+  Time,
+  Usdc,
+} from '../../parts/bits.tsx'
 import { View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
-import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
 /** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage() {
   const { gateway } = useOperator()
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
+  const { notice, buttons, dialog } = useActs(polled.refresh)
+  const requeue: Act = {
+    button: 'Queue a payment again',
+    title: 'Queue a failed payment again',
+    text: 'It may be of any provider.',
+    fields: [{ name: 'paymentId', label: 'Payment', placeholder: 'pay_…' }],
+    action: 'Queue again',
+    async send({ paymentId }) {
+      await gateway.post(`operator/payments/${encodeURIComponent(String(paymentId))}/requeue`)
+      return { said: `${paymentId} is queued again.` }
+    },
+  }
   return (
-    <View title="Operation" polled={polled}>
+    <View title="Operation" actions={buttons([requeue], 'quiet')} polled={polled}>
       {({ readiness, networks, webhooks, asOf }) => (
         <>
+          {notice}
           <Readiness readiness={readiness} />
           {networks.map((network) => (
             <Network key={network.network} network={network} asOf={asOf} />
           ))}
-          <section class="panel">
-            <h2>Webhooks</h2>
-            <dl class="facts">
-              <Fact title="Wait to be sent">{writeCount(webhooks.pending)}</Fact>
-              <Fact title="The oldest is due">
-                {webhooks.oldestDueAt === null ? '–' : <Time at={webhooks.oldestDueAt} distance />}
-              </Fact>
-              <Fact title="Disabled by a 410">{writeCount(webhooks.disabled)}</Fact>
-            </dl>
-          </section>
-          <Requeue />
+          <Panel title="Webhooks">
+            <Facts
+              of={{
+                'Wait to be sent': writeCount(webhooks.pending),
+                'The oldest is due':
+                  webhooks.oldestDueAt === null ? '–' : <Time at={webhooks.oldestDueAt} distance />,
+                'Disabled by a 410': writeCount(webhooks.disabled),
+              }}
+            />
+          </Panel>
+          {dialog}
         </>
       )}
     </View>
-  )
-}
-
-/** Queues a failed payment of any provider again. */
-function Requeue() {
-  const { gateway } = useOperator()
-  const { notice, tell } = useNotice()
-  const form = useForm({ paymentId: '' }, async ({ paymentId }) => {
-    await gateway.post(`operator/payments/${encodeURIComponent(paymentId.trim())}/requeue`)
-    tell(`${paymentId.trim()} is queued again.`)
-  })
-  return (
-    <section class="panel" aria-label="Queue again">
-      <h2>Queue a failed payment again</h2>
-      {notice}
-      <Form form={form} action="Queue again">
-        <TextField label="Payment" field={form.field('paymentId')} placeholder="pay_…" />
-      </Form>
-    </section>
   )
 }
 
@@ -64,7 +67,7 @@ function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness
     <section class="panel" aria-label="Readiness">
       <header>
         <h2>{failing.length === 0 ? 'Ready' : 'Not all is well'}</h2>
-        <span class={status === 'ok' ? 'status good' : 'status bad'}>{status}</span>
+        <Badge tone={status === 'ok' ? 'good' : 'bad'}>{status}</Badge>
       </header>
       {failing.map(({ name, detail }) => (
         <p key={name} class="break">
@@ -89,132 +92,95 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
     <section class="panel" aria-label={nameNetwork(network)}>
       <header>
         <h2>{nameNetwork(network)}</h2>
-        <span class={index.status === 'current' ? 'status good' : 'status bad'}>
+        <Badge tone={index.status === 'current' ? 'good' : 'bad'}>
           {index.status === 'current' ? 'index current' : `index behind: ${reasons[index.reason ?? '']}`}
-        </span>
+        </Badge>
       </header>
-      <dl class="facts">
-        <Fact title="Indexed block">
-          <span class="number">{index.indexedBlock === null ? '–' : writeCount(index.indexedBlock)}</span>
-          {index.indexedAt !== null && (
-            <span class="note"> {writeDistance(Date.parse(asOf), Date.parse(index.indexedAt))}</span>
-          )}
-        </Fact>
-        <Fact title="Behind the chain">
-          {index.chainBlock === null
-            ? 'no node answers'
-            : lag === null
-              ? '–'
-              : `${writeCount(Math.max(0, lag))} blocks`}
-        </Fact>
-        <Fact title="Logs it could not read">
-          {Object.entries(index.unreadable)
-            .map(([reason, logs]) => `${logs} ${reason}`)
-            .join(', ') || 'none'}
-        </Fact>
-        <Fact title="Open batches">
-          {Object.entries(openBatches)
-            .map(([state, count]) => `${count} ${state}`)
-            .join(', ') || 'none'}
-        </Fact>
-        <Fact title="Gas today and in 30 days">
-          <span class="number">
-            {writeUsdc(parseUsdc(gas.today_usdc))} and {writeUsdc(parseUsdc(gas.last30Days_usdc))}
-          </span>{' '}
-          USDC
-        </Fact>
-        <Fact title="Batches wait for cheaper gas">{gas.hold ?? 'no'}</Fact>
-        <Fact title="Payers that are not tried any more">{writeCount(shown.givenUpPayers)}</Fact>
-        <Fact title="Splitters that can’t be swept">{writeCount(shown.failedSweeps)}</Fact>
-      </dl>
+      <Facts
+        of={{
+          'Indexed block': (
+            <>
+              <span class="number">{index.indexedBlock === null ? '–' : writeCount(index.indexedBlock)}</span>
+              {index.indexedAt !== null && (
+                <span class="note"> {writeDistance(Date.parse(asOf), Date.parse(index.indexedAt))}</span>
+              )}
+            </>
+          ),
+          'Behind the chain':
+            index.chainBlock === null
+              ? 'no node answers'
+              : lag === null
+                ? '–'
+                : countOf(Math.max(0, lag), 'block'),
+          'Logs it could not read': listCounts(index.unreadable),
+          'Open batches': listCounts(openBatches),
+          'Gas today and in 30 days': `${writeUsdc(parseUsdc(gas.today_usdc))} and ${writeUsdc(parseUsdc(gas.last30Days_usdc))} USDC`,
+          'Batches wait for cheaper gas': gas.hold ?? 'no',
+          'Payers that are not tried any more': writeCount(shown.givenUpPayers),
+          'Splitters that can’t be swept': writeCount(shown.failedSweeps),
+        }}
+      />
       <h3>Keepers</h3>
       {keepers.length === 0 ? (
         <p class="note">No keeper has been here yet: nothing settles.</p>
       ) : (
-        <Keepers keepers={keepers} network={network} />
+        <Table
+          label={`Keepers on ${network}`}
+          columns={keeperColumns}
+          rows={keepers}
+          keyOf={({ wallet }) => wallet}
+          isOff={({ holder }) => holder === null}
+        />
       )}
       <h3>Queue by wallet</h3>
-      {queue.length === 0 ? <p class="note">Nothing waits.</p> : <Queue queue={queue} network={network} />}
+      {queue.length === 0 ? (
+        <p class="note">Nothing waits.</p>
+      ) : (
+        <Table
+          label={`Queue on ${network}`}
+          columns={queueColumns}
+          rows={queue}
+          keyOf={({ wallet }) => wallet}
+        />
+      )}
     </section>
   )
 }
 
-function Keepers({ keepers, network }: { keepers: OperatedNetwork['keepers']; network: string }) {
-  return (
-    <Table
-      label={`Keepers on ${network}`}
-      isStacked
-      head={[['Wallet'], ['Gas money', true], ['State'], ['Keeper']]}
-    >
-      {keepers.map(({ wallet, holder, pausedUntil, pausedReason, balance_ether }) => (
-        <tr key={wallet} class={holder === null ? 'off' : undefined}>
-          <td>
-            <Copyable text={wallet} />
-          </td>
-          <td class="right number" data-title="Gas money">
-            {balance_ether === null ? 'no node answers' : cutDecimals(balance_ether)}
-          </td>
-          <td>
-            {pausedUntil !== null ? (
-              <>
-                <span class="status bad">paused</span> {pausedReason}, until <Time at={pausedUntil} />
-              </>
-            ) : holder === null ? (
-              <span class="status plain">nobody has it</span>
-            ) : (
-              <span class="status good">at work</span>
-            )}
-          </td>
-          <td class="wrap" data-title="Keeper">
-            <span class="code break">{holder ?? '–'}</span>
-          </td>
-        </tr>
-      ))}
-    </Table>
-  )
+function listCounts(counts: Record<string, number>): string {
+  const listed = Object.entries(counts).map(([name, count]) => `${writeCount(count)} ${name}`)
+  return listed.join(', ') || 'none'
 }
 
-/** Shows the decimals that say when to refill, rounded down. */
-function cutDecimals(ether: string): string {
-  return ether.replace(/(\.\d{6})\d+$/, '$1')
-}
+type Keeper = OperatedNetwork['keepers'][number]
 
-function Queue({ queue, network }: { queue: OperatedNetwork['queue']; network: string }) {
-  return (
-    <Table
-      label={`Queue on ${network}`}
-      isStacked
-      head={[
-        ['Wallet'],
-        ['Provider'],
-        ['Waiting', true],
-        ['Retrying', true],
-        ['In batches', true],
-        ['USDC', true],
-        ['Oldest'],
-      ]}
-    >
-      {queue.map((row) => (
-        <tr key={row.wallet}>
-          <td>
-            <Copyable text={row.wallet} />
-          </td>
-          <td class="wrap break">{row.providers.map(({ name }) => name).join(', ') || '–'}</td>
-          <td class="right number" data-title="Waiting">
-            {writeCount(row.verified)}
-          </td>
-          <td class="right number" data-title="Retrying">
-            {writeCount(row.retrying)}
-          </td>
-          <td class="right number" data-title="In batches">
-            {writeCount(row.settling)}
-          </td>
-          <td class="right" data-title="USDC">
-            <Usdc decimal={row.accumulated_usdc} />
-          </td>
-          <td data-title="Oldest">{row.oldestAt === null ? '–' : <Time at={row.oldestAt} distance />}</td>
-        </tr>
-      ))}
-    </Table>
-  )
-}
+const keeperColumns: Column<Keeper>[] = [
+  ['Wallet', ({ wallet }) => <Copyable text={wallet} />],
+  [
+    'Gas money',
+    ({ balance_ether }) => (balance_ether === null ? 'no node answers' : writeEther(balance_ether)),
+    'number',
+  ],
+  [
+    'State',
+    ({ pausedUntil, pausedReason, holder }) =>
+      pausedUntil !== null ? (
+        <>
+          <Badge tone="bad">paused</Badge> {pausedReason}, until <Time at={pausedUntil} />
+        </>
+      ) : (
+        <State isOn={holder !== null} yes="at work" no="nobody has it" />
+      ),
+  ],
+  ['Keeper', ({ holder }) => <Code>{holder ?? '–'}</Code>, 'wrap'],
+]
+
+const queueColumns: Column<OperatedNetwork['queue'][number]>[] = [
+  ['Wallet', ({ wallet }) => <Copyable text={wallet} />],
+  ['Provider', ({ providers }) => providers.map(({ name }) => name).join(', ') || '–', 'wrap'],
+  ['Waiting', ({ verified }) => writeCount(verified), 'number'],
+  ['Retrying', ({ retrying }) => writeCount(retrying), 'number'],
+  ['In batches', ({ settling }) => writeCount(settling), 'number'],
+  ['USDC', ({ accumulated_usdc }) => <Usdc decimal={accumulated_usdc} />, 'number'],
+  ['Oldest', ({ oldestAt }) => (oldestAt === null ? '–' : <Time at={oldestAt} distance />)],
+]

@@ -1,36 +1,29 @@
 import type { ApiKey, RegistryChange, RegistryChanges } from '../../answers.ts'
 import { differences } from '../../changes.ts'
-import { query, readPages } from '../../gateway.ts'
+import { readPages } from '../../gateway.ts'
 import { Copyable, ShowMore, Time } from '../../parts/bits.tsx'
 import { Differences } from '../../parts/Differences.tsx'
 import { SetupView } from '../../parts/Setup.tsx'
 import { useSession } from '../../session.ts'
 import { usePolledPages } from '../../usePolledPages.ts'
 
-const pageSize = 20
-
 /** Who changed what, and when. */
 export function HistoryPage() {
-  const { gateway, provider } = useSession()
-  const path = `providers/${provider.providerId}`
-  const { polled, showMore } = usePolledPages(async (signal, pages) => {
-    const [{ rows: changes, hasMore }, { keys }] = await Promise.all([
-      readPages(
-        (cursor) =>
-          gateway.get<RegistryChanges>(`${path}/changes${query({ limit: pageSize, cursor })}`, signal),
-        ({ changes }) => changes,
-        pages,
-      ),
-      gateway.get<{ keys: ApiKey[] }>(`${path}/keys`, signal),
+  const { gateway, path } = useSession()
+  const { polled, showMore } = usePolledPages(async (asked) => {
+    const changesOf = ({ changes }: RegistryChanges) => changes
+    const [changes, { keys }] = await Promise.all([
+      readPages(gateway, `${path}/changes`, { limit: 20 }, changesOf, asked),
+      gateway.get<{ keys: ApiKey[] }>(`${path}/keys`, asked.signal),
     ])
-    return { changes, hasMore, labels: new Map(keys.map(({ keyId, label }) => [keyId, label])) }
+    return { ...changes, labels: new Map(keys.map(({ keyId, label }) => [keyId, label])) }
   }, 'history')
   return (
     <SetupView page="history" polled={polled}>
-      {({ changes, hasMore, labels }) => (
+      {({ rows, hasMore, labels }) => (
         <section class="panel">
           <ul class="rows">
-            {changes.map((change) => (
+            {rows.map((change) => (
               <ChangeItem key={`${change.changedAt} ${change.subject}`} change={change} labels={labels} />
             ))}
           </ul>
@@ -46,6 +39,7 @@ const kinds: Record<string, string> = { prov: 'Provider', ep: 'Endpoint', wal: '
 function ChangeItem({ change, labels }: { change: RegistryChange; labels: Map<string, string> }) {
   const { changedAt, by, subject, before, after } = change
   const kind = kinds[subject.split('_')[0] ?? ''] ?? subject
+  const label = by === 'operator' ? 'the operator' : labels.get(by) && `the key “${labels.get(by)}”`
   return (
     <li>
       <div class="line">
@@ -54,14 +48,7 @@ function ChangeItem({ change, labels }: { change: RegistryChange; labels: Map<st
         </b>
         <Copyable text={subject} />
         <span class="note end">
-          <Time at={changedAt} />, by{' '}
-          {by === 'operator' ? (
-            'the operator'
-          ) : labels.get(by) ? (
-            `the key “${labels.get(by)}”`
-          ) : (
-            <Copyable text={by} />
-          )}
+          <Time at={changedAt} />, by {label || <Copyable text={by} />}
         </span>
       </div>
       <Differences

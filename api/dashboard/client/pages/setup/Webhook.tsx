@@ -1,108 +1,102 @@
 import type { Deliveries, Delivery, Webhook } from '../../answers.ts'
 import { countOf } from '../../format.ts'
-import { query, readPages } from '../../gateway.ts'
-import { Copyable, Fact, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
-import { SetupView, useNotice } from '../../parts/Setup.tsx'
+import { readPages } from '../../gateway.ts'
+import { ActionButton } from '../../parts/ActionButton.tsx'
+import { Badge, Code, Copyable, Facts, Panel, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
+import { SetupView } from '../../parts/Setup.tsx'
 import { useSession } from '../../session.ts'
-import { useAction } from '../../useAction.ts'
 import { useNow } from '../../useNow.ts'
 import { usePolledPages } from '../../usePolledPages.ts'
-
-const pageSize = 20
+import { listEvents } from './resources.tsx'
 
 /** One webhook, and what was sent to it. */
 export function WebhookPage({ webhookId }: { webhookId: string }) {
-  const { gateway, provider } = useSession()
-  const path = `providers/${provider.providerId}/webhooks/${encodeURIComponent(webhookId)}`
-  const { notice, tell } = useNotice()
-  const { polled, showMore } = usePolledPages(async (signal, pages) => {
-    const [webhook, log] = await Promise.all([
-      gateway.get<Webhook>(path, signal),
-      readPages(
-        (cursor) =>
-          gateway.get<Deliveries>(`${path}/deliveries${query({ limit: pageSize, cursor })}`, signal),
-        ({ deliveries }) => deliveries,
-        pages,
-      ),
+  const { gateway, path } = useSession()
+  const own = `${path}/webhooks/${encodeURIComponent(webhookId)}`
+  const { polled, showMore } = usePolledPages(async (asked) => {
+    const deliveriesOf = ({ deliveries }: Deliveries) => deliveries
+    const [webhook, sent] = await Promise.all([
+      gateway.get<Webhook>(own, asked.signal),
+      readPages(gateway, `${own}/deliveries`, { limit: 20 }, deliveriesOf, asked),
     ])
-    return { webhook, deliveries: log.rows, hasMore: log.hasMore }
+    return { webhook, ...sent }
   }, `webhook ${webhookId}`)
+  const redeliver = async ({ deliveryId }: Delivery) => {
+    await gateway.post(`${own}/deliveries/${deliveryId}/redeliver`)
+    polled.refresh()
+  }
   return (
     <SetupView page="webhooks" title="Webhook" polled={polled}>
-      {({ webhook, deliveries, hasMore }) => (
+      {({ webhook, rows, hasMore }) => (
         <>
-          {notice}
-          <dl class="panel facts">
-            <Fact title="URL">
-              <span class="code break">{webhook.url}</span>
-            </Fact>
-            <Fact title="Id">
-              <Copyable text={webhook.webhookId} />
-            </Fact>
-            <Fact title="Events">{webhook.events.join(', ')}</Fact>
-            {webhook.description !== '' && <Fact title="Description">{webhook.description}</Fact>}
-            {webhook.disabledAt !== null && (
-              <Fact title="Disabled">
-                <Time at={webhook.disabledAt} /> Its receiver answered 410. Rotate its secret to go on.
-              </Fact>
-            )}
-            {webhook.previousSecretExpiresAt !== null && (
-              <Fact title="The secret before counts until">
-                <Time at={webhook.previousSecretExpiresAt} />
-              </Fact>
-            )}
-          </dl>
-          <section class="panel">
-            <h2>Sent to it</h2>
-            {deliveries.length === 0 ? (
+          <WebhookFacts webhook={webhook} />
+          <Panel title="Sent to it">
+            {rows.length === 0 && (
               <p class="note">Nothing yet. What happens from now on is sent within seconds.</p>
-            ) : (
-              <ul class="rows">
-                {deliveries.map((delivery) => (
-                  <DeliveryItem
-                    key={delivery.deliveryId}
-                    delivery={delivery}
-                    redeliver={async () => {
-                      await gateway.post(`${path}/deliveries/${delivery.deliveryId}/redeliver`)
-                      tell('It is sent again within seconds.')
-                      polled.refresh()
-                    }}
-                  />
-                ))}
-              </ul>
             )}
+            <ul class="rows">
+              {rows.map((delivery) => (
+                <DeliveryItem
+                  key={delivery.deliveryId}
+                  delivery={delivery}
+                  redeliver={() => redeliver(delivery)}
+                />
+              ))}
+            </ul>
             <ShowMore hasMore={hasMore} showMore={showMore} />
-          </section>
+          </Panel>
         </>
       )}
     </SetupView>
   )
 }
 
-const tones: Record<Delivery['status'], string> = { pending: 'busy', delivered: 'good', failed: 'bad' }
+function WebhookFacts({ webhook }: { webhook: Webhook }) {
+  const { url, webhookId, events, description, disabledAt, previousSecretExpiresAt } = webhook
+  return (
+    <Facts
+      isPanel
+      of={{
+        URL: <Code>{url}</Code>,
+        Id: <Copyable text={webhookId} />,
+        Events: listEvents(events),
+        Description: description !== '' && description,
+        Disabled: disabledAt !== null && (
+          <>
+            <Time at={disabledAt} /> Its receiver answered 410. Rotate its secret to go on.
+          </>
+        ),
+        'The secret before counts until': previousSecretExpiresAt !== null && (
+          <Time at={previousSecretExpiresAt} />
+        ),
+      }}
+    />
+  )
+}
+
+const tones = { pending: 'busy', delivered: 'good', failed: 'bad' } as const
 
 function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: () => Promise<void> }) {
   const { event, status, paymentId, createdAt, nextAttemptAt, attempts } = delivery
-  const { run, isBusy, problem } = useAction(redeliver)
   const now = useNow()
   return (
     <li>
       <div class="line">
         <b>{event}</b>
-        <span class={`status ${tones[status]}`}>{status}</span>
+        <Badge tone={tones[status]}>{status}</Badge>
         {paymentId !== null && <PaymentLink paymentId={paymentId} />}
         <span class="note">
           <Time at={createdAt} />
         </span>
-        <button type="button" class="quiet small end" disabled={isBusy} onClick={run}>
-          Send again
-        </button>
+        <span class="line end">
+          <ActionButton
+            label="Send again"
+            class="quiet small"
+            ask={redeliver}
+            said="It is sent again within seconds."
+          />
+        </span>
       </div>
-      {problem !== undefined && (
-        <p class="problem" role="alert">
-          {problem}
-        </p>
-      )}
       {status === 'pending' && nextAttemptAt !== null && (
         <p class="note">
           Next attempt {Date.parse(nextAttemptAt) <= now ? 'at once' : <Time at={nextAttemptAt} distance />}
@@ -116,8 +110,8 @@ function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: 
               <li key={attempt}>
                 <Time at={startedAt} />{' '}
                 {endedAt === null ? 'under way, or cut short' : (failure ?? `answered ${httpStatus}`)}
-                {detail !== null && detail !== '' && <span class="note"> {detail}</span>}
-                {response !== null && response !== '' && <span class="note code break"> {response}</span>}
+                {detail && <span class="note"> {detail}</span>}
+                {response && <span class="note code break"> {response}</span>}
               </li>
             ))}
           </ol>

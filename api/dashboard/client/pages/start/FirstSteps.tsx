@@ -1,24 +1,21 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
-import type { Endpoint, EndpointList, Home, ProviderPayments, Wallet, WalletList } from '../../answers.ts'
+import type { Endpoint, EndpointList, Home, ProviderPayments, WalletList } from '../../answers.ts'
 import { nameNetwork } from '../../format.ts'
 import { query } from '../../gateway.ts'
-import { Copyable, CopyButton, PaymentLink } from '../../parts/bits.tsx'
+import { Code, Copyable, CopyButton, PaymentLink } from '../../parts/bits.tsx'
 import { Choice } from '../../parts/Choice.tsx'
-import { EndpointForm } from '../../parts/EndpointForm.tsx'
 import { Form } from '../../parts/Form.tsx'
 import { View } from '../../parts/View.tsx'
-import { WalletFields } from '../../parts/WalletFields.tsx'
 import { href } from '../../routing.ts'
 import { useSession } from '../../session.ts'
 import { type Framework, writeSnippet } from '../../snippets.ts'
-import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
+import { endpointFields, walletFields } from '../setup/fields.ts'
 
 /** Shows what is still missing until somebody pays, and goes on by itself. */
 export function FirstSteps() {
-  const { gateway, provider } = useSession()
-  const path = `providers/${provider.providerId}`
+  const { gateway, provider, path } = useSession()
   const polled = usePolled(async (signal) => {
     const [home, { wallets }, { endpoints }, { payments }] = await Promise.all([
       gateway.get<Home>('', signal),
@@ -40,7 +37,7 @@ export function FirstSteps() {
   return (
     <View title="First steps" polled={polled}>
       {({ home, wallets, endpoint, payment }) => (
-        <ol class="steps">
+        <ol class="timeline steps">
           <StepItem title="Register" isDone>
             <p>
               You are <Copyable text={provider.providerId} />
@@ -48,9 +45,19 @@ export function FirstSteps() {
           </StepItem>
           <StepItem title="Say where the money goes" isDone={wallets.length > 0} isNow={wallets.length === 0}>
             {wallets.length > 0 ? (
-              <Wallets wallets={wallets} />
+              wallets.map(({ walletId, address, network }) => (
+                <p key={walletId}>
+                  <Copyable text={address} /> on {nameNetwork(network)}
+                </p>
+              ))
             ) : (
-              <WalletForm home={home} save={(body) => save('wallets', body)} />
+              <div class="panel">
+                <Form
+                  fields={walletFields(home)}
+                  action="Register the wallet"
+                  send={(body) => save('wallets', body)}
+                />
+              </div>
             )}
           </StepItem>
           <StepItem
@@ -59,12 +66,18 @@ export function FirstSteps() {
             isNow={wallets.length > 0 && endpoint === undefined}
           >
             {endpoint !== undefined ? (
-              <p class="code break">
-                {endpoint.method === '*' ? 'any' : endpoint.method} {endpoint.url}
+              <p>
+                <Code>{`${endpoint.method === '*' ? 'any' : endpoint.method} ${endpoint.url}`}</Code>
               </p>
             ) : (
               wallets.length > 0 && (
-                <EndpointForm wallets={wallets} save={(body) => save('endpoints', body)} />
+                <div class="panel">
+                  <Form
+                    fields={endpointFields(wallets)}
+                    action="Add the endpoint"
+                    send={(body) => save('endpoints', body)}
+                  />
+                </div>
               )
             )}
           </StepItem>
@@ -114,25 +127,6 @@ function StepItem(props: { title: string; isDone?: boolean; isNow?: boolean; chi
   )
 }
 
-function Wallets({ wallets }: { wallets: Wallet[] }) {
-  return wallets.map(({ walletId, address, network }) => (
-    <p key={walletId}>
-      <Copyable text={address} /> on {nameNetwork(network)}
-    </p>
-  ))
-}
-
-function WalletForm({ home, save }: { home: Home; save: (body: object) => Promise<void> }) {
-  const form = useForm({ network: home.networks[0]?.network ?? '', address: '' }, ({ network, address }) =>
-    save({ network, address: address.trim() }),
-  )
-  return (
-    <Form form={form} action="Register the wallet">
-      <WalletFields form={form} home={home} />
-    </Form>
-  )
-}
-
 function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint }) {
   const { home, providerId, endpoint } = props
   const [framework, setFramework] = useState<Framework>('hono')
@@ -150,8 +144,8 @@ function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint 
         With your API key in <code>TOLLKEEPER_API_KEY</code>, this sells it. Or{' '}
         <a href={href('setup', 'upstream')}>sell without code</a>, through the gateway.
       </p>
-      <div class="snippet">
-        <div class="line">
+      <div class="panel">
+        <header>
           <Choice
             label="Framework"
             name="framework"
@@ -163,7 +157,7 @@ function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint 
             choose={setFramework}
           />
           <CopyButton text={code} label="Copy the code" />
-        </div>
+        </header>
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable */}
         <section class="scroll" tabIndex={0} aria-label="Middleware">
           <pre>{code}</pre>

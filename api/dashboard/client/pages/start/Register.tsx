@@ -1,11 +1,17 @@
 import { useMemo } from 'preact/hooks'
 import type { Home, ProviderWithKey } from '../../answers.ts'
 import { createGateway } from '../../gateway.ts'
-import { Form, TextField } from '../../parts/Form.tsx'
+import { Form } from '../../parts/Form.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { href } from '../../routing.ts'
-import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
+import { providerFields } from '../setup/fields.ts'
+
+const token = {
+  name: 'token',
+  label: 'Registration token',
+  note: 'From the operator of this gateway, who decides who may register.',
+}
 
 export function Register({ done }: { done: (registered: ProviderWithKey) => void }) {
   const gateway = useMemo(() => createGateway(), [])
@@ -20,43 +26,19 @@ export function Register({ done }: { done: (registered: ProviderWithKey) => void
             </p>
           </Empty>
         ) : (
-          <section class="panel register">
-            <RegisterForm needsToken={registration === 'token'} done={done} />
+          <section class="panel">
+            <Form
+              fields={[...providerFields({}), ...(registration === 'token' ? [token] : [])]}
+              action="Register"
+              send={async ({ name, contact, token }) => {
+                const body = { name, ...(contact !== null && { contact }) }
+                const headers = token === undefined ? {} : { 'registration-token': String(token) }
+                done(await gateway.post<ProviderWithKey>('providers', body, headers))
+              }}
+            />
           </section>
         )
       }
     </View>
-  )
-}
-
-function RegisterForm(props: { needsToken: boolean; done: (registered: ProviderWithKey) => void }) {
-  const { needsToken, done } = props
-  const form = useForm({ name: '', contact: '', token: '' }, async ({ name, contact, token }) => {
-    const body = { name: name.trim(), ...(contact.trim() !== '' && { contact: contact.trim() }) }
-    const headers = needsToken ? { 'registration-token': token.trim() } : {}
-    done(await createGateway().post<ProviderWithKey>('providers', body, headers))
-  })
-  return (
-    <Form form={form} action="Register">
-      <TextField
-        label="Name"
-        field={form.field('name')}
-        placeholder="Weather, Inc."
-        note="As shown to buyers."
-      />
-      <TextField
-        label="Contact"
-        field={form.field('contact')}
-        placeholder="ops@weather.example"
-        note="Where the operator reaches you. May be empty."
-      />
-      {needsToken && (
-        <TextField
-          label="Registration token"
-          field={form.field('token')}
-          note="From the operator of this gateway, who decides who may register."
-        />
-      )}
-    </Form>
   )
 }

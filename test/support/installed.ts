@@ -1,0 +1,83 @@
+import { execFile } from 'node:child_process'
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { inject } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
+import { buildSdk } from '../../tools/buildSdk.ts'
+import { buildTollkeeper } from '../../tools/buildTollkeeper.ts'
+import { until } from './until.ts'
+
+const run = promisify(execFile)
+
+export type Installed = {
+  /** Where `npm install` was called: it has nothing but node_modules. */
+  folder: string
+  /** The command `tollkeeper`. */
+  bin: string
+  /** `@tollkeeper/sdk` as it was built. */
+  sdk: string
+  /** Paths of the files in tollkeeper's tarball. */
+  packed: string[]
+  /** Packages whose code is in the bundles of the dashboard, Ponder and our programs, and the dashboard's files. */
+  dashboard: { packages: string[]; assets: string[] }
+  indexer: string[]
+  processes: string[]
+}
+
+/** Both packages as their users get them: built, packed, and installed by npm. Once a run, by the first file that asks. */
+export async function installPackages(): Promise<Installed> {
+  const folder = join(inject('runFolder'), 'package')
+  const outcome = join(folder, 'outcome.json')
+  const isFirst = await mkdir(folder).then(
+    () => true,
+    () => false,
+  )
+  if (isFirst) {
+    const told = await install(folder).then(
+      (installed) => ({ installed }),
+      (error: unknown) => ({ error: String(error) }),
+    )
+    await writeFile(`${outcome}.new`, JSON.stringify(told))
+    await rename(`${outcome}.new`, outcome)
+  }
+  let text: string | undefined
+  const isThere = async () => {
+    text = await readFile(outcome, 'utf8').catch(() => undefined)
+    return text !== undefined
+  }
+  await until('the packages are installed', isThere, 900_000)
+  const { installed, error } = JSON.parse(text ?? '') as { installed?: Installed; error?: string }
+  if (installed === undefined) throw new Error(`the packages could not be installed: ${error}`)
+  return installed
+}
+
+async function install(parent: string): Promise<Installed> {
+  const folder = join(parent, 'empty')
+  await mkdir(folder)
+  await writeFile(join(folder, 'package.json'), '{ "private": true }')
+  const [{ dashboard, indexer, processes }] = await Promise.all([
+    buildTollkeeper(join(parent, 'tollkeeper')),
+    buildSdk(join(parent, 'sdk')),
+  ])
+  const { stdout } = await npm(['pack', './sdk', './tollkeeper', '--json'], parent)
+  const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
+  const tarballs = results.map(({ filename }) => join(parent, filename))
+  const viem = `viem@${packageJson.dependencies.viem}`
+  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs, viem], folder)
+  return {
+    folder,
+    bin: join(folder, 'node_modules/.bin/tollkeeper'),
+    sdk: join(parent, 'sdk'),
+    packed: results.at(-1)?.files.map(({ path }) => path) ?? [],
+    dashboard: { packages: [...dashboard.packages], assets: [...dashboard.assets.keys()] },
+    indexer,
+    processes,
+  }
+}
+
+/** As from a terminal: without what npm told this process. */
+function npm(args: string[], cwd: string) {
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
+  return run('npm', args, { cwd, env, maxBuffer: 1e8 })
+}
