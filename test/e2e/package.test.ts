@@ -157,16 +157,9 @@ describe('tollkeeper', () => {
   })
 
   test('args: --help, of each command', async () => {
-    // In one process: what each would load is loaded.
-    const { stdout } = await run(process.execPath, [
-      '--input-type=module',
-      '--eval',
-      `
-      import { createProgram } from '${join(home, 'cli/program.js')}'
-      for (const command of createProgram().commands) console.log('Usage: tollkeeper ' + command.name(), command.helpInformation())`,
-    ])
-    for (const command of commands) expect(stdout).toContain(`Usage: tollkeeper ${command}`)
-    expect((await tollkeeper(['buy', '--help'])).stdout).toContain('Usage: tollkeeper buy')
+    const helps = await Promise.all(commands.map((command) => tollkeeper([command, '--help'])))
+    for (const [i, { stdout }] of helps.entries())
+      expect(stdout).toContain(`Usage: tollkeeper ${commands[i]}`)
   })
 
   test.each([
