@@ -1,10 +1,9 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   blockHashOf,
   type SeededPayment,
-  type SeedProvider,
   seedChainId,
   seedPayment,
   seedProvider,
@@ -14,20 +13,14 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { endPayments, type OutcomeKind } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { badDebt } from './badDebt.ts'
 import { findDebts, forgiveDebts } from './forgiveDebt.ts'
 
 const token: Address = `0x${'ab'.repeat(20)}`
 
-let database: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(database)
-})
-afterAll(() => database?.end())
+const database = await useDatabase()
+const provider = await seedProvider(database)
 
 type Seen = 'settled' | 'cancelled' | 'foreign_use' | null
 

@@ -1,9 +1,8 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { SignedAuthorization } from '#protocol/payload'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import {
-  type SeedProvider,
   seedChainId,
   seedPayment,
   seedProvider,
@@ -18,7 +17,6 @@ import { acquireLease } from '../batches/leases.ts'
 import { insertTransaction, markMined } from '../batches/transactions.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { readGroups, readSubmission } from '../queue/queue.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
 import {
@@ -35,13 +33,8 @@ const platform: Address = `0x${'fe'.repeat(20)}`
 const scope = { chainId: seedChainId, token }
 const now = new Date()
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorization {
   return {

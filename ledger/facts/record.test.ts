@@ -1,13 +1,11 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Evidence } from '#chain/evidence'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import { halvesOfPayment } from '../../test/support/halves.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
 import {
   blockHashOf,
   type SeededPayment,
-  type SeedProvider,
   seedChainId,
   seedPayment,
   seedProvider,
@@ -16,7 +14,6 @@ import {
 import { randomHex } from '../../test/support/usdc.ts'
 import { markLooked, readPaymentsToConclude } from '../outcomes/conclusions.ts'
 import { deferPayments, wakeDeferred } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import {
   dropBlock,
@@ -44,14 +41,8 @@ const token: Address = `0x${'ab'.repeat(20)}`
 const platform: Address = `0x${'fe'.repeat(20)}`
 const scope = { chainId: seedChainId, token }
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 const seed = () => seedPayment(sql, { provider })
 

@@ -1,7 +1,6 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { beforeEach, expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   blockHashOf,
   type SeededPayment,
@@ -16,7 +15,6 @@ import {
 import { randomHex } from '../../test/support/usdc.ts'
 import { storeRefund } from '../acceptance/refunds.ts'
 import { dropBlock, recordBatches, recordEvents, setConfirmed } from '../facts/record.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
 
@@ -26,16 +24,11 @@ const network = 'localhost'
 const confirmedAt = new Date('2026-11-21T13:00:00Z')
 const [blockTime, settledAt] = [1_795_262_400, '2026-11-21T12:00:00.000Z']
 
-let sql: Database
+const sql = await useDatabase()
 let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
 beforeEach(async () => {
   provider = await seedProvider(sql)
 })
-afterAll(() => sql.end())
 
 const seed = () => seedPayment(sql, { provider })
 

@@ -1,13 +1,12 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { type SeedProvider, seedPayment, seedProvider, toCandidate } from '../../test/support/seedPayments.ts'
+import { useDatabase } from '../../test/support/database.ts'
+import { seedPayment, seedProvider, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { acceptPayments } from '../acceptance/acceptPayments.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { createDueBatches } from './dueBatches.ts'
 import { recordFailure } from './failures.ts'
@@ -20,13 +19,8 @@ const served = {
   token: `0x${'ab'.repeat(20)}` as Address,
 } as unknown as ServedNetwork
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
   // Of that size while this test's threshold holds.

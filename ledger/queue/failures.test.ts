@@ -1,17 +1,10 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import { seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
 import { requeuePayment } from '../outcomes/requeue.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { recordFailure } from './failures.ts'
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
 
 async function seed() {
   const provider = await seedProvider(sql)

@@ -1,7 +1,6 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { describe, expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   type SeededPayment,
   type SeedPayment,
@@ -22,7 +21,7 @@ import { readBatchItems } from '../batches/items.ts'
 import { acquireLease, LeaseLost, releaseLease } from '../batches/leases.ts'
 import { unfinishPayments } from '../outcomes/conclusions.ts'
 import { unvoidPayments, voidPayment } from '../outcomes/voids.ts'
-import { type Database, openDatabase, type Queryable } from '../store/database.ts'
+import type { Queryable } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { recordFailure } from './failures.ts'
 import type { Lane } from './lanes.ts'
@@ -47,14 +46,8 @@ const scope = { chainId: seedChainId, token }
 const now = new Date(Math.floor(Date.now() / 1000) * 1000)
 const later = (ms: number) => new Date(now.getTime() + ms)
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 const seed = (change: Partial<SeedPayment> = {}): Promise<SeededPayment> =>
   seedPayment(sql, { provider, ...change })

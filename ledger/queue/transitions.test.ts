@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   type SeededPayment,
   type SeedProvider,
@@ -15,7 +14,6 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { closeBatch, setBatchState } from '../batches/batches.ts'
 import { claimPayments } from '../batches/claims.ts'
 import { acquireLease } from '../batches/leases.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { recordFailure } from './failures.ts'
 import {
   deferPayments,
@@ -36,12 +34,7 @@ const scope = { chainId: seedChainId, token }
 const now = new Date()
 const soon = new Date(now.getTime() + 1_000)
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
 
 /** A payment as the model has it. */
 type Life = {
