@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
+import { failPayment } from '../../test/support/claim.ts'
 import { useDatabase } from '../../test/support/database.ts'
 import { seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
 import { requeuePayment } from '../outcomes/requeue.ts'
-import { recordFailure } from './failures.ts'
 
 const sql = await useDatabase()
 
@@ -12,10 +12,7 @@ async function seed() {
   return { paymentId, providerId: provider.providerId }
 }
 
-function fail(paymentId: string, isFinal: boolean) {
-  const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal }
-  return sql.begin((tx) => recordFailure(tx, failure, { now: new Date(), leadMs: 300_000 }))
-}
+const fail = (paymentId: string, isFinal: boolean) => failPayment(sql, paymentId, { isFinal })
 
 async function told(paymentId: string) {
   return sql<{ event: string; occurrence: number }[]>`
