@@ -1,39 +1,19 @@
-import { afterEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { reservePort } from '#process/port'
 import { type CutProxy, startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
   indexedBlock,
-  providerA,
+  settleOne,
   startTestChain,
   startTestIndexer,
-  type TestChain,
   type TestIndex,
+  trackRunning,
 } from './harness.ts'
 
-const running: { close: () => Promise<void> }[] = []
-
-afterEach(async () => {
-  for (const each of running.splice(0).reverse()) await each.close()
-})
-
-const track = async <T extends { close: () => Promise<void> }>(starting: Promise<T>): Promise<T> => {
-  const started = await starting
-  running.push(started)
-  return started
-}
-
-const end = async (each: { close: () => Promise<void> }) => {
-  running.splice(running.indexOf(each), 1)
-  await each.close()
-}
+const { track, end } = trackRunning()
 
 const goneUrl = async () => `http://127.0.0.1:${await reservePort()}`
-
-async function settleOne(chain: TestChain, amount: bigint): Promise<bigint> {
-  const payment = await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)
-  return (await chain.settle([payment])).blockNumber
-}
 
 async function readTotals({ sql }: TestIndex): Promise<[number, bigint][]> {
   const rows = await sql<{ chain: number; total: bigint }[]>`
@@ -44,9 +24,9 @@ async function readTotals({ sql }: TestIndex): Promise<[number, bigint][]> {
 test('behavior: it starts while the first of two nodes is gone', async () => {
   const chain = await track(startTestChain())
   const rpcUrls = { localhost: `${await goneUrl()},${chain.url}` }
-  const block = await settleOne(chain, 100n)
+  const { blockNumber } = await settleOne(chain, 100n)
   const index = await track(startTestIndexer(await createTestDatabase(), [chain], { rpcUrls }))
-  await index.untilIndexed(31337, block)
+  await index.untilIndexed(31337, blockNumber)
   expect(await readTotals(index)).toEqual([[31337, 100n]])
 })
 
@@ -74,7 +54,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
         onLog: (line) => lines.push(line),
       }),
     )
-  const early = await settleOne(local, 100n)
+  const { blockNumber: early } = await settleOne(local, 100n)
   await settleOne(base, 200n)
   for (let i = 0; i < 35; i++) await base.client.mine({ blocks: 1 })
 
@@ -91,7 +71,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   await end(without)
   const both = await start()
   expect(both.leftOut).toEqual([])
-  const late = await settleOne(base, 300n)
+  const { blockNumber: late } = await settleOne(base, 300n)
   // A start takes back what isn't final, of each network, and reads it again.
   await Promise.all([both.untilIndexed(8453, late), both.untilIndexed(31337, early)])
   expect(await readTotals(both)).toEqual([
@@ -103,7 +83,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
 
   // It was indexed: what is final of it stays to be seen, and its checkpoint says that no more is there.
   proxy.cut()
-  const block = await settleOne(local, 400n)
+  const { blockNumber: block } = await settleOne(local, 400n)
   const partly = await start()
   expect([partly.schema, partly.leftOut]).toEqual([both.schema, ['base']])
   await partly.untilIndexed(31337, block)

@@ -16,6 +16,7 @@ import {
   walletActions,
 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { afterEach } from 'vitest'
 import { removeWithUs } from '#process/reaper'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { feeNonce } from '#protocol/challenge'
@@ -218,6 +219,35 @@ export async function indexedBlock(sql: postgres.Sql<{ bigint: bigint }>, chainI
   const [row] = await sql<{ checkpoint: string }[]>`
     select latest_checkpoint as checkpoint from indexer._ponder_checkpoint where chain_id = ${chainId}`
   return BigInt(row?.checkpoint.slice(26, 42) ?? 0)
+}
+
+type Running = { close: () => Promise<void> }
+
+/** Ends what a test started, the last first, when the test is over. */
+export function trackRunning() {
+  const running: Running[] = []
+  afterEach(async () => {
+    for (const each of running.splice(0).reverse()) await each.close()
+  })
+  const forget = (each: Running) => void running.splice(running.indexOf(each), 1)
+  return {
+    async track<T extends Running>(starting: Promise<T>): Promise<T> {
+      const started = await starting
+      running.push(started)
+      return started
+    },
+    /** Ends it now instead of after the test. */
+    async end(each: Running): Promise<void> {
+      forget(each)
+      await each.close()
+    },
+    forget,
+  }
+}
+
+/** Has one payment settled by itself. */
+export async function settleOne(chain: TestChain, amount: bigint): Promise<TransactionReceipt> {
+  return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
 }
 
 /** Asks again until the answer is true. The test's own time limit ends it. */

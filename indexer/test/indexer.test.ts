@@ -171,6 +171,12 @@ test('default: a batch, its authorizations and what each wallet received', async
   })
 })
 
+async function askGraphql(query: string | undefined, variables = {}): Promise<unknown> {
+  const headers = { 'content-type': 'application/json' }
+  const body = JSON.stringify({ query, variables })
+  return (await fetch(`${index.url}/graphql`, { method: 'POST', headers, body })).json()
+}
+
 test('default: GraphQL pages through batches and reaches what is in them', async () => {
   const buyer = await chain.createBuyer()
   for (const amount of [100n, 200n, 300n]) {
@@ -178,20 +184,13 @@ test('default: GraphQL pages through batches and reaches what is in them', async
     await index.untilIndexed(chainId, receipt.blockNumber)
   }
   const ask = async (after: string | null) => {
-    const response = await fetch(`${index.url}/graphql`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({
-        query: `query ($after: String) {
-          batchs(orderBy: "sequence", orderDirection: "desc", limit: 2, after: $after) {
-            items { sequence providerTotal items { items { authorizer value } } }
-            pageInfo { hasNextPage endCursor }
-          }
-        }`,
-        variables: { after },
-      }),
-    })
-    const { data } = (await response.json()) as {
+    const query = `query ($after: String) {
+      batchs(orderBy: "sequence", orderDirection: "desc", limit: 2, after: $after) {
+        items { sequence providerTotal items { items { authorizer value } } }
+        pageInfo { hasNextPage endCursor }
+      }
+    }`
+    const { data } = (await askGraphql(query, { after })) as {
       data: {
         batchs: {
           items: { sequence: number; providerTotal: string; items: { items: unknown[] } }[]
@@ -213,12 +212,7 @@ test('default: every query of docs/indexer.md is answered', async () => {
   const queries = [...text.matchAll(/^```graphql\n([\s\S]*?)^```$/gm)].map(([, query]) => query)
   expect(queries.length).toBeGreaterThan(4)
   for (const query of queries) {
-    const response = await fetch(`${index.url}/graphql`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ query }),
-    })
-    expect(await response.json()).toEqual({ data: expect.anything() })
+    expect(await askGraphql(query)).toEqual({ data: expect.anything() })
   }
   const [, head] = /^```sql\n([\s\S]*?)^```$/m.exec(text) ?? []
   const rows = await index.sql.unsafe((head ?? '').replace('8453', String(chainId)))

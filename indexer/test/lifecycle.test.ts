@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
 import type { Hex } from 'viem'
-import { afterEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { runCommand } from '../../test/support/processes.ts'
@@ -15,30 +15,15 @@ import { batchSettled, transfer } from '../src/receipt.ts'
 import {
   platformWallet,
   providerA,
+  settleOne,
   startTestChain,
   startTestIndexer,
-  type TestChain,
   type TestIndex,
+  trackRunning,
   until,
 } from './harness.ts'
 
-const running: { close: () => Promise<void> }[] = []
-
-afterEach(async () => {
-  for (const each of running.splice(0).reverse()) await each.close()
-})
-
-const track = async <T extends { close: () => Promise<void> }>(starting: Promise<T>): Promise<T> => {
-  const started = await starting
-  running.push(started)
-  return started
-}
-
-/** Ends it now instead of after the test. */
-const end = async (each: { close: () => Promise<void> }) => {
-  running.splice(running.indexOf(each), 1)
-  await each.close()
-}
+const { track, end, forget } = trackRunning()
 
 /** A node that answers null where it is told to. */
 async function startProxy(target: string, hides: (call: { method: string }) => boolean) {
@@ -61,10 +46,6 @@ async function startProxy(target: string, hides: (call: { method: string }) => b
       server.close()
     },
   }
-}
-
-async function settleOne(chain: TestChain, amount: bigint) {
-  return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
 }
 
 async function readBatches({ sql }: TestIndex) {
@@ -316,7 +297,7 @@ describe('the chain is not the one that was indexed', () => {
     const again = await chain.settle([twice])
     for (let i = 0; i < 70; i++) await chain.client.mine({ blocks: 1 })
     await index.exited
-    running.splice(running.indexOf(index), 1)
+    forget(index)
     await index.sql.end()
 
     await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(

@@ -1,18 +1,11 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/store/database'
+import { expect, test } from 'vitest'
 import { networks } from '#protocol/networks'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createMetrics } from '../settings/metrics.ts'
 import { createReporter } from './report.ts'
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql?.end())
+const sql = await useDatabase()
 
 test('default: what the index could not read is counted by reason, and gone when it was read', async () => {
   const metrics = createMetrics()

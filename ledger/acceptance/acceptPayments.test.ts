@@ -1,33 +1,19 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { makeCandidate } from '../../bench/data/makeCandidate.ts'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
-import {
-  type SeedProvider,
-  seedChainId,
-  seedPayment,
-  seedProvider,
-  seedSettlement,
-} from '../../test/support/seedPayments.ts'
+import { useDatabase } from '../../test/support/database.ts'
+import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { bothHalves } from '../facts/halves.ts'
 import { endPayments } from '../queue/stages.ts'
 import { compositeArray } from '../store/compositeArray.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { warmSessions } from './acceptance.ts'
 import { acceptPayments, type Candidate } from './acceptPayments.ts'
 
 const splitter: Address = randomHex(20)
 
-let database: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(database)
-  provider = await seedProvider(database)
-})
-afterAll(() => database?.end())
+const database = await useDatabase()
+const provider = await seedProvider(database)
 
 async function readHalves(paymentId: string) {
   const [row] = await database<{ provider: string; fee: string | null; feeTx: string | null }[]>`

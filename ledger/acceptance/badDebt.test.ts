@@ -1,33 +1,23 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { expect, test } from 'vitest'
+import { failPayment } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   blockHashOf,
   type SeededPayment,
-  type SeedProvider,
-  seedChainId,
   seedPayment,
   seedProvider,
-  storePayments,
+  seedScope,
+  seedTransfer,
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
-import { recordFailure } from '../queue/failures.ts'
 import { endPayments, type OutcomeKind } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { newId } from '../store/identifiers.ts'
 import { badDebt } from './badDebt.ts'
 import { findDebts, forgiveDebts } from './forgiveDebt.ts'
 
-const token: Address = `0x${'ab'.repeat(20)}`
-
-let database: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(database)
-})
-afterAll(() => database?.end())
+const database = await useDatabase()
+const provider = await seedProvider(database)
 
 type Seen = 'settled' | 'cancelled' | 'foreign_use' | null
 
@@ -94,7 +84,7 @@ async function see({ paymentId, payer, nonces }: SeededPayment, half: 0 | 1, sta
     ...{ txHash: randomHex(32), logIndex: half * 2 },
     ...{ blockNumber: 100n, blockHash: blockHashOf(100), blockTime: 1_795_262_400n },
   }
-  await recordEvents(database, { chainId: seedChainId, token }, [event], 'index')
+  await recordEvents(database, seedScope, [event], 'index')
 }
 
 async function place({ paymentId }: SeededPayment, to: Case['place'], code: string | null): Promise<void> {
@@ -102,8 +92,7 @@ async function place({ paymentId }: SeededPayment, to: Case['place'], code: stri
   const end = (kind: OutcomeKind, isFinal: boolean) =>
     endPayments(database, [{ paymentId, kind, code, isFinal }], now)
   if (to === 'retrying') {
-    const failure = { paymentId, batchId: null, code: code ?? '', detail: '', isFinal: false }
-    await recordFailure(database, failure, { now, leadMs: 300_000 })
+    await failPayment(database, paymentId, { code: code ?? '', now })
   } else if (to === 'failed for good') {
     await end('failed', false)
     await end('failed', true)
@@ -121,25 +110,11 @@ test.each(cases)('args: $name', async ({ seen = [null, null], place: to, code = 
 })
 
 test('behavior: a facilitator’s seller serves what is settled: of it, nothing is owed', async () => {
-  const seeded = { paymentId: newId('pay'), payer: randomHex(20) }
-  const accepted = { acceptedAt: new Date(), validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
-  const signed = { nonce: randomHex(32), signature: `0x${'00'.repeat(65)}` as const }
-  const half = { ...signed, recipient: provider.wallet, value: 50_000n, validAfter: 0n, acceptedBlock: null }
-  await storePayments(database, [
-    {
-      ...{ id: seeded.paymentId, payer: seeded.payer, source: 'facilitator', endpointId: null, token },
-      ...{ providerId: provider.providerId, chainId: seedChainId, resource: 'https://weather.example/0' },
-      facilitation: { providerId: provider.providerId, paymentIdentifier: null, fee: 0n },
-      ...{ halves: [{ ...half, validBefore: accepted.validBefore }], acceptedAt: accepted.acceptedAt },
-    },
-  ])
-  const end = {
-    paymentId: seeded.paymentId,
-    kind: 'failed',
-    code: 'insufficient_balance',
-    isFinal: false,
-  } as const
-  await endPayments(database, [end], new Date())
+  const { providerId } = provider
+  const seeded = await seedTransfer(database, {
+    ...{ source: 'facilitator', providerId, facilitation: { providerId, paymentIdentifier: null, fee: 0n } },
+  })
+  await place(seeded, 'failed', 'insufficient_balance')
   expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])
 })
 

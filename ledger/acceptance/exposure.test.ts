@@ -1,25 +1,18 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { PayerState } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
 import { quarantinePayers } from '../queue/quarantine.ts'
 import { endPayments } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { readExposures } from './exposure.ts'
 import { createPayers } from './payers.ts'
 
 const token: Address = `0x${'ab'.repeat(20)}`
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql?.end())
+const sql = await useDatabase()
 
 test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })

@@ -1,25 +1,21 @@
-import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Hex } from 'viem'
+import { expect, test } from 'vitest'
 import type { SignedAuthorization } from '#protocol/payload'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { claimAs, failPayment } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import {
-  type SeedProvider,
-  seedChainId,
   seedPayment,
+  seedPlatform,
   seedProvider,
-  storePayments,
+  seedScope,
+  seedTransfer,
   toCandidate,
 } from '../../test/support/seedPayments.ts'
 import { giveUp, standingOf, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
-import { claimPayments } from '../batches/claims.ts'
-import { acquireLease } from '../batches/leases.ts'
 import { insertTransaction, markMined } from '../batches/transactions.ts'
-import { recordFailure } from '../queue/failures.ts'
 import { readGroups, readSubmission } from '../queue/queue.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { newId } from '../store/identifiers.ts'
 import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
 import {
   findPayments,
@@ -30,18 +26,10 @@ import {
   storeSubmission,
 } from './submissions.ts'
 
-const token: Address = `0x${'ab'.repeat(20)}`
-const platform: Address = `0x${'fe'.repeat(20)}`
-const scope = { chainId: seedChainId, token }
 const now = new Date()
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorization {
   return {
@@ -54,23 +42,21 @@ function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorizatio
 /** A provider's transfer and the fee that goes with it. */
 function pair(): [SignedAuthorization, SignedAuthorization] {
   const first = transfer()
-  return [first, transfer({ from: first.from, to: platform })]
+  return [first, transfer({ from: first.from, to: seedPlatform })]
 }
 
 /** As a payment of a submission; each has its own authorizations. */
 function candidateOf(...signed: SignedAuthorization[]): Candidate {
   const halves = signed.map(({ to: recipient, ...one }) => ({ ...one, recipient, acceptedBlock: null }))
-  const terms = { id: newId('pay'), source: 'submission' as const, providerId: null, endpointId: null }
-  const payer = signed[0]?.from ?? randomHex(20)
   return toCandidate({
-    ...{ ...terms, ...scope, payer, resource: '', acceptedAt: now },
+    ...{ source: 'submission', payer: signed[0]?.from ?? randomHex(20), acceptedAt: now },
     halves: halves as unknown as AcceptedAuthorizations,
   })
 }
 
 /** Asks for some transfers, or payments of which each half has one: all together. */
 async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
-  const known = await findPayments(sql, scope, asked.flat())
+  const known = await findPayments(sql, seedScope, asked.flat())
   const isNew = (one: SignedAuthorization) => {
     const payment = known.get(nameOf(one))
     return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
@@ -89,29 +75,18 @@ async function ask(...asked: SignedAuthorization[][]): Promise<Hex> {
 
 /** Claims what was submitted and waits longest, as the keeper does. */
 async function claim(): Promise<BatchRow | null> {
-  const due = await readSubmission(sql, scope)
+  const due = await readSubmission(sql, seedScope)
   return due.length === 0 ? null : claimAll(due.map(({ id }) => id))
 }
 
-async function claimAll(paymentIds: string[]): Promise<BatchRow | null> {
-  const wallet = { chainId: seedChainId, address: randomHex(20) }
-  const lease = await acquireLease(sql, { ...wallet, holder: 'a', ttlMs: 60_000 })
-  if (!lease) throw new Error('no lease')
-  const wanted = { batchId: randomHex(32), token, feeRecipient: platform, paymentIds }
-  const direct = { ...wanted, trigger: 'direct', lane: 'direct' } as const
-  return (await claimPayments(sql, lease, direct, now)).batch
-}
+const claimAll = async (paymentIds: string[]) => (await claimAs(sql, 'direct', paymentIds, { now })).batch
 
 /** Ends a batch of which nothing was settled; what is left of the submission fails. */
 async function fail(batch: BatchRow | null, code = 'deferred'): Promise<void> {
   if (!batch) throw new Error('nothing was claimed')
   await closeBatch(sql, batch.id, 'nothing_left', now)
-  for (const paymentId of await readLeftOfSubmission(sql, batch.id)) await failOne(paymentId, code)
-}
-
-function failOne(paymentId: string, code: string) {
-  const failure = { paymentId, batchId: null, code, detail: '', isFinal: false }
-  return recordFailure(sql, failure, { now, leadMs: 300_000 })
+  for (const paymentId of await readLeftOfSubmission(sql, batch.id))
+    await failPayment(sql, paymentId, { code, now })
 }
 
 async function noncesIn(batch: BatchRow | null): Promise<string[]> {
@@ -128,7 +103,7 @@ async function queued(paymentId: string) {
 }
 
 async function paymentOf(one: SignedAuthorization): Promise<string> {
-  const payment = (await findPayments(sql, scope, [one])).get(nameOf(one))
+  const payment = (await findPayments(sql, seedScope, [one])).get(nameOf(one))
   if (!payment) throw new Error('no payment holds it')
   return payment.paymentId
 }
@@ -136,14 +111,14 @@ async function paymentOf(one: SignedAuthorization): Promise<string> {
 test('default: what was submitted together is due at once, and is settled as a whole', async () => {
   const [one, other, fee] = [transfer(), ...pair()]
   const key = await ask([one], [other, fee])
-  const known = await findPayments(sql, scope, [one, other, fee, transfer()])
+  const known = await findPayments(sql, seedScope, [one, other, fee, transfer()])
   expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
   expect(known.get(nameOf(fee))).toEqual({
-    ...{ paymentId: await paymentOf(other), half: 1, recipient: platform, value: 1n },
+    ...{ paymentId: await paymentOf(other), half: 1, recipient: seedPlatform, value: 1n },
     isTriedInVain: false,
     ...{ isSubmission: true, stage: 'waiting', ended: null, submission: key },
   })
-  const due = await readSubmission(sql, scope)
+  const due = await readSubmission(sql, seedScope)
   expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
   const batch = await claim()
   expect(batch).toMatchObject({ lane: 'direct', trigger: 'direct' })
@@ -178,7 +153,7 @@ test('error: where one of them is refused, all of it is rolled back by the calle
   })
   await expect(store).rejects.toBe(rollBack)
   expect(verdicts).toEqual(['accepted', 'over_limit'])
-  expect((await findPayments(sql, scope, [one, other])).size).toBe(0)
+  expect((await findPayments(sql, seedScope, [one, other])).size).toBe(0)
 })
 
 test('behavior: once its submission has failed, a transfer may come back alone, and the first company too', async () => {
@@ -194,7 +169,7 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   const alone = await claim()
   // Its fee, which wasn't asked for, isn't taken along.
   expect(await noncesIn(alone)).toEqual([first.nonce])
-  expect((await findPayments(sql, scope, [fee])).size).toBe(0)
+  expect((await findPayments(sql, seedScope, [fee])).size).toBe(0)
   await fail(alone)
 
   expect(await askAs(key, [first, fee])).toEqual(['accepted'])
@@ -217,7 +192,7 @@ test('behavior: a submission is claimed as a whole, or not at all', async () => 
   // What came through POST /submit isn't tried by itself; whoever asked for it is told.
   const ids = [await paymentOf(one), await paymentOf(soon)]
   await giveUpTogether(sql, ids, { code: 'authorization_expired', now })
-  expect(await readSubmission(sql, scope)).toEqual([])
+  expect(await readSubmission(sql, seedScope)).toEqual([])
   for (const paymentId of ids)
     expect(await standingOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
 })
@@ -238,17 +213,13 @@ test('behavior: a payment of the gateway that is submitted goes on by itself whe
 })
 
 test('behavior: what a caller of /settle waits for is waited for still, once the submission is over', async () => {
-  const signed = transfer()
-  const halves: AcceptedAuthorizations = [{ ...signed, recipient: signed.to, acceptedBlock: null }]
-  const payment = { payer: signed.from, endpointId: null, providerId: null, resource: '', acceptedAt: now }
   const facilitated = async () => {
-    const id = newId('pay')
-    const nonce = randomHex(32)
+    const signed = transfer()
     const first = { stage: 'due', since: now.getTime() } as const
     const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
-    const stored = { ...payment, ...scope, id, first, facilitation, feeRecipient: platform }
-    await storePayments(sql, [{ ...stored, halves: [{ ...halves[0], nonce }] }])
-    return { id, signed: { ...signed, nonce } }
+    const halves: AcceptedAuthorizations = [{ ...signed, recipient: signed.to, acceptedBlock: null }]
+    const { paymentId } = await seedTransfer(sql, { payer: signed.from, first, facilitation, halves })
+    return { id: paymentId, signed }
   }
   const claimed = await facilitated()
   await askAs(randomHex(32), [claimed.signed])
@@ -284,7 +255,7 @@ test('behavior: a payment that was voided since it was submitted is not settled'
 })
 
 async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
-  const known = await findPayments(sql, scope, asked)
+  const known = await findPayments(sql, seedScope, asked)
   return new Set([...known].flatMap(([name, { isTriedInVain }]) => (isTriedInVain ? name : [])))
 }
 
@@ -315,5 +286,5 @@ test('default: what a transaction of ours tried and failed is named, each half b
   const tried = await findTried([first, fee, waiting, reverted])
   expect([...tried].sort()).toEqual([nameOf(fee), nameOf(reverted)].sort())
   await fail(await claim())
-  expect(await readGroups(sql, scope)).toHaveLength(1)
+  expect(await readGroups(sql, seedScope)).toHaveLength(1)
 })

@@ -1,51 +1,47 @@
 import { setTimeout as wait } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import { until } from '../../test/support/until.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test', limited: false })
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
 
-const wallet = (digit: string) => ({ chainId: 31_337, address: `0x${digit.repeat(40)}` as const })
+const acquire = (digit: string, holder: string, ttlMs = 60_000) =>
+  acquireLease(sql, { chainId: 31_337, address: `0x${digit.repeat(40)}`, holder, ttlMs })
 
 test('default: one holder at a time; it may renew', async () => {
-  const first = await acquireLease(sql, { ...wallet('1'), holder: 'a', ttlMs: 60_000 })
+  const first = await acquire('1', 'a')
   expect(first).toMatchObject({ holder: 'a', fence: 1n })
-  expect(await acquireLease(sql, { ...wallet('1'), holder: 'b', ttlMs: 60_000 })).toBeNull()
-  expect(await acquireLease(sql, { ...wallet('1'), holder: 'a', ttlMs: 60_000 })).toMatchObject({ fence: 1n })
+  expect(await acquire('1', 'b')).toBeNull()
+  expect(await acquire('1', 'a')).toMatchObject({ fence: 1n })
 })
 
 test('behavior: a lease is over when it is not renewed; the old holder may write nothing any more (KEEPER 12)', async () => {
-  const old = await acquireLease(sql, { ...wallet('2'), holder: 'a', ttlMs: 1 })
+  const old = await acquire('2', 'a', 1)
   if (!old) throw new Error('no lease')
   await wait(5)
-  const next = await acquireLease(sql, { ...wallet('2'), holder: 'b', ttlMs: 60_000 })
+  const next = await acquire('2', 'b')
   expect(next).toMatchObject({ holder: 'b', fence: 2n })
   await expect(requireLease(sql, old)).rejects.toThrow(LeaseLost)
   if (next) await requireLease(sql, next)
 })
 
 test('behavior: what was released can be taken at once', async () => {
-  const lease = await acquireLease(sql, { ...wallet('3'), holder: 'a', ttlMs: 60_000 })
+  const lease = await acquire('3', 'a')
   if (!lease) throw new Error('no lease')
   await releaseLease(sql, lease)
   await expect(requireLease(sql, lease)).rejects.toThrow(LeaseLost)
-  expect(await acquireLease(sql, { ...wallet('3'), holder: 'b', ttlMs: 60_000 })).toMatchObject({ fence: 2n })
+  expect(await acquire('3', 'b')).toMatchObject({ fence: 2n })
 })
 
 test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
-  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 60_000 })
+  const lease = await acquire('4', 'a')
   if (!lease) throw new Error('no lease')
   const order: string[] = []
   let rival: Promise<unknown> = Promise.resolve()
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    rival = acquireLease(sql, { ...wallet('4'), holder: 'b', ttlMs: 60_000 }).then((taken) => {
+    rival = acquire('4', 'b').then((taken) => {
       order.push('rival')
       return taken
     })

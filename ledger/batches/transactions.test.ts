@@ -1,23 +1,18 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import { seedChainId, seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { bookGas, drawGas } from '../queue/gasDraws.ts'
 import { quarantinePayers } from '../queue/quarantine.ts'
 import { releasePayments } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { readGasCost } from './gasCosts.ts'
 import { insertTransaction, markMined, markUnmined } from './transactions.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-})
-afterAll(() => sql?.end())
+const sql = await useDatabase()
 
 test('behavior: a reorg takes back what a transaction cost, what failed in it, and what it says against payers', async () => {
   const provider = await seedProvider(sql)

@@ -1,22 +1,23 @@
 import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Evidence } from '#chain/evidence'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import { halvesOfPayment } from '../../test/support/halves.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
 import {
   blockHashOf,
   type SeededPayment,
-  type SeedProvider,
   seedChainId,
+  seedHalf,
   seedPayment,
+  seedPlatform,
   seedProvider,
-  storePayments,
+  seedScope,
+  seedToken,
+  seedTransfer,
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { markLooked, readPaymentsToConclude } from '../outcomes/conclusions.ts'
 import { deferPayments, wakeDeferred } from '../queue/stages.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import {
   dropBlock,
@@ -40,18 +41,11 @@ import {
   setFinal,
 } from './record.ts'
 
-const token: Address = `0x${'ab'.repeat(20)}`
-const platform: Address = `0x${'fe'.repeat(20)}`
-const scope = { chainId: seedChainId, token }
+const token = seedToken
+const scope = seedScope
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 const seed = () => seedPayment(sql, { provider })
 
@@ -136,26 +130,7 @@ describe('events', () => {
 
   test('behavior: an unbound nonce that was used before it was accepted paid for something else', async () => {
     const acceptedBlock = newBlock().blockNumber
-    const accept = async () => {
-      const [id, payer, nonce] = [newId('pay'), randomHex(20), randomHex(32)]
-      const window = { validAfter: 0n, validBefore: 2n ** 39n, acceptedBlock, signature: randomHex(65) }
-      const half = { ...window, recipient: randomHex(20), value: 5n, nonce }
-      await storePayments(sql, [
-        {
-          ...{
-            id,
-            ...scope,
-            payer,
-            providerId: null,
-            endpointId: null,
-            resource: '',
-            acceptedAt: new Date(),
-          },
-          ...{ source: 'submission', halves: [half] },
-        },
-      ])
-      return { paymentId: id, payer, nonces: [nonce, nonce] } as SeededPayment
-    }
+    const accept = () => seedTransfer(sql, { source: 'submission', halves: [seedHalf({ acceptedBlock })] })
     const [before, after] = [await accept(), await accept()]
     await record(await useOf(before, 0, blockAt(Number(acceptedBlock))))
     expect(await statesOf(before)).toEqual(['foreign_use'])
@@ -345,9 +320,9 @@ describe('reading the index', () => {
         })}`
       return txHash
     }
-    const paid = await payout(splitter, platform, paidAt)
+    const paid = await payout(splitter, seedPlatform, paidAt)
     const held = await payout(splitter, randomHex(20), batchAt)
-    await payout(randomHex(20), platform, batchAt)
+    await payout(randomHex(20), seedPlatform, batchAt)
     const found = await readUnrecorded(sql, scope, all, 10)
     expect(found).toEqual({
       events: [],
@@ -467,26 +442,21 @@ describe('reorgs', () => {
   test('default: a block that is gone takes along what it showed, and the record is read again from there', async () => {
     const [one, other] = [await seed(), await seed()]
     const [gone, stays] = [newBlock(), newBlock()]
+    const { blockNumber } = stays
+    const readUpTo = () =>
+      moveRecordHead(sql, seedChainId, { blockNumber, readNumber: blockNumber, blockTime: 1n })
     await record(
       await useOf(one, 0, gone),
       await useOf(one, 1, stays),
       await useOf(other, 0, { ...gone, txHash: randomHex(32) }),
     )
-    await moveRecordHead(sql, seedChainId, {
-      blockNumber: stays.blockNumber,
-      readNumber: stays.blockNumber,
-      blockTime: 1n,
-    })
+    await readUpTo()
     // Another block of that height is none of its business.
     expect(await dropBlock(sql, seedChainId, { ...gone, blockHash: randomHex(32) })).toBe(0)
     expect(await dropBlock(sql, 1, gone)).toBe(0)
     expect(await statesOf(one)).toEqual(['settled', 'settled'])
 
-    await moveRecordHead(sql, seedChainId, {
-      blockNumber: stays.blockNumber,
-      readNumber: stays.blockNumber,
-      blockTime: 1n,
-    })
+    await readUpTo()
     expect(await dropBlock(sql, seedChainId, gone)).toBe(2)
     expect(await statesOf(one)).toEqual(['open', 'settled'])
     expect(await statesOf(other)).toEqual(['open', 'open'])

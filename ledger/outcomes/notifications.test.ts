@@ -1,41 +1,34 @@
-import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import type { Hex } from 'viem'
+import { beforeEach, expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   blockHashOf,
   type SeededPayment,
   type SeedProvider,
   seedChainId,
+  seedHalf,
   seedPayment,
   seedProvider,
+  seedScope,
   seedSettlement,
-  storePayments,
+  seedTransfer,
   toCandidate,
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { storeRefund } from '../acceptance/refunds.ts'
 import { dropBlock, recordBatches, recordEvents, setConfirmed } from '../facts/record.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { newId } from '../store/identifiers.ts'
 import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
 
-const token: Address = `0x${'ab'.repeat(20)}`
-const scope = { chainId: seedChainId, token }
+const scope = seedScope
 const network = 'localhost'
 const confirmedAt = new Date('2026-11-21T13:00:00Z')
 const [blockTime, settledAt] = [1_795_262_400, '2026-11-21T12:00:00.000Z']
 
-let sql: Database
+const sql = await useDatabase()
 let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
 beforeEach(async () => {
   provider = await seedProvider(sql)
 })
-afterAll(() => sql.end())
 
 const seed = () => seedPayment(sql, { provider })
 
@@ -231,17 +224,16 @@ test('behavior: what is found in a block that was confirmed before is told all t
 
 test('behavior: refunds are told of as such, to who pays them', async () => {
   const { paymentId } = await seed()
-  const id = newId('pay')
-  const signed = { validAfter: 0n, validBefore: 2n ** 39n, acceptedBlock: null, signature: randomHex(65) }
-  const refund = { paymentId: id, payer: provider.wallet, nonces: [randomHex(32), randomHex(32)] }
-  const candidate = toCandidate({
-    ...{ id, ...scope, payer: provider.wallet, providerId: null, endpointId: null, resource: '' },
-    ...{ source: 'refund', acceptedAt: new Date() },
-    halves: [{ ...signed, recipient: randomHex(20), value: 10n, nonce: refund.nonces[0] as Hex }],
-  })
+  const half = seedHalf({ value: 10n })
+  const candidate = toCandidate({ source: 'refund', payer: provider.wallet, halves: [half] })
+  const refund: SeededPayment = {
+    paymentId: candidate.id,
+    payer: provider.wallet,
+    nonces: [half.nonce, half.nonce],
+  }
   const of = { paymentId, number: 1, providerId: provider.providerId }
   expect(await storeRefund(sql, of, candidate)).toBe('accepted')
-  const { blockNumber, txHash } = await settle(refund as SeededPayment)
+  const { blockNumber, txHash } = await settle(refund)
   expect(await confirm(blockNumber)).toBe(1)
   await revert(blockNumber)
   const about = { network, paymentId, number: 1 }
@@ -255,21 +247,14 @@ test('behavior: refunds are told of as such, to who pays them', async () => {
 })
 
 test('behavior: of what has no provider, nobody is told', async () => {
-  const [id, payer, nonce] = [newId('pay'), randomHex(20), randomHex(32)]
-  const signed = { validAfter: 0n, validBefore: 2n ** 39n, acceptedBlock: null, signature: randomHex(65) }
-  await storePayments(sql, [
-    {
-      ...{ id, ...scope, payer, providerId: null, endpointId: null, resource: '', acceptedAt: new Date() },
-      ...{ source: 'submission', halves: [{ ...signed, recipient: randomHex(20), value: 5n, nonce }] },
-    },
-  ])
-  const { blockNumber } = await settle({ paymentId: id, payer, nonces: [nonce, nonce] })
+  const payment = await seedTransfer(sql, { source: 'submission' })
+  const { blockNumber } = await settle(payment)
   expect(await confirm(blockNumber)).toBe(0)
-  expect(await sql`select from outbox where payment_id = ${id}`).toHaveLength(0)
+  expect(await sql`select from outbox where payment_id = ${payment.paymentId}`).toHaveLength(0)
 })
 
 const batchIn = (blockNumber: number, txHash: Hex, sequence: number | null) =>
-  recordBatches(sql, { chainId: seedChainId, token }, [
+  recordBatches(sql, scope, [
     {
       ...{ txHash, logIndex: 9, sequence, keeper: randomHex(20), triggerCode: 0, paymentCount: 0 },
       ...{ providerTotal: 0n, feeTotal: 0n, gasUsed: 0n, gasCost: 0n, recipients: [] },

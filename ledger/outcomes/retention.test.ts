@@ -1,21 +1,18 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { beforeAll, expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { createRetention } from './retention.ts'
 
-let database: Database
+const database = await useDatabase()
 const providerId = newId('prov')
 const webhookId = newId('wh')
 beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await database`insert into provider (id, name) values (${providerId}, 'Weather')`
   await database`
     insert into webhook (id, provider_id, url, events, secret)
     values (${webhookId}, ${providerId}, 'http://127.0.0.1:9/', '{payment.settled}', 'whsec_')`
 })
-afterAll(() => database.end())
 
 const day = 86_400_000
 const now = Date.now()

@@ -1,16 +1,13 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { type SeedProvider, seedPayment, seedProvider, toCandidate } from '../../test/support/seedPayments.ts'
+import { failPayment } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
+import { seedHalf, seedPayment, seedProvider, seedTransfer } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { acceptPayments } from '../acceptance/acceptPayments.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { newId } from '../store/identifiers.ts'
 import { createDueBatches } from './dueBatches.ts'
-import { recordFailure } from './failures.ts'
 import { readAwaited, readGroups, readMostUrgent } from './queue.ts'
 import { defaultTriggers } from './triggers.ts'
 
@@ -20,13 +17,8 @@ const served = {
   token: `0x${'ab'.repeat(20)}` as Address,
 } as unknown as ServedNetwork
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
   // Of that size while this test's threshold holds.
@@ -37,10 +29,7 @@ test('behavior: a payment of high value travels alone on its retries as well, an
   const { paymentId: young } = await seedPayment(sql, { provider })
   const failedAt = new Date()
   const retriedAt = failedAt.getTime() + 60_000
-  const fail = (paymentId: string) => {
-    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
-    return recordFailure(sql, failure, { now: failedAt, leadMs: triggers.expiryLeadMs })
-  }
+  const fail = (paymentId: string) => failPayment(sql, paymentId, { now: failedAt })
   const read = createDueBatches(sql, served)
   const dueAt = async (ms: number) =>
     (await read({ settings, from: provider.wallet, now: new Date(ms) })).map(({ lane, payments }) => [
@@ -101,10 +90,7 @@ test('behavior: retries are at most half of a batch', async () => {
   for (let i = 0; i < 8; i++) ids.push((await seedPayment(sql, { provider: other })).paymentId)
   const failing = ids.slice(0, 4)
   const now = new Date()
-  for (const paymentId of failing) {
-    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
-    await recordFailure(sql, failure, { now, leadMs: 300_000 })
-  }
+  for (const paymentId of failing) await failPayment(sql, paymentId, { now })
   const due = new Date(now.getTime() + 60_000)
   const asked = {
     now: due,
@@ -125,29 +111,15 @@ describe('what callers of /settle wait for', () => {
   const common = 1_000n
   /** A payment through the facilitator that waits since then (ms): of a provider, or of a seller without a key. */
   async function settle(providerId: string | null, at: number, payee = randomHex(20)): Promise<string> {
-    const candidate = toCandidate({
-      ...{
-        id: newId('pay'),
-        source: 'facilitator',
-        providerId,
-        endpointId: null,
-        chainId: served.network.chainId,
-      },
-      ...{ token: served.token, payer: randomHex(20), resource: '', feeAmount: 0n },
-      feeRecipient: provider.wallet,
-      halves: [
-        {
-          ...{ recipient: payee, value: 1n, validAfter: 0n, validBefore: 2n ** 39n, nonce: randomHex(32) },
-          ...{ signature: `0x${'00'.repeat(65)}`, acceptedBlock: 1n },
-        },
-      ],
+    const { paymentId } = await seedTransfer(sql, {
+      ...{ source: 'facilitator', providerId, feeRecipient: provider.wallet },
+      halves: [seedHalf({ recipient: payee })],
       acceptedAt: new Date(at),
       first: { stage: 'due', since: at },
       facilitation: { providerId, paymentIdentifier: null, fee: 0n },
       gas: { providerId, amount: 1n, common },
     })
-    expect(await acceptPayments(sql, [candidate])).toEqual(['accepted'])
-    return candidate.id
+    return paymentId
   }
   async function readOrder(limit: number): Promise<string[]> {
     const groups = await readGroups(sql, { chainId: served.network.chainId, token: served.token })

@@ -1,17 +1,10 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { expect, test } from 'vitest'
+import { failPayment } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import { seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
 import { requeuePayment } from '../outcomes/requeue.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { recordFailure } from './failures.ts'
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
 
 async function seed() {
   const provider = await seedProvider(sql)
@@ -19,10 +12,7 @@ async function seed() {
   return { paymentId, providerId: provider.providerId }
 }
 
-function fail(paymentId: string, isFinal: boolean) {
-  const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal }
-  return sql.begin((tx) => recordFailure(tx, failure, { now: new Date(), leadMs: 300_000 }))
-}
+const fail = (paymentId: string, isFinal: boolean) => failPayment(sql, paymentId, { isFinal })
 
 async function told(paymentId: string) {
   return sql<{ event: string; occurrence: number }[]>`

@@ -1,12 +1,13 @@
 import type { Hex } from 'viem'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeEach, describe, expect, test } from 'vitest'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import {
   blockHashOf,
-  type SeedProvider,
   seedChainId,
+  seedHalf,
   seedPayment,
   seedProvider,
+  seedScope,
   toCandidate,
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
@@ -15,8 +16,7 @@ import { releaseReservations } from '../acceptance/facilitations.ts'
 import { storeSubmission } from '../acceptance/submissions.ts'
 import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { newId } from '../store/identifiers.ts'
+import { openDatabase } from '../store/database.ts'
 import { bookGas, coverSubmission, drawGas, isInBudget } from './gasDraws.ts'
 import { endPayments } from './stages.ts'
 
@@ -25,16 +25,11 @@ const tomorrow = new Date('2026-11-24T00:00:00Z')
 const [cost, common] = [30n, 100n]
 const limits = { budget: 50n, common }
 
-let sql: Database
-let twin: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  const url = await createMigratedDatabase()
-  sql = openDatabase({ url, applicationName: 'test' })
-  twin = openDatabase({ url, applicationName: 'test twin' })
-  provider = await seedProvider(sql)
-})
-afterAll(() => Promise.all([sql?.end(), twin?.end()]))
+const url = await createMigratedDatabase()
+const sql = openDatabase({ url, applicationName: 'test' })
+const twin = openDatabase({ url, applicationName: 'test twin' })
+const provider = await seedProvider(sql)
+afterAll(() => Promise.all([sql.end(), twin.end()]))
 beforeEach(async () => {
   await sql`truncate queue, gas_draw cascade`
   await setGasGrant(sql, provider.providerId, 0n)
@@ -43,16 +38,16 @@ beforeEach(async () => {
 type Options = { at?: Date; amount?: bigint; providerId?: string | null; nonce?: Hex; reservedUntil?: Date }
 
 /** A facilitator's payment, which pays no fee. */
-function candidateOf({ at = noon, amount = cost, providerId = null, nonce, reservedUntil }: Options = {}) {
+function candidateOf({
+  at = noon,
+  amount = cost,
+  providerId = null,
+  nonce = randomHex(32),
+  reservedUntil,
+}: Options = {}) {
   return toCandidate({
-    ...{ id: newId('pay'), source: 'facilitator', providerId, endpointId: null, chainId: seedChainId },
-    ...{ token: `0x${'ab'.repeat(20)}`, payer: randomHex(20), resource: '', feeAmount: 0n },
-    halves: [
-      {
-        ...{ recipient: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
-        ...{ nonce: nonce ?? randomHex(32), signature: `0x${'00'.repeat(65)}`, acceptedBlock: 1n },
-      },
-    ],
+    ...{ source: 'facilitator', providerId, feeAmount: 0n },
+    halves: [seedHalf({ value: 1n, nonce })],
     acceptedAt: at,
     first: reservedUntil
       ? { stage: 'reserved', until: reservedUntil.getTime() }
@@ -80,18 +75,9 @@ describe('a submission', () => {
   const submit = (value: bigint, recipient: Hex, gasPerFee: bigint, left: bigint) =>
     sql.begin(async (tx) => {
       const key = randomHex(32)
-      const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: null }
       const candidate = toCandidate({
-        ...{
-          id: newId('pay'),
-          source: 'submission',
-          providerId: null,
-          endpointId: null,
-          chainId: seedChainId,
-        },
-        ...{ token: `0x${'ab'.repeat(20)}`, payer: randomHex(20), resource: '', feeRecipient: platform },
-        halves: [{ ...signed, recipient, value, validAfter: 0n, validBefore: 2n ** 39n }],
-        acceptedAt: noon,
+        ...{ source: 'submission', feeRecipient: platform, acceptedAt: noon },
+        halves: [seedHalf({ recipient, value })],
       })
       await storeSubmission(tx, { key, candidates: [candidate], known: [] }, noon)
       const paid = { cost: { expected: cost, most: 2n * cost }, gasPerFee, providerId: null, common: left }
@@ -175,10 +161,10 @@ describe('acceptance', () => {
 })
 
 /** Puts payments into a batch, as a claim does. */
-async function claim(ids: readonly string[], lane = 'shared'): Promise<bigint> {
+async function claim(ids: readonly string[]): Promise<bigint> {
   const [batch] = await sql<[{ id: bigint }]>`
     insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
-    values (${randomHex(32)}, ${seedChainId}, ${randomHex(20)}, ${randomHex(20)}, 'time', ${lane}, ${randomHex(20)}, 1)
+    values (${randomHex(32)}, ${seedChainId}, ${randomHex(20)}, ${randomHex(20)}, 'time', 'shared', ${randomHex(20)}, 1)
     returning id`
   await sql`update queue set stage = 'claimed', batch_id = ${batch.id} where payment_id in ${sql([...ids])}`
   return batch.id
@@ -255,15 +241,12 @@ describe('a transaction', () => {
     const payment = await seedPayment(sql, { provider })
     const wants = [{ paymentId: payment.paymentId, amount: 40n, fromBudget: true }]
     expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
-    const [signed] = await sql<{ token: Hex }[]>`
-      select token from signed_authorization where payment_id = ${payment.paymentId}`
     const cancelled = {
       ...{ authorizer: payment.payer, nonce: payment.nonces[1], state: 'cancelled' as const },
       ...{ recipient: null, value: null, txHash: randomHex(32), logIndex: 0, batchLogIndex: null },
       ...{ blockNumber: 100n, blockHash: blockHashOf(100), blockTime: 1_795_262_400n },
     }
-    const scope = { chainId: seedChainId, token: signed?.token ?? '0x' }
-    await sql.begin((tx) => recordEvents(tx, scope, [cancelled], 'index'))
+    await sql.begin((tx) => recordEvents(tx, seedScope, [cancelled], 'index'))
     await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 30'])
   })

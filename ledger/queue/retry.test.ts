@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { decideRetry } from './retry.ts'
 
 const first = new Date('2026-11-21T12:00:00Z')
@@ -7,60 +7,30 @@ const minute = 60_000
 const farAway = BigInt(first.getTime() / 1000) + 7n * 86_400n
 const leadMs = 5 * minute
 
-describe('decideRetry', () => {
-  test.each([
-    ['first', 1, 0, minute],
-    ['second', 2, minute, 5 * minute],
-    ['third', 3, 5 * minute, 15 * minute],
-    ['fourth', 4, 15 * minute, 60 * minute],
-    ['fifth', 5, 60 * minute, 24 * 60 * minute],
-  ])('args: %s failure', (_name, attempts, elapsedMs, expectedMs) => {
-    expect(
-      decideRetry({ attempts, firstFailedAt: first, validBefore: farAway, leadMs, now: later(elapsedMs) }),
-    ).toEqual({ status: 'retry', at: later(expectedMs) })
-  })
+const decide = (attempts: number, nowMs: number, validBefore = farAway) =>
+  decideRetry({ attempts, firstFailedAt: first, validBefore, leadMs, now: later(nowMs) })
 
-  test('args: the sixth failure is the last', () => {
-    expect(
-      decideRetry({
-        attempts: 6,
-        firstFailedAt: first,
-        validBefore: farAway,
-        leadMs,
-        now: later(24 * 60 * minute),
-      }),
-    ).toEqual({ status: 'failed' })
-  })
+test.each([
+  ['the first failure', 1, 0, minute],
+  ['the second', 2, minute, 5 * minute],
+  ['the third', 3, 5 * minute, 15 * minute],
+  ['the fourth', 4, 15 * minute, 60 * minute],
+  ['the fifth', 5, 60 * minute, 24 * 60 * minute],
+  ['a late attempt: a minute later, not at once', 2, 50 * minute, 51 * minute],
+])('args: %s', (_name, attempts, nowMs, expectedMs) => {
+  expect(decide(attempts, nowMs)).toEqual({ status: 'retry', at: later(expectedMs) })
+})
 
-  test('behavior: a late attempt is followed a minute later, not at once', () => {
-    expect(
-      decideRetry({
-        attempts: 2,
-        firstFailedAt: first,
-        validBefore: farAway,
-        leadMs,
-        now: later(50 * minute),
-      }),
-    ).toEqual({ status: 'retry', at: later(51 * minute) })
-  })
+test('args: the sixth failure is the last', () => {
+  expect(decide(6, 24 * 60 * minute)).toEqual({ status: 'failed' })
+})
 
-  test.each([
-    ['falls after expiry', 4, 15 * minute, 50 * minute, { status: 'retry', at: later(45 * minute) }],
-    ['the lead has begun', 4, 46 * minute, 50 * minute, { status: 'retry', at: later(47 * minute) }],
-    ['a minute is left', 4, 49 * minute, 50 * minute, { status: 'failed' }],
-    ['it has expired', 1, 51 * minute, 50 * minute, { status: 'failed' }],
-  ] as const)(
-    'behavior: brought forward before validBefore: %s',
-    (_name, attempts, nowMs, expiryMs, expected) => {
-      expect(
-        decideRetry({
-          attempts,
-          firstFailedAt: first,
-          validBefore: BigInt(later(expiryMs).getTime() / 1000),
-          leadMs,
-          now: later(nowMs),
-        }),
-      ).toEqual(expected)
-    },
-  )
+test.each([
+  ['falls after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
+  ['the lead has begun', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
+  ['a minute is left', 4, 49 * minute, { status: 'failed' }],
+  ['it has expired', 1, 51 * minute, { status: 'failed' }],
+] as const)('behavior: brought forward before validBefore: %s', (_name, attempts, nowMs, expected) => {
+  const validBefore = BigInt(later(50 * minute).getTime() / 1000)
+  expect(decide(attempts, nowMs, validBefore)).toEqual(expected)
 })

@@ -1,7 +1,7 @@
-import type { Address, Hex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import type { Hex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { claimAs, failPayment, leaseWallet } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   type SeededPayment,
   type SeedPayment,
@@ -9,22 +9,22 @@ import {
   type StoredPayment,
   seedChainId,
   seedPayment,
+  seedPlatform,
   seedProvider,
+  seedScope,
   seedSettlement,
-  storePayments,
+  seedTransfer,
 } from '../../test/support/seedPayments.ts'
 import { until } from '../../test/support/until.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { settleReserved } from '../acceptance/facilitations.ts'
 import { closeBatch, setBatchState } from '../batches/batches.ts'
-import { type Claimed, claimPayments } from '../batches/claims.ts'
 import { readBatchItems } from '../batches/items.ts'
-import { acquireLease, LeaseLost, releaseLease } from '../batches/leases.ts'
+import { LeaseLost, releaseLease } from '../batches/leases.ts'
 import { unfinishPayments } from '../outcomes/conclusions.ts'
 import { unvoidPayments, voidPayment } from '../outcomes/voids.ts'
-import { type Database, openDatabase, type Queryable } from '../store/database.ts'
+import type { Queryable } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
-import { recordFailure } from './failures.ts'
 import type { Lane } from './lanes.ts'
 import { quarantinePayers } from './quarantine.ts'
 import {
@@ -41,44 +41,19 @@ import {
   stages,
 } from './stages.ts'
 
-const token: Address = `0x${'ab'.repeat(20)}`
-const platform: Address = `0x${'fe'.repeat(20)}`
-const scope = { chainId: seedChainId, token }
+const scope = seedScope
 const now = new Date(Math.floor(Date.now() / 1000) * 1000)
 const later = (ms: number) => new Date(now.getTime() + ms)
 
-let sql: Database
-let provider: SeedProvider
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-  provider = await seedProvider(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
 
 const seed = (change: Partial<SeedPayment> = {}): Promise<SeededPayment> =>
   seedPayment(sql, { provider, ...change })
 
 /** A payment that came through another door than the gateway's. */
-async function accept(change: Pick<StoredPayment, 'first' | 'source' | 'facilitation'>): Promise<string> {
-  const id = newId('pay')
-  const signed = { validAfter: 0n, validBefore: BigInt(now.getTime() / 1000 + 3_600), acceptedBlock: null }
-  const half = {
-    ...signed,
-    recipient: randomHex(20),
-    value: 5n,
-    nonce: randomHex(32),
-    signature: randomHex(65),
-  }
-  await storePayments(sql, [
-    {
-      ...{ id, ...scope, payer: randomHex(20), providerId: null, endpointId: null, resource: '' },
-      ...{ acceptedAt: now, halves: [half], feeRecipient: platform },
-      ...change,
-    },
-  ])
-  return id
-}
+const accept = async (change: Partial<StoredPayment>) =>
+  (await seedTransfer(sql, { acceptedAt: now, ...change })).paymentId
 
 const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
 const awaited = () =>
@@ -114,23 +89,10 @@ function end(paymentId: string, change: Partial<Ending> = {}, from?: bigint, at 
   return endPayments(sql, [{ paymentId, kind: 'settled', code: null, isFinal: true, ...change }], at, from)
 }
 
-/** @returns the attempts so far. */
-function fail(paymentId: string, isFinal = false, at = now): Promise<number | null> {
-  const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal }
-  return recordFailure(sql, failure, { now: at, leadMs: 300_000 })
-}
+const fail = (paymentId: string, isFinal = false, at = now) =>
+  failPayment(sql, paymentId, { isFinal, now: at })
 
-async function lend() {
-  const wallet = { chainId: seedChainId, address: randomHex(20) }
-  const lease = await acquireLease(sql, { ...wallet, holder: 'a', ttlMs: 60_000 })
-  if (!lease) throw new Error('no lease')
-  return lease
-}
-
-async function claim(lane: Lane, ...paymentIds: string[]): Promise<Claimed> {
-  const claim = { batchId: randomHex(32), token, feeRecipient: platform, trigger: 'count' as const }
-  return claimPayments(sql, await lend(), { ...claim, lane, paymentIds }, now)
-}
+const claim = (lane: Lane, ...paymentIds: string[]) => claimAs(sql, lane, paymentIds, { now })
 
 async function claimed(lane: Lane, ...paymentIds: string[]): Promise<bigint> {
   const { batch } = await claim(lane, ...paymentIds)
@@ -337,7 +299,7 @@ describe('claims', () => {
       lane: 'shared',
       trigger: 'count',
       state: 'claimed',
-      feeRecipient: platform,
+      feeRecipient: seedPlatform,
     })
     expect(await stagesOf(each)).toEqual({
       ...{ ...unmoved, waiting: 'claimed', deferred: 'claimed', retrying: 'claimed' },
@@ -410,10 +372,9 @@ describe('claims', () => {
 
   test('error: a keeper that lost its wallet claims nothing', async () => {
     const { paymentId } = await seed()
-    const lease = await lend()
+    const lease = await leaseWallet(sql)
     await releaseLease(sql, lease)
-    const wanted = { batchId: randomHex(32), token, feeRecipient: platform, trigger: 'count' } as const
-    const claiming = claimPayments(sql, lease, { ...wanted, lane: 'shared', paymentIds: [paymentId] }, now)
+    const claiming = claimAs(sql, 'shared', [paymentId], { now, lease })
     await expect(claiming).rejects.toThrow(LeaseLost)
     expect(await queued(paymentId)).toMatchObject({ stage: 'waiting', batchId: null })
   })

@@ -1,22 +1,16 @@
 import fc from 'fast-check'
-import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { createIndexTables } from '../../test/support/indexTables.ts'
+import { expect, test } from 'vitest'
+import { claimAs, failPayment } from '../../test/support/claim.ts'
+import { useDatabase } from '../../test/support/database.ts'
 import {
   type SeededPayment,
   type SeedProvider,
-  seedChainId,
   seedPayment,
   seedProvider,
+  seedScope,
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
-import { randomHex } from '../../test/support/usdc.ts'
 import { closeBatch, setBatchState } from '../batches/batches.ts'
-import { claimPayments } from '../batches/claims.ts'
-import { acquireLease } from '../batches/leases.ts'
-import { type Database, openDatabase } from '../store/database.ts'
-import { recordFailure } from './failures.ts'
 import {
   deferPayments,
   endPayments,
@@ -30,18 +24,10 @@ import {
 // Whatever is done to payments in whatever order: each stands in one place, where a small model of it says, and what is
 // over for good is in its provider's sums. A failure prints the seed and the shortest life that shows it.
 
-const token: Address = `0x${'ab'.repeat(20)}`
-const platform: Address = `0x${'fe'.repeat(20)}`
-const scope = { chainId: seedChainId, token }
 const now = new Date()
 const soon = new Date(now.getTime() + 1_000)
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-  await createIndexTables(sql)
-})
-afterAll(() => sql.end())
+const sql = await useDatabase()
 
 /** A payment as the model has it. */
 type Life = {
@@ -85,7 +71,7 @@ const defer = which.map(
 )
 
 const returnAll = fc.constant<Step>(async (lives) => {
-  await returnDeferred(sql, scope, soon)
+  await returnDeferred(sql, seedScope, soon)
   for (const life of lives) if (life.stage === 'deferred') life.stage = 'waiting'
 })
 
@@ -93,8 +79,7 @@ const fail = which.map(
   (index): Step =>
     async (lives) => {
       const life = at(lives, index)
-      const failure = { paymentId: idOf(life), batchId: null, code: 'insufficient_balance', detail: '' }
-      const attempts = await recordFailure(sql, { ...failure, isFinal: false }, { now, leadMs: 300_000 })
+      const attempts = await failPayment(sql, idOf(life), { now })
       if (life.stage === null && life.kind !== 'spent') {
         expect(attempts).toBeNull()
         return
@@ -125,17 +110,7 @@ const claim = fc
     ([indexes, lane]): Step =>
       async (lives) => {
         const wanted = indexes.map((index) => at(lives, index))
-        const wallet = { chainId: seedChainId, address: randomHex(20), holder: 'a', ttlMs: 60_000 }
-        const lease = await acquireLease(sql, wallet)
-        if (!lease) throw new Error('no lease')
-        const terms = {
-          batchId: randomHex(32),
-          token,
-          feeRecipient: platform,
-          trigger: 'count',
-          lane,
-        } as const
-        const { batch } = await claimPayments(sql, lease, { ...terms, paymentIds: wanted.map(idOf) }, now)
+        const { batch } = await claimAs(sql, lane, wanted.map(idOf), { now })
         const chosen = wanted.filter(
           (life) =>
             isLoose(life) && (life.stage === 'quarantined') === (lane === 'quarantined') && life.moved < 3,

@@ -1,17 +1,12 @@
 import type { Address } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../test/support/database.ts'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
 import { seedChainId, seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { findSuspendedPayees, isClosedProvider, setSuspended } from './suspendProvider.ts'
 
-let sql: Database
-beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-})
-afterAll(() => sql?.end())
+const sql = await useDatabase()
 
 const addWallet = (providerId: string, address: Address) => sql`
   insert into wallet (id, provider_id, chain_id, address)

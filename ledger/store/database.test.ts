@@ -24,6 +24,15 @@ async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
   return { proxy, sql: openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options }) }
 }
 
+/** What would end the process, until the end of the block. */
+function watchUncaught() {
+  const errors: unknown[] = []
+  const onUncaught = (error: unknown) => errors.push(error)
+  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  const stop = () => process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
+  return { errors, [Symbol.dispose]: () => void stop() }
+}
+
 const isAnswered = (sql: Database) =>
   sql`select 1`.then(
     () => true,
@@ -121,9 +130,7 @@ test.concurrent('behavior: a statement that takes too long is ended by the serve
 })
 
 test('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
-  const uncaught: unknown[] = []
-  const onUncaught = (error: unknown) => uncaught.push(error)
-  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ max: 5 })
   await sql`drop schema if exists tollkeeper cascade`
   await sql`create schema tollkeeper`
@@ -166,8 +173,7 @@ test('behavior: connections are cut in the middle of transactions and savepoints
   const isLeftOpen = sql`datname = current_database() and state like 'idle in transaction%'`
   await expect.poll(() => sql`select 1 from pg_stat_activity where ${isLeftOpen}`).toEqual([])
   await sql.end({ timeout: 1 })
-  process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
-  expect(uncaught).toEqual([])
+  expect(uncaught.errors).toEqual([])
 })
 
 // `types`: postgres.js asks each new session for them, by a query of its own.
@@ -179,9 +185,7 @@ test.each([
 ] as const)(
   'behavior: a pool is replaced while another session %s: its %s is refused, and the process goes on',
   async (_, kind, text) => {
-    const uncaught: unknown[] = []
-    const onUncaught = (error: unknown) => uncaught.push(error)
-    process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+    using uncaught = watchUncaught()
     const { proxy, sql } = await openBehindProxy({ max: 2 })
     const isBusy = Promise.withResolvers<void>()
     const isStarting = Promise.withResolvers<void>()
@@ -205,23 +209,19 @@ test.each([
     expect(await starting).toMatchObject({ code: 'ECONNRESET' })
     expect(await isAnswered(sql)).toBe(true)
     await sql.end({ timeout: 1 })
-    process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
-    expect(uncaught).toEqual([])
+    expect(uncaught.errors).toEqual([])
   },
 )
 
 test('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
-  const uncaught: unknown[] = []
-  const onUncaught = (error: unknown) => uncaught.push(error)
-  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ max: 2 })
   const isAbandoned = proxy.abandonAfter('typcategory')
   const starting = sql`select 1`.catch((error: unknown) => error)
   await isAbandoned
   await sql.end({ timeout: 0.1 })
   expect(await starting).toBeInstanceOf(Error)
-  process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
-  expect(uncaught).toEqual([])
+  expect(uncaught.errors).toEqual([])
 })
 
 test('behavior: however often connecting failed, the first query after the outage is answered', async () => {

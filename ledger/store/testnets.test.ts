@@ -1,13 +1,8 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { networks } from '#protocol/networks'
-import { createMigratedDatabase } from '../../test/support/database.ts'
-import { type Database, openDatabase } from './database.ts'
+import { useDatabase } from '../../test/support/database.ts'
 
-let database: Database
-beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
-})
-afterAll(() => database.end())
+const database = await useDatabase()
 
 test('behavior: the database tells test networks from production ones as the networks table does', async () => {
   const chainIds = Object.values(networks).map(({ chainId }) => chainId)

@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import { inject } from 'vitest'
+import { afterAll, inject } from 'vitest'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { createDatabase } from '../../local/stack/postgres.ts'
+import { createIndexTables } from './indexTables.ts'
 
 /**
  * A new, empty database on the run's real Postgres. Nothing need be dropped: the server goes with the run.
@@ -14,6 +16,14 @@ export function createTestDatabase(): Promise<string> {
 /** As {@link createTestDatabase}, with our schema: a copy of the one that was migrated for the run. */
 export function createMigratedDatabase(): Promise<string> {
   return copy(inject('migratedDatabase'))
+}
+
+/** The database of a test file, with our schema and the index's tables: open until the file's tests are over. */
+export async function useDatabase(): Promise<Database> {
+  const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  afterAll(() => sql.end())
+  await createIndexTables(sql)
+  return sql
 }
 
 async function copy(template: string): Promise<string> {

@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import {
+  type AcceptedAuthorization,
   type AcceptedAuthorizations,
   acceptPayments,
   type Candidate,
@@ -9,9 +10,10 @@ import type { Database } from '#ledger/store/database'
 import { type IdPrefix, newId } from '#ledger/store/identifiers'
 import { randomHex } from './usdc.ts'
 
-const seedToken: Address = `0x${'ab'.repeat(20)}`
-const seedPlatform: Address = `0x${'fe'.repeat(20)}`
+export const seedToken: Address = `0x${'ab'.repeat(20)}`
+export const seedPlatform: Address = `0x${'fe'.repeat(20)}`
 export const seedChainId = 31_337
+export const seedScope = { chainId: seedChainId, token: seedToken }
 
 export type SeedProvider = { providerId: string; walletId: string; wallet: Address; endpointIds: string[] }
 
@@ -34,26 +36,43 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
 }
 
 /** What a test says of a payment; the rest is as of any. */
-export type StoredPayment = Pick<
-  Candidate,
-  'id' | 'providerId' | 'endpointId' | 'chainId' | 'token' | 'payer' | 'resource'
-> &
+export type StoredPayment = Pick<Candidate, 'id'> &
   Partial<Omit<Candidate, 'acceptedAt' | 'authorizations'>> & {
-    halves: AcceptedAuthorizations
-    acceptedAt: Date
+    halves?: AcceptedAuthorizations
+    acceptedAt?: Date
   }
+
+/** One authorization as it was accepted, of which nobody checks the signature. */
+export function seedHalf(change: Partial<AcceptedAuthorization> = {}): AcceptedAuthorization {
+  return {
+    ...{ recipient: randomHex(20), value: 5n, validAfter: 0n, validBefore: 2n ** 39n, acceptedBlock: null },
+    ...{ nonce: randomHex(32), signature: randomHex(65) },
+    ...change,
+  }
+}
 
 /** Stores payments as `/verify` does, so that no test works on what production refuses. */
 export async function storePayments(sql: Database, payments: readonly StoredPayment[]): Promise<void> {
-  const verdicts = await acceptPayments(sql, payments.map(toCandidate))
+  await storeCandidates(sql, payments.map(toCandidate))
+}
+
+async function storeCandidates(sql: Database, candidates: Candidate[]): Promise<void> {
+  const verdicts = await acceptPayments(sql, candidates)
   const refused = verdicts.find((verdict) => verdict !== 'accepted')
   if (refused) throw new Error(`a payment was ${refused}`)
 }
 
-export function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): Candidate {
+/** A payment of one transfer, of no provider's, unless the test says more. */
+export function toCandidate({
+  acceptedAt = new Date(),
+  halves = [seedHalf()],
+  ...payment
+}: Partial<StoredPayment>): Candidate {
   const [provider, fee = { recipient: seedPlatform, value: 0n }] = halves
   const { source = payment.facilitation ? 'facilitator' : 'gateway' } = payment
   return {
+    ...{ id: newId('pay'), chainId: seedChainId, token: seedToken, payer: randomHex(20) },
+    ...{ providerId: null, endpointId: null, resource: '' },
     requestId: source === 'gateway' ? newId('req') : null,
     source,
     first: { stage: 'waiting' },
@@ -74,6 +93,15 @@ export function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): 
     limit: null,
     ...payment,
   }
+}
+
+/** A payment of one transfer that came through another door than the gateway's. */
+export async function seedTransfer(sql: Database, change: Partial<StoredPayment>): Promise<SeededPayment> {
+  const candidate = toCandidate(change)
+  await storeCandidates(sql, [candidate])
+  const { id: paymentId, payer, authorizations } = candidate
+  const [{ nonce }] = authorizations
+  return { paymentId, payer, nonces: [nonce, nonce] }
 }
 
 export type SeedPayment = {
@@ -99,8 +127,8 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
   const { validBefore = Math.floor(acceptedAt.getTime() / 1000) + 93_600 } = options
   const paymentId = newId('pay')
   const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
-  const window = { validAfter: 0n, validBefore: BigInt(validBefore), acceptedBlock: null }
-  const signature: Hex = `0x${'00'.repeat(65)}`
+  const half = (recipient: Address, value: bigint, nonce: Hex) =>
+    seedHalf({ recipient, value, nonce, validBefore: BigInt(validBefore) })
   await storePayments(sql, [
     {
       id: paymentId,
@@ -115,11 +143,8 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
       feeAmount,
       splitter,
       halves: splitter
-        ? [{ ...window, recipient: splitter, value: providerAmount + feeAmount, nonce: nonces[0], signature }]
-        : [
-            { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
-            { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
-          ],
+        ? [half(splitter, providerAmount + feeAmount, nonces[0])]
+        : [half(provider.wallet, providerAmount, nonces[0]), half(seedPlatform, feeAmount, nonces[1])],
       resource: 'https://weather.example/0',
       acceptedAt,
     },

@@ -1,0 +1,38 @@
+import { type Claimed, claimPayments } from '#ledger/batches/claims'
+import { acquireLease, type Lease } from '#ledger/batches/leases'
+import { recordFailure } from '#ledger/queue/failures'
+import type { Lane } from '#ledger/queue/lanes'
+import type { Database } from '#ledger/store/database'
+import { seedChainId, seedPlatform, seedToken } from './seedPayments.ts'
+import { randomHex } from './usdc.ts'
+
+// What a keeper does with payments of `seedPayment`, without one.
+
+/** A wallet of its own for each batch. */
+export async function leaseWallet(sql: Database): Promise<Lease> {
+  const wallet = { chainId: seedChainId, address: randomHex(20) }
+  const lease = await acquireLease(sql, { ...wallet, holder: 'a', ttlMs: 60_000 })
+  if (!lease) throw new Error('no lease')
+  return lease
+}
+
+export async function claimAs(
+  sql: Database,
+  lane: Lane,
+  paymentIds: readonly string[],
+  { now = new Date(), lease }: { now?: Date; lease?: Lease } = {},
+): Promise<Claimed> {
+  const trigger = lane === 'direct' ? 'direct' : 'count'
+  const terms = { batchId: randomHex(32), token: seedToken, feeRecipient: seedPlatform, trigger } as const
+  return claimPayments(sql, lease ?? (await leaseWallet(sql)), { ...terms, lane, paymentIds }, now)
+}
+
+/** @returns the attempts so far; null: it is over. */
+export function failPayment(
+  sql: Database,
+  paymentId: string,
+  { code = 'insufficient_balance', isFinal = false, now = new Date() } = {},
+): Promise<number | null> {
+  const failure = { paymentId, batchId: null, code, detail: '', isFinal }
+  return recordFailure(sql, failure, { now, leadMs: 300_000 })
+}
