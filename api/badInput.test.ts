@@ -1,32 +1,19 @@
 import { type Address, type Hex, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  platformWallet,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../test/support/gateway.ts'
+import { call, fetchChallenge, platformWallet, signedBody, type VerifyBody } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import { hmacSha256 } from './http/hmac.ts'
 
-let gateway: TestGateway
-let shop: Shop
-let other: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
+const other = useShop(gateway)
 let payer: PrivateKeyAccount
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-  other = await openShop(gateway.app)
   payer = await gateway.buyer(1_000_000_000n)
 })
-afterAll(() => gateway.close())
 
 const tables = [
   'provider',

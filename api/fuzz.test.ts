@@ -1,23 +1,15 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { parseAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parseChallenge } from '#protocol/challenge'
 import { ProtocolError } from '#protocol/errors'
 import { parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../test/support/gateway.ts'
+import { call, fetchChallenge, signedBody, type VerifyBody } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import { hmacSha256 } from './http/hmac.ts'
 import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
@@ -34,16 +26,13 @@ const runs = { numRuns, seed }
 const requestRuns = { numRuns, seed }
 
 const operator = newOperatorKey()
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
+const shop = useShop(gateway)
 let good: VerifyBody
 
 beforeAll(async () => {
-  gateway = await startGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
-  shop = await openShop(gateway.app)
   good = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
 })
-afterAll(() => gateway.close())
 
 /** A text that was right, changed in a few places; or anything at all. */
 function nearly(text: string) {

@@ -1,26 +1,13 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { expect, test } from 'vitest'
+import { call, fetchChallenge, openShop, signedBody } from '../../test/support/gateway.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import type { App } from './app.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 const rateLimits = { challenge: 3, verify: 2, register: 1, other: 5, payer: 1, keyFactor: 2 }
 // In the middle of a minute, so that no window ends during a test.
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
 
 const challenge = (app: App, options: { key?: string; headers?: Record<string, string> } = {}) => {
   const { providerId, endpointId } = shop

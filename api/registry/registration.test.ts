@@ -1,13 +1,9 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Registration } from '#api/http/settings'
-import { call, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call } from '../../test/support/gateway.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway.close())
-
+const gateway = useGateway()
 const at = (registration: Registration) => gateway.another({ registration, trustedProxies: 1 })
 
 async function register(on: ReturnType<typeof at>, headers: Record<string, string> = {}) {

@@ -4,33 +4,31 @@ import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
 import { createLogger } from '#process/log'
-import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
 import { codeIn, type MailServer, type ReceivedMail, startMailServer } from '../../test/support/mailServer.ts'
 import { until } from '../../test/support/until.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { startBackgroundWork } from '../backgroundWork.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { createDeliveryLoop, type DeliveryLoop } from './deliveryLoop.ts'
 import { createMailer, type Mailer } from './mailer.ts'
 
-let gateway: TestGateway
+const gateway = useGateway()
 let loop: DeliveryLoop
-let shop: Shop
+const shop = useShop(gateway)
 let at: string
 
 beforeAll(async () => {
-  gateway = await startGateway()
   loop = createDeliveryLoop({
     sql: gateway.database,
     guard: createAddressGuard({ allowPrivate: true }),
     log: createLogger('test', 'silent'),
   })
-  shop = await openShop(gateway.app)
   at = `/providers/${shop.providerId}/webhooks`
 })
 afterAll(async () => {
   await loop?.close()
-  await gateway?.close()
 })
 
 type Registered = { webhookId: string; secret: string; url: string }

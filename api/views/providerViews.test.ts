@@ -1,34 +1,23 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
 import { endPayments } from '#ledger/queue/stages'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { type SeedPayment, seedPayment, seedPayout, seedSettlement } from '../../test/support/seedPayments.ts'
 import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { createUsageCounters, type UsageCounters } from './usageCounters.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway, beforeEach)
 let at: string
 
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-beforeEach(async () => {
-  shop = await openShop(gateway.app)
+beforeEach(() => {
   at = `/providers/${shop.providerId}`
 })
-afterAll(() => gateway?.close())
 
 // biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
 type Body = any

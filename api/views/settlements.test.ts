@@ -3,36 +3,26 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { setHold } from '#ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '#ledger/facts/record'
 import { endPayments, holdPayments, returnDeferred } from '#ledger/queue/stages'
-import {
-  call,
-  openShop,
-  pay,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, pay, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { expire } from '../../test/support/standing.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 const [seller, splitter]: [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'c3'.repeat(20)}`]
 /** The chain's clock, so that a block's time and ours agree. */
 const dayStart = Date.UTC(2026, 9, 1) / 1000
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
   // Blocks for the confirmation times to be read from.
   await mine(30)
   for (let n = 1; n <= 25; n++)
     await seed(n, shop.wallet, ...(n === 3 || n === 5 ? [splitter] : []), ...(n === 5 ? [seller] : []))
   await gateway.index()
 })
-afterAll(() => gateway.close())
 
 async function mine(blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) {

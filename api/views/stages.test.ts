@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { acceptPayments } from '#ledger/acceptance/acceptPayments'
 import { setBatchState } from '#ledger/batches/batches'
 import { claimPayments } from '#ledger/batches/claims'
@@ -8,18 +8,14 @@ import { recordFailure } from '#ledger/queue/failures'
 import type { Lane } from '#ledger/queue/lanes'
 import { readQueueDepth } from '#ledger/queue/queueDepth'
 import { deferPayments, endPayments, quarantinePayments, stages } from '#ledger/queue/stages'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
 // One payment at each stage, and all doors asked about it. They must agree with docs/where-is-my-payment.md.
 
-let gateway: TestGateway
-
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway?.close())
+const gateway = useGateway()
 
 const minuteMs = 60_000
 

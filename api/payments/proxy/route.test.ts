@@ -18,8 +18,9 @@ import { networks } from '#protocol/networks'
 import { decodeReceipt } from '#protocol/receipt'
 import { createClient } from '#sdk/client/createClient'
 import { signPayment } from '#sdk/client/payment'
-import { call, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
+import { call } from '../../../test/support/gateway.ts'
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
+import { useGateway } from '../../../test/support/useGateway.ts'
 import { createAddressGuard } from '../../http/addressGuard.ts'
 import type { App } from '../../http/app.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
@@ -27,7 +28,7 @@ import type { GatewaySettings } from '../../http/settings.ts'
 // A provider without code: the gateway sells what its server answers. Both sides of the proxy are strangers, so each test
 // plays one of them, over real connections.
 
-let gateway: TestGateway
+const gateway = useGateway()
 let buyer: PrivateKeyAccount
 /** Where buyers call. */
 let url: string
@@ -44,7 +45,6 @@ const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 60_0
 const settings = { ...limits, idleTimeoutMs: 60_000, concurrency: 100 }
 
 beforeAll(async () => {
-  gateway = await startGateway()
   buyer = await gateway.buyer(1_000_000_000n)
   const running = await serve(
     { fetch: (...args) => app.fetch(...args) },
@@ -66,7 +66,6 @@ afterAll(async () => {
   await server?.close()
   upstream?.closeAllConnections()
   upstream?.close()
-  await gateway?.close()
 })
 beforeEach(() => {
   restart()

@@ -1,5 +1,5 @@
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { publishPayments } from '#ledger/batches/publish'
 import { endPayments } from '#ledger/queue/stages'
 import { newId } from '#ledger/store/identifiers'
@@ -13,20 +13,13 @@ import {
   platformWallet,
   type Shop,
   settleDirectly,
-  startGateway,
-  type TestGateway,
 } from '../../../test/support/gateway.ts'
 import { seedPayment, storePayments } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 /** Verifies with jose and reads the claims, as anybody would. */
 async function read(receipt: string) {
