@@ -59,7 +59,6 @@ describe('args: open', () => {
     expect(await statuses(['2001:db8:1:2::1', '192.0.2.1'])).toEqual([201, 201])
     const [row] = await gateway.database`select count(distinct ends_at)::int as windows from quota`
     expect(row?.windows).toBe(1)
-    gateway.setNow(null)
   })
 
   async function count(): Promise<number> {

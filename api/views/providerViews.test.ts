@@ -130,20 +130,16 @@ test('behavior: what has run out is failed from that second on, before anybody m
     where payment_id = ${retrying.paymentId}`
   const ids = async (query: string) =>
     (await get(`/payments?${query}`)).body.payments.map((payment: Body) => payment.paymentId)
-  try {
-    gateway.setNow((now + 60) * 1000 - 1)
-    expect(await ids('status=failed')).toEqual([])
-    expect(await ids('status=verified')).toEqual([paymentId])
-    gateway.setNow((now + 60) * 1000)
-    expect(await ids('status=failed')).toEqual([retrying.paymentId, paymentId])
-    expect(await ids('status=failed&limit=1')).toEqual([retrying.paymentId])
-    expect(await ids('status=verified')).toEqual([])
-    expect(await ids('status=retrying')).toEqual([])
-    expect(await ids('status=settled')).toEqual([settled.paymentId])
-    expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
-  } finally {
-    gateway.setNow(null)
-  }
+  gateway.setNow((now + 60) * 1000 - 1)
+  expect(await ids('status=failed')).toEqual([])
+  expect(await ids('status=verified')).toEqual([paymentId])
+  gateway.setNow((now + 60) * 1000)
+  expect(await ids('status=failed')).toEqual([retrying.paymentId, paymentId])
+  expect(await ids('status=failed&limit=1')).toEqual([retrying.paymentId])
+  expect(await ids('status=verified')).toEqual([])
+  expect(await ids('status=retrying')).toEqual([])
+  expect(await ids('status=settled')).toEqual([settled.paymentId])
+  expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
 })
 
 test('args: top payers of some days', async () => {

@@ -1,5 +1,5 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { setHold } from '#ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '#ledger/facts/record'
 import { endPayments, holdPayments, returnDeferred } from '#ledger/queue/stages'
@@ -161,8 +161,7 @@ describe('network', () => {
   }
   const read = (path: string, app = gateway.app) => call<Activity>(app, 'GET', `/network${path}`)
 
-  beforeAll(() => gateway.setNow(seeded))
-  afterAll(() => gateway.setNow(null))
+  beforeEach(() => gateway.setNow(seeded))
 
   test('default: thirty days of everybody, without a key, at the price of now', async () => {
     const { status, body } = await read('')
@@ -213,7 +212,6 @@ describe('network', () => {
       await gateway.database`alter table put_away rename to keeper_day`
     }
     expect(await look()).toBe(200)
-    gateway.setNow(seeded)
   })
 
   test('args: batches by keeper and time, page by page, each with its transaction', async () => {
@@ -334,14 +332,10 @@ describe('status', () => {
       accumulated_usdc: '0.007500',
     })
     gateway.setNow(first + 3_600_000)
-    try {
-      expect((await status(busy.wallet)).body).toMatchObject({
-        age_seconds: 3_600,
-        estimated_settlement: new Date(first + 3_600_000).toISOString(),
-      })
-    } finally {
-      gateway.setNow(null)
-    }
+    expect((await status(busy.wallet)).body).toMatchObject({
+      age_seconds: 3_600,
+      estimated_settlement: new Date(first + 3_600_000).toISOString(),
+    })
   })
 
   test('behavior: what has run out is in no sum, though nobody has marked it yet', async () => {
@@ -382,11 +376,7 @@ describe('status', () => {
     await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, dear, payer) })
     const now = Date.now() + 5_000
     gateway.setNow(now)
-    try {
-      expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
-    } finally {
-      gateway.setNow(null)
-    }
+    expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
   })
 })
 

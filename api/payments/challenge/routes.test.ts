@@ -103,7 +103,6 @@ test('behavior: what one process registers another challenges at once, and what 
   const specific = await register('PUT', '/shops/1', 3)
   gateway.setNow(start + 4_000)
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
-  gateway.setNow(null)
 })
 
 test('behavior: one that is disabled is not sold as a less specific one, until its place is another one’s', async () => {
