@@ -2,7 +2,14 @@ import { type Address, type Hex, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
-import { type Change, call, fetchChallenge, platformWallet, signedBody, type VerifyBody } from '../test/support/gateway.ts'
+import {
+  type Change,
+  call,
+  fetchChallenge,
+  platformWallet,
+  signedBody,
+  type VerifyBody,
+} from '../test/support/gateway.ts'
 import { useGateway, useShop } from '../test/support/useGateway.ts'
 import { hmacSha256 } from './http/hmac.ts'
 
