@@ -1,12 +1,8 @@
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { call, openShop, signedBody, startGateway, type TestGateway } from '../test/support/gateway.ts'
+import { expect, test, vi } from 'vitest'
+import { call, openShop, signedBody } from '../test/support/gateway.ts'
+import { useGateway } from '../test/support/useGateway.ts'
 
-let gateway: TestGateway
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway.close())
-
+const gateway = useGateway()
 test('default: a payment is accepted, its receipt read back', async () => {
   const { app } = gateway
   const shop = await openShop(app)

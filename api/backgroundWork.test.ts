@@ -1,19 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { createLogger } from '#process/log'
 import { parsePayload } from '#protocol/payload'
-import { call, openShop, pay, startGateway, type TestGateway } from '../test/support/gateway.ts'
+import { call, openShop, pay } from '../test/support/gateway.ts'
 import { setIndexedHead } from '../test/support/indexTables.ts'
 import { until } from '../test/support/until.ts'
 import { sendDirectly } from '../test/support/usdc.ts'
+import { useGateway } from '../test/support/useGateway.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 
-let gateway: TestGateway
-
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway?.close())
+const gateway = useGateway()
 
 test('behavior: what strangers settle shows although no keeper runs', async () => {
   const { app, database, served, settings } = gateway

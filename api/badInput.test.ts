@@ -1,32 +1,26 @@
 import { type Address, type Hex, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
 import {
+  type Change,
   call,
   fetchChallenge,
-  openShop,
   platformWallet,
-  type Shop,
   signedBody,
-  startGateway,
-  type TestGateway,
   type VerifyBody,
 } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import { hmacSha256 } from './http/hmac.ts'
 
-let gateway: TestGateway
-let shop: Shop
-let other: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
+const other = useShop(gateway)
 let payer: PrivateKeyAccount
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-  other = await openShop(gateway.app)
   payer = await gateway.buyer(1_000_000_000n)
 })
-afterAll(() => gateway.close())
 
 const tables = [
   'provider',
@@ -58,18 +52,9 @@ beforeEach(async () => {
   before = await written()
 })
 
-async function expectProblem(
-  request: {
-    method: string
-    path: string
-    json?: unknown
-    text?: string
-    headers?: Record<string, string>
-    key?: string
-  },
-  status: number,
-  code: string,
-): Promise<void> {
+type Request = { method: string; path: string } & Parameters<typeof call>[3]
+
+async function expectProblem(request: Request, status: number, code: string): Promise<void> {
   const { method, path, ...options } = request
   const answer = await call(gateway.app, method, path, options)
   expect({ status: answer.status, code: answer.body.code }).toEqual({ status, code })
@@ -82,35 +67,22 @@ async function expectProblem(
 
 const verify = (json: unknown) => ({ method: 'POST', path: '/verify', json })
 
-/** Replaces one part of a payload. */
-function withPart(payload: string, index: number, value: string): string {
-  return payload.split(',').with(index, value).join(',')
-}
-
 describe('bodies', () => {
-  const routes = ['/providers', '/challenge', '/verify']
-  test.each(routes)('error: malformed JSON to %s', async (path) => {
-    await expectProblem({ method: 'POST', path, text: '{"name":' }, 400, 'invalid_json')
-  })
-  test.each(routes)('error: missing fields to %s', async (path) => {
-    await expectProblem({ method: 'POST', path, json: {} }, 400, 'invalid_request')
-  })
-  test.each(routes)('error: JSON that is no object to %s', async (path) => {
-    await expectProblem({ method: 'POST', path, json: [1] }, 400, 'invalid_request')
-  })
-  test.each(routes)('error: 1 MB to %s', async (path) => {
-    await expectProblem(
-      { method: 'POST', path, json: { name: 'x'.repeat(1_000_000) } },
-      413,
-      'payload_too_large',
-    )
-  })
-  test.each(routes)('error: another media type to %s', async (path) => {
-    await expectProblem(
-      { method: 'POST', path, text: 'name=x', headers: { 'content-type': 'text/plain' } },
+  const cases: [string, Partial<Request>, number, string][] = [
+    ['malformed JSON', { text: '{"name":' }, 400, 'invalid_json'],
+    ['missing fields', { json: {} }, 400, 'invalid_request'],
+    ['JSON that is no object', { json: [1] }, 400, 'invalid_request'],
+    ['1 MB', { json: { name: 'x'.repeat(1_000_000) } }, 413, 'payload_too_large'],
+    [
+      'another media type',
+      { text: 'name=x', headers: { 'content-type': 'text/plain' } },
       415,
       'unsupported_media_type',
-    )
+    ],
+  ]
+  test.each(cases)('error: %s to each route that reads one', async (_, body, status, code) => {
+    for (const path of ['/providers', '/challenge', '/verify'])
+      await expectProblem({ method: 'POST', path, ...body }, status, code)
   })
   test('error: 1 MB without a Content-Length', async () => {
     const chunk = new TextEncoder().encode('x'.repeat(10_000))
@@ -135,53 +107,52 @@ describe('payloads', () => {
     const s = toHex(order - BigInt(`0x${signature.slice(66, 130)}`), { size: 32 }).slice(2)
     return `${signature.slice(0, 66)}${s}${signature.endsWith('1b') ? '1c' : '1b'}`
   }
-  const checksummed = (address: string) => privateKeyToAccountAddress(address)
+  /** The same digits, with one letter in upper case: that is hardly ever the EIP-55 checksum. */
+  const withWrongChecksum = (address: string) => address.replace(/[a-f]/, (digit) => digit.toUpperCase())
+  /** Changes one part of a payload. */
+  const withPart = (index: number, change: (part: string) => string) => (payload: string) => {
+    const parts = payload.split(',')
+    return parts.with(index, change(parts[index] ?? '')).join(',')
+  }
 
-  const cases: [string, (payload: string) => string, number, string][] = [
-    ['six parts', (p) => p.split(',').slice(0, 6).join(','), 400, 'invalid_payload'],
-    ['eight parts', (p) => `${p},0`, 400, 'invalid_payload'],
-    [
-      'a wrong address checksum',
-      (p) => withPart(p, 0, checksummed(p.split(',')[0] as string)),
-      400,
-      'invalid_payload',
-    ],
-    ['a negative value', (p) => withPart(p, 2, '-1'), 400, 'invalid_payload'],
-    ['a fractional value', (p) => withPart(p, 2, '1.5'), 400, 'invalid_payload'],
-    ['a hex value', (p) => withPart(p, 2, '0xb98c'), 400, 'invalid_payload'],
-    ['a value over uint256', (p) => withPart(p, 2, (2n ** 256n).toString()), 400, 'invalid_payload'],
-    ['a value of 2^64', (p) => withPart(p, 2, (2n ** 64n).toString()), 400, 'invalid_payload'],
-    ['validAfter of 2^40', (p) => withPart(p, 3, (2n ** 40n).toString()), 400, 'invalid_payload'],
-    ['validBefore of 2^40', (p) => withPart(p, 4, (2n ** 40n).toString()), 400, 'invalid_payload'],
-    [
-      'an uppercase 0X',
-      (p) => withPart(p, 5, (p.split(',')[5] as string).replace('0x', '0X')),
-      400,
-      'invalid_payload',
-    ],
-    [
-      'a short nonce',
-      (p) => withPart(p, 5, (p.split(',')[5] as string).slice(0, -2)),
-      400,
-      'invalid_payload',
-    ],
-    ['a signature of 64 bytes', (p) => p.slice(0, -2), 400, 'invalid_payload'],
-    ['a signature of 66 bytes', (p) => `${p}00`, 402, 'invalid_signature'],
-    ['a high s', (p) => withPart(p, 6, highS(p.split(',')[6] as string)), 402, 'invalid_signature'],
-    ['v of 0', (p) => `${p.slice(0, -2)}00`, 402, 'invalid_signature'],
-    ['a signature of 1,025 bytes', (p) => withPart(p, 6, `0x${'ab'.repeat(1_025)}`), 400, 'invalid_payload'],
-    ['another value than signed', (p) => withPart(p, 2, '48000'), 402, 'invalid_signature'],
-    ['nothing', () => '', 400, 'invalid_payload'],
-  ]
-  test.each(cases)('error: %s in either payload', async (_, change, status, code) => {
+  const malformed: Record<string, (payload: string) => string> = {
+    'six parts': (payload) => payload.split(',').slice(0, 6).join(','),
+    'eight parts': (payload) => `${payload},0`,
+    'a wrong address checksum': withPart(0, withWrongChecksum),
+    'a negative value': withPart(2, () => '-1'),
+    'a fractional value': withPart(2, () => '1.5'),
+    'a hex value': withPart(2, () => '0xb98c'),
+    'a value over uint256': withPart(2, () => `${2n ** 256n}`),
+    'a value of 2^64': withPart(2, () => `${2n ** 64n}`),
+    'validAfter of 2^40': withPart(3, () => `${2n ** 40n}`),
+    'validBefore of 2^40': withPart(4, () => `${2n ** 40n}`),
+    'an uppercase 0X': withPart(5, (nonce) => nonce.replace('0x', '0X')),
+    'a short nonce': withPart(5, (nonce) => nonce.slice(0, -2)),
+    'a signature of 64 bytes': (payload) => payload.slice(0, -2),
+    'a signature of 1,025 bytes': withPart(6, () => `0x${'ab'.repeat(1_025)}`),
+    nothing: () => '',
+  }
+  const badlySigned: typeof malformed = {
+    'a signature of 66 bytes': (payload) => `${payload}00`,
+    'a high s': withPart(6, highS),
+    'v of 0': (payload) => `${payload.slice(0, -2)}00`,
+    'another value than signed': withPart(2, () => '48000'),
+  }
+  const expectRefused = async (
+    change: (payload: string) => string,
+    ...problem: [status: number, code: string]
+  ) => {
     for (const half of [0, 1] as const) {
       const body = await signedBody(gateway, shop, payer)
-      await expectProblem(
-        verify({ ...body, payloads: body.payloads.with(half, change(body.payloads[half])) }),
-        status,
-        code,
-      )
+      const payloads = body.payloads.with(half, change(body.payloads[half]))
+      await expectProblem(verify({ ...body, payloads }), ...problem)
     }
+  }
+  test.each(Object.entries(malformed))('error: %s in either payload', async (_, change) => {
+    await expectRefused(change, 400, 'invalid_payload')
+  })
+  test.each(Object.entries(badlySigned))('error: %s in either payload', async (_, change) => {
+    await expectRefused(change, 402, 'invalid_signature')
   })
 
   test.each([0, 3])('error: %i payloads', async (count) => {
@@ -192,54 +163,40 @@ describe('payloads', () => {
     expect(await written()).toEqual(before)
   })
 
-  test("error: one payload that is only the provider's part", async () => {
-    const body = await signedBody(gateway, shop, payer)
-    await expectProblem(verify({ ...body, payloads: [body.payloads[0]] }), 402, 'payees_mismatch')
-  })
-
-  test('error: two payloads without a macaroon', async () => {
-    const { macaroon: _, ...body } = await signedBody(gateway, shop, payer)
-    await expectProblem(verify(body), 422, 'invalid_field')
-  })
-
-  test('error: payloads swapped', async () => {
-    const body = await signedBody(gateway, shop, payer)
-    await expectProblem(verify({ ...body, payloads: body.payloads.toReversed() }), 402, 'payees_mismatch')
-  })
-  test('error: two payers', async () => {
-    const second = await gateway.buyer(1_000_000n)
-    const from = second.address.toLowerCase() as Address
-    const body = await signedBody(gateway, shop, payer, [{}, { from, signer: second }])
-    await expectProblem(verify(body), 402, 'payer_mismatch')
-  })
-  test('error: the same nonce twice', async () => {
-    const nonce = toHex(7, { size: 32 })
-    await expectProblem(
-      verify(await signedBody(gateway, shop, payer, [{ nonce }, { nonce }])),
-      402,
-      'nonce_reused',
-    )
-  })
-  test("error: a stranger's signature", async () => {
-    const signer = privateKeyToAccount(generatePrivateKey())
-    await expectProblem(
-      verify(await signedBody(gateway, shop, payer, [{ signer }, {}])),
-      402,
-      'invalid_signature',
-    )
-    await expectProblem(
-      verify(await signedBody(gateway, shop, payer, [{}, { signer }])),
-      402,
-      'invalid_signature',
-    )
-  })
-  test.each([0, 1] as const)('error: payload %i one unit short', async (half) => {
-    const value = half === 0 ? 47_499n : 2_499n
-    const body = await signedBody(gateway, shop, payer, half === 0 ? [{ value }, {}] : [{}, { value }])
-    await expectProblem(verify(body), 402, 'amount_too_low')
-  })
-
   const now = () => BigInt(Math.floor(Date.now() / 1000))
+  const stranger = privateKeyToAccount(generatePrivateKey())
+  const nonce = toHex(7, { size: 32 })
+  const from = stranger.address.toLowerCase() as Address
+  const signedWrongly: Record<string, [changes: [Change, Change], code: string]> = {
+    'two payers': [[{}, { from, signer: stranger }], 'payer_mismatch'],
+    'the same nonce twice': [[{ nonce }, { nonce }], 'nonce_reused'],
+    "a stranger's signature of the first": [[{ signer: stranger }, {}], 'invalid_signature'],
+    "a stranger's signature of the second": [[{}, { signer: stranger }], 'invalid_signature'],
+    'one unit less for the provider': [[{ value: 47_499n }, {}], 'amount_too_low'],
+    'one unit less for the platform': [[{}, { value: 2_499n }], 'amount_too_low'],
+  }
+  test.each(Object.entries(signedWrongly))('error: %s', async (_, [changes, code]) => {
+    await expectProblem(verify(await signedBody(gateway, shop, payer, changes)), 402, code)
+  })
+
+  test.each<[string, number, string, (body: VerifyBody) => object]>([
+    [
+      "one payload that is only the provider's part",
+      402,
+      'payees_mismatch',
+      (body) => ({ ...body, payloads: [body.payloads[0]] }),
+    ],
+    ['two payloads without a macaroon', 422, 'invalid_field', ({ macaroon: _, ...body }) => body],
+    [
+      'payloads swapped',
+      402,
+      'payees_mismatch',
+      (body) => ({ ...body, payloads: body.payloads.toReversed() }),
+    ],
+  ])('error: %s', async (_, status, code, change) => {
+    await expectProblem(verify(change(await signedBody(gateway, shop, payer))), status, code)
+  })
+
   test.each([
     ['expired', () => ({ validBefore: now() - 1n }), 'authorization_expired'],
     ['too soon over', () => ({ validBefore: now() + 1_790n }), 'authorization_expires_too_soon'],
@@ -254,24 +211,11 @@ describe('payloads', () => {
   })
 })
 
-/** The same digits with the case of one letter flipped against its EIP-55 checksum. */
-function privateKeyToAccountAddress(address: string): string {
-  const upper = address.slice(2).toUpperCase()
-  const at = [...address.slice(2)].findIndex((digit) => /[a-f]/.test(digit))
-  const mixed = `${address.slice(2, 2 + at)}${upper.charAt(at)}${address.slice(3 + at)}`
-  // One upper-case letter alone is hardly ever the checksum; if it is, flip one more.
-  return `0x${mixed}`
-}
-
 describe('macaroons', () => {
   test('error: expired', async () => {
     const body = await signedBody(gateway, shop, payer)
     gateway.setNow(Date.now() + 301_000)
-    try {
-      await expectProblem(verify(body), 402, 'macaroon_expired')
-    } finally {
-      gateway.setNow(null)
-    }
+    await expectProblem(verify(body), 402, 'macaroon_expired')
   })
   test('error: any one bit flipped', async () => {
     const body = await signedBody(gateway, shop, payer)

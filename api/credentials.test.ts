@@ -1,26 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../test/support/gateway.ts'
+import { call, fetchChallenge, signedBody, type VerifyBody } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import type { App } from './http/app.ts'
 import { hmacSha256 } from './http/hmac.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 const newBody = async () => signedBody(gateway, shop, await gateway.buyer(1_000_000n))
 

@@ -1,23 +1,15 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { parseAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parseChallenge } from '#protocol/challenge'
 import { ProtocolError } from '#protocol/errors'
 import { parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../test/support/gateway.ts'
+import { call, fetchChallenge, signedBody, type VerifyBody } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import { hmacSha256 } from './http/hmac.ts'
 import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
@@ -30,20 +22,15 @@ const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
 const seed = Number(process.env.FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31))
 console.info(`fuzz: FUZZ_SEED=${seed} FUZZ_RUNS=${numRuns}`)
 const runs = { numRuns, seed }
-/** An answer of the app goes through the whole pipeline. */
-const requestRuns = { numRuns, seed }
 
 const operator = newOperatorKey()
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
+const shop = useShop(gateway)
 let good: VerifyBody
 
 beforeAll(async () => {
-  gateway = await startGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
-  shop = await openShop(gateway.app)
   good = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
 })
-afterAll(() => gateway.close())
 
 /** A text that was right, changed in a few places; or anything at all. */
 function nearly(text: string) {
@@ -100,7 +87,6 @@ describe('codecs', () => {
   })
 
   test('behavior: macaroons; none that was changed verifies', () => {
-    const { provider } = { provider: parsePayload(good.payloads[0]) }
     const options = {
       secrets: gateway.settings.macaroonSecrets,
       hmac: hmacSha256,
@@ -108,7 +94,7 @@ describe('codecs', () => {
       request: {
         providerId: good.providerId,
         endpointId: good.endpointId,
-        payer: provider.from,
+        payer: parsePayload(good.payloads[0]).from,
         amount: 50_000n,
       },
     }
@@ -161,7 +147,7 @@ describe('requests', () => {
       fc.asyncProperty(body, (value) =>
         refusedOrAnswered(call(gateway.app, 'POST', '/verify', { json: value })),
       ),
-      requestRuns,
+      runs,
     )
     const accepted = await gateway.database`select id from payment`
     expect(accepted.length).toBe(1)
@@ -178,7 +164,7 @@ describe('requests', () => {
       fc.asyncProperty(path, fc.string({ maxLength: 2_000, unit: 'binary' }), (at, text) =>
         refusedOrAnswered(call(gateway.app, 'POST', at, { text, key: shop.key })),
       ),
-      requestRuns,
+      runs,
     )
   })
 
@@ -203,7 +189,7 @@ describe('requests', () => {
       fc.asyncProperty(request, ([path, body]) =>
         refusedOrAnswered(call(gateway.app, 'POST', path, { json: body, key: shop.key })),
       ),
-      requestRuns,
+      runs,
     )
   })
 
@@ -228,7 +214,7 @@ describe('requests', () => {
           call(gateway.app, 'GET', `${at}${encodeURIComponent(text.toWellFormed())}`, { key: shop.key }),
         ),
       ),
-      requestRuns,
+      runs,
     )
   })
 })
@@ -338,7 +324,7 @@ describe('cursors', () => {
         const status = await ask(route, cursor)
         answers.set(status, (answers.get(status) ?? 0) + 1)
       }),
-      { ...requestRuns, numRuns: 5 * numRuns },
+      { ...runs, numRuns: 5 * numRuns },
     )
     // Some of them are good ones: it is the database that is asked.
     expect(answers.get(200)).toBeGreaterThan(numRuns / 10)

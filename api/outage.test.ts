@@ -4,35 +4,26 @@ import { type Database, openDatabase } from '#ledger/store/database'
 import { createLogger } from '#process/log'
 import { startChaosRpc } from '../test/support/chaosRpc.ts'
 import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../test/support/gateway.ts'
+import { call, signedBody } from '../test/support/gateway.ts'
+import { useGateway, useShop } from '../test/support/useGateway.ts'
 import type { App } from './http/app.ts'
 
-let gateway: TestGateway
+const gateway = useGateway()
 let proxy: CutProxy
 let sql: Database
 let app: App
-let shop: Shop
+const shop = useShop(gateway)
 beforeAll(async () => {
-  gateway = await startGateway()
   const url = new URL(gateway.databaseUrl)
   proxy = await startCutProxy(url.hostname, Number(url.port))
   url.hostname = '127.0.0.1'
   url.port = String(proxy.port)
   sql = openDatabase({ url: url.href, max: 3, applicationName: 'behind a proxy' })
   app = gateway.withOptions({ sql, log: createLogger('test', 'silent') })
-  shop = await openShop(app)
 })
 afterAll(async () => {
   await sql?.end({ timeout: 1 })
   await proxy?.close()
-  await gateway?.close()
 })
 
 async function verify(): Promise<number> {

@@ -1,13 +1,8 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { expect, test } from 'vitest'
+import { useGateway } from '../../test/support/useGateway.ts'
 import { bundleDashboard } from './bundle.ts'
 
-let gateway: TestGateway
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway.close())
-
+const gateway = useGateway()
 const get = (path: string, headers = {}) => gateway.app.request(path, { headers })
 
 test('default: a page that may load nothing but its own files, and these for ever', async () => {

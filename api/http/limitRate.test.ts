@@ -1,26 +1,13 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { expect, test } from 'vitest'
+import { call, fetchChallenge, openShop, signedBody } from '../../test/support/gateway.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import type { App } from './app.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 const rateLimits = { challenge: 3, verify: 2, register: 1, other: 5, payer: 1, keyFactor: 2 }
 // In the middle of a minute, so that no window ends during a test.
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
 
 const challenge = (app: App, options: { key?: string; headers?: Record<string, string> } = {}) => {
   const { providerId, endpointId } = shop
@@ -43,7 +30,6 @@ test('default: headers count down, then 429 with Retry-After, and anew in the ne
   expect([last?.headers.get('retry-after'), last?.headers.get('ratelimit-limit')]).toEqual(['30', '3'])
   gateway.setNow(minute + 30_000)
   expect((await challenge(app)).status).toBe(200)
-  gateway.setNow(null)
 })
 
 test('behavior: kinds, keys and addresses are counted apart', async () => {
@@ -60,7 +46,6 @@ test('behavior: kinds, keys and addresses are counted apart', async () => {
   expect(await drain(() => call(app, 'POST', '/verify', { ...from('10.0.0.1'), json: {} }))).toBe(2)
   expect(await drain(() => call(app, 'POST', '/providers', { ...from('10.0.0.1'), json: {} }))).toBe(1)
   expect((await call(app, 'GET', '/healthz', from('10.0.0.1'))).status).toBe(200)
-  gateway.setNow(null)
 })
 
 test.each([
@@ -76,7 +61,6 @@ test.each([
   expect(statuses).toEqual([...Array(120).fill(status), 429])
   expect(await read(from('10.0.3.2'))).toBe(status)
   if (metricsToken) expect(await read({ ...from('10.0.3.1'), key: metricsToken })).toBe(200)
-  gateway.setNow(null)
 })
 
 test('behavior: a key never lifts the limit of an address; from several addresses it has its own', async () => {
@@ -94,7 +78,6 @@ test('behavior: a key never lifts the limit of an address; from several addresse
   const spread = []
   for (let i = 2; i < 7; i++) spread.push(await ask(`10.0.1.${i}`, shop.key))
   expect(spread).toEqual([200, 200, 200, 429, 429])
-  gateway.setNow(null)
 })
 
 test.each([
@@ -108,7 +91,6 @@ test.each([
     (await challenge(app, { headers: { 'x-forwarded-for': address } })).status
   for (let i = 0; i < 3; i++) expect(await ask(first)).toBe(200)
   expect(await ask(second)).toBe(expected)
-  gateway.setNow(null)
 })
 
 test('behavior: made-up keys are tried so often, and a good one is not asked about each time', async () => {
@@ -123,7 +105,6 @@ test('behavior: made-up keys are tried so often, and a good one is not asked abo
 
   gateway.setNow(minute + 60_000)
   for (let i = 0; i < 10; i++) expect((await challenge(app, { key: shop.key })).status).toBe(200)
-  gateway.setNow(null)
 })
 
 test("behavior: a payer's limit counts good signatures only", async () => {
@@ -139,7 +120,6 @@ test("behavior: a payer's limit counts good signatures only", async () => {
   gateway.setNow(Date.now())
   expect((await send(bodies[0])).status).toBe(200)
   expect((await send(bodies[1])).body).toMatchObject({ code: 'rate_limited', verified: false })
-  gateway.setNow(null)
 })
 
 test('behavior: processes share their counts through the database, behind the requests', async () => {
@@ -174,7 +154,6 @@ test('behavior: processes share their counts through the database, behind the re
   }
   await expect.poll(send).toBe(429)
   expect(passed).toBeLessThan(6)
-  gateway.setNow(null)
 })
 
 test('behavior: without its table each process counts by itself', async () => {

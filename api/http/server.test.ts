@@ -2,19 +2,15 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { Writable } from 'node:stream'
 import { createPublicClient, http } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
-import { call, openShop, signedBody, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, signedBody } from '../../test/support/gateway.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
 const anyPort = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' }
 
-let gateway: TestGateway
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway.close())
-
+const gateway = useGateway()
 test('default: requests go through a real server, bodies over the limit are refused there too', async () => {
   const server = await serve(gateway.app, anyPort)
   const url = `http://127.0.0.1:${server.port}`

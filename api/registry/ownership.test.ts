@@ -1,12 +1,6 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { beforeAll, expect, test } from 'vitest'
+import { call, openShop, type Shop, signedBody } from '../../test/support/gateway.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 import { newOperatorKey } from '../http/operator.ts'
 
 /*
@@ -18,14 +12,13 @@ type Operation = { parameters?: { name: string; in: string; required?: boolean }
 type Document = { paths: Record<string, Record<string, Operation>> }
 
 const operator = newOperatorKey()
-let gateway: TestGateway
+const gateway = useGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
 let theirs: Shop
 let mine: Shop
 let things: Record<string, string>
 let document: Document
 
 beforeAll(async () => {
-  gateway = await startGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
   theirs = await openShop(gateway.app)
   mine = await openShop(gateway.app)
   const at = `/providers/${theirs.providerId}`
@@ -48,7 +41,6 @@ beforeAll(async () => {
   }
   document = (await call<Document>(gateway.app, 'GET', '/openapi.json')).body
 })
-afterAll(() => gateway.close())
 
 /** Routes that a key opens: every one under a provider, and whatever the document says takes a key and nothing else. */
 function protectedRoutes(): { method: string; path: string }[] {

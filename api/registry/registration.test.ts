@@ -1,13 +1,9 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Registration } from '#api/http/settings'
-import { call, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call } from '../../test/support/gateway.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway.close())
-
+const gateway = useGateway()
 const at = (registration: Registration) => gateway.another({ registration, trustedProxies: 1 })
 
 async function register(on: ReturnType<typeof at>, headers: Record<string, string> = {}) {
@@ -63,7 +59,6 @@ describe('args: open', () => {
     expect(await statuses(['2001:db8:1:2::1', '192.0.2.1'])).toEqual([201, 201])
     const [row] = await gateway.database`select count(distinct ends_at)::int as windows from quota`
     expect(row?.windows).toBe(1)
-    gateway.setNow(null)
   })
 
   async function count(): Promise<number> {

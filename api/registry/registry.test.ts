@@ -1,25 +1,16 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import type { App } from '#api/http/app'
-import {
-  call,
-  openShop,
-  pay,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop, signedBody } from '../../test/support/gateway.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
 // What a provider changes after it has registered: others buy meanwhile, other processes answer them, and others of its
 // own people change it as well.
 
-let gateway: TestGateway
+const gateway = useGateway()
 let app: App
 beforeAll(async () => {
-  gateway = await startGateway()
   app = gateway.app
 })
-afterAll(() => gateway.close())
 
 let addresses = 0
 const newAddress = () => `0x${(++addresses).toString(16).padStart(40, 'a')}`

@@ -1,122 +1,99 @@
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
 import { createLogger } from '#process/log'
-import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
 import { codeIn, type MailServer, type ReceivedMail, startMailServer } from '../../test/support/mailServer.ts'
 import { until } from '../../test/support/until.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { startWebhookReceiver } from '../../test/support/webhookReceiver.ts'
 import { startBackgroundWork } from '../backgroundWork.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { createDeliveryLoop, type DeliveryLoop } from './deliveryLoop.ts'
 import { createMailer, type Mailer } from './mailer.ts'
 
-let gateway: TestGateway
+const gateway = useGateway()
 let loop: DeliveryLoop
-let shop: Shop
+const shop = useShop(gateway)
 let at: string
 
 beforeAll(async () => {
-  gateway = await startGateway()
   loop = createDeliveryLoop({
     sql: gateway.database,
     guard: createAddressGuard({ allowPrivate: true }),
     log: createLogger('test', 'silent'),
   })
-  shop = await openShop(gateway.app)
   at = `/providers/${shop.providerId}/webhooks`
 })
 afterAll(async () => {
   await loop?.close()
-  await gateway?.close()
 })
 
 type Registered = { webhookId: string; secret: string; url: string }
 type Log = { deliveries: { deliveryId: string; status: string; messageId: string }[]; cursor: string | null }
 
+const send = <T = Record<string, unknown>>(method: string, path: string) =>
+  call<T>(gateway.app, method, path, { key: shop.key })
 const register = (json: unknown, app = gateway.app) =>
   call<Registered>(app, 'POST', at, { json, key: shop.key })
 
 test('default: registered, told, looked up, told again, removed', async () => {
-  const received: { body: string; headers: Record<string, string> }[] = []
-  const server = createServer(async (request, response) => {
-    let body = ''
-    for await (const chunk of request) body += chunk
-    received.push({ body, headers: request.headers as Record<string, string> })
-    response.writeHead(204).end()
+  await using receiver = await startWebhookReceiver()
+  const { url, received } = receiver
+  const { status, body } = await register({ url, events: ['settlement.failed'], description: 'mine' })
+  expect({ status, body }).toEqual({
+    status: 201,
+    body: {
+      webhookId: expect.stringMatching(/^wh_[0-9a-f]{32}$/),
+      providerId: shop.providerId,
+      url,
+      description: 'mine',
+      events: ['settlement.failed'],
+      createdAt: expect.any(String),
+      disabledAt: null,
+      previousSecretExpiresAt: null,
+      secret: expect.stringMatching(/^whsec_/),
+    },
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  try {
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`
-    const { status, body } = await register({ url, events: ['settlement.failed'], description: 'mine' })
-    expect({ status, body }).toEqual({
-      status: 201,
-      body: {
-        webhookId: expect.stringMatching(/^wh_[0-9a-f]{32}$/),
-        providerId: shop.providerId,
-        url,
-        description: 'mine',
-        events: ['settlement.failed'],
-        createdAt: expect.any(String),
-        disabledAt: null,
-        previousSecretExpiresAt: null,
-        secret: expect.stringMatching(/^whsec_/),
-      },
-    })
-    const { webhookId, secret } = body
-    const { secret: _, ...shown } = body
-    expect((await call(gateway.app, 'GET', at, { key: shop.key })).body).toEqual({ webhooks: [shown] })
-    expect((await call(gateway.app, 'GET', `${at}/${webhookId}`, { key: shop.key })).body).toEqual(shown)
+  const { webhookId, secret } = body
+  const { secret: _, ...shown } = body
+  expect((await send('GET', at)).body).toEqual({ webhooks: [shown] })
+  expect((await send('GET', `${at}/${webhookId}`)).body).toEqual(shown)
 
-    for (let i = 0; i < 3; i++) {
-      await gateway.database`
-        insert into outbox (event, provider_id, data) values ('settlement.failed', ${shop.providerId}, '{}')`
-    }
-    expect(await loop.deliverDue()).toBe(3)
-    for (const { body, headers } of received) expect(new Verifier(secret).verify(body, headers)).toBeDefined()
-
-    const log = await call<Log>(gateway.app, 'GET', `${at}/${webhookId}/deliveries?limit=2`, {
-      key: shop.key,
-    })
-    expect(log.body.deliveries).toHaveLength(2)
-    expect(log.body.deliveries[0]).toMatchObject({
-      status: 'delivered',
-      attempts: [{ attempt: 1, httpStatus: 204 }],
-    })
-    const rest = await call<Log>(
-      gateway.app,
-      'GET',
-      `${at}/${webhookId}/deliveries?limit=2&cursor=${log.body.cursor}`,
-      { key: shop.key },
-    )
-    expect(rest.body).toMatchObject({ deliveries: [{ status: 'delivered' }], cursor: null })
-    const ids = [...log.body.deliveries, ...rest.body.deliveries].map(({ deliveryId }) => deliveryId)
-    expect(new Set(ids).size).toBe(3)
-
-    const again = await call(gateway.app, 'POST', `${at}/${webhookId}/deliveries/${ids[0]}/redeliver`, {
-      key: shop.key,
-    })
-    expect(again.status).toBe(202)
-    expect(await loop.deliverDue()).toBe(1)
-    expect(received[3]?.headers['webhook-id']).toBe(log.body.deliveries[0]?.messageId)
-
-    const rotated = await call<Registered>(gateway.app, 'POST', `${at}/${webhookId}/rotate`, {
-      key: shop.key,
-    })
-    expect(rotated.body).toMatchObject({ webhookId, previousSecretExpiresAt: expect.any(String) })
-    expect(rotated.body.secret).not.toBe(secret)
-
-    expect((await call(gateway.app, 'DELETE', `${at}/${webhookId}`, { key: shop.key })).status).toBe(204)
-    expect((await call(gateway.app, 'GET', `${at}/${webhookId}`, { key: shop.key })).status).toBe(404)
-    expect((await call(gateway.app, 'DELETE', `${at}/${webhookId}`, { key: shop.key })).body).toMatchObject({
-      code: 'unknown_webhook',
-    })
-  } finally {
-    server.closeAllConnections()
-    server.close()
+  for (let i = 0; i < 3; i++) {
+    await gateway.database`
+      insert into outbox (event, provider_id, data) values ('settlement.failed', ${shop.providerId}, '{}')`
   }
+  expect(await loop.deliverDue()).toBe(3)
+  for (const { body, headers } of received)
+    expect(new Verifier(secret).verify(body, headers as Record<string, string>)).toBeDefined()
+
+  const log = await send<Log>('GET', `${at}/${webhookId}/deliveries?limit=2`)
+  expect(log.body.deliveries).toHaveLength(2)
+  expect(log.body.deliveries[0]).toMatchObject({
+    status: 'delivered',
+    attempts: [{ attempt: 1, httpStatus: 204 }],
+  })
+  const rest = await send<Log>('GET', `${at}/${webhookId}/deliveries?limit=2&cursor=${log.body.cursor}`)
+  expect(rest.body).toMatchObject({ deliveries: [{ status: 'delivered' }], cursor: null })
+  const ids = [...log.body.deliveries, ...rest.body.deliveries].map(({ deliveryId }) => deliveryId)
+  expect(new Set(ids).size).toBe(3)
+
+  const again = await send('POST', `${at}/${webhookId}/deliveries/${ids[0]}/redeliver`)
+  expect(again.status).toBe(202)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(received[3]?.headers['webhook-id']).toBe(log.body.deliveries[0]?.messageId)
+
+  const rotated = await send<Registered>('POST', `${at}/${webhookId}/rotate`)
+  expect(rotated.body).toMatchObject({ webhookId, previousSecretExpiresAt: expect.any(String) })
+  expect(rotated.body.secret).not.toBe(secret)
+
+  expect((await send('DELETE', `${at}/${webhookId}`)).status).toBe(204)
+  expect((await send('GET', `${at}/${webhookId}`)).status).toBe(404)
+  expect((await send('DELETE', `${at}/${webhookId}`)).body).toMatchObject({
+    code: 'unknown_webhook',
+  })
 })
 
 test.each([
@@ -373,13 +350,11 @@ describe('by mail', () => {
 
   test('behavior: a webhook that answers 410 is switched off, and its provider told', async () => {
     const told = await confirmed('hooks@shop.example')
-    const gone = createServer((_, response) => response.writeHead(410).end())
-    await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
-    const url = `http://127.0.0.1:${(gone.address() as AddressInfo).port}/hook`
+    await using receiver = await startWebhookReceiver((response) => response.writeHead(410).end())
+    const { url } = receiver
     const json = { url, events: ['settlement.failed'] }
     const { body } = await call<Registered>(app, 'POST', `${own(told)}/webhooks`, { key: told.key, json })
     await fail(told)
-    gone.close()
     await notice()
     offset += 2 * minute
     const [mail] = await tell()

@@ -1,34 +1,23 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
 import { endPayments } from '#ledger/queue/stages'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { type SeedPayment, seedPayment, seedPayout, seedSettlement } from '../../test/support/seedPayments.ts'
 import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { createUsageCounters, type UsageCounters } from './usageCounters.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway, beforeEach)
 let at: string
 
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-beforeEach(async () => {
-  shop = await openShop(gateway.app)
+beforeEach(() => {
   at = `/providers/${shop.providerId}`
 })
-afterAll(() => gateway?.close())
 
 // biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
 type Body = any
@@ -141,20 +130,16 @@ test('behavior: what has run out is failed from that second on, before anybody m
     where payment_id = ${retrying.paymentId}`
   const ids = async (query: string) =>
     (await get(`/payments?${query}`)).body.payments.map((payment: Body) => payment.paymentId)
-  try {
-    gateway.setNow((now + 60) * 1000 - 1)
-    expect(await ids('status=failed')).toEqual([])
-    expect(await ids('status=verified')).toEqual([paymentId])
-    gateway.setNow((now + 60) * 1000)
-    expect(await ids('status=failed')).toEqual([retrying.paymentId, paymentId])
-    expect(await ids('status=failed&limit=1')).toEqual([retrying.paymentId])
-    expect(await ids('status=verified')).toEqual([])
-    expect(await ids('status=retrying')).toEqual([])
-    expect(await ids('status=settled')).toEqual([settled.paymentId])
-    expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
-  } finally {
-    gateway.setNow(null)
-  }
+  gateway.setNow((now + 60) * 1000 - 1)
+  expect(await ids('status=failed')).toEqual([])
+  expect(await ids('status=verified')).toEqual([paymentId])
+  gateway.setNow((now + 60) * 1000)
+  expect(await ids('status=failed')).toEqual([retrying.paymentId, paymentId])
+  expect(await ids('status=failed&limit=1')).toEqual([retrying.paymentId])
+  expect(await ids('status=verified')).toEqual([])
+  expect(await ids('status=retrying')).toEqual([])
+  expect(await ids('status=settled')).toEqual([settled.paymentId])
+  expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
 })
 
 test('args: top payers of some days', async () => {

@@ -1,21 +1,14 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
 import { endPayments } from '#ledger/queue/stages'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import { voidNow } from '../../test/support/standing.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { newOperatorKey } from '../http/operator.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-beforeEach(async () => {
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway?.close())
+const gateway = useGateway()
+const shop = useShop(gateway, beforeEach)
 
 const seed = (options: Partial<SeedPayment> = {}) =>
   seedPayment(gateway.database, { provider: { ...shop, endpointIds: [shop.endpointId] }, ...options })

@@ -1,38 +1,28 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { setHold } from '#ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '#ledger/facts/record'
 import { endPayments, holdPayments, returnDeferred } from '#ledger/queue/stages'
-import {
-  call,
-  openShop,
-  pay,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, pay, signedBody } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
 import { expire } from '../../test/support/standing.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 const [seller, splitter]: [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'c3'.repeat(20)}`]
 /** The chain's clock, so that a block's time and ours agree. */
 const dayStart = Date.UTC(2026, 9, 1) / 1000
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
   // Blocks for the confirmation times to be read from.
   await mine(30)
   for (let n = 1; n <= 25; n++)
     await seed(n, shop.wallet, ...(n === 3 || n === 5 ? [splitter] : []), ...(n === 5 ? [seller] : []))
   await gateway.index()
 })
-afterAll(() => gateway.close())
 
 async function mine(blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) {
@@ -57,6 +47,8 @@ async function seed(n: number, ...wallets: Address[]): Promise<void> {
   })
 }
 
+const columns = 'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at'
+
 type Batch = Record<string, unknown> & { batch_id: number; confirmed_at: string | null }
 type Batches = { batches: Batch[]; cursor: string | null; indexedBlock: number }
 
@@ -66,16 +58,7 @@ describe('batches', () => {
   test("default: the wallet's own count and sum, the newest first, 20 of them", async () => {
     const { body } = await list(`wallet=${shop.wallet}`)
     expect(body.batches.map(({ batch_id }) => batch_id)).toEqual(Array.from({ length: 20 }, (_, i) => 25 - i))
-    expect(Object.keys(body.batches[0] ?? {})).toEqual([
-      'batch_id',
-      'payment_count',
-      'total_usdc',
-      'gas_cost_usdc',
-      'tx_hash',
-      'trigger_type',
-      'created_at',
-      'confirmed_at',
-    ])
+    expect(Object.keys(body.batches[0] ?? {}).join()).toBe(columns)
     expect(body.batches[0]).toMatchObject({
       payment_count: 2,
       total_usdc: '0.095000',
@@ -171,8 +154,7 @@ describe('network', () => {
   }
   const read = (path: string, app = gateway.app) => call<Activity>(app, 'GET', `/network${path}`)
 
-  beforeAll(() => gateway.setNow(seeded))
-  afterAll(() => gateway.setNow(null))
+  beforeEach(() => gateway.setNow(seeded))
 
   test('default: thirty days of everybody, without a key, at the price of now', async () => {
     const { status, body } = await read('')
@@ -223,7 +205,6 @@ describe('network', () => {
       await gateway.database`alter table put_away rename to keeper_day`
     }
     expect(await look()).toBe(200)
-    gateway.setNow(seeded)
   })
 
   test('args: batches by keeper and time, page by page, each with its transaction', async () => {
@@ -256,9 +237,7 @@ describe('export', () => {
     const { headers, body } = await call<string>(gateway.app, 'GET', path)
     expect(headers.get('content-type')).toMatch(/^text\/csv/)
     const lines = body.split('\r\n')
-    expect(lines[0]).toBe(
-      'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at',
-    )
+    expect(lines[0]).toBe(columns)
     expect(lines.slice(1, -1).map((line) => line.split(',').slice(0, 3))).toEqual([
       ['2', '2', '0.095000'],
       ['3', '2', '0.095000'],
@@ -344,14 +323,10 @@ describe('status', () => {
       accumulated_usdc: '0.007500',
     })
     gateway.setNow(first + 3_600_000)
-    try {
-      expect((await status(busy.wallet)).body).toMatchObject({
-        age_seconds: 3_600,
-        estimated_settlement: new Date(first + 3_600_000).toISOString(),
-      })
-    } finally {
-      gateway.setNow(null)
-    }
+    expect((await status(busy.wallet)).body).toMatchObject({
+      age_seconds: 3_600,
+      estimated_settlement: new Date(first + 3_600_000).toISOString(),
+    })
   })
 
   test('behavior: what has run out is in no sum, though nobody has marked it yet', async () => {
@@ -392,11 +367,7 @@ describe('status', () => {
     await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, dear, payer) })
     const now = Date.now() + 5_000
     gateway.setNow(now)
-    try {
-      expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
-    } finally {
-      gateway.setNow(null)
-    }
+    expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
   })
 })
 

@@ -1,18 +1,11 @@
 import type { Hex } from 'viem'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { beforeEach, expect, test } from 'vitest'
+import { call, openShop, pay } from '../../test/support/gateway.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-beforeEach(async () => {
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway?.close())
+const gateway = useGateway()
+const shop = useShop(gateway, beforeEach)
 
 // biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
 type Body = any
@@ -163,7 +156,7 @@ test('default: a timeline from challenge to queue', async () => {
 
 test("error: another provider's payment is unknown", async () => {
   const { paymentId } = await pay(gateway, shop)
-  shop = await openShop(gateway.app)
-  const { status, body } = await view(`payments/${paymentId}/timeline`)
+  const { providerId, key } = await openShop(gateway.app)
+  const { status, body } = await get(`/providers/${providerId}/payments/${paymentId}/timeline`, key)
   expect([status, body.code]).toEqual([404, 'unknown_payment'])
 })

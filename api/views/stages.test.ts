@@ -1,4 +1,5 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Hex } from 'viem'
+import { expect, test } from 'vitest'
 import { acceptPayments } from '#ledger/acceptance/acceptPayments'
 import { setBatchState } from '#ledger/batches/batches'
 import { claimPayments } from '#ledger/batches/claims'
@@ -8,18 +9,14 @@ import { recordFailure } from '#ledger/queue/failures'
 import type { Lane } from '#ledger/queue/lanes'
 import { readQueueDepth } from '#ledger/queue/queueDepth'
 import { deferPayments, endPayments, quarantinePayments, stages } from '#ledger/queue/stages'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
 
 // One payment at each stage, and all doors asked about it. They must agree with docs/where-is-my-payment.md.
 
-let gateway: TestGateway
-
-beforeAll(async () => {
-  gateway = await startGateway()
-})
-afterAll(() => gateway?.close())
+const gateway = useGateway()
 
 const minuteMs = 60_000
 
@@ -68,7 +65,7 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
   const seed = await seedPayment(database, { provider: { ...shop, endpointIds: [shop.endpointId] } })
   // The same once more through the ledger's door, with this chain's token; the seed only lends its identifiers.
   await database`delete from payment where id = ${seed.paymentId}`
-  const nonces = [randomHex(32), randomHex(32)] as const
+  const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
   const window = validFor(93_600)
   const signed = { ...window, signature: randomHex(65), acceptedBlock: null }
   const isFacilitated = first?.stage === 'reserved' || first?.stage === 'due'
@@ -92,12 +89,7 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
     ...{ resource: shop.url, acceptedAt: new Date(), first },
   })
   expect(await acceptPayments(database, [candidate])).toEqual(['accepted'])
-  return {
-    shop,
-    paymentId: seed.paymentId,
-    nonces: [...nonces] as [(typeof nonces)[0], (typeof nonces)[1]],
-    payer: candidate.payer,
-  }
+  return { shop, paymentId: seed.paymentId, nonces, payer: candidate.payer }
 }
 
 async function claim(paymentId: string, lane: Lane = 'shared') {
@@ -129,157 +121,81 @@ const fail = (paymentId: string, isFinal = false) =>
 const waiting = { waiting: 1, triggers: true, settling: 0, retrying: 0, status: 1, revenue: 1 }
 const verified = { payment: 'verified', listed: ['verified'], metrics: [1, 0, 0] }
 const apart = { ...waiting, triggers: false }
+const retrying = {
+  ...apart,
+  waiting: 0,
+  retrying: 1,
+  payment: 'retrying',
+  listed: ['retrying'],
+  metrics: [0, 1, 0],
+}
+/** It is in no queue. */
+const gone = { ...waiting, waiting: 0, triggers: false, status: 0, metrics: null }
+const over = (status: string) => ({ ...gone, payment: status, listed: [status] })
+
+/** A payment that was accepted, and what happened to it next. */
+const after = (change: (payment: Awaited<ReturnType<typeof accept>>) => Promise<unknown>) => async () => {
+  const payment = await accept()
+  await change(payment)
+  return payment
+}
+
+async function end({ paymentId }: { paymentId: string }, kind: 'spent' | 'settled') {
+  const ending = { paymentId, kind, code: null, isFinal: kind === 'settled' }
+  await endPayments(gateway.database, [ending], new Date())
+}
 
 const cases: Record<string, [arrange: () => Promise<{ shop: Shop; paymentId: string }>, expected: object]> = {
   reserved: [
     () => accept({ stage: 'reserved', until: Date.now() + minuteMs }),
-    {
-      payment: 404,
-      listed: [],
-      waiting: 0,
-      triggers: false,
-      settling: 0,
-      retrying: 0,
-      status: 0,
-      revenue: 0,
-      metrics: null,
-    },
+    { ...gone, payment: 404, listed: [], revenue: 0 },
   ],
   waiting: [() => accept(), { ...waiting, ...verified }],
   'waiting, due': [() => accept({ stage: 'due', since: Date.now() }), { ...apart, ...verified }],
   deferred: [
-    async () => {
-      const payment = await accept()
-      await deferPayments(gateway.database, [payment.paymentId], new Date(Date.now() + minuteMs))
-      return payment
-    },
+    after(({ paymentId }) => deferPayments(gateway.database, [paymentId], new Date(Date.now() + minuteMs))),
     { ...apart, ...verified },
   ],
-  retrying: [
-    async () => {
-      const payment = await accept()
-      await fail(payment.paymentId)
-      return payment
-    },
-    { ...apart, waiting: 0, retrying: 1, payment: 'retrying', listed: ['retrying'], metrics: [0, 1, 0] },
-  ],
+  retrying: [after(({ paymentId }) => fail(paymentId)), retrying],
   quarantined: [
-    async () => {
-      const payment = await accept()
-      await quarantinePayments(gateway.database, [payment.paymentId])
-      return payment
-    },
+    after(({ paymentId }) => quarantinePayments(gateway.database, [paymentId])),
     { ...apart, ...verified },
   ],
-  claimed: [
-    async () => {
-      const payment = await accept()
-      await claim(payment.paymentId)
-      return payment
-    },
-    { ...apart, ...verified },
-  ],
+  claimed: [after(({ paymentId }) => claim(paymentId)), { ...apart, ...verified }],
   'claimed, failed before': [
-    async () => {
-      const payment = await accept()
-      await fail(payment.paymentId)
-      await claim(payment.paymentId)
-      return payment
-    },
-    { ...apart, waiting: 0, retrying: 1, payment: 'retrying', listed: ['retrying'], metrics: [0, 1, 0] },
+    after(async ({ paymentId }) => {
+      await fail(paymentId)
+      await claim(paymentId)
+    }),
+    retrying,
   ],
   sent: [
-    async () => {
-      const payment = await accept()
-      const batch = await claim(payment.paymentId)
-      await setBatchState(gateway.database, batch.id, 'broadcast')
-      return payment
-    },
+    after(async ({ paymentId }) => {
+      const { id } = await claim(paymentId)
+      await setBatchState(gateway.database, id, 'broadcast')
+    }),
     { ...apart, waiting: 0, settling: 1, payment: 'settling', listed: ['settling'], metrics: [0, 0, 1] },
   ],
   'outcome spent': [
-    async () => {
-      const payment = await accept()
+    after(async (payment) => {
       await seedSettlement(gateway.database, payment)
-      await endPayments(
-        gateway.database,
-        [{ paymentId: payment.paymentId, kind: 'spent', code: null, isFinal: false }],
-        new Date(),
-      )
-      return payment
-    },
-    {
-      payment: 'settled',
-      listed: ['settled'],
-      waiting: 0,
-      triggers: false,
-      settling: 0,
-      retrying: 0,
-      status: 0,
-      revenue: 1,
-      metrics: null,
-    },
+      await end(payment, 'spent')
+    }),
+    over('settled'),
   ],
   'outcome settled': [
-    async () => {
-      const payment = await accept()
+    after(async (payment) => {
       await seedSettlement(gateway.database, payment)
-      await endPayments(
-        gateway.database,
-        [{ paymentId: payment.paymentId, kind: 'settled', code: null, isFinal: true }],
-        new Date(),
-      )
-      return payment
-    },
-    {
-      payment: 'settled',
-      listed: ['settled'],
-      waiting: 0,
-      triggers: false,
-      settling: 0,
-      retrying: 0,
-      status: 0,
-      revenue: 1,
-      metrics: null,
-    },
+      await end(payment, 'settled')
+    }),
+    over('settled'),
   ],
-  'outcome failed': [
-    async () => {
-      const payment = await accept()
-      await fail(payment.paymentId, true)
-      return payment
-    },
-    {
-      payment: 'failed',
-      listed: ['failed'],
-      waiting: 0,
-      triggers: false,
-      settling: 0,
-      retrying: 0,
-      status: 0,
-      revenue: 1,
-      metrics: null,
-    },
-  ],
+  'outcome failed': [after(({ paymentId }) => fail(paymentId, true)), over('failed')],
   'outcome voided': [
-    async () => {
-      const payment = await accept()
-      const { providerId } = payment.shop
-      const { paymentId } = payment
+    after(async ({ paymentId, shop: { providerId } }) => {
       expect(await voidPayment(gateway.database, { paymentId, providerId, now: new Date() })).toBe('voided')
-      return payment
-    },
-    {
-      payment: 'voided',
-      listed: ['voided'],
-      waiting: 0,
-      triggers: false,
-      settling: 0,
-      retrying: 0,
-      status: 0,
-      revenue: 0,
-      metrics: null,
-    },
+    }),
+    { ...over('voided'), revenue: 0 },
   ],
 }
 
@@ -291,30 +207,19 @@ for (const [name, [arrange, expected]] of Object.entries(cases))
 
 test('behavior: a payment that settled after all says of no earlier failure', async () => {
   const { database, app } = gateway
+  const read = async ({ paymentId }: { paymentId: string }) =>
+    (await call<object>(app, 'GET', `/payments/${paymentId}`)).body
   const payment = await accept()
-  const read = async () =>
-    (
-      await call<{ payment_status: string; failureCode: string | null; attempts: number }>(
-        app,
-        'GET',
-        `/payments/${payment.paymentId}`,
-      )
-    ).body
   await fail(payment.paymentId)
-  expect(await read()).toMatchObject({
-    payment_status: 'retrying',
-    failureCode: 'insufficient_balance',
-    attempts: 1,
+  expect(await read(payment)).toMatchObject({
+    ...{ payment_status: 'retrying', failureCode: 'insufficient_balance', attempts: 1 },
   })
   await seedSettlement(database, payment)
-  expect(await read()).toMatchObject({ payment_status: 'settled', failureCode: null, attempts: 1 })
+  expect(await read(payment)).toMatchObject({ payment_status: 'settled', failureCode: null, attempts: 1 })
   const given = await accept()
   await fail(given.paymentId, true)
   await seedSettlement(database, given)
-  expect((await call<object>(app, 'GET', `/payments/${given.paymentId}`)).body).toMatchObject({
-    payment_status: 'settled',
-    failureCode: null,
-  })
+  expect(await read(given)).toMatchObject({ payment_status: 'settled', failureCode: null })
 })
 
 test('default: every stage is asked about', () => {

@@ -12,9 +12,10 @@ import { decodeReceipt } from '#protocol/receipt'
 import { createGate } from '#sdk/middleware/gate'
 import { type LocalChain, startLocalChain } from '../../../local/chain/startLocalChain.ts'
 import { listen, urlOf } from '../../../sdk/test/serve.ts'
-import { call, sign, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
+import { call, sign } from '../../../test/support/gateway.ts'
 import { setIndexedHead } from '../../../test/support/indexTables.ts'
 import { randomHex, validFor } from '../../../test/support/usdc.ts'
+import { useGateway } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
 // One process serves a production network and two test networks. What is worth nothing must never pay for what costs
@@ -22,13 +23,12 @@ import type { App } from '../../http/app.ts'
 
 type Name = 'localhost' | 'base' | 'base-sepolia'
 
-let gateway: TestGateway
+const gateway = useGateway()
 let served: Record<Name, ServedNetwork>
 const chains = {} as Record<Name, LocalChain>
 let app: App
 
 beforeAll(async () => {
-  gateway = await startGateway()
   chains.localhost = gateway.chain
   for (const network of ['base', 'base-sepolia'] as const) {
     chains[network] = await startLocalChain({ network, blockTimeMs: 0 })
@@ -53,7 +53,6 @@ beforeAll(async () => {
   app = restart()
 })
 afterAll(async () => {
-  await gateway?.close()
   await chains.base?.close()
   await chains['base-sepolia']?.close()
 })

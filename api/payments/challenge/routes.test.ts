@@ -2,17 +2,18 @@ import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { decodePaymentRequiredHeader } from '@x402/core/http'
 import { Hono } from 'hono'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { beforeAll, expect, test, vi } from 'vitest'
 import { issueRecordedApiKey } from '#api/registry/apiKeys'
 import { parseChallenge } from '#protocol/challenge'
 import { createGate, type GateOptions } from '#sdk/middleware/gate'
 import { requirePayment } from '#sdk/middleware/hono'
 import { listen, urlOf } from '../../../sdk/test/serve.ts'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
+import { call, openShop, type Shop } from '../../../test/support/gateway.ts'
+import { useGateway } from '../../../test/support/useGateway.ts'
 
 // Middlewares ask by what was requested of them; the gateway says which endpoint that is, and what it costs.
 
-let gateway: TestGateway
+const gateway = useGateway()
 let shop: Shop
 let endpoints: Record<string, string>
 
@@ -26,7 +27,6 @@ const registered: [method: string, path: string, cents: number][] = [
 ]
 
 beforeAll(async () => {
-  gateway = await startGateway()
   shop = await openShop(gateway.app)
   endpoints = {}
   for (const [method, path, cents] of registered) {
@@ -35,7 +35,6 @@ beforeAll(async () => {
     endpoints[`${method} ${path}`] = body.endpointId as string
   }
 })
-afterAll(() => gateway.close())
 
 function register(method: string, path: string, cents: number) {
   return call(gateway.app, 'POST', `/providers/${shop.providerId}/endpoints`, {
@@ -104,7 +103,6 @@ test('behavior: what one process registers another challenges at once, and what 
   const specific = await register('PUT', '/shops/1', 3)
   gateway.setNow(start + 4_000)
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
-  gateway.setNow(null)
 })
 
 test('behavior: one that is disabled is not sold as a less specific one, until its place is another one’s', async () => {

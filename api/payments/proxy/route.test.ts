@@ -18,8 +18,9 @@ import { networks } from '#protocol/networks'
 import { decodeReceipt } from '#protocol/receipt'
 import { createClient } from '#sdk/client/createClient'
 import { signPayment } from '#sdk/client/payment'
-import { call, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
+import { call } from '../../../test/support/gateway.ts'
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
+import { useGateway } from '../../../test/support/useGateway.ts'
 import { createAddressGuard } from '../../http/addressGuard.ts'
 import type { App } from '../../http/app.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
@@ -27,7 +28,7 @@ import type { GatewaySettings } from '../../http/settings.ts'
 // A provider without code: the gateway sells what its server answers. Both sides of the proxy are strangers, so each test
 // plays one of them, over real connections.
 
-let gateway: TestGateway
+const gateway = useGateway()
 let buyer: PrivateKeyAccount
 /** Where buyers call. */
 let url: string
@@ -44,7 +45,6 @@ const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 60_0
 const settings = { ...limits, idleTimeoutMs: 60_000, concurrency: 100 }
 
 beforeAll(async () => {
-  gateway = await startGateway()
   buyer = await gateway.buyer(1_000_000_000n)
   const running = await serve(
     { fetch: (...args) => app.fetch(...args) },
@@ -66,7 +66,6 @@ afterAll(async () => {
   await server?.close()
   upstream?.closeAllConnections()
   upstream?.close()
-  await gateway?.close()
 })
 beforeEach(() => {
   restart()
@@ -134,9 +133,9 @@ const voided = ['voided', 'voided', false]
 
 /** The next request that the upstream gets, which it answers when the test says so. */
 function nextRequest(): Promise<[IncomingMessage, ServerResponse]> {
-  return new Promise((resolve) => {
-    handler = (...exchange) => resolve(exchange)
-  })
+  const { promise, resolve } = Promise.withResolvers<[IncomingMessage, ServerResponse]>()
+  handler = (...exchange) => resolve(exchange)
+  return promise
 }
 
 /** The last payment that was accepted. */
@@ -409,12 +408,10 @@ describe('streams', () => {
   test('behavior: an answer comes as it is written, and no faster than it is read', async () => {
     let written = 0
     const chunk = Buffer.alloc(65_536, 'x')
-    let begin = () => {}
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>()
     handler = async (_, response) => {
       response.write('first')
-      await new Promise<void>((resolve) => {
-        begin = resolve
-      })
+      await begun
       const writeOn = () => {
         while (written < 1_000 && !response.destroyed) {
           written++
@@ -448,22 +445,19 @@ describe('streams', () => {
 
   test('behavior: a body arrives as it is sent', async () => {
     const arrived: string[] = []
+    const { promise: first, resolve: firstArrived } = Promise.withResolvers<void>()
     handler = async (request, response) => {
       for await (const part of request) {
         arrived.push(String(part))
-        send[arrived.length]?.()
+        if (arrived.length === 1) firstArrived()
       }
       response.end(request.headers['transfer-encoding'])
     }
-    const send: Record<number, () => void> = {}
     const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
     const writer = writable.getWriter()
     const answer = buy('/forecast', { method: 'POST', body: readable, duplex: 'half' })
-    const sentFirst = new Promise<void>((resolve) => {
-      send[1] = resolve
-    })
     void writer.write(Buffer.from('one'))
-    await sentFirst
+    await first
     void writer.write(Buffer.from('two'))
     await writer.close()
     expect([await (await answer).text(), arrived]).toEqual(['chunked', ['one', 'two']])
@@ -533,9 +527,7 @@ describe('streams', () => {
   test('behavior: a buyer who leaves in the middle of its body has paid for what it set going', async () => {
     const asked = nextRequest()
     const { authorization } = await payFor('/forecast', 'POST')
-    const head = `POST /p/${provider.providerId}/forecast HTTP/1.1\r\nAuthorization: ${authorization}\r\nContent-Length: 10`
-    const socket = await ask(head)
-    socket.write('half')
+    const socket = await sendHalf(authorization)
     const [request] = await asked
     socket.destroy()
     expect(await untilAnswered()).toEqual(['402', '408'])
@@ -567,9 +559,7 @@ describe('limits', () => {
     restart({ answerTimeoutMs: 500 })
     handler = () => {}
     const { authorization } = await payFor('/forecast', 'POST')
-    const head = `POST /p/${provider.providerId}/forecast HTTP/1.1\r\nAuthorization: ${authorization}\r\nContent-Length: 10`
-    const socket = await ask(head)
-    socket.write('half')
+    const socket = await sendHalf(authorization)
     const answer = await text(socket)
     expect(answer).toMatch(/^HTTP\/1\.1 408 /)
     expect(answer).toMatch(/service-payment-status: verified/i)
@@ -596,15 +586,11 @@ describe('limits', () => {
     restart({}, { rateLimits })
     // In the middle of a minute, so that none ends while its requests are counted.
     gateway.setNow(30_000 + 60_000 * Math.floor(Date.now() / 60_000))
-    try {
-      const headers = await payFor('/forecast')
-      const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)
-      expect(codes).toEqual([402, 429])
-      expect((await fetch(at('/forecast'), { headers })).status).toBe(200)
-      expect((await fetch(at('/forecast'), { headers })).status).toBe(429)
-    } finally {
-      gateway.setNow(null)
-    }
+    const headers = await payFor('/forecast')
+    const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)
+    expect(codes).toEqual([402, 429])
+    expect((await fetch(at('/forecast'), { headers })).status).toBe(200)
+    expect((await fetch(at('/forecast'), { headers })).status).toBe(429)
   })
 })
 
@@ -614,6 +600,14 @@ async function ask(head: string) {
   const socket = connect(Number(port), hostname)
   await once(socket, 'connect')
   socket.write(`${head}\r\nHost: ${hostname}:${port}\r\n\r\n`)
+  return socket
+}
+
+/** Sends the head and a part of the body. */
+async function sendHalf(authorization: string) {
+  const head = `POST /p/${provider.providerId}/forecast HTTP/1.1\r\nAuthorization: ${authorization}\r\nContent-Length: 10`
+  const socket = await ask(head)
+  socket.write('half')
   return socket
 }
 

@@ -1,5 +1,5 @@
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { publishPayments } from '#ledger/batches/publish'
 import { endPayments } from '#ledger/queue/stages'
 import { newId } from '#ledger/store/identifiers'
@@ -13,20 +13,13 @@ import {
   platformWallet,
   type Shop,
   settleDirectly,
-  startGateway,
-  type TestGateway,
 } from '../../../test/support/gateway.ts'
 import { seedPayment, storePayments } from '../../../test/support/seedPayments.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 /** Verifies with jose and reads the claims, as anybody would. */
 async function read(receipt: string) {
@@ -143,36 +136,30 @@ describe('receipts in bulk', () => {
     // Of the last seconds none is told: an earlier one may still come.
     expect(parse((await list(own)).body)).toHaveLength(410)
     gateway.setNow(acceptedAt + 10_001)
-    try {
-      const { status, headers, body } = await list(own)
-      expect([status, headers.get('content-type')]).toEqual([200, 'application/jsonl; charset=utf-8'])
-      const lines = parse(body)
-      expect(new Set(lines.map(({ paymentId }) => paymentId))).toEqual(
-        new Set([...seeded, settled.paymentId]),
+    const { status, headers, body } = await list(own)
+    expect([status, headers.get('content-type')]).toEqual([200, 'application/jsonl; charset=utf-8'])
+    const lines = parse(body)
+    expect(new Set(lines.map(({ paymentId }) => paymentId))).toEqual(new Set([...seeded, settled.paymentId]))
+    const claims = await Promise.all(lines.map(async ({ receipt }) => (await read(receipt)).claims))
+    expect(claims.map(({ paymentId }) => paymentId)).toEqual(lines.map(({ paymentId }) => paymentId))
+    const times = claims.map(({ timestamp }) => timestamp)
+    expect(times).toEqual(times.toSorted())
+    expect(claims.at(-1)).toEqual(await fetchReceipt(settled.paymentId))
+    for (const at of [0, 198, 199, 200, 409]) {
+      const rest = parse((await list(own, `?cursor=${lines[at]?.cursor}`)).body)
+      expect(rest.map(({ paymentId }) => paymentId)).toEqual(
+        lines.slice(at + 1).map(({ paymentId }) => paymentId),
       )
-      const claims = await Promise.all(lines.map(async ({ receipt }) => (await read(receipt)).claims))
-      expect(claims.map(({ paymentId }) => paymentId)).toEqual(lines.map(({ paymentId }) => paymentId))
-      const times = claims.map(({ timestamp }) => timestamp)
-      expect(times).toEqual(times.toSorted())
-      expect(claims.at(-1)).toEqual(await fetchReceipt(settled.paymentId))
-      for (const at of [0, 198, 199, 200, 409]) {
-        const rest = parse((await list(own, `?cursor=${lines[at]?.cursor}`)).body)
-        expect(rest.map(({ paymentId }) => paymentId)).toEqual(
-          lines.slice(at + 1).map(({ paymentId }) => paymentId),
-        )
-      }
-      const from = new Date(started + 100).toISOString()
-      const to = new Date(started + 101).toISOString()
-      expect(parse((await list(own, `?from=${from}&to=${to}`)).body)).toHaveLength(3)
-      const ofStatus = parse((await list(own, '?status=settled')).body)
-      expect(ofStatus).toMatchObject([{ paymentId: settled.paymentId }])
-      // A cursor belongs to what was asked for.
-      expect((await list(own, `?cursor=${ofStatus[0]?.cursor}`)).body).toMatchObject({
-        code: 'invalid_cursor',
-      })
-    } finally {
-      gateway.setNow(null)
     }
+    const from = new Date(started + 100).toISOString()
+    const to = new Date(started + 101).toISOString()
+    expect(parse((await list(own, `?from=${from}&to=${to}`)).body)).toHaveLength(3)
+    const ofStatus = parse((await list(own, '?status=settled')).body)
+    expect(ofStatus).toMatchObject([{ paymentId: settled.paymentId }])
+    // A cursor belongs to what was asked for.
+    expect((await list(own, `?cursor=${ofStatus[0]?.cursor}`)).body).toMatchObject({
+      code: 'invalid_cursor',
+    })
   })
 
   test('behavior: what came through the facilitator has none, and ends no list', async () => {
@@ -248,9 +235,5 @@ describe('void', () => {
 test('behavior: expired and unsettled is failed', async () => {
   const { paymentId } = await pay(gateway, shop)
   gateway.setNow(Date.now() + 27 * 3_600_000)
-  try {
-    expect((await fetchPayment(paymentId)).body).toMatchObject({ payment_status: 'failed' })
-  } finally {
-    gateway.setNow(null)
-  }
+  expect((await fetchPayment(paymentId)).body).toMatchObject({ payment_status: 'failed' })
 })

@@ -1,43 +1,31 @@
 import { type Address, type Hex, zeroHash } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { endPayments } from '#ledger/queue/stages'
 import { setGasGrant } from '#ledger/registry/apiKeys'
 import { newId } from '#ledger/store/identifiers'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
 import { refundNonce } from '#protocol/refund'
-import {
-  type Answer,
-  call,
-  gatewayIssuer,
-  openShop,
-  pay,
-  type Shop,
-  settleDirectly,
-  startGateway,
-  type TestGateway,
-} from '../../../test/support/gateway.ts'
+import { type Answer, call, gatewayIssuer, pay, settleDirectly } from '../../../test/support/gateway.ts'
 import { testClient } from '../../../test/support/keeperScenes.ts'
 import { storePayments } from '../../../test/support/seedPayments.ts'
 import { expire, giveUp } from '../../../test/support/standing.ts'
 import { randomHex, readBalance, signAuthorization } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { findProviderRefunds, sumRefunds } from '../records/refunds.ts'
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 let wallet: PrivateKeyAccount
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
   wallet = await gateway.buyer(1_000_000n)
   await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
     json: { network: 'localhost', address: wallet.address },
     key: shop.key,
   })
 })
-afterAll(() => gateway?.close())
 
 /** Wallets' contracts: the first answers any signature with IERC1271's yes, the other with zeros. */
 const [saysYes, saysNo] = ['0x631626ba7e60e01b5f5260205ff3', '0x5f5f5260205ff3'] as const

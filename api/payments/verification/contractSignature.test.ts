@@ -1,28 +1,14 @@
 import { type Address, concatHex, createTestClient, type Hex, http, padHex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { maxTimeoutSeconds } from '#protocol/challenge'
 import { encodePayload } from '#protocol/payload'
-import {
-  call,
-  fetchChallenge,
-  openShop,
-  type Shop,
-  sign,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../../test/support/gateway.ts'
+import { call, fetchChallenge, sign, signedBody } from '../../../test/support/gateway.ts'
 import { validFor } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 /** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32) */
 const answering = (word: Hex): Hex =>

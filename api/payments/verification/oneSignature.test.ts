@@ -2,7 +2,7 @@ import { x402Client } from '@x402/core/client'
 import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
 import type { Address, PrivateKeyAccount } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { boundNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
@@ -20,24 +20,22 @@ import {
   platformWallet,
   type Shop,
   settleDirectly,
-  startGateway,
   type TestGateway,
 } from '../../../test/support/gateway.ts'
 import { sendDirectly, setBlacklisted, signAuthorization, validFor } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
 // A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
 // clients of x402 v2 (which repeat the macaroon) and v1 (which don't).
 
-let gateway: TestGateway
-let shop: Shop
+const gateway = useGateway()
+const shop = useShop(gateway)
 /** Of the same provider, at twice the price. */
 let dear: Shop
 let splitter: Address
 
 beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
   const url = `${shop.url}/dear`
   const { body } = await call<{ endpointId: string }>(
     gateway.app,
@@ -51,7 +49,6 @@ beforeAll(async () => {
   dear = { ...shop, url, endpointId: body.endpointId }
   splitter = splitterAt(gateway)
 })
-afterAll(() => gateway.close())
 
 /** The shop's splitter for prices of 5 %. */
 function splitterAt({ served }: TestGateway): Address {

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { createWalletClient, type Hex, http, parseAbi } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { recordEvents } from '#ledger/facts/record'
 import { quarantinePayers } from '#ledger/queue/quarantine'
@@ -12,29 +12,20 @@ import { runCli } from '../../../test/support/cli.ts'
 import {
   call,
   fetchChallenge,
-  openShop,
-  type Shop,
   settleDirectly,
   signedBody,
-  startGateway,
-  type TestGateway,
   type VerifyBody,
 } from '../../../test/support/gateway.ts'
 import { standingOf } from '../../../test/support/standing.ts'
 import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
 // Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what could
 // only be seen afterwards stays owed.
 
-let gateway: TestGateway
-let shop: Shop
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway?.close())
-
+const gateway = useGateway()
+const shop = useShop(gateway)
 type Verified = { code?: string; paymentId: string }
 const verify = (body: VerifyBody, app: App = gateway.app) =>
   call<Verified>(app, 'POST', '/verify', { json: body })
@@ -116,18 +107,14 @@ describe('before the service', () => {
     ])
     const bound = await signedBody(gateway, shop, payer)
     gateway.setNow(Date.now())
-    try {
-      // Whether the payee can be paid is known since the challenge.
-      await fetchChallenge(app, shop)
-      calls.length = 0
-      expect(await outcome(random, app)).toBe('verified')
-      expect(calls).toEqual(['getBlockNumber', 'readContract'])
-      // What is cached is not asked for again for nonces that can stand for nothing else.
-      expect(await outcome(bound, app)).toBe('verified')
-      expect(calls).toEqual(['getBlockNumber', 'readContract'])
-    } finally {
-      gateway.setNow(null)
-    }
+    // Whether the payee can be paid is known since the challenge.
+    await fetchChallenge(app, shop)
+    calls.length = 0
+    expect(await outcome(random, app)).toBe('verified')
+    expect(calls).toEqual(['getBlockNumber', 'readContract'])
+    // What is cached is not asked for again for nonces that can stand for nothing else.
+    expect(await outcome(bound, app)).toBe('verified')
+    expect(calls).toEqual(['getBlockNumber', 'readContract'])
   })
 
   test('behavior: a payer that USDC has blacklisted, until it is not', async () => {

@@ -6,16 +6,9 @@ import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import { createGate, type Gate } from '#sdk/middleware/gate'
 import { listen, urlOf } from '../../../sdk/test/serve.ts'
 import { type CutProxy, startCutProxy } from '../../../test/support/cutProxy.ts'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../../../test/support/gateway.ts'
+import { call, signedBody, type VerifyBody } from '../../../test/support/gateway.ts'
 import { until } from '../../../test/support/until.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
 // Postgres commits, and its answer is lost: nobody knows whether the payment was accepted. Whoever pays is served or
@@ -25,13 +18,12 @@ import type { App } from '../../http/app.ts'
 const storing = '{"(pay_'
 const buyers = 10
 
-let gateway: TestGateway
+const gateway = useGateway()
 let proxy: CutProxy
 let database: Database
 let app: App
-let shop: Shop
+const shop = useShop(gateway, beforeEach)
 beforeAll(async () => {
-  gateway = await startGateway()
   const url = new URL(gateway.databaseUrl)
   proxy = await startCutProxy(url.hostname, Number(url.port))
   url.hostname = '127.0.0.1'
@@ -39,14 +31,10 @@ beforeAll(async () => {
   database = openDatabase({ url: url.href, max: 4, applicationName: 'test' })
   app = gateway.withOptions({ sql: database })
 })
-beforeEach(async () => {
-  proxy.mend()
-  shop = await openShop(gateway.app)
-})
+beforeEach(() => proxy.mend())
 afterAll(async () => {
   await database?.end({ timeout: 1 })
   await proxy?.close()
-  await gateway?.close()
 })
 
 async function signAll(): Promise<VerifyBody[]> {

@@ -1,36 +1,22 @@
 import { randomUUID } from 'node:crypto'
 import { decodeJwt, type JSONWebKeySet } from 'jose'
 import type { Address } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createRetention } from '#ledger/outcomes/retention'
 import { attenuateMacaroon } from '#protocol/macaroon'
 import { parsePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { endForGood } from '../../../test/support/endForGood.ts'
-import {
-  call,
-  openShop,
-  type Shop,
-  settleDirectly,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../../../test/support/gateway.ts'
+import { call, openShop, settleDirectly, signedBody, type VerifyBody } from '../../../test/support/gateway.ts'
 import { withoutIndex } from '../../../test/support/indexTables.ts'
 import { until } from '../../../test/support/until.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 import { hmacSha256 } from '../../http/hmac.ts'
 
-let gateway: TestGateway
-let shop: Shop
-
-beforeAll(async () => {
-  gateway = await startGateway()
-  shop = await openShop(gateway.app)
-})
-afterAll(() => gateway.close())
+const gateway = useGateway()
+const shop = useShop(gateway)
 
 type Verified = { verified: boolean; paymentId?: string; receipt?: string; code?: string }
 

@@ -1,0 +1,23 @@
+import { afterAll, afterEach, beforeAll } from 'vitest'
+import type { GatewaySettings } from '#api/http/settings'
+import { openShop, type Shop, startGateway, type TestGateway } from './gateway.ts'
+
+/** {@link startGateway} for the tests of a file, which it is closed after. Each test begins at the real time. */
+export function useGateway(settings?: Partial<GatewaySettings>): TestGateway {
+  const gateway = {} as TestGateway
+  beforeAll(async () => {
+    Object.assign(gateway, await startGateway(settings))
+  })
+  afterEach(() => gateway.setNow?.(null))
+  afterAll(() => gateway.close?.())
+  return gateway
+}
+
+/** {@link openShop} for the tests of a file; with vitest's `beforeEach`, another one for each test. */
+export function useShop(gateway: TestGateway, before = beforeAll): Shop {
+  const shop = {} as Shop
+  before(async () => {
+    Object.assign(shop, await openShop(gateway.app))
+  })
+  return shop
+}
