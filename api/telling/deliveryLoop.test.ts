@@ -410,3 +410,13 @@ test('error: an address that became private is not called, and the log says so',
     { status: 'pending', attempts: [{ failure: 'address_refused' }] },
   ])
 })
+
+test('error: no answer in time', async () => {
+  const receiver = await startReceiver(() => {})
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  await createLoop({ timeoutMs: 200 }).deliverDue()
+  expect(await log(webhookId)).toMatchObject([
+    { status: 'pending', attempts: [{ failure: 'timeout', httpStatus: null }] },
+  ])
+})
