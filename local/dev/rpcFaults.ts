@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -69,10 +70,8 @@ export async function startRpcFaults(target: string): Promise<RpcFaults> {
     pass(request, response).catch(() => request.socket.destroy())
   })
   const port = await reservePort()
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, loopback, resolve)
-  })
+  server.listen(port, loopback)
+  await once(server, 'listening')
   const heal = () => {
     planned = []
     healing.abort()
