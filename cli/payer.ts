@@ -1,11 +1,11 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type Address, isAddress } from 'viem'
-import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/acceptance/forgiveDebt'
+import type { Debt, DebtFilter } from '#ledger/acceptance/forgiveDebt'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'
 import { formatTable } from './output.ts'
-import { withDatabase } from './withDatabase.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 
@@ -27,7 +27,7 @@ export function addPayerCommand(program: Command): void {
     .argument('[address]', 'of one payer only', parseAddress)
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer debts --network base')
     .action((address: Address | undefined, flags: Flags) =>
-      withDatabase('payer', async (sql) =>
+      withDebts(async (sql, { findDebts }) =>
         print(await findDebts(sql, toFilter(flags, address), mostShown), flags),
       ),
     )
@@ -44,13 +44,22 @@ export function addPayerCommand(program: Command): void {
       '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer forgive 0x1000000000000000000000000000000000000001 --reason "paid by bank transfer"',
     )
     .action((address: Address, { reason, ...flags }: Flags & { reason: string }) =>
-      withDatabase('payer', async (sql) => {
+      withDebts(async (sql, { forgiveDebts }) => {
         const filter = { ...toFilter(flags, address), payer: address }
         const forgiven = await sql.begin((transaction) => forgiveDebts(transaction, filter, reason))
         if (forgiven.length === 0) throw new CliError('no_debt', `${address} owes nothing`)
         print(forgiven, flags)
       }),
     )
+}
+
+/** Loads the database's code only for who asks. */
+async function withDebts(
+  act: (sql: Database, debts: typeof import('#ledger/acceptance/forgiveDebt')) => Promise<void>,
+): Promise<void> {
+  const { withDatabase } = await import('./withDatabase.ts')
+  const debts = await import('#ledger/acceptance/forgiveDebt')
+  await withDatabase('payer', (sql) => act(sql, debts))
 }
 
 function withFilters(command: Command): Command {

@@ -226,7 +226,8 @@ export async function deriveSchema(
     deployment,
   ])
   const folder = import.meta.dirname
-  const config = join(folder, '..', `ponder.config${extname(import.meta.filename)}`)
+  // The source, where a bundle runs as well: checkout, image and package index into the same schema.
+  const config = join(folder, '../ponder.config.ts')
   const files = [config, join(folder, 'ponder.schema.ts'), ...(await sourceFiles())]
   const sources = await Promise.all(files.map((file) => readFile(file, 'utf8')))
   const { version } = JSON.parse(await readFile(join(await bundlePonder(), 'package.json'), 'utf8'))

@@ -33,6 +33,6 @@ test.each(['20.20.2', '22.17.1'])('error: Node %s is told what is needed, and no
 
 test('behavior: start and demo ask it first, and it asks for what package.json names', () => {
   for (const script of [packageJson.scripts.start, packageJson.scripts.demo])
-    expect(script).toMatch(/^exec node --import \.\/scripts\/needNode\.js /)
+    expect(script).toMatch(/^exec node --import \.\/local\/needNode\.js /)
   expect(packageJson.engines.node).toBe('>=22.18')
 })

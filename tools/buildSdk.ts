@@ -32,16 +32,13 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
   for (const file of ['README.md', 'LICENSE']) await copyFile(join(sdk, file), join(folder, file))
 }
 
-/** The export for the package `tollkeeper` of the same version, and for nobody else. */
-const internal = { './internal/*': { types: './*.d.ts', default: './*.js' } }
-
 /** Without what only a checkout has: the sources' condition, and `dist/` in the paths. */
 function toPublished({ private: _, exports, ...manifest }: Manifest): object {
   const published = Object.entries(exports).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
     const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
     return [path, Object.fromEntries(built)]
   })
-  return { ...manifest, ...repositoryOf('sdk'), exports: { ...Object.fromEntries(published), ...internal } }
+  return { ...manifest, ...repositoryOf('sdk'), exports: Object.fromEntries(published) }
 }
 
 if (import.meta.main) await buildSdk()

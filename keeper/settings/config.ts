@@ -13,6 +13,7 @@ import type { KeeperSettings } from './settings.ts'
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readKeeperConfig(env: Environment) {
+  const privateKeys = requirePrivateKeys(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
@@ -22,7 +23,7 @@ export function readKeeperConfig(env: Environment) {
     networks: readNetworkSettings(env),
     /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
     platformWallets: [...new Set(platformWallets)],
-    privateKeys: requirePrivateKeys(env),
+    privateKeys,
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),

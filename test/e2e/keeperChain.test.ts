@@ -246,7 +246,7 @@ describe('transactions', () => {
       })
       await chain.setAutomine(true)
       await mineUntil(stack, 'it is settled', () => stack.isSettled([payment]))
-      await until('the batch is over', async () => {
+      await mineUntil(stack, 'its block is final, and the batch is over', async () => {
         const all = await transactionsOf(payment)
         return all.every((one) => one.state === 'closed')
       })

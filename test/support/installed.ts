@@ -19,9 +19,10 @@ export type Installed = {
   sdk: string
   /** Paths of the files in tollkeeper's tarball. */
   packed: string[]
-  /** Packages whose code is in the dashboard's bundle and in Ponder's, and the dashboard's files. */
+  /** Packages whose code is in the bundles of the dashboard, Ponder and our programs, and the dashboard's files. */
   dashboard: { packages: string[]; assets: string[] }
   indexer: string[]
+  processes: string[]
 }
 
 /** Both packages as their users get them: built, packed, and installed by npm. Once a run, by the first file that asks. */
@@ -55,7 +56,7 @@ async function install(parent: string): Promise<Installed> {
   const folder = join(parent, 'empty')
   await mkdir(folder)
   await writeFile(join(folder, 'package.json'), '{ "private": true }')
-  const [{ dashboard, indexer }] = await Promise.all([
+  const [{ dashboard, indexer, processes }] = await Promise.all([
     buildTollkeeper(join(parent, 'tollkeeper')),
     buildSdk(join(parent, 'sdk')),
   ])
@@ -71,6 +72,7 @@ async function install(parent: string): Promise<Installed> {
     packed: results.at(-1)?.files.map(({ path }) => path) ?? [],
     dashboard: { packages: [...dashboard.packages], assets: [...dashboard.assets.keys()] },
     indexer,
+    processes,
   }
 }
 

@@ -30,13 +30,14 @@ export function createManifest(root: RootManifest, imported: readonly string[]) 
     bin: { tollkeeper: './cli/tollkeeper.js' },
     exports: {
       './testing': {
-        types: './local/dev/startTollkeeper.d.ts',
+        types: './types/local/dev/startTollkeeper.d.ts',
         default: './local/dev/startTollkeeper.js',
       },
       './package.json': './package.json',
     },
+    // Only the declarations have these names; the bundles have none.
     imports: Object.fromEntries(
-      Object.entries(root.imports).map(([alias, path]) => [alias, builtPath(path)]),
+      Object.entries(root.imports).map(([alias, path]) => [alias, { types: typesOf(path) }]),
     ),
     dependencies: pins(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pins(optionalPackages),
@@ -58,9 +59,6 @@ function pinOf(pinned: Record<string, string>, name: string): string {
   return version
 }
 
-/** The SDK is a package of its own; everything else lies where its source does. */
-function builtPath(path: string): string {
-  return path
-    .replace(/^\.\/sdk\/src\//, '@tollkeeper/sdk/internal/')
-    .replace(/\.ts$/, path.startsWith('./sdk/') ? '' : '.js')
+function typesOf(path: string): string {
+  return path.replace(/^\.\//, './types/').replace(/\.ts$/, '.d.ts')
 }

@@ -29,13 +29,13 @@ ${readLicence(root, folder)}
   return `# Third-party notices\n\nThis package holds code of these packages:\n\n${sections.join('\n')}`
 }
 
-/** What the package ships; where it names MIT or Apache and ships no text, that text. */
+/** What the package ships; where it names MIT, Apache or the Unlicense and ships no text, that text. */
 function readLicence(root: string, folder: string): string {
   const file = readdirSync(folder).find((name) => /^licen[cs]e(\.md|\.txt)?$/i.test(name))
   if (file) return readFileSync(join(folder, file), 'utf8').trim()
   const { name, license, author } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
-  if (license === 'Apache-2.0')
-    return readFileSync(join(root, 'node_modules/typescript/LICENSE'), 'utf8').trim()
+  const others = { 'Apache-2.0': 'typescript', Unlicense: 'fast-sha256' }[license as string]
+  if (others) return readFileSync(join(root, 'node_modules', others, 'LICENSE'), 'utf8').trim()
   const holder = author?.name || author || `the authors of ${name}`
   if (license !== 'MIT') throw new Error(`${folder} has no licence to ship with its code`)
   const own = readFileSync(join(root, 'LICENSE'), 'utf8').trim()

