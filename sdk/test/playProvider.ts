@@ -1,11 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { CompactSign, exportJWK, generateKeyPair } from 'jose'
+import { recoverTypedDataAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import receipts from '../../test/vectors/receipts.json' with { type: 'json' }
 import { type Client, type ClientOptions, createClient } from '../src/client/createClient.ts'
 import { ClientError } from '../src/client/errors.ts'
+import { parseAuthorizationHeader } from '../src/protocol/authorizationHeader.ts'
 import { boundNonce, type Challenge, createChallenge, feeNonce } from '../src/protocol/challenge.ts'
+import { eip712Domain, transferWithAuthorizationTypes } from '../src/protocol/eip3009.ts'
 import { networks } from '../src/protocol/networks.ts'
+import { parsePayload, type SignedAuthorization } from '../src/protocol/payload.ts'
 import { serve } from './serve.ts'
 
 // A provider's server, faults included, and a client that pays it. That the gateway accepts what the client signs is
@@ -43,7 +47,7 @@ export const receiptOfAnother = await sign(accepted ?? {})
 export const forgedReceipt = await (await createSigner()).sign({ ...settled, authorizations })
 const usdc = networks.base.usdc as `0x${string}`
 
-type Handler = (request: IncomingMessage, response: ServerResponse, attempt: number) => void
+export type Handler = (request: IncomingMessage, response: ServerResponse, attempt: number) => void
 
 export function challengeFor(resource: string, changes: Partial<Challenge> = {}): Challenge {
   const challenge = createChallenge({
@@ -105,6 +109,19 @@ export async function playProvider(
     paid(request, response, paidHeaders.length)
   })
   return { url, paidHeaders, requests: () => requests }
+}
+
+/** The authorizations that an `Authorization` header presents. */
+export function presentedIn(header: string | undefined): SignedAuthorization[] {
+  const parsed = parseAuthorizationHeader(header)
+  if (parsed.kind !== 'payment') throw new Error('Expected a payment')
+  return parsed.payloads.map(parsePayload)
+}
+
+/** Who signed an authorization of USDC on base. */
+export function signerOf({ signature, ...message }: SignedAuthorization) {
+  const typed = { domain: eip712Domain(networks.base), types: transferWithAuthorizationTypes, message }
+  return recoverTypedDataAddress({ ...typed, primaryType: 'TransferWithAuthorization', signature })
 }
 
 export const serveReceipt: Handler = (_, response) =>

@@ -60,6 +60,8 @@ const used = (half: 0 | 1, change: Partial<Evidence> = {}): Evidence => {
   }
 }
 
+const paying = (half: 0 | 1, to: Address, value: bigint) => used(half, { transfer: { to, value } })
+
 const found = (...evidence: Evidence[]): EvidenceByNonce => {
   const byNonce: EvidenceByNonce = new Map()
   for (const one of evidence) byNonce.set(one.nonce, [...(byNonce.get(one.nonce) ?? []), one])
@@ -160,40 +162,12 @@ describe('judge', () => {
     ['cancelled', {}, [used(0), { ...used(1), kind: 'cancelled' }], {}, 'cancelled', 'cancelled_on_chain'],
     ['voided', { status: 'voided' }, [], {}, 'cancelled', 'voided'],
     ['voided, yet it moved', { status: 'voided' }, [used(0), used(1)], {}, 'settled', undefined],
-    [
-      'less',
-      {},
-      [used(0, { transfer: { to: address('1'), value: 9499n } }), used(1)],
-      {},
-      'mismatch',
-      'amount',
-    ],
-    [
-      'more',
-      {},
-      [used(0, { transfer: { to: address('1'), value: 9501n } }), used(1)],
-      {},
-      'mismatch',
-      'amount',
-    ],
-    [
-      'elsewhere',
-      {},
-      [used(0), used(1, { transfer: { to: stranger, value: 500n } })],
-      {},
-      'mismatch',
-      'recipient',
-    ],
+    ['less', {}, [paying(0, address('1'), 9499n), used(1)], {}, 'mismatch', 'amount'],
+    ['more', {}, [paying(0, address('1'), 9501n), used(1)], {}, 'mismatch', 'amount'],
+    ['elsewhere', {}, [used(0), paying(1, stranger, 500n)], {}, 'mismatch', 'recipient'],
     ['another payer', {}, [used(0, { authorizer: stranger }), used(1)], {}, 'mismatch', 'payer'],
     ['another token', { asset: address('d') }, [used(0), used(1)], {}, 'mismatch', 'token'],
-    [
-      'the gravest counts',
-      { asset: address('c') },
-      [used(0, { transfer: { to: stranger, value: 9500n } })],
-      {},
-      'mismatch',
-      'recipient',
-    ],
+    ['the gravest counts', {}, [paying(0, stranger, 9500n)], {}, 'mismatch', 'recipient'],
   ]
   test.each(cases)('behavior: %s', (_, changedClaims, evidence, changedFacts, state, reason) => {
     const verdict = judge({ ...claims, ...changedClaims }, found(...evidence), { ...facts, ...changedFacts })

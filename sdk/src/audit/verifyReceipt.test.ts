@@ -1,26 +1,21 @@
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT, UnsecuredJWT } from 'jose'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import vectors from '../../../test/vectors/receipts.json' with { type: 'json' }
+import { serve } from '../../test/serve.ts'
 import { verifyReceipt } from './verifyReceipt.ts'
 
 const jwks = vectors.jwks as JSONWebKeySet
 const accepted = vectors.receipts[0]?.jws ?? ''
 const claims = vectors.receipts[0]?.claims as Record<string, unknown>
 
-async function serve(answer: (path: string) => { status: number; body: string } | undefined) {
-  const requests: string[] = []
-  const server = createServer((request, response) => {
-    requests.push(request.url ?? '')
-    const { status, body } = answer(request.url ?? '') ?? { status: 404, body: '' }
+/** A gateway's URL of its keys, answered like this, and the paths that it was asked for. */
+async function serveKeys(status: number, body: string) {
+  const requests: (string | undefined)[] = []
+  const gateway = await serve((request, response) => {
+    requests.push(request.url)
     response.writeHead(status, { 'content-type': 'application/json' }).end(body)
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  onTestFinished(async () => {
-    await new Promise((resolve) => server.close(resolve))
-  })
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/.well-known/jwks.json`, requests }
+  return { url: `${gateway}/.well-known/jwks.json`, requests }
 }
 
 test('default', async () => {
@@ -34,7 +29,7 @@ test.each(vectors.receipts)('behavior: $name', async ({ jws, claims: expected, v
 })
 
 test('args: the URL of a JWKS, fetched once', async () => {
-  const { url, requests } = await serve(() => ({ status: 200, body: JSON.stringify(jwks) }))
+  const { url, requests } = await serveKeys(200, JSON.stringify(jwks))
   await verifyReceipt(accepted, url)
   await verifyReceipt(accepted, new URL(url))
   expect(requests).toEqual(['/.well-known/jwks.json'])
@@ -83,7 +78,7 @@ test.each(['', 'a.b', 'a.b.c', '..', accepted.slice(0, -1), `${accepted}.x`])(
 )
 
 test('error: the keys can’t be fetched', async () => {
-  const { url } = await serve(() => ({ status: 500, body: '' }))
+  const { url } = await serveKeys(500, '')
   await expect(verifyReceipt(accepted, url)).rejects.toMatchObject({
     code: 'dependency_unavailable',
     retryable: true,

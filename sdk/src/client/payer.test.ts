@@ -1,14 +1,19 @@
-import { createPublicClient, createWalletClient, custom, type Hex, http, recoverTypedDataAddress } from 'viem'
+import { createPublicClient, createWalletClient, custom, type Hex, http } from 'viem'
 import { toCoinbaseSmartAccount, toSimple7702SmartAccount } from 'viem/account-abstraction'
 import { base, mainnet } from 'viem/chains'
 import { expect, test, vi } from 'vitest'
-import { account, clientOf, errorOf, playProvider, serveReceipt } from '../../test/playProvider.ts'
-import { parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
-import { networks } from '../protocol/networks.ts'
-import { parsePayload } from '../protocol/payload.ts'
+import {
+  account,
+  clientOf,
+  errorOf,
+  playProvider,
+  presentedIn,
+  serveReceipt,
+  signerOf,
+} from '../../test/playProvider.ts'
 import type { ClientOptions } from './createClient.ts'
 
+type Account = NonNullable<ClientOptions['account']>
 type Asked = { method: string; params?: unknown }
 
 /** A wallet as a page sees it (EIP-1193). `sign` is asked once the typed data is read. */
@@ -28,25 +33,14 @@ function playWallet(chainId: number, sign: () => void = () => {}) {
 }
 
 /** Pays from an account, and tells who signed. */
-async function payFrom(payer: ClientOptions['account']) {
+async function payFrom(payer: Account) {
   const { url, paidHeaders } = await playProvider(serveReceipt)
-  if (!payer) throw new Error('no account')
   await clientOf({ account: payer }).request(url)
-  const header = parseAuthorizationHeader(paidHeaders[0])
-  if (header.kind !== 'payment') throw new Error('Expected a payment')
-  const domain = eip712Domain(networks.base)
-  return Promise.all(
-    header.payloads.map((payload) => {
-      const { signature, ...message } = parsePayload(payload)
-      const typed = { domain, types: transferWithAuthorizationTypes, message, signature }
-      return recoverTypedDataAddress({ ...typed, primaryType: 'TransferWithAuthorization' })
-    }),
-  )
+  return Promise.all(presentedIn(paidHeaders[0]).map(signerOf))
 }
 
-async function refusalOf(payer: ClientOptions['account']) {
+async function refusalOf(payer: Account) {
   const { url, paidHeaders } = await playProvider(serveReceipt)
-  if (!payer) throw new Error('no account')
   const error = await errorOf(clientOf({ account: payer }).request(url))
   expect(error.name).toBe('ChallengeRefusedError')
   expect(paidHeaders).toEqual([])
@@ -56,10 +50,9 @@ async function refusalOf(payer: ClientOptions['account']) {
 const both = [account.address, account.address]
 
 test('default: an account of viem, and a wallet client with one', async () => {
+  const wallet = createWalletClient({ account, chain: base, transport: http('http://127.0.0.1:1') })
   expect(await payFrom(account)).toEqual(both)
-  expect(
-    await payFrom(createWalletClient({ account, chain: base, transport: http('http://127.0.0.1:1') })),
-  ).toEqual(both)
+  expect(await payFrom(wallet)).toEqual(both)
 })
 
 test('default: a browser’s wallet is asked twice, and for nothing else', async () => {
