@@ -82,11 +82,7 @@ describe('packed', () => {
     expect(files.filter((file) => !/\.(js|js\.map|d\.ts)$/.test(file)).sort()).toEqual(documents)
     expect(files.filter((file) => file.includes('.test.'))).toEqual([])
     const { private: isPrivate, exports, dependencies } = JSON.parse(await read('package.json'))
-    expect([isPrivate, Object.keys(exports), Object.keys(dependencies)]).toEqual([
-      undefined,
-      paths,
-      ['jose'],
-    ])
+    expect([isPrivate, Object.keys(exports), Object.keys(dependencies)]).toEqual([undefined, paths, ['jose']])
     for (const file of files) {
       const text = await read(file)
       expect(text, file).not.toContain('tollkeeper/source')
