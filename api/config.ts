@@ -59,7 +59,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
-      checkBalance: true,
+      checkBalance: readVariable(env, 'BALANCE_CHECK'),
       balanceTtlMs,
       payerCaps: {
         payer: readVariable(env, 'PAYER_UNSETTLED_CAP_USDC'),

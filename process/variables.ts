@@ -242,6 +242,12 @@ const api = {
     about:
       'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
   },
+  BALANCE_CHECK: {
+    parser: flag,
+    readers: ['api'],
+    about: "on: a buyer's balance must cover all that it has not settled yet.",
+    default: 'on',
+  },
   PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
     readers: ['api'],
