@@ -48,7 +48,7 @@ export async function run(
   }
   await sql`alter system set autovacuum = off`
   const live = createRound(sql, await findPostmaster(sql), sellers, payments)
-  const used = await inTurns(['on', 'off'], { counted: rounds, warmUps }, async (pages, round) => {
+  const measure = async (pages: 'on' | 'off', round: number) => {
     await sql`alter system set full_page_writes = ${sql.unsafe(pages)}`
     await sql`select pg_reload_conf()`
     await wait(200)
@@ -56,10 +56,12 @@ export async function run(
     const byStage = stages.map(
       (stage) => `${stage} ${Math.round(one[stage].walBytes)} B ${Math.round(one[stage].cpuUs)} µs`,
     )
-    say(`round ${round}, whole pages ${pages}: ${byStage.join(', ')}`)
-    if (round === -1) await sql`analyze`
+    say(`round ${round + 1}, whole pages ${pages}: ${byStage.join(', ')}`)
     return one
-  })
+  }
+  await inTurns(['on'], { counted: 0, warmUps }, measure)
+  await sql`analyze`
+  const used = await inTurns(['on', 'off'], { counted: rounds }, measure)
   const of = (some: Used[], what: 'walBytes' | 'cpuUs') =>
     mapValues(used.on[0] as Used, (_, stage) => Math.round(medianOf(some, (one) => one[stage][what])))
   const sum = (byStage: Record<Stage, number>) => life.reduce((total, stage) => total + byStage[stage], 0)
