@@ -43,6 +43,9 @@ export const committedDeployments: Deployments = parseDeployments(committed)
 /** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address
 
+/** The `TabSettlement` of this version, likewise. */
+export const tabSettlement = (committed.base as { tabSettlement?: Address }).tabSettlement as Address
+
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
   const { batchSettlement, splitterFactory, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
   const address = (field: string, value: unknown): Address => {
