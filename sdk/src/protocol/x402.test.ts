@@ -3,7 +3,7 @@ import { encodePaymentSignatureHeader } from '@x402/core/http'
 import { describe, expect, test } from 'vitest'
 import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
-import { encodePaymentHeader, parsePaymentHeader } from './x402.ts'
+import { encodePaymentHeader, parsePaymentHeader, readTabResponse } from './x402.ts'
 
 // What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
 
@@ -128,5 +128,37 @@ test("behavior: the reference's client reads what is written here, whatever the 
   const header = encodePaymentHeader(response)
   expect(client.getPaymentSettleResponse((name) => (name === 'PAYMENT-RESPONSE' ? header : null))).toEqual(
     response,
+  )
+})
+
+describe('readTabResponse', () => {
+  const id = `tab_${'0'.repeat(32)}`
+  const read = (tab: unknown) => readTabResponse(encodePaymentHeader({ success: true, extra: { tab } }))
+
+  test('default', () => {
+    expect(read({ id, sequence: 3, known: 2, further: 1 })).toEqual({ id, sequence: 3, known: 2 })
+    expect(read({ id, sequence: 3, known: 2, closing: true })).toEqual({
+      id,
+      sequence: 3,
+      known: 2,
+      closing: true,
+    })
+  })
+
+  test.each([
+    undefined,
+    {},
+    { id: 1, sequence: 3, known: 2 },
+    { id, sequence: -1, known: 2 },
+    { id, sequence: 3 },
+  ])('behavior: %j says nothing of a tab', (tab) => {
+    expect(read(tab)).toBeUndefined()
+  })
+
+  test.each([null, '', '{}', btoa('[]'), btoa('{"extra":null}')])(
+    'behavior: nor does the header %j',
+    (header) => {
+      expect(readTabResponse(header)).toBeUndefined()
+    },
   )
 })

@@ -87,6 +87,8 @@ export type PaymentResponse = {
   /** The settlement's hash; empty as long as the payment waits for its batch. */
   transaction: string
   network: string
+  /** What was charged, USDC base units, decimal, where it is less than the price. */
+  amount?: string
   extra: { paymentId: string; tab?: TabResponse }
   extensions: {
     'offer-receipt': { info: { receipt: { format: 'jws'; signature: string } }; schema: object }
@@ -102,6 +104,32 @@ export type TabResponse = {
   known: number
   /** It closes soon, or has closed: the next request had better be on another tab. */
   closing?: true
+}
+
+/**
+ * Reads what the header `PAYMENT-RESPONSE` of a paid answer says of a tab. It is the provider's word, not the gateway's.
+ *
+ * @returns undefined where it says nothing of a tab, or can't be read.
+ * @example
+ * import { encodePaymentHeader, readTabResponse } from '@tollkeeper/sdk/protocol'
+ *
+ * const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 3, known: 2 }
+ * console.log(readTabResponse(encodePaymentHeader({ success: true, extra: { paymentId: 'pay_1', tab } }))?.known)
+ * // 2
+ */
+export function readTabResponse(header: string | null): TabResponse | undefined {
+  if (header === null) return undefined
+  try {
+    const { id, sequence, known, closing } = object(object(object(decode(header), '').extra, '').tab, '')
+    if (typeof id !== 'string' || !isCount(sequence) || !isCount(known)) return undefined
+    return { id, sequence, known, ...(closing === true && { closing }) }
+  } catch {
+    return undefined
+  }
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
 }
 
 /** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
@@ -220,7 +248,7 @@ export function findReason(code: string): string | undefined {
 /** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
   // A client that keeps a tab goes on by the reason; the standard has no words for it.
-  if (code.startsWith('tab_')) return code
+  if (/^tabs?_/.test(code)) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
 }
