@@ -14,7 +14,8 @@ import { parseChallenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { LimitOptions } from '#sdk/client/limits'
-import { type SignedPayment, signPayment } from '#sdk/client/payment'
+import { signPayment } from '#sdk/client/payment'
+import type { SignedExactPayment } from '#sdk/client/signedPayment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
 import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
 import { exposedHeaders, type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
@@ -259,7 +260,7 @@ export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions 
 }
 
 /** Signs a shop's challenge without presenting the payment. */
-export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Promise<SignedPayment> {
+export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Promise<SignedExactPayment> {
   const challenge = parseChallenge(await (await fetch(shop.url)).json())
   return signPayment(challenge, {
     payer: privateKeyToAccount(buyer.privateKey),
@@ -270,6 +271,6 @@ export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Prom
 }
 
 /** Presents a signed payment, as often as it's called. */
-export function present(shop: Shop, payment: SignedPayment): Promise<Response> {
+export function present(shop: Shop, payment: SignedExactPayment): Promise<Response> {
   return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment) } })
 }
