@@ -11,22 +11,15 @@ import { tabNonce } from '../protocol/tab.ts'
 import { minimumPrice } from '../protocol/tier.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { checkChallenge } from './checkChallenge.ts'
-import { ChallengeRefusedError, HttpError, NetworkError, readProblem } from './errors.ts'
+import { ChallengeRefusedError, NetworkError, readProblem } from './errors.ts'
 import { hostOf, type LimitOptions, readLimits, signWithin, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { priceOf, signPayment } from './payment.ts'
+import { postClose } from './postClose.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import { createTabs, type Outcome, type TabOptions, type Tabs } from './tabs.ts'
-import {
-  type Answer,
-  type Deadline,
-  pause,
-  send as post,
-  startDeadline,
-  urlOf,
-  waitFor,
-} from './transport.ts'
+import { type Answer, type Deadline, pause, startDeadline, waitFor } from './transport.ts'
 
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
 export type PaymentOptions = LimitOptions & {
@@ -81,9 +74,6 @@ type SendPaid<A extends Answer> = (header: PaymentHeader, deadline: Deadline) =>
 /** The answer to a paid request, and what was signed for it last. */
 type Paid<A extends Answer> = { answer: A; payment: SignedPayment | undefined }
 
-/** How long a gateway has for closing a tab. */
-const closeTimeoutMs = 10_000
-
 /** Refusals of what a remembered offer says: another challenge may do. */
 const offerRefusals: ReadonlySet<unknown> = new Set([
   'macaroon_invalid',
@@ -127,23 +117,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   const tabOptions =
     options.tabs === false || mockPayments ? undefined : options.tabs === true ? {} : (options.tabs ?? {})
   const tabs: Tabs | undefined =
-    tabOptions &&
-    createTabs({
-      ...{ ...tabOptions, payer, log },
-      async postClose({ id }, last) {
-        const init = {
-          method: 'POST',
-          headers: { 'content-type': 'application/json' },
-          body: JSON.stringify(last ? { tab: last } : {}),
-        }
-        const url = urlOf(gatewayUrl, `tabs/${id}/close`)
-        const answer = await post(fetch, url, init, startDeadline(closeTimeoutMs))
-        const { code, detail } = readProblem(answer.status, answer.body)
-        // One that the gateway never heard of, or has closed, needs nothing more.
-        if (answer.status < 300 || code === 'unknown_tab' || code === 'tab_closed') return
-        throw new HttpError(code ?? 'http_error', `Tab ${id} was not closed: ${detail}`, answer)
-      },
-    })
+    tabOptions && createTabs({ ...tabOptions, payer, log, postClose: postClose(fetch, gatewayUrl) })
 
   /** Pays what a 402 asks for. */
   async function pay<A extends Answer>(

@@ -109,6 +109,7 @@ export type TabResponse = {
 /**
  * Reads what the header `PAYMENT-RESPONSE` of a paid answer says of a tab. It is the provider's word, not the gateway's.
  *
+ * @param response the header, or what it was decoded to.
  * @returns undefined where it says nothing of a tab, or can't be read.
  * @example
  * import { encodePaymentHeader, readTabResponse } from '@tollkeeper/sdk/protocol'
@@ -117,10 +118,11 @@ export type TabResponse = {
  * console.log(readTabResponse(encodePaymentHeader({ success: true, extra: { paymentId: 'pay_1', tab } }))?.known)
  * // 2
  */
-export function readTabResponse(header: string | null): TabResponse | undefined {
-  if (header === null) return undefined
+export function readTabResponse(response: string | object | null): TabResponse | undefined {
+  if (response === null) return undefined
   try {
-    const { id, sequence, known, closing } = object(object(object(decode(header), '').extra, '').tab, '')
+    const { extra } = object(typeof response === 'string' ? decode(response) : response, '')
+    const { id, sequence, known, closing } = object(object(extra, '').tab, '')
     if (typeof id !== 'string' || !isCount(sequence) || !isCount(known)) return undefined
     return { id, sequence, known, ...(closing === true && { closing }) }
   } catch {
