@@ -82,6 +82,7 @@ async function deploy(open: OpenClients): Promise<void> {
     })
     await recordDeployment(file, name, {
       batchSettlement: contracts.batchSettlement.address,
+      tabSettlement: contracts.tabSettlement.address,
       splitterFactory: contracts.splitterFactory.address,
       usdc: usdc.toLowerCase(),
       startBlock,

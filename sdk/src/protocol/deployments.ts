@@ -6,6 +6,7 @@ import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
 export type Deployment = {
   batchSettlement: Address
   splitterFactory: Address
+  tabSettlement: Address
   usdc: Address
   /** The block that created BatchSettlement. Earlier ones hold nothing of ours. */
   startBlock: number
@@ -44,10 +45,10 @@ export const committedDeployments: Deployments = parseDeployments(committed)
 export const splitterFactory = committed.base.splitterFactory as Address
 
 /** The `TabSettlement` of this version, likewise. */
-export const tabSettlement = (committed.base as { tabSettlement?: Address }).tabSettlement as Address
+export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
-  const { batchSettlement, splitterFactory, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
+  const { batchSettlement, splitterFactory, tabSettlement, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
   const address = (field: string, value: unknown): Address => {
     if (typeof value !== 'string' || !addressPattern.test(value)) {
       throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)
@@ -63,6 +64,7 @@ function parseDeployment(name: string, entry: unknown): Deployment | undefined {
   return {
     batchSettlement: address('batchSettlement', batchSettlement),
     splitterFactory: address('splitterFactory', splitterFactory),
+    tabSettlement: address('tabSettlement', tabSettlement),
     usdc: address('usdc', usdc),
     startBlock,
   }
