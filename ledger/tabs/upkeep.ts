@@ -1,7 +1,14 @@
 import { createChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '../store/database.ts'
-import { type CloseReason, type ClosingRules, closeDueTabs, closeTabs, type OpenTab, readOpenTabs } from './closeTabs.ts'
+import {
+  type CloseReason,
+  type ClosingRules,
+  closeDueTabs,
+  closeTabs,
+  type OpenTab,
+  readOpenTabs,
+} from './closeTabs.ts'
 import type { TabDatabase } from './tabDatabase.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 

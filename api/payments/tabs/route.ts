@@ -4,13 +4,7 @@ import { checkPresented } from '#ledger/acceptance/door'
 import type { StoredTab } from '#ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
-import {
-  parseTabPayload,
-  platformPart,
-  providerOfSplit,
-  type TabPayment,
-  toWord,
-} from '#protocol/tab'
+import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'

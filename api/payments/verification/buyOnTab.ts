@@ -4,7 +4,7 @@ import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
 import { checkPresented } from '#ledger/acceptance/door'
 import type { Database } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
-import { createReserveForTab } from '#ledger/tabs/reserveForTab'
+import { createReserveForTab, refusalOf } from '#ledger/tabs/reserveForTab'
 import type { AcceptedOnTab, TabCandidate, TabStore } from '#ledger/tabs/tabStore'
 import type { ErrorCode } from '#protocol/errors'
 import type { SignedAuthorization } from '#protocol/payload'
@@ -47,6 +47,8 @@ export type BuyOnTabDeps = SignatureCheckOptions &
 const minimumValiditySeconds = 7_200
 /** The longest, so that what it owes isn't owed for ever. */
 const maximumValiditySeconds = 100_000
+/** How often a request asks for a further step of credit. */
+const stepsAtMost = 8
 /** From this share of the credit on, a tab is closed: the buyer had better open the next one. */
 const closingBasisPoints = 8_000n
 
@@ -112,11 +114,14 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       ...{ known: tab.known, splits: tab.splits },
     }
     let verdict = await tabStore.accept(candidate)
-    if (verdict.verdict === 'unreserved') {
+    // Those beside it may have used up the step that it shared.
+    for (let step = 0; verdict.verdict === 'unreserved' && step < stepsAtMost; step++) {
       const reserved = await reserve(tab, price, served, payers, checked.state)
       verdict = await tabStore.accept({ ...candidate, reserved })
     }
-    if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated') throw refusalOf(verdict.verdict)
+    if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
+    if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
+      throw new Refusal(refusals[verdict.verdict])
     return toAnswer(deps, request, {
       verdict,
       terms,
@@ -160,12 +165,7 @@ const refusals = {
   behind: 'tab_behind',
   mismatch: 'tab_mismatch',
   replayed: 'payment_replayed',
-  unreserved: 'tab_limit_exceeded',
 } as const satisfies Record<string, ErrorCode>
-
-function refusalOf(verdict: keyof typeof refusals): Refusal {
-  return new Refusal(refusals[verdict])
-}
 
 /** The receipt of a request on a tab; asked for again, it is signed again with the same claims. */
 function toAnswer(

@@ -182,6 +182,8 @@ begin
       v.verdict := 'unreserved';
     end if;
     if v.verdict is not null then
+      -- Nothing was bought on it: it was never opened.
+      if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id; end if;
       return next v;
       continue;
     end if;
