@@ -244,7 +244,7 @@ const api = {
   },
   MINIMUM_PRICES_USDC: {
     parser: list(networkPrice),
-    readers: ['api'],
+    readers: ['api', 'keeper'],
     about:
       'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
   },
@@ -272,7 +272,7 @@ const api = {
   },
   TAB_CREDIT_USDC: {
     parser: usdc(),
-    readers: ['api'],
+    readers: ['api', 'keeper'],
     about: 'What a payer may owe who buys on tabs, beside a tenth of what ever settled of it.',
     default: '1',
   },

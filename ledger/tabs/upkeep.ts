@@ -28,7 +28,10 @@ export type TabUpkeepOptions = {
 /** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before they run out. */
 export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000 }
 
+/** How old a step of credit is before it is released, of a tab that was never opened. */
+const unopenedMs = 600_000
 const takenAtOnce = 100
+const reservationsAtOnce = 500
 const payersAtOnce = 150
 /** A payer's balance is to be so many quarters of what it owes on tabs. */
 const coverQuarters = 5n
@@ -63,6 +66,25 @@ export function createTabUpkeep({
       await checkpoint('after-tabs-closed')
       const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
       while ((await take()) === takenAtOnce);
+    },
+    /** Gives credit back that was reserved for requests which were refused, or whose process died before the tab was opened. */
+    async releaseUnopened(): Promise<void> {
+      const before = new Date(now().getTime() - unopenedMs)
+      let after = ''
+      for (;;) {
+        const old = await sql<{ tabId: string }[]>`
+          select tab_id as "tabId" from tab_reservation where reserved_at < ${before} and tab_id > ${after}
+          order by tab_id limit ${reservationsAtOnce}`
+        if (old.length === 0) return
+        const ids = old.map(({ tabId }) => tabId)
+        const open = await tabs.all<{ tabId: string }[]>`
+          select 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
+          where id = any(select decode(substr(one, 5), 'hex') from unnest(${ids}::text[]) one)`
+        const opened = new Set(open.map(({ tabId }) => tabId))
+        const unopened = ids.filter((id) => !opened.has(id))
+        await sql`delete from tab_reservation where tab_id = any(${unopened}::text[]) and reserved_at < ${before}`
+        after = ids.at(-1) as string
+      }
     },
     /** Closes the tabs of payers whose money or nonce is going: everything that is open on a network, once. */
     async watch(served: ServedNetwork): Promise<void> {

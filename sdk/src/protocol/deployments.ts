@@ -48,7 +48,10 @@ export const splitterFactory = committed.base.splitterFactory as Address
 export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
-  const { batchSettlement, splitterFactory, tabSettlement, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
+  const { batchSettlement, splitterFactory, tabSettlement, usdc, startBlock } = (entry ?? {}) as Record<
+    string,
+    unknown
+  >
   const address = (field: string, value: unknown): Address => {
     if (typeof value !== 'string' || !addressPattern.test(value)) {
       throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)

@@ -22,8 +22,8 @@ export type SignedTab = {
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]) {
-  const splits = [...new Set(tabs.flatMap(({ lines }) => lines.map(({ split }) => split)))].toSorted((a, b) =>
-    a < b ? -1 : 1,
+  const splits = [...new Set(tabs.flatMap(({ lines }) => lines.map(({ split }) => split)))].toSorted(
+    (a, b) => (a < b ? -1 : 1),
   )
   const index = new Map(splits.map((split, at) => [split, at]))
   const signatures: Hex[] = []
@@ -36,7 +36,10 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]) {
       vs: zeroWord,
     }
     const head =
-      (BigInt(tab.payer) << 96n) | (BigInt(tab.lines.length) << 80n) | (BigInt(tab.sequence) << 40n) | BigInt(tab.expiry)
+      (BigInt(tab.payer) << 96n) |
+      (BigInt(tab.lines.length) << 80n) |
+      (BigInt(tab.sequence) << 40n) |
+      BigInt(tab.expiry)
     return { head, nonce: tab.nonce, r: compact.r, vs: compact.vs }
   })
   const calldata = encodeFunctionData({
@@ -73,7 +76,10 @@ export function decodeSettleTabs(calldata: Hex): { batch: TabBatch; tabs: Signed
         sequence: Number((head >> 40n) & mask),
         expiry: Number(head & mask),
         lines: own,
-        signature: (BigInt(vs) << 1n) % 2n ** 256n === 0n ? (signatures[Number(r)] ?? '0x') : expandSignature({ r, vs }),
+        signature:
+          (BigInt(vs) << 1n) % 2n ** 256n === 0n
+            ? (signatures[Number(r)] ?? '0x')
+            : expandSignature({ r, vs }),
       }
     }),
   }
