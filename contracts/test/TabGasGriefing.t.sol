@@ -132,24 +132,28 @@ contract TabGasGriefingTest is TabTest {
         Packed memory packed = _packTabs(bills);
         (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
         packed.signatures = new bytes[](1);
-        bool[2] memory seen;
-        for (uint256 gasLimit = 1_170_000; gasLimit < 1_500_000; gasLimit += 1_000) {
+        uint256 most;
+        for (uint256 gasLimit = 700_000; gasLimit < 1_300_000; gasLimit += 1_000) {
             uint256 state = vm.snapshotState();
-            vm.cool(address(usdc));
-            vm.cool(address(factory));
-            vm.cool(address(tabSettlement));
-            bytes memory data = _call(packed);
-            vm.prank(KEEPER);
-            (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
-            vm.assertTrue(success, "what settled stays settled");
-            bytes memory outcomes = abi.decode(answer, (bytes));
-            vm.assertTrue(outcomes[0] == 0x10, "the good one");
-            seen[outcomes[1] == 0x30 ? 1 : 0] = true;
-            vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 9_500, "what waits for the provider");
-            vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+            uint256 reached = _settleDearest(packed, gasLimit);
             vm.revertToState(state);
+            vm.assertGe(reached, most, "what settled stays settled");
+            most = reached;
         }
-        vm.assertTrue(seen[0] && seen[1], "the burner untried and tried");
+        vm.assertEq(most, 2, "the burner");
+    }
+
+    function _settleDearest(Packed memory packed, uint256 gasLimit) private returns (uint256) {
+        bytes memory data = _call(packed);
+        vm.cool(address(usdc));
+        vm.cool(address(factory));
+        vm.cool(address(tabSettlement));
+        vm.prank(KEEPER);
+        (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
+        if (!success) return 0;
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 9_500, "what waits for the provider");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+        return abi.decode(answer, (bytes))[1] == 0x30 ? 2 : 1;
     }
 
     /// A payout that the caller starves takes the whole batch back: it never goes where the provider's money would wait.
