@@ -25,7 +25,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
     /// gas with which only the first try of a payout fails: a call leaves 1/64 of it, too little for the second.
     uint256 internal constant TAB_GAS = 500;
     uint256 internal constant LINE_GAS = 250;
-    uint256 internal constant PAYOUT_GAS = 65_000;
+    uint256 internal constant PAYOUT_GAS = 50_000;
 
     uint256 private constant EXPIRED = 5;
     uint256 private constant BASIS_POINTS = 10_000;

@@ -5,8 +5,8 @@ import type { NetworkName } from '#protocol/networks'
 /** A network's entry as the file has it; `startBlock` is null where the contract isn't deployed yet. */
 export type RecordedDeployment = {
   batchSettlement: string
-  tabSettlement: string
   splitterFactory: string
+  tabSettlement: string
   usdc: string
   startBlock: number | null
 }

@@ -18,7 +18,7 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
 
 /**
  * Reads a deployments file:
- * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
+ * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "tabSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
  * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same addresses on every network, but nothing is
  * deployed there yet. Drops fields that it doesn't know.
@@ -44,7 +44,7 @@ export const committedDeployments: Deployments = parseDeployments(committed)
 /** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address
 
-/** The `TabSettlement` of this version, likewise. */
+/** The `TabSettlement` of this version: CREATE2 gives it one address on every network. */
 export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
