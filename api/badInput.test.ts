@@ -373,7 +373,8 @@ describe('registration', () => {
     const { token, deployment } = gateway.served
     for (const address of [
       `0x${'0'.repeat(40)}`,
-      ...[token, deployment.batchSettlement, deployment.splitterFactory, platformWallet],
+      ...[token, deployment.batchSettlement, deployment.splitterFactory, deployment.tabSettlement],
+      platformWallet,
     ]) {
       await expectProblem(under('/wallets', { network: 'localhost', address }), 422, 'payee_refused')
     }

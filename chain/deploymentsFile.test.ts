@@ -22,6 +22,7 @@ const env = { NETWORKS: 'base', RPC_URL_BASE: 'https://node.example' }
 const deployment = {
   batchSettlement: `0x${'1'.repeat(40)}`,
   splitterFactory: `0x${'2'.repeat(40)}`,
+  tabSettlement: `0x${'4'.repeat(40)}`,
   usdc: `0x${'3'.repeat(40)}`,
   startBlock: 7,
 }

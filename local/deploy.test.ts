@@ -13,7 +13,7 @@ import { contracts } from './chain/contracts.ts'
 import { create2Data, create2Factory } from './chain/create2.ts'
 import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
 
-const { batchSettlement, splitterFactory } = contracts
+const { batchSettlement, splitterFactory, tabSettlement } = contracts
 const { address } = batchSettlement
 let directory: string
 
@@ -72,9 +72,13 @@ test.each(publicNetworks)('default: $name', async ({ name, usdc }) => {
   for (const { address, runtimeCode } of Object.values(contracts)) {
     expect(await played.client.getCode({ address })).toBe(runtimeCode)
   }
-  // The last block has the factory, the one before it BatchSettlement.
-  const startBlock = Number(await played.client.getBlockNumber()) - 1
-  const addresses = { batchSettlement: address, splitterFactory: splitterFactory.address }
+  // The last two blocks have the others, the one before them BatchSettlement.
+  const startBlock = Number(await played.client.getBlockNumber()) - 2
+  const addresses = {
+    batchSettlement: address,
+    splitterFactory: splitterFactory.address,
+    tabSettlement: tabSettlement.address,
+  }
   expect(await readJson(played.file)).toEqual({
     ...committedDeployments,
     [name]: { ...addresses, usdc, startBlock },
@@ -109,7 +113,7 @@ test('behavior: a second run sends nothing, and finds a start block that is not 
   expect(await nonce()).toBe(sent)
 })
 
-test('behavior: where one contract is there already, only the other is sent', async () => {
+test('behavior: where one contract is there already, only the others are sent', async () => {
   await using played = await playNetwork('base')
   const wallet = createWalletClient({ account: devAccount(1), transport: http(played.chain.url) })
   const data = create2Data(batchSettlement.creationCode)
@@ -118,8 +122,10 @@ test('behavior: where one contract is there already, only the other is sent', as
   for (let i = 0; i < 2; i++) await played.chain.mintUsdc([address], 1n)
 
   const { stdout } = await deploy(played.args, played.env)
-  expect(stdout.match(/^sent /gm)).toHaveLength(1)
-  expect(await played.client.getCode({ address: splitterFactory.address })).toBe(splitterFactory.runtimeCode)
+  expect(stdout.match(/^sent /gm)).toHaveLength(2)
+  for (const { address, runtimeCode } of [splitterFactory, tabSettlement]) {
+    expect(await played.client.getCode({ address })).toBe(runtimeCode)
+  }
   expect(await readJson(played.file)).toMatchObject({ base: { startBlock } })
 })
 

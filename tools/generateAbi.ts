@@ -8,7 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import hre from 'hardhat'
-import type { Abi } from 'viem'
+import { type Abi, concatHex, pad } from 'viem'
 import { formatAbiItem } from 'viem/utils'
 import {
   create2Address,
@@ -84,11 +84,14 @@ async function deployedCode(creationCode: Hex): Promise<Hex> {
 }
 
 /** What deploying a contract and looking at it needs: one file a contract. */
-async function toDeployable(name: string): Promise<{ address: string; abi: string; code: string }> {
+async function toDeployable(
+  name: string,
+  constructorArguments: Hex = '0x',
+): Promise<{ address: Hex; abi: string; code: string }> {
   const { abi, bytecode } = await hre.artifacts.readArtifact(name)
-  const creationCode = bytecode as Hex
+  const creationCode = concatHex([bytecode as Hex, constructorArguments])
   return {
-    address: create2Address(creationCode).toLowerCase(),
+    address: create2Address(creationCode).toLowerCase() as Hex,
     abi: toSource(`${name.charAt(0).toLowerCase()}${name.slice(1)}Abi`, abi as readonly AbiItem[]),
     code: `${header}\nexport const creationCode = '${creationCode}'\n\nexport const runtimeCode = '${await deployedCode(creationCode)}'\n`,
   }
@@ -97,6 +100,7 @@ async function toDeployable(name: string): Promise<{ address: string; abi: strin
 async function generate(): Promise<Map<string, string>> {
   const settlement = await toDeployable('BatchSettlement')
   const factory = await toDeployable('SplitterFactory')
+  const tabs = await toDeployable('TabSettlement', pad(factory.address))
   const priceFeed = await hre.artifacts.readArtifact('PriceFeed')
   const payerReads = await hre.artifacts.readArtifact('PayerReads')
   const gasFloor = await hre.artifacts.readArtifact('GasFloor')
@@ -113,6 +117,7 @@ async function generate(): Promise<Map<string, string>> {
       deployments[network] = {
         batchSettlement: settlement.address,
         splitterFactory: factory.address,
+        tabSettlement: tabs.address,
         usdc,
         startBlock,
       }
@@ -125,9 +130,11 @@ async function generate(): Promise<Map<string, string>> {
   return new Map([
     ['sdk/src/protocol/abi/batchSettlement.ts', settlement.abi],
     ['sdk/src/protocol/abi/splitterFactory.ts', factory.abi],
+    ['sdk/src/protocol/abi/tabSettlement.ts', tabs.abi],
     ['sdk/src/protocol/abi/usdc.ts', toSource('usdcAbi', usdcAbi)],
     ['local/chain/generated/batchSettlement.ts', settlement.code],
     ['local/chain/generated/splitterFactory.ts', factory.code],
+    ['local/chain/generated/tabSettlement.ts', tabs.code],
     ['local/chain/generated/fiatToken.ts', toFiatToken()],
     [
       'local/chain/generated/predeploys.ts',

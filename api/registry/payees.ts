@@ -20,6 +20,7 @@ export function createPayees(served: ServedNetwork, platformWallet: Address, now
     [token, 'it is the USDC contract'],
     [deployment.batchSettlement.toLowerCase() as Address, 'it is the BatchSettlement contract'],
     [deployment.splitterFactory, 'it is the SplitterFactory contract'],
+    [deployment.tabSettlement, 'it is the TabSettlement contract'],
     [platformWallet, "it is the platform's own wallet"],
   ])
 

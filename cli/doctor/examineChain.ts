@@ -50,6 +50,7 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
     ['USDC', () => examineToken(examined)],
     [contracts.batchSettlement.name, () => examineContract(examined, 'batchSettlement', env)],
     [contracts.splitterFactory.name, () => examineContract(examined, 'splitterFactory', env)],
+    [contracts.tabSettlement.name, () => examineContract(examined, 'tabSettlement', env)],
     ...(network.ethUsdFeed ? [['price feed', () => examineFeed(examined)] as const] : []),
   ] as const
   for (const [what, look] of rest) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-/// @title USDC's second overload of EIP-3009, for signatures of any length (ERC-1271)
+/// @title USDC's second overloads of EIP-3009, for signatures of any length (ERC-1271)
 /// @dev An interface of its own: the selector of an overloaded function has no name.
 interface IERC3009Bytes {
     /// @notice Moves `value` of `from` to `to`, as `from` signed it.
@@ -13,6 +13,24 @@ interface IERC3009Bytes {
     /// @param nonce Unique for the payer.
     /// @param signature 65 bytes of ECDSA, or whatever the payer's contract understands.
     function transferWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        bytes calldata signature
+    ) external;
+
+    /// @notice As `transferWithAuthorization`, but only the recipient may call it.
+    /// @param from The payer.
+    /// @param to The recipient, and the caller.
+    /// @param value The amount, in base units.
+    /// @param validAfter The Unix time after which it is valid.
+    /// @param validBefore The Unix time before which it is valid.
+    /// @param nonce Unique for the payer.
+    /// @param signature 65 bytes of ECDSA, or whatever the payer's contract understands.
+    function receiveWithAuthorization(
         address from,
         address to,
         uint256 value,

@@ -38,6 +38,18 @@ contract LayoutTest is BatchSettlement {
         require(data.length == TRANSFER_SIZE && keccak256(data) == hash, "call data");
     }
 
+    function test_behavior_receiveIsCallData() public pure {
+        bytes memory transfer = abi.encodeCall(
+            IERC3009.transferWithAuthorization,
+            (address(1), address(2), 3, 4, 5, bytes32(uint256(6)), 7, bytes32(uint256(8)), bytes32(uint256(9)))
+        );
+        bytes memory receive_ = abi.encodeCall(
+            IERC3009.receiveWithAuthorization,
+            (address(1), address(2), 3, 4, 5, bytes32(uint256(6)), 7, bytes32(uint256(8)), bytes32(uint256(9)))
+        );
+        for (uint256 i = 4; i < transfer.length; ++i) require(transfer[i] == receive_[i], "call data");
+    }
+
     function test_behavior_stateIsCallData() public pure {
         bytes memory data = abi.encodeCall(IERC3009.authorizationState, (address(1), bytes32(uint256(2))));
         require(data.length == STATE_SIZE, "size");
@@ -77,6 +89,8 @@ contract LayoutTest is BatchSettlement {
     function test_behavior_selectorsAreThoseOfUsdc() public pure {
         require(IERC3009.transferWithAuthorization.selector == 0xe3ee160e, "transferWithAuthorization");
         require(IERC3009Bytes.transferWithAuthorization.selector == 0xcf092995, "with bytes");
+        require(IERC3009.receiveWithAuthorization.selector == 0xef55bec6, "receiveWithAuthorization");
+        require(IERC3009Bytes.receiveWithAuthorization.selector == 0x88b7ab63, "with bytes");
         require(IERC3009.authorizationState.selector == IFiatToken.authorizationState.selector, "authorizationState");
     }
 

@@ -138,8 +138,10 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       'DATABASE_URL that is a connection pooler’s, got a connection pooler'
     const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-pooler-'))
     const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
-    const [usdc, batchSettlement, splitterFactory] = ['11', '22', '33'].map((byte) => `0x${byte.repeat(20)}`)
-    const localhost = { usdc, batchSettlement, splitterFactory, startBlock: 1 }
+    const [usdc, batchSettlement, splitterFactory, tabSettlement] = ['11', '22', '33', '44'].map(
+      (byte) => `0x${byte.repeat(20)}`,
+    )
+    const localhost = { usdc, batchSettlement, splitterFactory, tabSettlement, startBlock: 1 }
     await writeFile(DEPLOYMENTS_FILE, JSON.stringify({ localhost }))
     for (const url of [pooler.urlOf('api'), lax.urlOf('api')]) {
       expect(await refusalOf(migrateAt(url))).toBe(expected)

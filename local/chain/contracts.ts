@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import { create2Address } from './create2.ts'
 import * as batchSettlement from './generated/batchSettlement.ts'
 import * as splitterFactory from './generated/splitterFactory.ts'
+import * as tabSettlement from './generated/tabSettlement.ts'
 
 /** A contract of ours, which has one address on every network. */
 export type Contract = { name: string; address: Address; creationCode: Hex; runtimeCode: Hex }
@@ -10,6 +11,7 @@ export type Contract = { name: string; address: Address; creationCode: Hex; runt
 export const contracts = {
   batchSettlement: toContract('BatchSettlement', batchSettlement),
   splitterFactory: toContract('SplitterFactory', splitterFactory),
+  tabSettlement: toContract('TabSettlement', tabSettlement),
 }
 
 function toContract(name: string, code: Pick<Contract, 'creationCode' | 'runtimeCode'>): Contract {

@@ -164,6 +164,7 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
       [name]: {
         batchSettlement: contracts.batchSettlement.address,
         splitterFactory: contracts.splitterFactory.address,
+        tabSettlement: contracts.tabSettlement.address,
         usdc: usdc.toLowerCase() as Address,
         startBlock: 0,
       },

@@ -41,15 +41,13 @@ function deploymentOf(chain: LocalChain) {
 test.each(networkNames)('default: plays %s', async (network) => {
   await using chain = await startLocalChain({ network })
   const client = clientOf(chain)
-  const { usdc, batchSettlement, splitterFactory } = deploymentOf(chain)
+  const { usdc, startBlock: _, ...addresses } = deploymentOf(chain)
   const chainId = await client.getChainId()
 
   expect(chainId).toBe(networks[network].chainId)
   expect(usdc).toBe(networks[network].usdc ?? committed.localhost.usdc)
-  expect({ batchSettlement, splitterFactory }).toEqual({
-    batchSettlement: committed[network].batchSettlement,
-    splitterFactory: committed[network].splitterFactory,
-  })
+  const { batchSettlement, splitterFactory, tabSettlement } = committed[network]
+  expect(addresses).toEqual({ batchSettlement, splitterFactory, tabSettlement })
   for (const { address, runtimeCode } of Object.values(contracts)) {
     expect(await client.getCode({ address })).toBe(runtimeCode)
   }

@@ -21,8 +21,8 @@ export type OpenClients = (target: {
 
 const usageOf = (defaultFile: string) => `Usage: npm run deploy -- --network <name> [options]
 
-Deploys BatchSettlement and SplitterFactory through the CREATE2 factory, to the same addresses on every network, checks
-the code on chain and records addresses and start block. What is deployed already is only checked.
+Deploys BatchSettlement, SplitterFactory and TabSettlement through the CREATE2 factory, to the same addresses on every
+network, checks the code on chain and records addresses and start block. What is deployed already is only checked.
 
   --network <name>           ${networkNames.join(', ')}
   --deployments-file <path>  where to record it (default ${defaultFile},
@@ -83,6 +83,7 @@ async function deploy(open: OpenClients): Promise<void> {
     await recordDeployment(file, name, {
       batchSettlement: contracts.batchSettlement.address,
       splitterFactory: contracts.splitterFactory.address,
+      tabSettlement: contracts.tabSettlement.address,
       usdc: usdc.toLowerCase(),
       startBlock,
     })

@@ -6,6 +6,7 @@ import type { NetworkName } from '#protocol/networks'
 export type RecordedDeployment = {
   batchSettlement: string
   splitterFactory: string
+  tabSettlement: string
   usdc: string
   startBlock: number | null
 }

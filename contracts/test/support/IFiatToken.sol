@@ -24,6 +24,7 @@ interface IFiatToken {
     function burn(uint256 amount) external;
     function blacklist(address account) external;
     function unBlacklist(address account) external;
+    function isBlacklisted(address account) external view returns (bool);
     function pause() external;
     function unpause() external;
     function transfer(address to, uint256 amount) external returns (bool);
@@ -35,6 +36,15 @@ interface IFiatToken {
     function authorizationState(address authorizer, bytes32 nonce) external view returns (bool);
     function cancelAuthorization(address authorizer, bytes32 nonce, bytes calldata signature) external;
     function transferWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce,
+        bytes calldata signature
+    ) external;
+    function receiveWithAuthorization(
         address from,
         address to,
         uint256 value,

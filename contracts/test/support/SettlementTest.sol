@@ -60,9 +60,13 @@ abstract contract SettlementTest {
 
     /// One of our contracts, from its artifact: with `new`, solc would compile it again inside each test contract.
     function _deploy(string memory name) internal returns (address) {
+        return _deploy(name, "");
+    }
+
+    function _deploy(string memory name, bytes memory arguments) internal returns (address) {
         string memory artifacts = vm.envOr("CONTRACT_ARTIFACTS", string("artifacts"));
         string memory path = string.concat(artifacts, "/contracts/", name, ".sol/", name, ".json");
-        return _create(vm.parseJsonBytes(vm.readFile(path), ".bytecode"));
+        return _create(bytes.concat(vm.parseJsonBytes(vm.readFile(path), ".bytecode"), arguments));
     }
 
     // The token.

@@ -53,6 +53,8 @@ export type TabChallenge = {
   rewardShare: number
   /** Unix seconds: until then the macaroon buys by a tab, again and again. */
   offeredUntil: number
+  /** The price is too small to settle alone: nothing else than a tab is taken for it. */
+  only?: true
 }
 
 /**
@@ -217,10 +219,11 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
 
 function parseTab(json: unknown): TabChallenge {
   const tab = object(json, 'tab')
-  const { rewardShare, offeredUntil } = tab
+  const { rewardShare, offeredUntil, only } = tab
   if (!isInteger(rewardShare, 10_000)) throw invalid('tab.rewardShare', 'basis points, 0 to 10000')
   if (!isInteger(offeredUntil, 2 ** 40)) throw invalid('tab.offeredUntil', 'Unix seconds')
-  return { split: string(tab, 'split', /^0x[0-9a-f]{64}$/, 'tab') as Hex, rewardShare, offeredUntil }
+  const split = string(tab, 'split', /^0x[0-9a-f]{64}$/, 'tab') as Hex
+  return { split, rewardShare, offeredUntil, ...(only === true && { only }) }
 }
 
 function isInteger(value: unknown, most: number): value is number {

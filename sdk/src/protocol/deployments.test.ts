@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { committedDeployments, parseDeployments } from './deployments.ts'
+import { committedDeployments, parseDeployments, splitterFactory, tabSettlement } from './deployments.ts'
 
 const entry = {
   batchSettlement: `0x${'Ab'.repeat(20)}`,
   splitterFactory: `0x${'ef'.repeat(20)}`,
+  tabSettlement: `0x${'12'.repeat(20)}`,
   usdc: `0x${'cd'.repeat(20)}`,
   startBlock: 12,
 }
@@ -22,6 +23,7 @@ describe('parseDeployments', () => {
   test.each([
     ['network', { solana: entry }, /solana/],
     ['missing factory', { base: { ...entry, splitterFactory: undefined } }, /base\.splitterFactory/],
+    ['missing tabs', { base: { ...entry, tabSettlement: undefined } }, /base\.tabSettlement/],
     ['address', { base: { ...entry, usdc: '0x1' } }, /base\.usdc/],
     ['start block', { base: { ...entry, startBlock: -1 } }, /base\.startBlock/],
     ['missing start block', { base: { ...entry, startBlock: undefined } }, /base\.startBlock/],
@@ -35,5 +37,5 @@ describe('parseDeployments', () => {
 test('behavior: the committed file names one contract address for every network', () => {
   const deployments = Object.values(committedDeployments)
   expect(new Set(deployments.map(({ batchSettlement }) => batchSettlement)).size).toBe(1)
-  expect(new Set(deployments.map(({ splitterFactory }) => splitterFactory)).size).toBe(1)
+  for (const deployment of deployments) expect(deployment).toMatchObject({ splitterFactory, tabSettlement })
 })

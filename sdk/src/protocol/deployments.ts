@@ -6,6 +6,7 @@ import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
 export type Deployment = {
   batchSettlement: Address
   splitterFactory: Address
+  tabSettlement: Address
   usdc: Address
   /** The block that created BatchSettlement. Earlier ones hold nothing of ours. */
   startBlock: number
@@ -17,7 +18,7 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
 
 /**
  * Reads a deployments file:
- * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
+ * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "tabSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
  * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same addresses on every network, but nothing is
  * deployed there yet. Drops fields that it doesn't know.
@@ -43,11 +44,14 @@ export const committedDeployments: Deployments = /* @__PURE__ */ parseDeployment
 /** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address
 
-/** The `TabSettlement` of this version, likewise. */
-export const tabSettlement = (committed.base as { tabSettlement?: Address }).tabSettlement as Address
+/** The `TabSettlement` of this version: CREATE2 gives it one address on every network. */
+export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
-  const { batchSettlement, splitterFactory, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
+  const { batchSettlement, splitterFactory, tabSettlement, usdc, startBlock } = (entry ?? {}) as Record<
+    string,
+    unknown
+  >
   const address = (field: string, value: unknown): Address => {
     if (typeof value !== 'string' || !addressPattern.test(value)) {
       throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)
@@ -63,6 +67,7 @@ function parseDeployment(name: string, entry: unknown): Deployment | undefined {
   return {
     batchSettlement: address('batchSettlement', batchSettlement),
     splitterFactory: address('splitterFactory', splitterFactory),
+    tabSettlement: address('tabSettlement', tabSettlement),
     usdc: address('usdc', usdc),
     startBlock,
   }

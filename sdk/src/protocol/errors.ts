@@ -78,6 +78,7 @@ export const errorCodes = {
   payment_replayed: { status: 409, title: 'Challenge or authorization was already used' },
   authorization_used: { status: 409, title: 'Authorization was already used on chain' },
   payment_claimed: { status: 409, title: 'Payment is being settled or was published' },
+  tab_too_small: { status: 409, title: 'Tab is too small to settle' },
   payment_voided: { status: 409, title: 'Payment was voided' },
   payment_not_settled: { status: 409, title: 'Payment has not settled yet' },
   payment_not_requeueable: { status: 409, title: 'Payment cannot be queued again' },

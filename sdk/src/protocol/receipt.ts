@@ -95,7 +95,7 @@ export type ReceiptTab = {
   sequence: number
   /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs it. */
   split: Hex
-  /** What had been bought on the line with this request, USDC base units, decimal. */
+  /** What was charged on the line with this request, USDC base units, decimal; less what earlier tabs charged too much. */
   lineTotal: string
 }
 
@@ -206,7 +206,6 @@ function requireOne(
   if (tab ? split === undefined : (split === undefined) !== (platformUsdc === '0')) {
     throw invalid('split', 'there if and only if one authorization carries a fee, or of a tab')
   }
-  if (tab && BigInt(tab.lineTotal) < BigInt(totalUsdc)) throw invalid('tab.lineTotal', 'at least totalUsdc')
 }
 
 function parseTab(json: unknown): ReceiptTab {

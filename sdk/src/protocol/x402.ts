@@ -6,7 +6,6 @@ import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
 import { splitterOf } from './splitter.ts'
 import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
-import { minimumPrice } from './tier.ts'
 
 /*
  * The x402 standard's own form of a challenge and of a payment (https://github.com/coinbase/x402, specs/x402-specification-v2.md
@@ -102,6 +101,11 @@ export type TabResponse = {
   sequence: number
   /** How many of its lines the gateway knows: their splits needn't be sent again. */
   known: number
+  /**
+   * What this request's line began with, USDC base units, decimal: the buyer was charged so much too much on an earlier tab, so
+   * the line's amount may be so much lower.
+   */
+  credit?: string
   /** It closes soon, or has closed: the next request had better be on another tab. */
   closing?: true
 }
@@ -189,9 +193,13 @@ export function toPaymentRequired(
   const onTab: TabRequirements | undefined = tab &&
     tabSettlement && {
       ...{ scheme: 'tab', network, amount: price, asset, payTo: tabSettlement, maxTimeoutSeconds },
-      extra: { ...provider.extra, macaroon, issuer, platform: fee.payTo, ...tab },
+      extra: {
+        ...provider.extra,
+        ...{ macaroon, issuer, platform: fee.payTo },
+        ...{ split: tab.split, rewardShare: tab.rewardShare, offeredUntil: tab.offeredUntil },
+      },
     }
-  if (amount + feeAmount < minimumPrice) return onTab && { ...head, accepts: [onTab] }
+  if (tab?.only) return onTab && { ...head, accepts: [onTab] }
   const splitter = splitterOf(
     { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount },
     factory,

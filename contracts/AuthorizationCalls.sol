@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
+import {Reason} from "./Reason.sol";
+import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
+
+/// @title Tries one authorization after the other, so that none can stop the others
+/// @notice What BatchSettlement and TabSettlement have in common.
+abstract contract AuthorizationCalls {
+    /// What their MIN_CALL_GAS is.
+    uint256 internal constant LEAST_CALL_GAS = 120_000;
+    /// Left beside a call's own gas: for the check of its outcome, its event, and the end of the batch. So an item that
+    /// burns its whole limit can't revert the others. OUTCOME_GAS logs and returns one byte of `outcomes`.
+    uint256 internal constant TAIL_GAS = 60_000;
+    uint256 internal constant OUTCOME_GAS = 16;
+
+    uint256 internal constant NOT_TRIED = 0;
+    uint256 internal constant SETTLED = 1;
+    uint256 internal constant USED = 2;
+    uint256 internal constant FAILED = 3;
+    uint256 internal constant SKIPPED = 4;
+
+    // Offsets that the assembly uses; Layout.t.sol holds them against the compiler's.
+    uint256 internal constant WORD = 0x20;
+    /// In `Run`. A selector stands at the end of its word.
+    uint256 internal constant RUN_TOKEN = 0x00;
+    uint256 internal constant RUN_CALL_GAS = 0x20;
+    uint256 internal constant RUN_FROM = 0x60;
+    uint256 internal constant RUN_NONCE = 0x100;
+    uint256 internal constant RUN_TRANSFER = 0x5c;
+    uint256 internal constant SELECTOR_IN_WORD = 0x1c;
+    /// Call data of the token: a selector, and nine words or two.
+    uint256 internal constant TRANSFER_SIZE = 0x124;
+    uint256 internal constant STATE_SIZE = 0x44;
+
+    /// What `settle` carries from one authorization to the next. `selector` to `s` are the token call's data as they stand
+    /// in memory, so that each call writes only the words in which it differs from the one before.
+    struct Run {
+        address token;
+        uint256 callGas;
+        uint256 selector;
+        uint256 from;
+        uint256 to;
+        uint256 value;
+        uint256 validAfter;
+        uint256 validBefore;
+        bytes32 nonce;
+        uint256 v;
+        bytes32 r;
+        uint256 s;
+        uint256 neededGas;
+        address feeRecipient;
+        /// The authorization last looked at was used, failed or was skipped: look at the next one before trying it.
+        bool probing;
+        /// Payer of the authorization that failed last: while probing, his are skipped. At first no address.
+        uint256 refused;
+        /// What the token answered to the call that failed last.
+        bytes reason;
+    }
+
+    /// Tries the authorization that stands in `run`.
+    function _attempt(Run memory run, bytes32 r, bytes32 vs, bytes[] calldata signatures)
+        internal
+        returns (uint256 outcome)
+    {
+        if (run.probing) {
+            if (gasleft() < run.neededGas) return NOT_TRIED;
+            if (run.from == run.refused) return SKIPPED;
+            if (_isUsed(run)) return USED;
+            run.probing = false;
+        }
+        bool success;
+        uint256 s = uint256(vs) << 1 >> 1;
+        if (s != 0) {
+            unchecked {
+                run.v = 27 + (uint256(vs) >> 255);
+            }
+            run.r = r;
+            run.s = s;
+            if (gasleft() < run.neededGas) return NOT_TRIED;
+            assembly ("memory-safe") {
+                success := call(
+                    mload(add(run, RUN_CALL_GAS)), mload(add(run, RUN_TOKEN)), 0, add(run, RUN_TRANSFER), TRANSFER_SIZE, 0, 0
+                )
+            }
+        } else {
+            if (uint256(r) >= signatures.length) revert IBatchSettlement.InvalidSignatureIndex(uint256(r));
+            bytes memory data = _encode(run, signatures[uint256(r)]);
+            if (gasleft() < run.neededGas) return NOT_TRIED;
+            assembly ("memory-safe") {
+                success := call(
+                    mload(add(run, RUN_CALL_GAS)), mload(add(run, RUN_TOKEN)), 0, add(data, WORD), mload(data), 0, 0
+                )
+            }
+        }
+        if (success) return SETTLED;
+        run.reason = Reason.read();
+        run.probing = true;
+        if (_isUsed(run)) return USED;
+        run.refused = run.from;
+        return FAILED;
+    }
+
+    function _encode(Run memory run, bytes calldata signature) internal pure returns (bytes memory) {
+        return abi.encodeWithSelector(
+            _bytesSelector(),
+            run.from,
+            run.to,
+            run.value,
+            run.validAfter,
+            run.validBefore,
+            run.nonce,
+            signature
+        );
+    }
+
+    /// Whether the token says that this nonce of this buyer is used or cancelled.
+    function _isUsed(Run memory run) internal view returns (bool used) {
+        uint256 selector = uint32(IERC3009.authorizationState.selector);
+        assembly ("memory-safe") {
+            let data := mload(0x40)
+            mstore(data, selector)
+            mstore(add(data, 0x20), mload(add(run, RUN_FROM)))
+            mstore(add(data, 0x40), mload(add(run, RUN_NONCE)))
+            let success :=
+                staticcall(gas(), mload(add(run, RUN_TOKEN)), add(data, SELECTOR_IN_WORD), STATE_SIZE, 0, WORD)
+            used := and(and(success, gt(returndatasize(), 0x1f)), eq(mload(0), 1))
+        }
+    }
+
+    /// The token's function for signatures of any length.
+    function _bytesSelector() internal pure virtual returns (bytes4);
+
+    function _from(Run memory run) internal pure returns (address) {
+        return address(uint160(run.from));
+    }
+}

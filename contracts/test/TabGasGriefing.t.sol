@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
+import {Attack, HostileWallet} from "./mocks/Wallets.sol";
+import {TabTest} from "./support/TabTest.sol";
+
+/// @notice Whoever sends too little gas: what wasn't tried is reported 0 and settles later, nothing good is ever reported as
+/// failed, what was reached stays settled, and all of it is paid to whom it belongs, never into a splitter.
+/// `test_griefing_` sweeps over gas limits, on the code as it is deployed: instrumented code needs more.
+contract TabGasGriefingTest is TabTest {
+    /// Settles with `gasLimit` and checks that the tabs end as expected up to one, and that the rest is untouched.
+    function _settleWith(Packed memory packed, bytes memory expected, uint256 gasLimit)
+        private
+        returns (uint256 reached, uint256 settled)
+    {
+        bytes memory data = _call(packed);
+        // As at the start of a transaction.
+        vm.cool(address(usdc));
+        vm.cool(address(tabSettlement));
+        vm.prank(KEEPER);
+        (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
+        if (success) {
+            bytes memory outcomes = abi.decode(answer, (bytes));
+            while (reached < outcomes.length && outcomes[reached] != 0) {
+                vm.assertTrue(outcomes[reached] == expected[reached], "what was tried ends as it should");
+                if (outcomes[reached++] == 0x10) ++settled;
+            }
+            for (uint256 i = reached; i < outcomes.length; ++i) {
+                vm.assertTrue(outcomes[i] == 0, "after the first that wasn't tried, none is");
+            }
+            vm.assertTrue(settled > 0, "a batch in which nothing settled reverts");
+        }
+        _checkGood(settled, "with little gas");
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)) + usdc.balanceOf(_refuge(PLATFORM)), 0, "what splitters got");
+    }
+
+    /// With one gas limit after the other, close enough to meet the one at which a tab is tried with just enough. Once
+    /// there is gas for the first, more gas never settles less.
+    function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
+        uint256 most;
+        for (uint256 gasLimit = from; gasLimit < to; gasLimit += step) {
+            uint256 state = vm.snapshotState();
+            (uint256 reached,) = _settleWith(packed, expected, gasLimit);
+            vm.revertToState(state);
+            if (gasLimit == from) vm.assertEq(reached, 0, "too little for the first");
+            vm.assertGe(reached, most, "what settled stays settled");
+            most = reached;
+        }
+        vm.assertEq(most, expected.length, "all that was reached");
+    }
+
+    function _burner(uint256 index) private returns (Bill memory bill) {
+        bill = _bill(index);
+        bill.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
+    }
+
+    /// Good tabs, of which the second is a burner's; its signature is of any length.
+    function _withBurner(uint256 count, uint256 lines) private returns (Packed memory packed) {
+        Bill[] memory bills = _goodBills(0, count);
+        bills[1] = _burner(count);
+        bills[1].lines = new Line[](lines);
+        packed = _packTabs(bills);
+        (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
+        packed.signatures = new bytes[](1);
+    }
+
+    function test_fuzz_anyGasLimit(uint256 gasLimit) public {
+        Bill[] memory bills = _goodBills(0, 6);
+        Packed memory packed = _packTabs(bills);
+        (uint256 reached,) = _settleWith(packed, _repeat(0x10, 6), 30_000 + gasLimit % 1_200_000);
+        if (reached == 6) return;
+        bytes memory outcomes = _settle(packed);
+        for (uint256 i; i < 6; ++i) {
+            vm.assertEq(uint8(outcomes[i]), i < reached ? 0x20 : 0x10, "the rest settles later, each once");
+        }
+        _checkGood(6, "in the end");
+    }
+
+    function test_griefing_aBurnerNeverRevertsTheOthers() public {
+        _sweep(_withBurner(3, 2), hex"103010", 400_000, 950_000, 1_500);
+    }
+
+    /// Nor may its many lines, all of which are taken out of what is due.
+    function test_griefing_aBurnerOfManyLines() public {
+        _sweep(_withBurner(3, 500), hex"103010", 500_000, 1_500_000, 2_500);
+    }
+
+    /// Nor may a long rest that can't be tried any more.
+    function test_griefing_aBurnerBeforeALongRest() public {
+        Packed memory packed = _withBurner(150, 2);
+        bytes memory expected = _repeat(0x10, 150);
+        expected[1] = 0x30;
+        uint256 most;
+        for (uint256 gasLimit = 600_000; gasLimit < 1_200_000; gasLimit += 4_000) {
+            uint256 state = vm.snapshotState();
+            (uint256 reached,) = _settleWith(packed, expected, gasLimit);
+            vm.revertToState(state);
+            vm.assertGe(reached, most, "what settled stays settled");
+            most = reached;
+        }
+        vm.assertTrue(most > 1 && most < 10, "the burner, and not many more");
+    }
+
+    /// Nor may passing over tabs that have expired.
+    function test_griefing_aBurnerBeforeExpiredOnes() public {
+        Bill[] memory bills = _goodBills(0, 102);
+        bills[1] = _burner(102);
+        for (uint256 i = 2; i < 102; ++i) bills[i].expiry = NOW;
+        Packed memory packed = _packTabs(bills);
+        (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
+        packed.signatures = new bytes[](1);
+        bytes memory expected = _repeat(0x50, 102);
+        (expected[0], expected[1]) = (0x10, 0x30);
+        _sweep(packed, expected, 500_000, 1_200_000, 3_000);
+    }
+
+    /// Payouts at their dearest: each provider, the platform and the caller are blacklisted, and no splitter ever held a unit.
+    function test_griefing_aBurnerBeforeTheDearestPayouts() public {
+        while (splits.length < 12) splits.push(_split(address(uint160(0xB000 + splits.length)), 19, 1));
+        Bill memory bill = _bill(0);
+        bill.lines = new Line[](12);
+        for (uint256 i; i < 12; ++i) {
+            bill.lines[i] = Line(i, 10_000);
+            usdc.blacklist(address(uint160(splits[i] >> 96)));
+        }
+        usdc.blacklist(PLATFORM);
+        usdc.blacklist(KEEPER);
+        _fund(bill);
+        Bill[] memory bills = new Bill[](2);
+        (bills[0], bills[1]) = (bill, _burner(1));
+        Packed memory packed = _packTabs(bills);
+        (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
+        packed.signatures = new bytes[](1);
+        uint256 most;
+        for (uint256 gasLimit = 700_000; gasLimit < 1_300_000; gasLimit += 1_000) {
+            uint256 state = vm.snapshotState();
+            uint256 reached = _settleDearest(packed, gasLimit);
+            vm.revertToState(state);
+            vm.assertGe(reached, most, "what settled stays settled");
+            most = reached;
+        }
+        vm.assertEq(most, 2, "the burner");
+    }
+
+    function _settleDearest(Packed memory packed, uint256 gasLimit) private returns (uint256) {
+        bytes memory data = _call(packed);
+        vm.cool(address(usdc));
+        vm.cool(address(factory));
+        vm.cool(address(tabSettlement));
+        vm.prank(KEEPER);
+        (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
+        if (!success) return 0;
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 9_500, "what waits for the provider");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+        return abi.decode(answer, (bytes))[1] == 0x30 ? 2 : 1;
+    }
+
+    /// A payout that the caller starves takes the whole batch back: it never goes where the provider's money would wait.
+    function test_griefing_noPayoutIsStarved() public {
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        for (uint256 gasLimit = 100_000; gasLimit < 600_000; gasLimit += 1_000) {
+            uint256 state = vm.snapshotState();
+            _settleWith(packed, hex"10", gasLimit);
+            vm.revertToState(state);
+        }
+    }
+
+    function test_args_noCallGas() public {
+        Packed memory packed = _packTabs(_goodBills(0, 3));
+        uint64[2] memory limits = [0, uint64(tabSettlement.MIN_CALL_GAS() - 1)];
+        for (uint256 i; i < 2; ++i) {
+            uint256 state = vm.snapshotState();
+            bytes memory outcomes = _settleCapped(packed, limits[i]);
+            vm.assertEq(outcomes, hex"101010", "outcomes");
+            vm.revertToState(state);
+        }
+    }
+
+    function test_args_moreCallGasThanThereIs() public {
+        Packed memory packed = _packTabs(_goodBills(0, 3));
+        _expectNothingSettled(hex"000000");
+        _settleCapped(packed, type(uint64).max);
+    }
+
+    function _settleCapped(Packed memory packed, uint64 callGasLimit) private returns (bytes memory) {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        batch.callGasLimit = callGasLimit;
+        return _settle(batch, packed);
+    }
+
+    /// A wallet that attacks fails alone, at no more than the call's gas limit.
+    function test_behavior_hostileWallets() public {
+        Attack[6] memory attacks = [
+            Attack.BURN_ALL_GAS,
+            Attack.INVALID_OPCODE,
+            Attack.RETURN_BOMB,
+            Attack.REVERT_BOMB,
+            Attack.REENTER,
+            Attack.NO_ANSWER
+        ];
+        for (uint256 i; i < 12; ++i) {
+            uint256 state = vm.snapshotState();
+            Bill[] memory bills = _goodBills(0, 3);
+            // What the wallet re-enters with is a batch that settles when anyone else sends it.
+            bytes memory inner = _call(_packTabs(_goodBills(3, 1)));
+            bills[1].from = address(new HostileWallet(attacks[i / 2], address(tabSettlement), inner));
+            _fund(bills[1]);
+            Packed memory packed = _packTabs(bills);
+            packed.signatures = new bytes[](1);
+            packed.signatures[0] = "hostile";
+            // A compact signature takes the overload of plain accounts.
+            if (i % 2 == 0) (packed.tabs[1].r, packed.tabs[1].vs) = (0, 0);
+            vm.assertEq(_settle(packed), hex"103010", "outcomes");
+            _checkGood(2, "beside a hostile wallet");
+            vm.revertToState(state);
+        }
+    }
+}

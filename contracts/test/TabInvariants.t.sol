@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
+import {IFiatToken} from "./support/IFiatToken.sol";
+import {TabTest} from "./support/TabTest.sol";
+import {Vm} from "./support/Vm.sol";
+
+/// @notice Whatever payers, keepers, strangers and the token's issuer do, in whatever order: what is paid is what was signed.
+contract TabInvariantsTest is TabTest {
+    TabMarket private _market;
+
+    function setUp() public override {
+        super.setUp();
+        _market = new TabMarket();
+        _market.setUp();
+    }
+
+    /// Tells the runner whom to call at random.
+    function targetContracts() external view returns (address[] memory targets) {
+        targets = new address[](1);
+        targets[0] = address(_market);
+    }
+
+    function invariant_theContractHoldsNothing() public view {
+        (IFiatToken token, address contract_) = _market.contracts();
+        vm.assertEq(token.balanceOf(contract_), 0, "its balance");
+        vm.assertEq(contract_.balance, 0, "its ether");
+    }
+
+    /// Of each settled state, line by line, to each what is his; wherever it waits.
+    function invariant_eachIsPaidWhatSettled() public view {
+        for (uint256 i; i < _market.ACCOUNTS(); ++i) {
+            (uint256 paid, uint256 due) = _market.account(i);
+            vm.assertEq(paid, due, "what an account got");
+        }
+    }
+
+    function invariant_sumInIsSumOut() public view {
+        vm.assertEq(_market.pulled(), _market.paidOut(), "Transfers to the contract against those from it");
+        vm.assertEq(_market.pulled(), _market.eventTotals(), "against BatchSettled");
+    }
+
+    /// One state a nonce, and not a unit that the payer didn't sign in it.
+    function invariant_payersPayOneStateANonce() public view {
+        vm.assertEq(_market.movedTwice(), 0, "nonces that moved twice");
+        for (uint256 i; i < _market.PAYERS(); ++i) {
+            (uint256 paid, uint256 signed) = _market.payer(i);
+            vm.assertEq(paid, signed, "what a payer paid against the states that moved");
+        }
+    }
+}
+
+/// @notice What can happen in the life of a few tabs, one random step at a time.
+contract TabMarket is TabTest {
+    uint256 public constant PAYERS = 4;
+    uint256 public constant ACCOUNTS = 4;
+    uint256 private constant TABS = 10;
+
+    uint256 public pulled;
+    uint256 public paidOut;
+    uint256 public eventTotals;
+    uint256 public movedTwice;
+    mapping(bytes32 nonce => bool) private _moved;
+    mapping(address account => uint256) private _due;
+    uint256[PAYERS] private _funds;
+    uint256[PAYERS] private _signed;
+
+    /// The runner calls every public function, this one too: it counts once.
+    function setUp() public override {
+        if (address(usdc) != address(0)) return;
+        super.setUp();
+        splits.push(_split(OTHER, 1, 3));
+    }
+
+    function contracts() external view returns (IFiatToken, address) {
+        return (usdc, address(tabSettlement));
+    }
+
+    function _account(uint256 index) private pure returns (address) {
+        return [PROVIDER, OTHER, PLATFORM, KEEPER][index];
+    }
+
+    function account(uint256 index) external view returns (uint256 paid, uint256 due) {
+        address account_ = _account(index);
+        return (usdc.balanceOf(account_) - 1 + usdc.balanceOf(_refuge(account_)), _due[account_]);
+    }
+
+    function payer(uint256 index) external view returns (uint256 paid, uint256 signed) {
+        return (_funds[index] - usdc.balanceOf(_buyer(index)), _signed[index]);
+    }
+
+    /// A state of one of the tabs: each has a few, and the later one isn't always the dearer.
+    function _state(uint256 tab, uint256 sequence) private pure returns (Bill memory bill) {
+        bill = _bill(tab % PAYERS);
+        bill.nonce = keccak256(abi.encode("tab", tab));
+        bill.sequence = sequence;
+        bill.lines = new Line[](1 + sequence % 3);
+        for (uint256 i; i < bill.lines.length; ++i) {
+            bill.lines[i] = Line((tab + i) % 3, 1 + uint256(keccak256(abi.encode(tab, sequence, i))) % 1_000);
+        }
+    }
+
+    function fund(uint256 index, uint16 amount) external {
+        index %= PAYERS;
+        // A blacklisted payer can't be funded.
+        try usdc.mint(_buyer(index), 1 + uint256(amount)) {
+            _funds[index] += 1 + uint256(amount);
+        } catch {}
+    }
+
+    /// With any gas; sorted by payer or not.
+    function settle(uint256[4] calldata picks, uint256 count, uint32 gasLimit) external {
+        Bill[] memory bills = new Bill[](1 + count % 4);
+        for (uint256 i; i < bills.length; ++i) bills[i] = _state(picks[i] % TABS, picks[i] / TABS % 4);
+        bytes memory data = _call(_packTabs(bills));
+        vm.recordLogs();
+        vm.prank(KEEPER);
+        (bool success, bytes memory answer) = address(tabSettlement).call{gas: 450_000 + uint256(gasLimit) % 1_000_000}(data);
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        if (!success) {
+            bool isExpected = answer.length == 0 || bytes4(answer) == IBatchSettlement.NothingSettled.selector;
+            vm.assertTrue(isExpected || _hasNoRefuge(), "why a batch reverted");
+            return;
+        }
+        _record(logs);
+        _model(bills, abi.decode(answer, (bytes)));
+    }
+
+    function cancel(uint256 tab) external {
+        Bill memory bill = _state(tab % TABS, 0);
+        if (!usdc.authorizationState(bill.from, bill.nonce)) _cancel(bill);
+    }
+
+    function toggleBlacklist(uint256 index, bool blacklisted) external {
+        index %= PAYERS + ACCOUNTS;
+        address target = index < PAYERS ? _buyer(index) : _account(index - PAYERS);
+        if (blacklisted) usdc.blacklist(target);
+        else usdc.unBlacklist(target);
+    }
+
+    /// Only now and then, as long as it lasts.
+    function toggleRefuge(uint256 index, bool blacklisted) external {
+        if (blacklisted && index % 8 == 0) usdc.blacklist(_refuge(_account(index / 8 % ACCOUNTS)));
+        else for (uint256 i; i < ACCOUNTS; ++i) usdc.unBlacklist(_refuge(_account(i)));
+    }
+
+    function sweepRefuge(uint256 index) external {
+        address target = _account(index % ACCOUNTS);
+        factory.sweep(address(usdc), target, _list(_split(target, 1, 0)));
+    }
+
+    function _hasNoRefuge() private view returns (bool) {
+        for (uint256 i; i < ACCOUNTS; ++i) {
+            if (usdc.isBlacklisted(_refuge(_account(i))) && usdc.isBlacklisted(_account(i))) return true;
+        }
+        return false;
+    }
+
+    /// From the outcomes alone.
+    function _model(Bill[] memory bills, bytes memory outcomes) private {
+        uint256 platformTotal;
+        for (uint256 i; i < bills.length; ++i) {
+            if (outcomes[i] != 0x10) continue;
+            if (_moved[bills[i].nonce]) ++movedTwice;
+            _moved[bills[i].nonce] = true;
+            for (uint256 payer_; payer_ < PAYERS; ++payer_) {
+                if (_buyer(payer_) == bills[i].from) _signed[payer_] += _value(bills[i]);
+            }
+            for (uint256 k; k < bills[i].lines.length; ++k) {
+                uint256 split = splits[bills[i].lines[k].split];
+                uint256 amount = bills[i].lines[k].amount;
+                uint256 part = amount * uint48(split) / (uint256(uint48(split >> 48)) + uint48(split));
+                platformTotal += part;
+                _due[address(uint160(split >> 96))] += amount - part;
+            }
+        }
+        uint256 reward = platformTotal * REWARD / 10_000;
+        if (usdc.isBlacklisted(KEEPER)) reward = 0;
+        _due[KEEPER] += reward;
+        _due[PLATFORM] += platformTotal - reward;
+    }
+
+    /// From the logs. Those of a call that failed inside the batch are recorded too, but USDC logs when nothing can fail any more.
+    function _record(Vm.Log[] memory logs) private {
+        for (uint256 i; i < logs.length; ++i) {
+            if (logs[i].topics[0] == IFiatToken.Transfer.selector) {
+                uint256 value = abi.decode(logs[i].data, (uint256));
+                if (address(uint160(uint256(logs[i].topics[2]))) == address(tabSettlement)) pulled += value;
+                if (address(uint160(uint256(logs[i].topics[1]))) == address(tabSettlement)) paidOut += value;
+            } else if (logs[i].topics[0] == IBatchSettlement.BatchSettled.selector) {
+                (,, uint256 providerTotal, uint256 feeTotal,) =
+                    abi.decode(logs[i].data, (uint8, uint256, uint256, uint256, bytes));
+                eventTotals += providerTotal + feeTotal;
+            }
+        }
+    }
+}

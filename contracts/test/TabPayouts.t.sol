@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
+import {ReentrantToken, YesToken} from "./mocks/Tokens.sol";
+import {IFiatToken} from "./support/IFiatToken.sol";
+import {TabTest} from "./support/TabTest.sol";
+import {Vm} from "./support/Vm.sol";
+
+/// @notice Who is paid what of tabs that settled, whoever it is and whatever the token's issuer or anybody else does.
+contract TabPayoutsTest is TabTest {
+    function _settleOne() private {
+        vm.assertEq(_settle(_goodBills(0, 1)), hex"10", "outcomes");
+    }
+
+    /// A tab of one line of this split.
+    function _settleSplit(uint256 split, uint256 amount) private {
+        splits[0] = split;
+        Bill memory bill = _bill(uint256(keccak256(abi.encode(split, amount))));
+        bill.lines = new Line[](1);
+        bill.lines[0] = Line(0, amount);
+        _fund(bill);
+        vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
+    }
+
+    /// Whom the contract paid, in order, from the token's logs.
+    function _payouts() private returns (address[] memory recipients) {
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        recipients = new address[](logs.length);
+        uint256 count;
+        for (uint256 i; i < logs.length; ++i) {
+            if (logs[i].topics[0] != IFiatToken.Transfer.selector) continue;
+            if (address(uint160(uint256(logs[i].topics[1]))) != address(tabSettlement)) continue;
+            recipients[count++] = address(uint160(uint256(logs[i].topics[2])));
+        }
+        assembly ("memory-safe") {
+            mstore(recipients, count)
+        }
+    }
+
+    /// The order of the logs, which others read: one payout a provider, the caller's, the platform's, all between our two.
+    function test_default_logs() public {
+        Bill[] memory bills = _goodBills(0, 3);
+        vm.recordLogs();
+        _settle(bills);
+        Vm.Log[] memory logs = vm.getRecordedLogs();
+        // Each pull is an AuthorizationUsed and a Transfer.
+        vm.assertEq(logs.length, 3 * 2 + 1 + 4 + 1, "logs");
+        vm.assertEq(logs[6].topics[0], ITabSettlement.TabsSettled.selector, "first our lines");
+        address[4] memory recipients = [PROVIDER, OTHER, KEEPER, PLATFORM];
+        for (uint256 i; i < 4; ++i) {
+            vm.assertEq(logs[7 + i].topics[2], bytes32(uint256(uint160(recipients[i]))), "to");
+        }
+        vm.assertEq(logs[11].topics[0], IBatchSettlement.BatchSettled.selector, "at last the batch");
+    }
+
+    // Shares.
+
+    function test_behavior_roundsOnceALineForTheProvider() public {
+        Bill memory bill = _bill(0);
+        bill.lines = new Line[](3);
+        (bill.lines[0], bill.lines[1], bill.lines[2]) = (Line(0, 19), Line(0, 39), Line(0, 41));
+        _fund(bill);
+        _settle(_only(bill));
+        _checkBalances(96, 0, 3, "of three lines");
+    }
+
+    function test_args_oneShareOnly() public {
+        vm.recordLogs();
+        _settleSplit(_split(PROVIDER, 1, 0), 1_000);
+        _checkBalances(1_000, 0, 0, "no share for the platform");
+        vm.assertEq(_payouts().length, 1, "payouts");
+        vm.recordLogs();
+        _settleSplit(_split(PROVIDER, 0, 1), 1_000);
+        _checkBalances(1_000, 0, 1_000, "no share for the provider");
+        vm.assertEq(_payouts().length, 2, "payouts");
+    }
+
+    /// All is the provider's, and nobody else is stopped.
+    function test_args_noShares() public {
+        splits[0] = _split(PROVIDER, 0, 0);
+        _settle(_goodBills(0, 2));
+        _checkBalances(80_000, 18_000, 2_000, "without shares");
+    }
+
+    function test_args_largestShares() public {
+        uint256 most = type(uint48).max;
+        uint256 state = vm.snapshotState();
+        _settleSplit(_split(PROVIDER, most, most), most);
+        _checkBalances((most + 1) / 2, 0, most / 2, "of the largest shares");
+        vm.revertToState(state);
+        _settleSplit(_split(PROVIDER, 1, most), most);
+        _checkBalances(1, 0, most - 1, "of nearly all for the platform");
+    }
+
+    function test_fuzz_anyShares(uint48 providerShare, uint48 platformShare, uint48 amount) public {
+        vm.assume(amount != 0);
+        _settleSplit(_split(PROVIDER, providerShare, platformShare), amount);
+        uint256 whole = uint256(providerShare) + platformShare;
+        uint256 part = whole == 0 ? 0 : uint256(amount) * platformShare / whole;
+        _checkBalances(amount - part, 0, part, "of any shares");
+    }
+
+    // One payout a provider.
+
+    function test_behavior_neighboursArePaidTogether() public {
+        splits[1] = _split(PROVIDER, 9, 1);
+        splits.push(_split(OTHER, 1, 1));
+        Bill[] memory bills = _goodBills(0, 2);
+        bills[1].lines[0].split = 2;
+        vm.recordLogs();
+        _settle(bills);
+        vm.assertEq(abi.encodePacked(_payouts()), abi.encodePacked([PROVIDER, OTHER, KEEPER, PLATFORM]), "payouts");
+        _checkBalances(TO_PROVIDER + 18_000, 20_000, 2_000 + 2_000 + 20_000, "of three splits");
+    }
+
+    function test_behavior_splitsThatNothingIsDueOn() public {
+        splits.push(_split(address(0xF00D), 1, 1));
+        vm.recordLogs();
+        _settleOne();
+        vm.assertEq(_payouts().length, 4, "payouts");
+        _checkGood(1, "beside a split without lines");
+    }
+
+    /// What failed, and what wasn't tried, is due to nobody.
+    function test_behavior_onlyWhatSettledIsPaid() public {
+        Bill[] memory bills = _goodBills(0, 4);
+        (bills[0].lines[0].amount, bills[1].expiry) = (50_000, NOW);
+        _settle(_only(bills[2]));
+        vm.assertEq(_settle(bills), hex"30502010", "outcomes");
+        _checkGood(2, "of the two that settled");
+    }
+
+    // The reward.
+
+    function test_args_reward() public {
+        uint16[4] memory shares = [0, 1, 5_000, 10_000];
+        for (uint256 i; i < 4; ++i) {
+            uint256 state = vm.snapshotState();
+            ITabSettlement.Batch memory batch = _tabBatch();
+            batch.rewardShare = shares[i];
+            Packed memory packed = _packFor(batch);
+            vm.recordLogs();
+            vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
+            uint256 reward = uint256(TO_PLATFORM) * shares[i] / 10_000;
+            vm.assertEq(_payouts().length, reward == 0 || reward == TO_PLATFORM ? 3 : 4, "payouts");
+            vm.assertEq(usdc.balanceOf(KEEPER) - 1, reward, "the keeper's");
+            vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM - reward, "the platform's");
+            vm.revertToState(state);
+        }
+    }
+
+    /// Signed for this batch instead of the usual one.
+    function _packFor(ITabSettlement.Batch memory batch) private returns (Packed memory packed) {
+        Bill memory bill = _goodBills(0, 1)[0];
+        packed = _packTabs(_only(bill));
+        (packed.tabs[0].r, packed.tabs[0].vs) = _compact(bill.key, _digest(bill, batch));
+    }
+
+    function test_error_moreThanThePlatformsPart() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        for (uint256 bit; bit < 2; ++bit) {
+            batch.rewardShare = bit == 0 ? 10_001 : type(uint16).max;
+            Packed memory packed = _packFor(batch);
+            vm.expectRevert(abi.encodeWithSelector(ITabSettlement.InvalidRewardShare.selector, batch.rewardShare));
+            _settle(batch, packed);
+        }
+    }
+
+    function test_behavior_blacklistedKeeper() public {
+        usdc.blacklist(KEEPER);
+        _settleOne();
+        vm.assertEq(usdc.balanceOf(KEEPER), 1, "the keeper's");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's, with the reward");
+    }
+
+    function test_behavior_blacklistedKeeperAndPlatform() public {
+        usdc.blacklist(KEEPER);
+        usdc.blacklist(PLATFORM);
+        _settleOne();
+        vm.assertEq(usdc.balanceOf(_refuge(PLATFORM)), TO_PLATFORM, "what waits for the platform");
+    }
+
+    /// Whoever copies a batch and is faster gets the reward, and nothing else.
+    function test_behavior_anyoneMaySettle() public {
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        vm.prank(STRANGER);
+        tabSettlement.settle(_tabBatch(), packed.splits, packed.tabs, packed.lines, packed.signatures);
+        vm.assertEq(usdc.balanceOf(STRANGER), TO_PLATFORM / 10, "the stranger's");
+        _expectNothingSettled(hex"20");
+        _settle(packed);
+    }
+
+    // Whoever can't be paid.
+
+    function test_behavior_blacklistedProvider() public {
+        usdc.blacklist(PROVIDER);
+        _settle(_goodBills(0, 2));
+        _checkBalances(0, 2 * TO_OTHER, 2 * TO_PLATFORM, "while the provider is blacklisted");
+        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 2 * TO_PROVIDER, "what waits for him");
+        usdc.unBlacklist(PROVIDER);
+        factory.sweep(address(usdc), PROVIDER, _list(_split(PROVIDER, 1, 0)));
+        _checkGood(2, "afterwards");
+    }
+
+    function test_behavior_blacklistedPlatform() public {
+        usdc.blacklist(PLATFORM);
+        _settleOne();
+        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM / 10, "the keeper's");
+        vm.assertEq(usdc.balanceOf(_refuge(PLATFORM)), TO_PLATFORM * 9 / 10, "what waits for the platform");
+        usdc.unBlacklist(PLATFORM);
+        factory.sweep(address(usdc), PLATFORM, _list(_split(PLATFORM, 1, 0)));
+        _checkGood(1, "afterwards");
+    }
+
+    /// Only the token's issuer can do this; then nobody on these tabs is paid, and the nonces stay unused.
+    function test_behavior_blacklistedProviderWithoutARefuge() public {
+        usdc.blacklist(PROVIDER);
+        usdc.blacklist(_refuge(PROVIDER));
+        Bill[] memory bills = _goodBills(0, 1);
+        Packed memory packed = _packTabs(bills);
+        vm.expectRevert(abi.encodeWithSignature("Error(string)", "Blacklistable: account is blacklisted"));
+        _settle(packed);
+        vm.assertTrue(!usdc.authorizationState(bills[0].from, bills[0].nonce), "the nonce");
+    }
+
+    function test_args_oddProviders() public {
+        address[3] memory odd = [address(0), address(usdc), _buyer(1)];
+        for (uint256 i; i < 3; ++i) {
+            uint256 state = vm.snapshotState();
+            splits[0] = _split(odd[i], 19, 1);
+            _settle(_goodBills(0, 2));
+            address recipient = i == 2 ? odd[i] : _refuge(odd[i]);
+            vm.assertEq(usdc.balanceOf(recipient), 2 * TO_PROVIDER, "the odd one's");
+            _checkBalances(0, 2 * TO_OTHER, 2 * TO_PLATFORM, "the others are paid");
+            vm.revertToState(state);
+        }
+    }
+
+    /// Whoever signs that, gives it away: it stays there, and moves for nobody.
+    function test_args_theContractAsProvider() public {
+        splits[0] = _split(address(tabSettlement), 19, 1);
+        _settle(_goodBills(0, 1));
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's");
+        splits[0] = _split(PROVIDER, 19, 1);
+        _settle(_goodBills(1, 1));
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), TO_PROVIDER, "the contract's, later");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's");
+    }
+
+    function test_args_thePlatformAsProvider() public {
+        splits[0] = _split(PLATFORM, 19, 1);
+        _settleOne();
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PROVIDER + TO_PLATFORM * 9 / 10, "the platform's");
+    }
+
+    function test_args_thePlatformAsKeeper() public {
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        vm.prank(PLATFORM);
+        tabSettlement.settle(_tabBatch(), packed.splits, packed.tabs, packed.lines, packed.signatures);
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, TO_PLATFORM, "the platform's");
+    }
+
+    function test_args_noPlatform() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        batch.feeRecipient = address(0);
+        Packed memory packed = _packFor(batch);
+        vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, TO_PROVIDER, "the provider's");
+        vm.assertEq(usdc.balanceOf(_refuge(address(0))), TO_PLATFORM * 9 / 10, "what waits for nobody");
+    }
+
+    // Strangers' tokens.
+
+    function test_behavior_tokenThatSaysYes() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        batch.token = address(new YesToken());
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        vm.expectEmit(true, true, true, true, address(tabSettlement));
+        emit IBatchSettlement.BatchSettled(BATCH_ID, KEEPER, batch.token, 1, 1, 47_000, 3_000, hex"10");
+        _settle(batch, packed);
+        _checkGood(0, "after another token's batch");
+        vm.assertEq(_settle(packed), hex"10", "outcomes with the real token, afterwards");
+    }
+
+    function test_behavior_tokenThatSaysFalse() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        batch.token = address(new WithholdingToken());
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        vm.expectRevert(abi.encodeWithSelector(SafeERC20.SafeERC20FailedOperation.selector, batch.token));
+        _settle(batch, packed);
+    }
+
+    /// A batch inside another token's batch, during a pull and during each payout, settles once; the outer one makes noise.
+    function test_behavior_tokenThatReenters() public {
+        Packed memory packed = _packTabs(_goodBills(0, 2));
+        ITabSettlement.Batch memory batch = _tabBatch();
+        batch.token = address(new ReentrantToken(address(tabSettlement), _call(packed)));
+        batch.callGasLimit = 3_000_000;
+        // The first pull settles all. Later the inner batch has nothing to settle, so that the payouts fail.
+        vm.expectRevert(abi.encodeWithSignature("Error(string)", "the inner batch failed"));
+        _settle(batch, packed);
+        _checkGood(0, "after a batch that reverted");
+        address lenient = address(new LenientToken(address(tabSettlement), _call(packed)));
+        batch.token = lenient;
+        vm.assertEq(_settle(batch, packed), hex"1010", "outcomes of the outer batch");
+        vm.assertEq(usdc.balanceOf(lenient), 2 * TO_PLATFORM / 10, "the reward of the one who called");
+        vm.assertEq(usdc.balanceOf(PROVIDER) - 1, 2 * TO_PROVIDER, "the provider's");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 2 * TO_PLATFORM * 9 / 10, "the platform's");
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
+    }
+
+    function test_behavior_theContractAsToken() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        Packed memory packed = _packTabs(_goodBills(0, 1));
+        address[2] memory tokens = [address(tabSettlement), address(factory)];
+        for (uint256 i; i < 2; ++i) {
+            batch.token = tokens[i];
+            _expectNothingSettled(hex"30");
+            _settle(batch, packed);
+        }
+    }
+
+    /// Nobody can take what the contract got by mistake, nor pay with it.
+    function test_behavior_tokensSentByMistakeStay() public {
+        usdc.mint(address(tabSettlement), 1_000_000);
+        Bill memory bill = _bill(0);
+        bill.from = address(tabSettlement);
+        Packed memory packed = _packTabs(_only(bill));
+        _expectNothingSettled(hex"30");
+        _settle(packed);
+        _settle(_goodBills(1, 2));
+        vm.assertEq(usdc.balanceOf(address(tabSettlement)), 1_000_000, "what was sent by mistake");
+    }
+
+    function test_behavior_zeroPayer() public {
+        Bill memory bill = _bill(0);
+        bill.from = address(0);
+        Packed memory packed = _packTabs(_only(bill));
+        (packed.tabs[0].r, packed.tabs[0].vs) = (0, bytes32(uint256(1)));
+        _expectNothingSettled(hex"30");
+        _settle(packed);
+    }
+}
+
+/// @notice Says that it pulled, and refuses to pay.
+contract WithholdingToken {
+    function transfer(address, uint256) external pure returns (bool) {
+        return false;
+    }
+
+    fallback() external {}
+}
+
+/// @notice Tries a batch of the real token inside each of its own functions, and says yes whatever comes of it.
+contract LenientToken {
+    address private immutable SETTLEMENT;
+    bytes private _inner;
+
+    constructor(address settlement, bytes memory inner) {
+        (SETTLEMENT, _inner) = (settlement, inner);
+    }
+
+    function authorizationState(address, bytes32) external pure returns (bool) {
+        return false;
+    }
+
+    fallback() external {
+        (bool success,) = SETTLEMENT.call(_inner);
+        success;
+    }
+}
