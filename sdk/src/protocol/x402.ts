@@ -126,9 +126,10 @@ export function readTabResponse(response: string | object | null): TabResponse |
   if (response === null) return undefined
   try {
     const { extra } = object(typeof response === 'string' ? decode(response) : response, '')
-    const { id, sequence, known, closing } = object(object(extra, '').tab, '')
+    const { id, sequence, known, credit, closing } = object(object(extra, '').tab, '')
     if (typeof id !== 'string' || !isCount(sequence) || !isCount(known)) return undefined
-    return { id, sequence, known, ...(closing === true && { closing }) }
+    const isCredit = typeof credit === 'string' && /^[1-9]\d{0,14}$/.test(credit)
+    return { id, sequence, known, ...(isCredit && { credit }), ...(closing === true && { closing }) }
   } catch {
     return undefined
   }
