@@ -38,6 +38,8 @@ type Fault = {
   isVoided?: boolean
   /** The answer says that the tab closes soon. */
   closing?: true
+  /** The answer says that the line began with so much credit, base units. */
+  credit?: string
   status?: number
 }
 
@@ -60,12 +62,14 @@ export async function playTabs(
     fault?: (asked: { path: string; attempt: number; sequence: number }) => Fault | undefined
     change?: (challenge: Challenge) => Challenge
     offerSeconds?: number
+    /** Base units below which no tab settles. */
+    leastTotal?: bigint
   } = {},
 ) {
   const books = new Map<string, Book>()
   /** In the order of their arrival. */
   const seen: { path: string; tab?: TabPayload; isExact?: true; headers: Record<string, unknown> }[] = []
-  const closed: { id: string; tab?: TabPayload; total?: bigint }[] = []
+  const closed: { id: string; sequence: number; total: bigint }[] = []
 
   const challengeFor = (path: string, host: string | undefined): Challenge => {
     const [, priceText = '0', digit = 'b'] = path.split('/')
@@ -88,6 +92,7 @@ export async function playTabs(
         split: toWord(encodeSplit(split)),
         rewardShare: 1_000,
         offeredUntil: Math.floor(Date.now() / 1000) + (options.offerSeconds ?? 600),
+        ...(price < 5_000n && { only: true as const }),
       },
     })
     return options.change?.(challenge) ?? challenge
@@ -155,6 +160,7 @@ export async function playTabs(
     const attempt = seen.filter((one) => one.tab).length
     const fault = options.fault?.({ path, attempt, sequence: tab.sequence }) ?? {}
     if (fault.refuse === 'none') return demand()
+    if (fault.refuse === 'payment_replayed') return answerJson(response, 409, { code: fault.refuse })
     if (fault.refuse) return demand(fault.refuse)
     if (fault.lose === 'before') return void request.socket.destroy()
     const price = BigInt(payment.macaroon.slice(1))
@@ -169,6 +175,7 @@ export async function playTabs(
       id: tab.tab,
       sequence: tab.sequence,
       known: book?.splits.length,
+      credit: fault.credit,
       closing: fault.closing,
     }
     answerJson(
@@ -191,27 +198,35 @@ export async function playTabs(
     )
   })
 
-  /** The network as it is, with the gateway's keys and its `/tabs/{id}/close`. */
+  /** The network as it is, with the gateway's keys, its `/tabs/{id}` and `/tabs/{id}/close`. */
   const fetchPlayed: typeof fetch = async (input, init) => {
-    const id = new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)/close$`).exec(String(input))?.[1]
+    const [, id, close] = new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)(/close)?$`).exec(String(input)) ?? []
     if (!id) return fetchWithKeys(input, init)
-    const { tab } = JSON.parse(String(init?.body)) as { tab?: TabPayload }
     const book = books.get(id)
-    if (!book) return Response.json({ code: 'unknown_tab' }, { status: 404 })
-    if (tab) {
-      const last = parseTabPayload(tab)
-      const splits = [...book.splits.slice(0, last.known), ...last.splits]
-      const lines = splits.map((split, index) => ({ split, amount: last.amounts[index] ?? 0n }))
-      const isEnough = lines.every(({ split, amount }) => amount >= (book.charged.get(split) ?? 0n))
-      if (!isEnough || !(await isSigned(last, lines)) || last.sequence <= (book.newest?.sequence ?? 0))
-        return Response.json({ code: 'tab_behind' }, { status: 402 })
+    if (!book?.newest) return Response.json({ code: 'unknown_tab' }, { status: 404 })
+    if (!close) {
+      const lines = book.splits.map((split) => ({
+        ...{ split: toWord(split), chargedUsdc: formatUsdc(book.charged.get(split) ?? 0n) },
+      }))
+      return Response.json({ closedAt: book.isClosed ? new Date().toISOString() : null, lines })
     }
+    const { tab } = JSON.parse(String(init?.body)) as { tab: TabPayload }
+    const last = parseTabPayload(tab)
+    const splits = [...book.splits.slice(0, last.known), ...last.splits]
+    const lines = splits.map((split, index) => ({ split, amount: last.amounts[index] ?? 0n }))
+    if (lines.length !== book.splits.length || !(await isSigned(last, lines)))
+      return Response.json({ code: 'tab_mismatch' }, { status: 402 })
+    const isEnough = lines.every(({ split, amount }) => amount >= (book.charged.get(split) ?? 0n))
+    if (!isEnough || last.sequence <= book.newest.sequence)
+      return Response.json({ code: 'tab_behind' }, { status: 402 })
+    const total = last.amounts.reduce((sum, amount) => sum + amount, 0n)
+    if (total > 0n && total < (options.leastTotal ?? 0n))
+      return Response.json({ code: 'tab_too_small' }, { status: 409 })
     book.isClosed = true
-    const newest = tab ? parseTabPayload(tab) : book.newest
     closed.push({
       id,
-      ...(tab && { tab }),
-      total: newest?.amounts.reduce((sum, amount) => sum + amount, 0n) ?? 0n,
+      sequence: last.sequence,
+      total,
     })
     return Response.json({})
   }

@@ -107,7 +107,7 @@ export type Client = {
   tabs(): Promise<OpenTab[]>
   /**
    * Closes all tabs, each with exactly what was bought on it, once no request is on its way. Left alone, a tab closes at its gateway
-   * after minutes without a request. Requests that come later open others.
+   * after minutes without a request. One that is too small to settle stays open. Requests that come later open others.
    *
    * @throws {HttpError} where the gateway refuses it.
    * @throws {NetworkError}

@@ -8,7 +8,6 @@ import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { tabNonce } from '../protocol/tab.ts'
-import { minimumPrice } from '../protocol/tier.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { checkChallenge } from './checkChallenge.ts'
 import { ChallengeRefusedError, NetworkError, readProblem } from './errors.ts'
@@ -16,8 +15,8 @@ import { hostOf, type LimitOptions, readLimits, signWithin, warnWithoutLimit } f
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { priceOf, signPayment } from './payment.ts'
-import { postClose } from './postClose.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type Outcome, type TabOptions, type Tabs } from './tabs.ts'
 import { type Answer, type Deadline, pause, startDeadline, waitFor } from './transport.ts'
 
@@ -117,7 +116,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   const tabOptions =
     options.tabs === false || mockPayments ? undefined : options.tabs === true ? {} : (options.tabs ?? {})
   const tabs: Tabs | undefined =
-    tabOptions && createTabs({ ...tabOptions, payer, log, postClose: postClose(fetch, gatewayUrl) })
+    tabOptions && createTabs({ ...tabOptions, payer, log, gateway: createTabGateway(fetch, gatewayUrl) })
 
   /** Pays what a 402 asks for. */
   async function pay<A extends Answer>(
@@ -170,8 +169,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     deadline: Deadline,
     pendingTimeoutMs?: number,
   ): Promise<Paid<A>> {
-    const { tab, signatures = 'two' } = challenge
-    if (tab && !isSoldAlone(challenge)) throw new ChallengeRefusedError('its price is sold on tabs only')
+    const { signatures = 'two' } = challenge
+    if (!isSoldAlone(challenge)) throw new ChallengeRefusedError('its price is sold on tabs only')
     const payment = await signWithinLimits(url, challenge, deadline, () =>
       signPayment(challenge, {
         ...{ payer, network, usdc: usdc as Address, now: Date.now() / 1000, signal: deadline.signal },
@@ -294,10 +293,10 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   function concludeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
     tabs?.conclude(tab, outcomeOf(answer, amount))
     const response = readTabResponse(answer.headers.get('payment-response'))
-    if (response?.id === tab.tab) tabs?.acknowledge(response)
+    if (response?.id === tab.tab) tabs?.acknowledge(response, tab.line)
     const { code } = answer.status < 400 ? {} : readProblem(answer.status, answer.body)
     if (code === 'tab_limit_exceeded') return
-    const isOfTab = code?.startsWith('tab_') || code === 'unknown_tab' || code === 'payment_replayed'
+    const isOfTab = code?.startsWith('tab_') || code === 'unknown_tab'
     if (isOfTab) tabs?.leave(tab.tab, code === 'tab_closed')
   }
 
@@ -371,9 +370,9 @@ function readCharged(text: string, price: bigint): bigint {
   }
 }
 
-/** Whether the payment is sold by itself, too: a price below the least is not. */
-function isSoldAlone(challenge: Challenge): boolean {
-  return priceOf(challenge) >= minimumPrice
+/** Whether it is sold by a payment of its own, too: a price below the least that settles is not. */
+function isSoldAlone({ tab }: Challenge): boolean {
+  return tab?.only !== true
 }
 
 function isReceiptOf({ iss, tab, authorizations }: ReceiptClaims, signed: SignedPayment): boolean {

@@ -22,8 +22,11 @@ export type SavedTab = {
   sequence: number
   /** How many lines the gateway knows. */
   known: number
-  /** What was bought on each line, and what the newest state signs for it: USDC base units, decimal. */
-  lines: { split: Hex; bought: string; signed: string }[]
+  /**
+   * What was bought on each line, less the credit of earlier tabs that it began with, and what the newest state signs for it: USDC base
+   * units, decimal.
+   */
+  lines: { split: Hex; bought: string; credit: string; signed: string }[]
 }
 
 /**

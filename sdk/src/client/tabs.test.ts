@@ -115,6 +115,19 @@ test('behavior: what was voided, charged less or refused is used up first', asyn
   ])
 })
 
+test('behavior: the credit of an earlier tab is used up first, once', async () => {
+  const played = await playTabs({ fault: () => ({ credit: '1500' }) })
+  const client = clientAt(played)
+  await client.request('/1000/b/weather')
+  expect((await client.tabs())[0]?.lines[0]).toMatchObject({ bought: 0n, signed: 1_000n })
+  // What the gateway charges begins that much lower, too.
+  for (const { charged } of played.books.values())
+    for (const split of charged.keys()) charged.set(split, -500n)
+  await client.request('/1000/b/weather')
+  await client.request('/1000/b/weather')
+  expect(presented(played)).toEqual(['A1 1000', 'A2 500', 'A3 1500'])
+})
+
 describe('connections that break', () => {
   test.each(['before', 'after'] as const)(
     'behavior: %s the gateway took it: the same state again',
@@ -190,7 +203,7 @@ describe('refused', () => {
     expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
   })
 
-  test('behavior: a state that bought another request is left, and nothing is signed again', async () => {
+  test('behavior: a state that was presented before is told, and nothing is signed again', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),
     })
@@ -198,7 +211,7 @@ describe('refused', () => {
     await client.request('/1000/b/weather')
     expect(await errorOf(client.request('/1000/b/weather'))).toMatchObject({ code: 'payment_replayed' })
     expect(presented(played)).toEqual(['A1 1000', 'A2 2000'])
-    expect(await client.tabs()).toEqual([])
+    expect(await client.tabs()).toMatchObject([{ lines: [{ bought: 2_000n }] }])
   })
 
   test('behavior: a remembered offer falls back to asking', async () => {
@@ -347,7 +360,7 @@ describe('store', () => {
     expect((await client.tabs()).map(({ id }) => id)).toEqual([tab.id])
     await client.close()
     expect([...store.saved.keys()]).toEqual(['tab_1', 'tab_2'])
-    expect(played.closed).toEqual([{ id: tab.id, total: 2_000n }])
+    expect(played.closed).toEqual([{ id: tab.id, sequence: 3, total: 2_000n }])
   })
 
   test('behavior: after a crash, what was sent without an answer stays counted', async () => {
@@ -366,7 +379,7 @@ describe('store', () => {
     await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
     const [tab] = store.saved.values()
     if (!tab) throw new Error('nothing was saved')
-    const line = { split: `0x${'1'.repeat(64)}`, bought: '1', signed: '1' } as const
+    const line = { split: `0x${'1'.repeat(64)}`, bought: '1', credit: '0', signed: '1' } as const
     for (const change of [
       { lines: Array(128).fill(line) },
       { expiry: Math.floor(Date.now() / 1000) + 3_000 },
@@ -408,13 +421,46 @@ describe('close', () => {
       lines: [{ provider: `0x${'b'.repeat(40)}`, bought: 1_001n, signed: 2_000n }],
     })
     await client.close()
-    const [{ tab: last, total } = {}] = played.closed
-    expect([played.closed.length, last?.sequence, total]).toEqual([1, 3, 1_001n])
+    expect(played.closed).toEqual([{ id: tab?.id, sequence: 3, total: 1_001n }])
     expect(await client.tabs()).toEqual([])
     await client.close()
     expect(played.closed).toHaveLength(1)
     await client.request('/1000/b/weather')
     expect(presented(played).at(-1)).toBe('B1 1000')
+  })
+
+  test('behavior: what the gateway says is less counts, of requests whose answer was lost', async () => {
+    const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await errorOf(client.request('/1000/b/weather'))
+    expect((await client.tabs())[0]?.lines[0]?.bought).toBe(2_000n)
+    await client.close()
+    expect(played.closed).toMatchObject([{ total: 1_000n }])
+  })
+
+  test('behavior: a tab that is too small to settle stays, and is gone on with', async () => {
+    const store = playStore()
+    const played = await playTabs({ leastTotal: 2_000n })
+    const client = clientAt(played, { tabs: { store } })
+    await client.request('/1000/b/weather')
+    await client.close()
+    expect([played.closed, (await client.tabs()).length, store.saved.size]).toEqual([[], 1, 1])
+    const later = clientAt(played, { tabs: { store } })
+    await later.request('/1000/b/weather')
+    await later.close()
+    expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
+    expect([played.closed.length, store.saved.size]).toEqual([1, 0])
+  })
+
+  test('error: a gateway that charges more than what was bought gets no signature for it', async () => {
+    const played = await playTabs({ fault: () => ({ charge: 300n }) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    const [book] = played.books.values()
+    for (const split of book?.charged.keys() ?? []) book?.charged.set(split, 301n)
+    await expect(client.close()).rejects.toMatchObject({ code: 'tab_behind' })
+    expect(played.closed).toEqual([])
   })
 
   test('behavior: waits for what is on its way', async () => {

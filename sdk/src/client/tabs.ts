@@ -15,6 +15,7 @@ import type { TabResponse } from '../protocol/x402.ts'
 import { ChallengeRefusedError, ClientError } from './errors.ts'
 import type { TabOffer } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
+import type { TabGateway } from './tabGateway.ts'
 import { noTabStore, type SavedTab, type TabStore } from './tabStore.ts'
 
 /** How a client keeps tabs. */
@@ -45,7 +46,8 @@ export type OpenTab = {
 /** What became of a request: charged so much at most, in base units, or its answer is lost. */
 export type Outcome = { charged: bigint } | 'unknown'
 
-type Line = { split: bigint; bought: bigint; signed: bigint }
+/** `bought` is below zero as long as the credit that the line began with isn't used up. */
+type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint }
 
 type Tab = Omit<SavedTab, 'lines'> & {
   lines: Line[]
@@ -59,10 +61,8 @@ type Tab = Omit<SavedTab, 'lines'> & {
 
 export type TabsSettings = TabOptions & {
   payer: Signer
-  /** Has a gateway close a tab, with the last state where it is a lower one. Absent: tabs are left to close by themselves. */
-  postClose?:
-    | ((tab: Pick<SavedTab, 'id' | 'issuer'>, last: TabPayload | undefined) => Promise<void>)
-    | undefined
+  /** Absent: tabs are left to close by themselves. */
+  gateway?: TabGateway | undefined
   log: (message: string) => void
 }
 
@@ -73,7 +73,7 @@ export type Tabs = ReturnType<typeof createTabs>
 const leastSecondsLeft = 3_600
 
 /** Keeps tabs: signs the next state for each request, and remembers what was bought. */
-export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSettings) {
+export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSettings) {
   const tabs = new Map<string, Tab>()
   const inLine = createLine()
   let loading: Promise<void> | undefined
@@ -82,8 +82,8 @@ export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSe
   async function load(): Promise<void> {
     for (const saved of await store.load()) {
       if (saved.payer !== payer.address.toLowerCase() || saved.contract !== tabSettlement) continue
-      const lines = saved.lines.map(({ split, bought, signed }) => ({
-        ...{ split: BigInt(split), bought: BigInt(bought), signed: BigInt(signed) },
+      const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
+        ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
       }))
       tabs.set(saved.id, { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' })
     }
@@ -156,17 +156,20 @@ export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSe
       const sequence = ++tab.sequence
       tab.inFlight.add(sequence)
       try {
-        const lines = tab.lines.map(({ split, bought }) => ({ split, amount: bought }))
-        let line = lines.findIndex(({ split }) => split === offer.split)
-        if (line < 0) line = lines.push({ split: offer.split, amount: 0n }) - 1
-        lines[line] = { split: offer.split, amount: (lines[line]?.amount ?? 0n) + offer.price }
+        const bought = tab.lines.map(({ split, bought }) => ({ split, bought }))
+        let line = bought.findIndex(({ split }) => split === offer.split)
+        if (line < 0) line = bought.push({ split: offer.split, bought: 0n }) - 1
+        const lines = bought.map(({ split, bought }, index) => ({
+          split,
+          amount: atLeastZero(index === line ? bought + offer.price : bought),
+        }))
         const payload = await signState(tab, line, lines)
         signal?.throwIfAborted()
         // Meanwhile others may have turned out to cost less.
         for (const [index, { split, amount }] of lines.entries()) {
           const known = tab.lines[index]
           if (known) known.signed = amount
-          else tab.lines.push({ split, bought: 0n, signed: amount })
+          else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount })
         }
         const changed = tab.lines[line]
         if (changed) changed.bought += offer.price
@@ -197,11 +200,16 @@ export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSe
     for (const tell of idle.splice(0)) tell()
   }
 
-  /** Takes what an answer says of its tab. */
-  function acknowledge({ id, known, closing }: TabResponse): void {
+  /** Takes what an answer says of its tab. @param index the line that its request added to. */
+  function acknowledge({ id, known, credit = '0', closing }: TabResponse, index: number): void {
     const tab = tabs.get(id)
     if (!tab) return
     tab.known = Math.max(tab.known, Math.min(known, tab.lines.length))
+    const line = tab.lines[index]
+    if (line && BigInt(credit) > line.credit) {
+      line.bought -= BigInt(credit) - line.credit
+      line.credit = BigInt(credit)
+    }
     if (closing) leave(id)
   }
 
@@ -216,19 +224,29 @@ export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSe
     }
   }
 
-  /** Closes a tab with a state of exactly what was bought, once no request of it is on its way. */
-  async function closeTab(tab: Tab): Promise<void> {
+  /**
+   * Closes a tab with a state of exactly what was bought, once no request of it is on its way. Where the gateway has charged less, of a
+   * request whose answer was lost, say, that counts; where it says more, it doesn't.
+   *
+   * @param keepsSmall goes on with one that is too small to settle.
+   */
+  async function closeTab(tab: Tab, keepsSmall = false): Promise<void> {
     while (tab.inFlight.size > 0) await new Promise<void>((resolve) => idle.push(resolve))
     await inLine(`${tab.network} ${tab.issuer}`, async () => {
       if (tab.state === 'closed') return
-      const isLess = tab.lines.some(({ bought, signed }) => bought < signed)
-      const isWorth = tab.lines.some(({ bought }) => bought > 0n)
-      const isAlive = tab.expiry > Date.now() / 1000
-      if (isAlive && tab.lines.length > 0 && postClose) {
-        if (isLess) tab.sequence++
-        const bought = tab.lines.map((line) => ({ split: line.split, amount: line.bought }))
-        const last = isLess && isWorth ? await signState(tab, 0, bought) : undefined
-        await postClose(tab, last)
+      const charged = gateway && tab.expiry > Date.now() / 1000 ? await gateway.read(tab.id) : undefined
+      if (gateway && charged) {
+        const lines = tab.lines.slice(0, charged.length).map(({ split, bought }) => {
+          const theirs = charged.find((line) => line.split === split)?.charged ?? 0n
+          return { split, amount: atLeastZero(theirs < bought ? theirs : bought) }
+        })
+        tab.sequence++
+        const isClosed = await gateway.close(await signState(tab, 0, lines))
+        if (!isClosed && keepsSmall) {
+          tab.state = 'open'
+          await store.save(toSaved(tab))
+          return
+        }
       }
       await finish(tab)
       log(`closed ${tab.id}`)
@@ -252,18 +270,18 @@ export function createTabs({ payer, store = noTabStore, postClose, log }: TabsSe
           : {
               ...{ id, gateway, network, expiry, sequence },
               lines: lines.map(({ split, bought, signed }) => ({
-                ...{ provider: providerOfSplit(split), bought, signed },
+                ...{ provider: providerOfSplit(split), bought: atLeastZero(bought), signed },
               })),
             },
       )
     },
 
-    /** Closes all tabs, each with what was bought on it. Tries all before it throws. */
+    /** Closes all tabs but those that are too small to settle, each with what was bought on it. Tries all before it throws. */
     async close(): Promise<void> {
       await loaded()
       const closing = [...tabs.values()].map((tab) => {
         tab.state = 'left'
-        return closeTab(tab)
+        return closeTab(tab, true)
       })
       const failed = (await Promise.allSettled(closing)).find(({ status }) => status === 'rejected')
       if (failed?.status === 'rejected') throw failed.reason
@@ -289,10 +307,15 @@ function createLine() {
 function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Tab): SavedTab {
   return {
     ...tab,
-    lines: lines.map(({ split, bought, signed }) => ({
-      ...{ split: toWord(split), bought: bought.toString(), signed: signed.toString() },
+    lines: lines.map(({ split, bought, credit, signed }) => ({
+      ...{ split: toWord(split), bought: bought.toString() },
+      ...{ credit: credit.toString(), signed: signed.toString() },
     })),
   }
+}
+
+function atLeastZero(amount: bigint): bigint {
+  return amount < 0n ? 0n : amount
 }
 
 function storeFailed(cause: unknown): unknown {

@@ -5,7 +5,7 @@ import { canonicalUrl } from '../client/checkChallenge.ts'
 import { ChallengeRefusedError } from '../client/errors.ts'
 import { isTabSplit, type TabOffer } from '../client/offers.ts'
 import { type Payer, type PayerWallet, signerOf } from '../client/payer.ts'
-import { postClose } from '../client/postClose.ts'
+import { createTabGateway } from '../client/tabGateway.ts'
 import { createTabs, type OpenTab, type TabOptions, type Tabs } from '../client/tabs.ts'
 import { tabSettlement } from '../protocol/deployments.ts'
 import { type Network, networks } from '../protocol/networks.ts'
@@ -68,7 +68,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     this.#options = options
     this.#tabs = createTabs({
       ...{ ...options, payer: signerOf({ account }), log },
-      postClose: gatewayUrl === undefined ? undefined : postClose(fetch, gatewayUrl),
+      gateway: gatewayUrl === undefined ? undefined : createTabGateway(fetch, gatewayUrl),
     })
     this.schemeHooks = { onPaymentResponse: async (response) => this.#onResponse(response) }
     this.preferTabs = (_, requirements) => this.#prefer(requirements)
@@ -135,7 +135,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
       const charged = /^\d{1,20}$/.test(settleResponse.amount ?? '') ? settleResponse.amount : undefined
       this.#tabs.conclude(payload, { charged: BigInt(charged ?? requirements.amount) })
       const response = readTabResponse(settleResponse)
-      if (response?.id === payload.tab) this.#tabs.acknowledge(response)
+      if (response?.id === payload.tab) this.#tabs.acknowledge(response, payload.line)
       return undefined
     }
     if (!paymentRequired) return undefined
