@@ -1,10 +1,13 @@
 import { hash } from 'node:crypto'
 import { OpenAPIHono } from '@hono/zod-openapi'
+import type { Address } from 'viem'
 import { checkSignaturesHere, type PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { findKey } from '#ledger/registry/apiKeys'
 import { createKeyOwners } from '#ledger/registry/keyOwners'
 import type { Database } from '#ledger/store/database'
+import { onOnePostgres } from '#ledger/tabs/tabDatabase'
+import { createTabStore, type TabStore } from '#ledger/tabs/tabStore'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { limitBody } from '#process/limitBody'
 import type { Logger } from '#process/log'
@@ -31,6 +34,8 @@ import type { ReceiptKeys } from './payments/receipts/keys.ts'
 import { addReceiptRoutes } from './payments/receipts/route.ts'
 import { createRecordedHeads } from './payments/records/recordedHeads.ts'
 import { addRefundRoutes } from './payments/refunds/route.ts'
+import { addTabRoutes } from './payments/tabs/route.ts'
+import { createBuyOnTab } from './payments/verification/buyOnTab.ts'
 import { createProviderCap } from './payments/verification/providerCap.ts'
 import { addVerifyRoute } from './payments/verification/route.ts'
 import { createSettleBeforeServe } from './payments/verification/settleBeforeServe.ts'
@@ -73,6 +78,8 @@ import { createUsageCounters, type UsageCounters } from './views/usageCounters.t
 
 export type AppOptions = {
   sql: Database
+  /** Where open tabs stand. Default: in the same database. */
+  tabStore?: TabStore
   /** The first one is the default where a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
@@ -107,6 +114,8 @@ const publicPaths = [
   '/challenge',
   '/receipts/*',
   '/payments/:paymentId',
+  '/tabs/:tabId',
+  '/tabs/:tabId/close',
   '/settlements/*',
   '/network',
   '/network/*',
@@ -118,6 +127,7 @@ const publicPaths = [
 const routes = [
   addRequeueRoute,
   addRefundRoutes,
+  addTabRoutes,
   addReceiptRoutes,
   addProviderRoutes,
   addContactRoutes,
@@ -155,6 +165,7 @@ const routes = [
  */
 export function createApp({
   sql,
+  tabStore = createTabStore(onOnePostgres(sql)),
   networks: served,
   settings,
   receiptKeys,
@@ -175,15 +186,15 @@ export function createApp({
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
   const options: RouteOptions = {
-    ...{ sql, networks, offers, heads, receiptKeys, settings, payerSignatures },
+    ...{ sql, tabStore, networks, offers, heads, receiptKeys, settings, payerSignatures },
     ...{ addressGuard, upstreamGuard, mailer, loops, now },
   }
-  const verifyPayment = createVerification(options, rateLimiter)
+  const verification = createVerification(options, rateLimiter)
 
   function addPayments(router: App): void {
     for (const path of ['/challenge', '/verify']) router.use(path, countCalls({ offers, usage, metrics }))
     addChallengeRoutes(router, options)
-    addVerifyRoute(router, { ...options, verifyPayment })
+    addVerifyRoute(router, { ...options, ...verification })
     addPaymentRoutes(router, options)
   }
 
@@ -254,11 +265,11 @@ function createRouter(log: Logger): App {
 function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
   const { sql, networks, settings, now } = options
   const { rateLimits } = settings
-  return createVerifyPayment({
+  const shared = {
     ...settings,
     ...options,
     networks: networks.byChainId,
-    countPayer: (payer) => {
+    countPayer: (payer: Address) => {
       if (rateLimits === null) return
       const allowed = rateLimiter.count(`payer:${payer}`, rateLimits.payer)
       if (!allowed.isAllowed) throw tooMany(allowed)
@@ -270,7 +281,8 @@ function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
       timeoutMs: settings.settleBeforeServeTimeoutMs,
       now,
     }),
-  })
+  }
+  return { verifyPayment: createVerifyPayment(shared), buyOnTab: createBuyOnTab(shared) }
 }
 
 /** `GET /openapi.json`. It takes 20 to 65 ms of CPU to build, so the first request builds it for all. */

@@ -6,6 +6,8 @@ import { readRecordState } from '#ledger/facts/recordState'
 import { createRecorder } from '#ledger/outcomes/recorder'
 import { createRetention } from '#ledger/outcomes/retention'
 import { type Database, idleSeconds } from '#ledger/store/database'
+import { onOnePostgres, type TabDatabase } from '#ledger/tabs/tabDatabase'
+import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
 import type { Logger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
@@ -29,6 +31,9 @@ const warmEveryMs = (idleSeconds * 1_000) / 2
 /** How old the last reading of the index must be before we conclude that no keeper runs: one reads every second or two. */
 const recordAgeMs = 10_000
 
+/** The keeper closes tabs as well, more often. */
+const tabUpkeepMs = 15_000
+
 /** Keeps the record of a network while nobody else does, so that what strangers settle shows all the same. */
 function createSpareRecorder(
   sql: Database,
@@ -45,13 +50,16 @@ function createSpareRecorder(
   }
 }
 
-/** Starts what an api process does beside answering: webhooks, counters, the record while no keeper runs. */
+/** Starts what an api process does beside answering: webhooks, counters, the record and tabs while no keeper runs. */
 export function startBackgroundWork({
   sql,
+  tabDatabase = onOnePostgres(sql),
   networks,
   settings,
   log,
-}: Pick<AppOptions, 'sql' | 'networks' | 'settings' | 'log'>): BackgroundWork {
+}: Pick<AppOptions, 'sql' | 'networks' | 'settings' | 'log'> & {
+  tabDatabase?: TabDatabase
+}): BackgroundWork {
   const metrics = createApiMetrics()
   collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
@@ -97,6 +105,23 @@ export function startBackgroundWork({
       },
     })
   })
+  if (settings.tabs) {
+    const upkeep = createTabUpkeep({
+      ...{ sql, tabs: tabDatabase, networks, minimumPrices: settings.minimumPrices, now: () => new Date() },
+      rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
+    })
+    loops.push(
+      repeat({
+        name: 'tabs',
+        everyMs: tabUpkeepMs,
+        step: upkeep.closeAndTake,
+        onError(error) {
+          log.warn({ err: error }, 'tabs can not be closed for now')
+          failed('tabs')()
+        },
+      }),
+    )
+  }
   const mailer = settings.mail && createMailer(settings.mail)
   const deliveries = createDeliveryLoop({
     sql,

@@ -13,7 +13,7 @@ import {
 } from '#process/env'
 import { formatUsdc } from '#protocol/amount'
 import { fixedRateLimits } from './http/limitRate.ts'
-import type { GatewaySettings, MailSettings, RateLimits, Registration } from './http/settings.ts'
+import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
 import { upstreamLimits } from './payments/proxy/forward.ts'
 import { registrationsAnHour } from './registry/registration.ts'
 
@@ -23,6 +23,8 @@ export type ApiConfig = {
   databaseUrl: string
   /** Past any pooler. */
   directDatabaseUrl: string
+  /** Of the tab store; null: it is in the same database. */
+  tabDatabaseUrl: string | null
   databasePool: number
   logLevel: VariableValue<'LOG_LEVEL'>
   networks: NetworkSettings[]
@@ -46,6 +48,7 @@ export function readApiConfig(env: Environment): ApiConfig {
     host,
     port,
     ...readDatabaseUrls(env),
+    tabDatabaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
     databasePool: readVariable(env, 'API_DATABASE_POOL'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     networks: readNetworkSettings(env),
@@ -65,6 +68,7 @@ export function readApiConfig(env: Environment): ApiConfig {
         payer: readVariable(env, 'PAYER_UNSETTLED_CAP_USDC'),
         newPayer: readVariable(env, 'NEW_PAYER_UNSETTLED_CAP_USDC'),
       },
+      tabs: readTabs(env),
       providerCap: readVariable(env, 'PROVIDER_UNSETTLED_CAP_USDC'),
       contractTimeoutMs: contractWalletTimeoutMs,
       settleBeforeServe: readSettleBeforeServe(env),
@@ -98,6 +102,18 @@ function readRegistration(env: Environment): Registration {
   if (mode === 'closed') return { mode }
   const limits = { address: readVariable(env, 'REGISTRATION_LIMIT_ADDRESS'), total: registrationsAnHour }
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? limits : null }
+}
+
+/** A payer's credit grows by a tenth of what ever settled of it: so bad debt stays below that, and the budget for new ones. */
+const creditBasisPoints = 1_000n
+
+function readTabs(env: Environment): TabSettings | null {
+  if (!readVariable(env, 'TABS')) return null
+  return {
+    credit: { base: readVariable(env, 'TAB_CREDIT_USDC'), basisPoints: creditBasisPoints },
+    budget: readVariable(env, 'TAB_BUDGET_USDC'),
+    rewardShare: 100 * readVariable(env, 'TAB_REWARD_PERCENT'),
+  }
 }
 
 function readRateLimits(env: Environment): RateLimits | null {

@@ -2,6 +2,8 @@ import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatur
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { isPooled, prepareDatabase } from '#ledger/store/pooler'
+import { openTabDatabase } from '#ledger/tabs/tabDatabase'
+import { createTabStore } from '#ledger/tabs/tabStore'
 import { findMisspelled } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
@@ -32,10 +34,19 @@ async function main(): Promise<void> {
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     prepareDatabase(sql, config),
   ])
+  const tabDatabase = await openTabDatabase({
+    ...{
+      url: config.tabDatabaseUrl,
+      ledger: sql,
+      max: config.databasePool,
+      applicationName: 'tollkeeper-api',
+    },
+  })
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
-  const work = startBackgroundWork({ sql, networks, settings: config.gateway, log })
+  const work = startBackgroundWork({ sql, tabDatabase, networks, settings: config.gateway, log })
   const app = createApp({
     sql,
+    tabStore: createTabStore(tabDatabase),
     networks,
     settings: config.gateway,
     receiptKeys,
@@ -55,7 +66,7 @@ async function main(): Promise<void> {
     await keyWatch.stop()
     await server.close()
     await work.close()
-    await sql.end({ timeout: 2 })
+    await Promise.all([tabDatabase.end({ timeout: 2 }), sql.end({ timeout: 2 })])
     process.exit(0)
   }
   process.once('SIGTERM', stop)

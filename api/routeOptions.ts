@@ -1,5 +1,6 @@
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { Database } from '#ledger/store/database'
+import type { TabStore } from '#ledger/tabs/tabStore'
 import type { Loop } from '#process/repeat'
 import type { AddressGuard } from './http/addressGuard.ts'
 import type { GatewaySettings } from './http/settings.ts'
@@ -12,6 +13,7 @@ import type { Mailer } from './telling/mailer.ts'
 /** All that routes are mounted with. Each function that mounts some takes of it what its signature names. */
 export type RouteOptions = {
   sql: Database
+  tabStore: TabStore
   networks: GatewayNetworks
   offers: Offers
   heads: RecordedHeads

@@ -11,6 +11,8 @@ import { probeGas } from '#chain/walletState'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
 import { createDueBatches } from '#ledger/queue/dueBatches'
 import type { Database } from '#ledger/store/database'
+import { onOnePostgres, type TabDatabase } from '#ledger/tabs/tabDatabase'
+import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
@@ -32,13 +34,17 @@ import type { FacilitatorSettings } from './settings/settings.ts'
 import {
   defaultSubmitLimits,
   defaultSubmitTimeoutMs,
+  defaultTabSettings,
   type KeeperSettings,
   type SubmitLimits,
+  type TabSettings,
 } from './settings/settings.ts'
 import type { SettlementWallet } from './settler/context.ts'
 
 export type KeeperDependencies = {
   database: Database
+  /** Where open tabs stand, and when they are closed. Default: in the same database, and as an api closes them by default. */
+  tabs?: TabSettings & { database: TabDatabase }
   networks: readonly ServedNetwork[]
   /** Wallets that pay the gas; each settles on every network. */
   accounts: readonly PrivateKeyAccount[]
@@ -96,7 +102,25 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     probes.push(probeLoop(started, network))
   }
 
+  const {
+    database: tabDatabase,
+    credit,
+    minimumPrices,
+  } = {
+    ...{ database: onOnePostgres(database), ...defaultTabSettings },
+    ...dependencies.tabs,
+  }
+  const tabs = createTabUpkeep({
+    ...{ sql: database, tabs: tabDatabase, networks, minimumPrices, now },
+    rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
+    ...(dependencies.checkpoint && { checkpoint: dependencies.checkpoint }),
+  })
+
   function start(): void {
+    loop('tabs', 'all', upkeepMs, async () => {
+      await tabs.closeAndTake()
+      await tabs.releaseUnopened()
+    })
     for (const context of contexts) {
       const { name } = context.served.network
       const own: Address[] = []
@@ -120,6 +144,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       loop('upkeep', name, upkeepMs, async () => {
         await report()
         await releaseReservations(database, now())
+        await tabs.watch(context.served)
         await adoptAbandoned(context, holder, own)
         const record = await readRecordState(context)
         if (record.status !== 'current' || !context.memory.isFollowed) return

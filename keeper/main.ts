@@ -5,6 +5,7 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { isPooled, prepareDatabase } from '#ledger/store/pooler'
+import { openTabDatabase } from '#ledger/tabs/tabDatabase'
 import { findMisspelled, isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
@@ -36,10 +37,11 @@ async function mainOfOperator(): Promise<void> {
   for (const [name, meant] of findMisspelled(process.env))
     log.warn({ name, meant }, 'nobody reads this variable')
   // Whoever takes over a frozen keeper's wallet needs its locks, too.
+  const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
   const database = openDatabase({
     url: config.databaseUrl,
-    applicationName: 'tollkeeper-keeper',
+    applicationName,
     idleInTransactionMs,
     isPooled: isPooled(config),
   })
@@ -47,8 +49,11 @@ async function mainOfOperator(): Promise<void> {
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })
+  const { databaseUrl: url, ...tabs } = config.tabs
+  const tabDatabase = await openTabDatabase({ url, ledger: database, applicationName })
   const keeper = createKeeper({
     database,
+    tabs: { ...tabs, database: tabDatabase },
     networks,
     accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
     platformWallets: config.platformWallets,
@@ -78,7 +83,7 @@ async function mainOfOperator(): Promise<void> {
     process.exit(0)
   }, drainMs).unref()
   await Promise.all([server.close(), keeper.stop()])
-  await database.end({ timeout: 1 })
+  await Promise.all([tabDatabase.end({ timeout: 1 }), database.end({ timeout: 1 })])
 }
 
 main().catch((error: unknown) => {

@@ -77,6 +77,12 @@ const shared = {
     about:
       'Postgres itself, where DATABASE_URL is a pooler in transaction mode, such as PgBouncer: for migrations, the indexer and `tollkeeper`.',
   },
+  TABS_DATABASE_URL: {
+    parser: databaseUrl,
+    readers: ['api', 'keeper'],
+    about:
+      'The tab store, where it is to be a database of its own: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
+  },
   NETWORKS: {
     parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
     readers: everyone,
@@ -238,7 +244,7 @@ const api = {
   },
   MINIMUM_PRICES_USDC: {
     parser: list(networkPrice),
-    readers: ['api'],
+    readers: ['api', 'keeper'],
     about:
       'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
   },
@@ -257,6 +263,30 @@ const api = {
     parser: usdc(),
     readers: ['api'],
     about: 'The most that may be unsettled of a payer that never settled anything. Default: no limit.',
+  },
+  TABS: {
+    parser: flag,
+    readers: ['api'],
+    about: 'on: prices below 1 USDC may be put on tabs, which settle by one signature (docs/tabs.md).',
+    default: 'on',
+  },
+  TAB_CREDIT_USDC: {
+    parser: usdc(),
+    readers: ['api', 'keeper'],
+    about: 'What a payer may owe who buys on tabs, beside a tenth of what ever settled of it.',
+    default: '1',
+  },
+  TAB_BUDGET_USDC: {
+    parser: usdc(),
+    readers: ['api'],
+    about: 'What payers of whom nothing ever settled may be lent on tabs, all together on a UTC day.',
+    default: '100',
+  },
+  TAB_REWARD_PERCENT: {
+    parser: integer(0, 100),
+    readers: ['api'],
+    about: "Share of the platform's part of a tab that goes to whoever settles it.",
+    default: '10',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
     parser: usdc(),

@@ -36,7 +36,10 @@ export async function buildTollkeeper(
     'ponder.config.ts',
   ])
     await cp(join(root, path), join(folder, path))
-  for await (const path of glob(['ledger/migrations/*.sql', 'indexer/src/**/*.ts'], { cwd: root }))
+  for await (const path of glob(
+    ['ledger/migrations/*.sql', 'ledger/tabs/migrations/*.sql', 'indexer/src/**/*.ts'],
+    { cwd: root },
+  ))
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
 
   const { dashboard, indexer, processes, imported } = await writeBundles(folder)

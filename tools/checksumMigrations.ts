@@ -1,5 +1,5 @@
 /**
- * Writes ledger/migrations/checksums.sha256, a line for each migration, in the format of `sha256sum`.
+ * Writes checksums.sha256 beside the migrations of ledger and tab store, a line for each, in the format of `sha256sum`.
  *
  * Databases keep the checksums of what was applied to them, and a version refuses a database whose checksums differ from its
  * own. So a migration never changes once it is committed: each change of the schema is a new file. This refuses to write where a
@@ -9,7 +9,7 @@
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Migration, readMigrations } from '#ledger/store/migrate'
+import { type Migration, migrationsFolder, readMigrations, tabMigrationsFolder } from '#ledger/store/migrate'
 
 const root = join(import.meta.dirname, '..')
 export const checksumsPath = 'ledger/migrations/checksums.sha256'
@@ -44,23 +44,28 @@ export function describeChanged(recorded: string, migrations: readonly Migration
   ].join('\n')
 }
 
-/** The checksum file as of the last commit; empty where it isn't in it. */
-function readCommitted(): string {
+/** A checksum file as of the last commit; empty where it isn't in it. */
+function readCommitted(path: string): string {
   const git = (...args: string[]) => execFileSync('git', args, { cwd: root, encoding: 'utf8' })
-  return git('ls-tree', 'HEAD', checksumsPath) === '' ? '' : git('show', `HEAD:${checksumsPath}`)
+  return git('ls-tree', 'HEAD', path) === '' ? '' : git('show', `HEAD:${path}`)
 }
 
-async function main(flags: readonly string[]): Promise<void> {
-  const migrations = await readMigrations()
-  const written = await readFile(join(root, checksumsPath), 'utf8').catch(() => '')
+async function checksum(path: string, folder: URL, flags: readonly string[]): Promise<void> {
+  const migrations = await readMigrations(folder)
+  const written = await readFile(join(root, path), 'utf8').catch(() => '')
   const isCheck = flags.includes('--check')
-  const changed = describeChanged(isCheck ? written : readCommitted(), migrations)
+  const changed = describeChanged(isCheck ? written : readCommitted(path), migrations)
   if (changed !== null && !flags.includes('--baseline')) throw new Error(changed)
   const text = renderChecksums(migrations)
   if (written === text) return
-  if (isCheck) throw new Error(`${checksumsPath} lacks a migration: run npm run generate`)
-  await writeFile(join(root, checksumsPath), text)
-  console.log(`wrote: ${checksumsPath}`)
+  if (isCheck) throw new Error(`${path} lacks a migration: run npm run generate`)
+  await writeFile(join(root, path), text)
+  console.log(`wrote: ${path}`)
+}
+
+async function main(flags: readonly string[]): Promise<void> {
+  await checksum(checksumsPath, migrationsFolder, flags)
+  await checksum('ledger/tabs/migrations/checksums.sha256', tabMigrationsFolder, flags)
 }
 
 if (import.meta.main) {

@@ -12,6 +12,7 @@ const pathIds = {
   paymentId: wire.paymentId,
   webhookId: wire.webhookId,
   deliveryId: wire.deliveryId,
+  tabId: wire.tabId,
 }
 
 type PathName = keyof typeof pathIds

@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { PayerCaps } from '#ledger/acceptance/payers'
+import type { PayerCaps, TabCredit } from '#ledger/acceptance/payers'
 import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import type { NetworkName } from '#protocol/networks'
@@ -48,6 +48,15 @@ export type UpstreamSettings = {
   concurrency: number
 }
 
+export type TabSettings = {
+  /** What a payer may owe. */
+  credit: TabCredit
+  /** USDC base units that payers of whom nothing ever settled may be lent together on a UTC day. */
+  budget: bigint
+  /** Basis points of the platform's part that go to whoever settles. */
+  rewardShare: number
+}
+
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {
   /** The gateway's public URL, without a slash at the end. */
@@ -64,6 +73,8 @@ export type GatewaySettings = {
   checkBalance: boolean
   balanceTtlMs: number
   payerCaps: PayerCaps
+  /** How buyers are trusted who buy on tabs; null: nothing is sold on tabs. */
+  tabs: TabSettings | null
   /** USDC base units that may be unsettled for a provider; null: any. */
   providerCap: bigint | null
   contractTimeoutMs: number

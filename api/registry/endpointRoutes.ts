@@ -21,7 +21,7 @@ import {
   updateEndpoint,
 } from './endpoints.ts'
 import type { GatewayNetworks } from './networks.ts'
-import { minimumPriceOn } from './price.ts'
+import { leastPriceOn } from './price.ts'
 import { disabledSince } from './providers.ts'
 import { findUpstream, proxyPath } from './upstreams.ts'
 import { findWallet, listWallets, type Wallet } from './wallets.ts'
@@ -125,7 +125,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
   function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served
-      const minimum = minimumPriceOn(settings, network)
+      const minimum = leastPriceOn(settings, network)
       if (price >= minimum) continue
       throw new Refusal('price_below_minimum', `The least price on ${network.name} is ${formatUsdc(minimum)}`)
     }

@@ -31,7 +31,7 @@ export type GatewayNetworks = {
 
 export type GatewayNetworksOptions = {
   sql: Database
-  settings: Pick<GatewaySettings, 'platformWallet' | 'checkBalance' | 'payerCaps' | 'balanceTtlMs'>
+  settings: Pick<GatewaySettings, 'platformWallet' | 'checkBalance' | 'payerCaps' | 'balanceTtlMs' | 'tabs'>
   now: () => number
 }
 
@@ -76,12 +76,15 @@ function createGatewayNetwork(
   served: ServedNetwork,
   { sql, settings, now }: GatewayNetworksOptions,
 ): GatewayNetwork {
-  const { platformWallet, checkBalance, payerCaps: caps, balanceTtlMs } = settings
+  const { platformWallet, checkBalance, payerCaps: caps, balanceTtlMs, tabs } = settings
   const reads = createChainReads(served)
   return {
     served,
     reads,
     payees: createPayees(served, platformWallet, now),
-    payers: createPayers(served, reads, { database: sql, checkBalance, caps, balanceTtlMs, now }),
+    payers: createPayers(served, reads, {
+      ...{ database: sql, checkBalance, caps, balanceTtlMs, now },
+      tabCredit: tabs?.credit,
+    }),
   }
 }

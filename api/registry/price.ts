@@ -3,13 +3,21 @@ import type { Network } from '#protocol/networks'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 
-/** The least price on a network, USDC base units: its own, or a higher one by config. */
+/** The least price that settles alone on a network, USDC base units: its own, or a higher one by config. */
 export function minimumPriceOn(
   { minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>,
   network: Network,
 ): bigint {
   const configured = minimumPrices[network.name] ?? 0n
   return configured > network.minimumPrice ? configured : network.minimumPrice
+}
+
+/** The least price that anything is sold for on a network, USDC base units: on tabs, one base unit. */
+export function leastPriceOn(
+  settings: Pick<GatewaySettings, 'minimumPrices' | 'tabs'>,
+  network: Network,
+): bigint {
+  return settings.tabs ? 1n : minimumPriceOn(settings, network)
 }
 
 export type PriceQuestion = {

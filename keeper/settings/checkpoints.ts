@@ -37,5 +37,7 @@ export const checkpoints = [
   'after-verify-recorded',
   'after-settle-recorded',
   'before-settle-answer',
+  'after-tabs-closed',
+  'after-tab-taken',
 ] as const
 export type CheckpointName = (typeof checkpoints)[number]

@@ -41,6 +41,11 @@ export function readKeeperConfig(env: Environment) {
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },
+    tabs: {
+      databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
+      credit: readVariable(env, 'TAB_CREDIT_USDC'),
+      minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
+    },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
   }

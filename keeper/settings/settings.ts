@@ -1,4 +1,5 @@
 import type { TriggerSettings } from '#ledger/queue/triggers'
+import type { NetworkName } from '#protocol/networks'
 
 /** What every keeper is told of sending transactions. */
 export type SettlerSettings = {
@@ -43,6 +44,16 @@ export type FacilitatorSettings = {
   /** How many payments of one API key, or without one of one wallet that is paid, are reserved or wait at a time. */
   maxOpen: number
 }
+
+/** When open tabs are closed. USDC base units. */
+export type TabSettings = {
+  /** What a payer may owe who never settled anything. */
+  credit: bigint
+  /** By network, where what settles alone is to be above the network's own least price. */
+  minimumPrices: Partial<Record<NetworkName, bigint>>
+}
+
+export const defaultTabSettings: TabSettings = { credit: 1_000_000n, minimumPrices: {} }
 
 export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */

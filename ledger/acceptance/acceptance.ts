@@ -176,16 +176,22 @@ function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, nee
   return limit === null || unsettled + needed <= available
 }
 
-function refusalFor(allowance: Allowance, needed: bigint): BaseError {
-  const { by, available, unsettled, debt, blockedBy } = allowance
+/** Why a payer buys nothing, whatever it costs; undefined: it may. */
+export function standingRefusal({ debt, blockedBy }: Allowance): BaseError | undefined {
   if (blockedBy !== undefined) return new BaseError(blockedBy)
-  if (debt > 0n) {
-    return new BaseError(
-      'payer_in_debt',
-      `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
-      { details: { debt: debt.toString() } },
-    )
-  }
+  if (debt === 0n) return undefined
+  return new BaseError(
+    'payer_in_debt',
+    `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
+    { details: { debt: debt.toString() } },
+  )
+}
+
+/** Why so much doesn't fit. */
+export function refusalFor(allowance: Allowance, needed: bigint): BaseError {
+  const { by, available, unsettled } = allowance
+  const refusal = standingRefusal(allowance)
+  if (refusal) return refusal
   const details = {
     needed: needed.toString(),
     [by === 'cap' ? 'cap' : 'balance']: available.toString(),

@@ -17,6 +17,8 @@ export type Exposure = {
   isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
+  /** What of it ever settled for good, without fees, on this network; 0 where that was not asked for. */
+  settled: bigint
 }
 
 export type ExposureQuestion = {
@@ -27,6 +29,8 @@ export type ExposureQuestion = {
   now: number
   /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
   withHistory: boolean
+  /** Whether `settled` is wanted. Default: it isn't. */
+  withSettled?: boolean
 }
 
 /** How long after `validBefore` an authorization still counts as usable, because chain clocks may lag ours. */
@@ -41,17 +45,29 @@ const endedSeconds = 600
 /**
  * What each payer has accepted and not settled, both from one snapshot.
  *
- * Voided payments and what expired by itself count as neither: they can't move any more, or are not to.
+ * Voided payments and what expired by itself count as neither: they can't move any more, or are not to. What is reserved for open
+ * tabs counts as unsettled, until the tab's payment stands in its place.
  */
 export async function readExposures(
   database: Database,
   { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
-  { payers, block, now, withHistory }: ExposureQuestion,
+  { payers, block, now, withHistory, withSettled = false }: ExposureQuestion,
 ): Promise<Map<Address, Exposure>> {
   const { chainId } = network
   const rows = await database<(Exposure & { address: Address })[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
-      coalesce(owed.unsettled, 0) as unsettled,
+      coalesce(owed.unsettled, 0) + (
+        select coalesce(sum(r.reserved), 0) from tab_reservation r
+        where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
+      ) as unsettled,
+      ${
+        withSettled
+          ? database`(
+              select coalesce(sum(r.settled_net), 0) from payer_revenue r
+              where r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
+            )`
+          : database`0::numeric`
+      } as settled,
       coalesce(payer.mined_failures > 0 and owed.is_quarantined, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt

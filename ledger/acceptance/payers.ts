@@ -13,6 +13,9 @@ export type PayerCaps = {
   newPayer: bigint | null
 }
 
+/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it. */
+export type TabCredit = { base: bigint; basisPoints: bigint }
+
 /** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
 export const balanceTtlMs = 30_000
 
@@ -21,6 +24,8 @@ export type PayersOptions = {
   /** Whether a payer's balance must cover what it has unsettled. */
   checkBalance: boolean
   caps: PayerCaps
+  /** Default: there are no tabs. */
+  tabCredit?: TabCredit | undefined
   /** How long a balance is relied on. */
   balanceTtlMs: number
   now: () => number
@@ -40,6 +45,8 @@ export type Allowance = {
   limit: bigint | null
   /** What the limit comes from. */
   by: 'balance' | 'cap'
+  /** The same for what is bought on tabs, which is bounded by what a payer has shown, too; null: nothing limits it. */
+  tabLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
   /** USDC base units. */
@@ -112,6 +119,7 @@ export function createPayers(
       block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
       now: Math.floor(now() / 1000),
       withHistory: caps.newPayer !== null,
+      withSettled: options.tabCredit !== undefined,
     })
     return asked.map(({ payer }) => read.get(payer) as Exposure)
   }
@@ -170,7 +178,7 @@ export function createPayers(
       return toAllowance(
         await standings.get(payer, (one, isBehind) => readStanding(one, isBehind, state)),
         state,
-        caps,
+        options,
       )
     },
     isCached: (payer) => standings.has(payer) && (!checkBalance || states.has(payer)),
@@ -179,7 +187,7 @@ export function createPayers(
       const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
         readStanding(one, isBehind, state),
       )
-      return toAllowance(standing, state, caps)
+      return toAllowance(standing, state, options)
     },
     forget: (payer) => standings.delete(payer),
   }
@@ -199,16 +207,20 @@ function relyOn(ttlMs: number) {
 function toAllowance(
   { exposure, state: earlier }: Standing,
   latest: PayerState | undefined,
-  caps: PayerCaps,
+  { caps, tabCredit }: Pick<PayersOptions, 'caps' | 'tabCredit'>,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
+  const credit = tabCredit ? tabCredit.base + (settled * tabCredit.basisPoints) / 10_000n : null
+  const limitFor = (amount: bigint | null) =>
+    amount === null ? null : amount + acceptedTotal - unsettled - debt
   return {
-    limit: available === null ? null : available + acceptedTotal - unsettled - debt,
+    limit: limitFor(available),
+    tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
     ...{ by, available: available ?? 0n, unsettled, debt },
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),

@@ -25,6 +25,8 @@ export type DatabaseOptions = {
   idleInTransactionMs?: number
   /** False for what may take its time, such as migrations: no limit holds. Default true. */
   limited?: boolean
+  /** The server may be older than 17, and knows no `transaction_timeout`. */
+  isOlder?: boolean
   /** The URL is a pooler's, in transaction mode: its sessions have `search_path` and limits from the pooler (see `pooler.ts`). */
   isPooled?: boolean
 }
@@ -188,8 +190,17 @@ export async function requirePostgresAt(url: string): Promise<void> {
 type Where = Pick<DatabaseSocketOptions, 'path' | 'host' | 'port' | 'silenceMs'>
 
 function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promise<DatabaseSocket>): Database {
-  const { url, max = 10, applicationName, idleInTransactionMs, limited = true, isPooled = false } = options
-  const { search_path, ...limits } = sessionSettings(idleInTransactionMs)
+  const {
+    url,
+    max = 10,
+    applicationName,
+    idleInTransactionMs,
+    limited = true,
+    isPooled = false,
+    isOlder = false,
+  } = options
+  const { search_path, transaction_timeout, ...others } = sessionSettings(idleInTransactionMs)
+  const limits = { ...others, ...(!isOlder && { transaction_timeout }) }
   return postgres(url, {
     max,
     onnotice: () => {},

@@ -5,6 +5,9 @@ import { type Database, openDatabase, type Queryable, requirePostgres, schema } 
 
 /** Where this version's migrations lie. What is committed there never changes: tools/checksumMigrations.ts. */
 export const migrationsFolder = new URL('../migrations/', import.meta.url)
+/** Those of the tab store, which may be another database: a schema of its own. */
+export const tabMigrationsFolder = new URL('../tabs/migrations/', import.meta.url)
+export const tabSchema = 'tabs'
 
 /** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */
 const baselineVersion = '0.1.0'
@@ -87,9 +90,13 @@ export async function readMigrations(folder = migrationsFolder): Promise<Migrati
 }
 
 /** Compares the database's migrations with this version's. Changes nothing. */
-export async function readSchemaState(sql: Queryable, folder = migrationsFolder): Promise<SchemaState> {
+export async function readSchemaState(
+  sql: Queryable,
+  folder = migrationsFolder,
+  into = schema,
+): Promise<SchemaState> {
   const migrations = await readMigrations(folder)
-  const { applied, hasChecksums } = await readApplied(sql)
+  const { applied, hasChecksums } = await readApplied(sql, into)
   const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
   const appliedNames = applied.map(({ name }) => name)
   return {
@@ -103,17 +110,18 @@ export async function readSchemaState(sql: Queryable, folder = migrationsFolder)
  * Brings our schema up to date, in one transaction; processes that start together wait for each other.
  *
  * @param folder of the migrations; its URL ends with a slash.
+ * @param into the schema that holds their record.
  * @returns the names of the migrations that were applied, empty when there was nothing to do.
  * @throws {SchemaRefusal} where the database is a newer version's or of another baseline. Then nothing was changed.
  */
-export function migrate(database: Database, folder = migrationsFolder): Promise<string[]> {
+export function migrate(database: Database, folder = migrationsFolder, into = schema): Promise<string[]> {
   return database.begin(async (sql) => {
     await sql`select pg_advisory_xact_lock(${lockId})`
-    const { refusal, pending } = await readSchemaState(sql, folder)
+    const { refusal, pending } = await readSchemaState(sql, folder, into)
     if (refusal) throw refusal
-    await sql`create schema if not exists ${sql(schema)}`
+    await sql`create schema if not exists ${sql(into)}`
     await sql`
-      create table if not exists migration (
+      create table if not exists ${sql(into)}.migration (
         name text primary key,
         checksum text not null, -- of the text that was applied: SHA-256, hex
         version text not null,  -- of the Tollkeeper that applied it
@@ -124,14 +132,15 @@ export function migrate(database: Database, folder = migrationsFolder): Promise<
         const reason = error instanceof Error ? error.message : String(error)
         throw new Error(`migration ${name} failed, nothing of it was kept: ${reason}`, { cause: error })
       })
-      await sql`insert into migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
+      await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
     }
     return pending.map(({ name }) => name)
   })
 }
 
 /**
- * Opens the database for {@link migrate} alone: a migration, and the wait for another process's, may take their time.
+ * Opens the database for {@link migrate} alone, of ledger and tab store: a migration, and the wait for another process's, may take
+ * their time.
  *
  * @throws {ConfigError} where Postgres is too old.
  */
@@ -139,7 +148,8 @@ export async function migrateAt(url: string): Promise<string[]> {
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
     await requirePostgres(database)
-    return await migrate(database)
+    const applied = await migrate(database)
+    return [...applied, ...(await migrate(database, tabMigrationsFolder, tabSchema))]
   } finally {
     await database.end({ timeout: 1 })
   }
@@ -167,8 +177,11 @@ function describeMakers(differing: readonly Applied[]): string {
 }
 
 /** The migrations that the database has; without checksums if it is older than the baseline. */
-async function readApplied(sql: Queryable): Promise<{ applied: Applied[]; hasChecksums: boolean }> {
-  const table = `${schema}.migration`
+async function readApplied(
+  sql: Queryable,
+  into: string,
+): Promise<{ applied: Applied[]; hasChecksums: boolean }> {
+  const table = `${into}.migration`
   const [found] = await sql<{ exists: boolean; hasChecksums: boolean }[]>`
     select to_regclass(${table}) is not null as exists, exists (
       select from pg_attribute
@@ -178,6 +191,6 @@ async function readApplied(sql: Queryable): Promise<{ applied: Applied[]; hasChe
   const { hasChecksums } = found
   const details = hasChecksums ? sql`checksum, version` : sql`null as checksum, null as version`
   const applied = await sql<Applied[]>`
-    select name, ${details} from ${sql(schema)}.migration order by name`
+    select name, ${details} from ${sql(into)}.migration order by name`
   return { applied: [...applied], hasChecksums }
 }

@@ -52,6 +52,7 @@ export const testGatewaySettings: GatewaySettings = {
   checkBalance: true,
   balanceTtlMs: 5_000,
   payerCaps: { payer: null, newPayer: null },
+  tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 100_000_000n, rewardShare: 1_000 },
   providerCap: null,
   contractTimeoutMs: 10_000,
   settleBeforeServe: null,

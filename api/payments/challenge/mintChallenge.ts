@@ -1,12 +1,16 @@
 import type { Address } from 'viem'
 import { newId } from '#ledger/store/identifiers'
-import { type Challenge, createChallenge } from '#protocol/challenge'
+import { type Challenge, createChallenge, type TabChallenge } from '#protocol/challenge'
 import { mintMacaroon } from '#protocol/macaroon'
-import { splitPrice } from '#protocol/tier'
+import type { Network } from '#protocol/networks'
+import { encodeSplit } from '#protocol/splitter'
+import { tabSplit, toWord } from '#protocol/tab'
+import { splitAnyPrice } from '#protocol/tier'
 import { hmacSha256 } from '../../http/hmac.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { GatewayNetwork } from '../../registry/networks.ts'
 import type { Offer } from '../../registry/offers.ts'
+import { minimumPriceOn } from '../../registry/price.ts'
 
 /** SPEC 2.3: 5 minutes. */
 const macaroonLifetimeSeconds = 300
@@ -22,7 +26,10 @@ export type MintRequest = {
 }
 
 export type MintOptions = {
-  settings: Pick<GatewaySettings, 'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets'>
+  settings: Pick<
+    GatewaySettings,
+    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices' | 'tabs'
+  >
   now: () => number
 }
 
@@ -36,7 +43,7 @@ export function mintChallenge(
   if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
   const { served } = network
   const { providerId, endpointId, description, mimeType } = offer
-  const { tier, providerAmount, feeAmount } = splitPrice(price, feeSchedule)
+  const { tier, providerAmount, feeAmount } = splitAnyPrice(price, feeSchedule)
   const requestId = newId('req')
   const mintedAt = Math.floor(now() / 1000)
   const terms = {
@@ -64,5 +71,30 @@ export function mintChallenge(
     description,
     mimeType,
     tier,
+    tab: tabOf(settings, {
+      ...{ price, network: served.network, provider: payTo },
+      offeredUntil: mintedAt + macaroonLifetimeSeconds,
+    }),
   })
+}
+
+/** What a challenge says of tabs; undefined where the price isn't put on any. */
+function tabOf(
+  settings: MintOptions['settings'],
+  {
+    price,
+    network,
+    provider,
+    offeredUntil,
+  }: { price: bigint; network: Network; provider: Address; offeredUntil: number },
+): TabChallenge | undefined {
+  const { tabs, platformWallet: platform, feeSchedule } = settings
+  const split = tabSplit({ provider, platform }, price, feeSchedule)
+  if (!tabs || !split) return undefined
+  return {
+    split: toWord(encodeSplit(split)),
+    rewardShare: tabs.rewardShare,
+    offeredUntil,
+    ...(price < minimumPriceOn(settings, network) && { only: true as const }),
+  }
 }

@@ -12,7 +12,7 @@ import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
 import type { Offer } from '../../registry/offers.ts'
-import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
+import { choosePrice, leastPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
 import { mintChallenge } from './mintChallenge.ts'
@@ -129,7 +129,7 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
     const price = choosePrice({
       asked: undefined,
       registered: offer.price,
-      minimum: minimumPriceOn(options.settings, network.served.network),
+      minimum: leastPriceOn(options.settings, network.served.network),
       isProvider: false,
     })
     return c.json(mintChallenge(options, { offer, network, payTo, price, resource: offer.url }), 200)
@@ -149,7 +149,7 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
     const price = choosePrice({
       asked: body.pricing && parseUsdc(body.pricing.usdcPerUnit),
       registered: offer.price,
-      minimum: minimumPriceOn(options.settings, network.served.network),
+      minimum: leastPriceOn(options.settings, network.served.network),
       isProvider: c.get('caller') === offer.providerId,
     })
     const minted = mintChallenge(options, {
@@ -160,8 +160,9 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
       resource:
         resource === undefined ? offer.url : wire.urlOfResource(resource, new URL(offer.url).origin).href,
     })
-    const { splitterFactory } = network.served.deployment
-    const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
+    const { splitterFactory, tabSettlement } = network.served.deployment
+    const paymentRequired =
+      body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256, tabSettlement)
     return c.json({ ...minted, ...(paymentRequired && { paymentRequired }) }, 200)
   })
 }

@@ -1,7 +1,7 @@
 import type { Hash } from 'viem'
 import { networkByName } from '#protocol/networks'
 import { decodeReceipt } from '#protocol/receipt'
-import type { PaymentResponse } from '#protocol/x402'
+import type { PaymentResponse, TabResponse } from '#protocol/x402'
 import { didOf } from './did.ts'
 import type { ReceiptKeys } from './keys.ts'
 import { signJws } from './signReceipt.ts'
@@ -16,9 +16,16 @@ export function toPaymentResponse(
   {
     x402Version,
     transactionHash,
+    tab,
     issuer,
     receiptKeys,
-  }: { x402Version: 1 | 2; transactionHash: Hash | undefined; issuer: string; receiptKeys: ReceiptKeys },
+  }: {
+    x402Version: 1 | 2
+    transactionHash: Hash | undefined
+    tab?: TabResponse | undefined
+    issuer: string
+    receiptKeys: ReceiptKeys
+  },
 ): PaymentResponse {
   const claims = decodeReceipt(receipt)
   if (claims === undefined) throw new TypeError('A receipt of this gateway was expected')
@@ -42,7 +49,7 @@ export function toPaymentResponse(
     payer,
     transaction: transactionHash ?? '',
     network: x402Version === 1 ? network : caip2,
-    extra: { paymentId },
+    extra: { paymentId, ...(tab && { tab }) },
     extensions: { 'offer-receipt': { info: { receipt: { format: 'jws', signature } }, schema } },
   }
 }

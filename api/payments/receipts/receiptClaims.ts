@@ -2,6 +2,7 @@ import type { Address, Hash, Hex } from 'viem'
 import type { Network } from '#protocol/networks'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type ReceiptClaims, type ReceiptRefund, zeroHash } from '#protocol/receipt'
+import { toWord } from '#protocol/tab'
 
 /** What a receipt says about an accepted payment. */
 export type ReceiptFacts = {
@@ -24,6 +25,8 @@ export type ReceiptFacts = {
   validBefore: bigint
   provider: AuthorizationFacts
   fee: AuthorizationFacts | null
+  /** Where it was bought on a tab. */
+  tab?: { id: string; sequence: number; split: bigint; lineTotal: bigint }
 }
 
 type AuthorizationFacts = { recipient: Address; value: bigint; nonce: Hex }
@@ -66,6 +69,14 @@ export function receiptClaims(
     authorizations: fee ? [toAuthorization(provider), toAuthorization(fee)] : [toAuthorization(provider)],
     ...(facts.splitter !== null && { split: { provider: facts.payee, platform: facts.feeRecipient } }),
     ...(signing.settlement && { blockHash: signing.settlement.blockHash }),
+    ...(facts.tab && {
+      tab: {
+        id: facts.tab.id,
+        sequence: facts.tab.sequence,
+        split: toWord(facts.tab.split),
+        lineTotal: facts.tab.lineTotal.toString(),
+      },
+    }),
     ...(signing.refunds && signing.refunds.length > 0 && { refunds: signing.refunds }),
   }
 }

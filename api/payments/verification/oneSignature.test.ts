@@ -103,7 +103,9 @@ async function standardBody(payer: PrivateKeyAccount, at = shop): Promise<Body> 
   })
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(payer)).setSpendControls(false)
   const payment = await client.createPaymentPayload(body.paymentRequired as never)
-  const { macaroon, payload, x402Version } = parsePaymentHeader(encodePaymentHeader(payment))
+  const read = parsePaymentHeader(encodePaymentHeader(payment))
+  if (read.scheme !== 'exact') throw new Error('A payment by `exact` was expected')
+  const { macaroon, payload, x402Version } = read
   return { macaroon, payloads: [payload], providerId, endpointId, x402Version }
 }
 

@@ -4,7 +4,7 @@ import type { ChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Presented } from '#ledger/acceptance/door'
 import type { Payers } from '#ledger/acceptance/payers'
-import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
+import { type MacaroonSecret, parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
 import { type FeeSchedule, splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../../http/hmac.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -41,6 +41,9 @@ export type TermsRequest = {
   caller: string | undefined
 }
 
+/** What a macaroon's caveats are held against. */
+type PresentedAmounts = readonly [{ from: Address; value: bigint }, { value: bigint }?]
+
 type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
 
 /**
@@ -64,7 +67,7 @@ export async function findTerms(
 function challengedTerms(
   { macaroonSecrets, macaroonNotBefore, networks }: TermsOptions,
   { macaroon, providerId, endpointId }: TermsRequest & { macaroon: string },
-  [first, second]: Presented,
+  [first, second]: PresentedAmounts,
   seconds: number,
 ): NetworkTerms {
   const { terms } = verifyMacaroon(macaroon, {
@@ -77,6 +80,25 @@ function challengedTerms(
   const network = networks.get(terms.chainId)
   if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
   return { terms, network }
+}
+
+/**
+ * The terms of a purchase on a tab: those under its macaroon, which buys until it expires, again and again.
+ *
+ * @param payer whose tab it is.
+ * @throws as {@link findTerms}.
+ */
+export function findTabTerms(
+  options: TermsOptions,
+  request: TermsRequest,
+  payer: Address,
+  seconds: number,
+): NetworkTerms {
+  const { macaroon } = request
+  if (macaroon === undefined) throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
+  const { amount, feeAmount } = parseMacaroon(macaroon).terms
+  const asked = [{ from: payer, value: amount + feeAmount }] as const
+  return challengedTerms(options, { ...request, macaroon }, asked, seconds)
 }
 
 /**

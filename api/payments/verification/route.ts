@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { parseUsdc } from '#protocol/amount'
+import { parseTabPayload } from '#protocol/tab'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'
@@ -8,6 +9,8 @@ import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
+import type { TabAnswer, TabPurchase } from './buyOnTab.ts'
+import { tabPayload } from './tabState.ts'
 import type { VerifyAnswer, VerifyRequest } from './verifyPayment.ts'
 
 const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x…,0x…' })
@@ -17,13 +20,17 @@ const verifyRequest = z
     macaroon: z.string().optional().openapi({
       description: "Not of x402 v1's clients, which pay by one payload what the endpoint costs now",
     }),
-    payloads: z.union([z.tuple([payload, payload]), z.tuple([payload])]).openapi({
-      type: 'array',
-      items: { type: 'string' },
-      minItems: 1,
-      maxItems: 2,
-      description: "The provider's and the platform's, or one for both, to their splitter",
-    }),
+    payloads: z
+      .union([z.tuple([payload, payload]), z.tuple([payload])])
+      .optional()
+      .openapi({
+        type: 'array',
+        items: { type: 'string' },
+        minItems: 1,
+        maxItems: 2,
+        description: "The provider's and the platform's, or one for both, to their splitter",
+      }),
+    tab: tabPayload.optional().openapi({ description: 'Instead of `payloads`: paid by a tab' }),
     providerId: wire.providerId,
     endpointId: wire.endpointId,
     pricing: wire.pricing.optional(),
@@ -35,9 +42,13 @@ const verifyRequest = z
       .optional()
       .openapi({ type: 'integer', description: 'Of the header that paid; asks for `paymentResponse`' }),
   })
-  .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads.length === 1, {
+  .refine(({ payloads, tab }) => (payloads === undefined) !== (tab === undefined), {
+    path: ['payloads'],
+    message: 'needed, or a tab',
+  })
+  .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads?.length === 1, {
     path: ['macaroon'],
-    message: 'needed with two payloads',
+    message: 'needed with two payloads, and with a tab',
   })
   .openapi('VerifyRequest')
 
@@ -53,6 +64,19 @@ const verifyHeaders = z.object({
     .openapi({ description: '`wait=4` (RFC 7240): the caller hears no answer that is later than 4 s' }),
 })
 
+const tabResponse = z
+  .object({
+    id: wire.tabId,
+    sequence: z.int(),
+    known: z.int().openapi({ description: 'Lines whose splits are known here' }),
+    credit: z.string().optional().openapi({ description: 'Base units that the line began with' }),
+    closing: z
+      .literal(true)
+      .optional()
+      .openapi({ description: 'The next request had better open another tab' }),
+  })
+  .openapi('TabResponse')
+
 /** As x402 has it in `PAYMENT-RESPONSE`. */
 const paymentResponse = z
   .object({
@@ -60,7 +84,7 @@ const paymentResponse = z
     payer: wire.addressOut,
     transaction: z.string().openapi({ description: 'Empty as long as the payment waits for its batch' }),
     network: z.string(),
-    extra: z.object({ paymentId: wire.paymentId }),
+    extra: z.object({ paymentId: wire.paymentId, tab: tabResponse.optional() }),
     extensions: z.object({
       'offer-receipt': z.object({
         info: z.object({ receipt: z.object({ format: z.literal('jws'), signature: z.string() }) }),
@@ -76,6 +100,7 @@ const verification = z
     receipt: z.string(),
     paymentId: wire.paymentId,
     requestId: wire.requestId,
+    tab: tabResponse.optional().openapi({ description: 'Where it was bought on a tab' }),
     paymentResponse: paymentResponse.optional(),
   })
   .openapi('Verification')
@@ -92,22 +117,22 @@ const verify = route('post', '/verify', {
 
 export type VerifyRouteOptions = RouteOptions & {
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
+  buyOnTab: (request: TabPurchase) => Promise<TabAnswer>
 }
 
 export function addVerifyRoute(
   app: App,
-  { networks, verifyPayment, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
+  { networks, verifyPayment, buyOnTab, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
 ): void {
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
-    const { macaroon, payloads, providerId, endpointId, pricing, network, x402Version } = await readJson(
+    const { macaroon, payloads, tab, providerId, endpointId, pricing, network, x402Version } = await readJson(
       c,
       verifyRequest,
     )
     c.set('called', { providerId, endpointId })
-    const { transactionHash, ...answer } = await verifyPayment({
+    const request = {
       macaroon,
-      payloads,
       providerId,
       endpointId,
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
@@ -115,10 +140,26 @@ export function addVerifyRoute(
       idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
       waitMs: readWaitMs(c.req.header('prefer')),
       caller: c.get('caller'),
-    })
+    }
+    const {
+      transactionHash,
+      tab: onTab,
+      ...answer
+    }: VerifyAnswer & Partial<TabAnswer> = payloads
+      ? await verifyPayment({ ...request, payloads })
+      : await buyOnTab({ ...request, tab: parseTabPayload(tab) })
     const paymentResponse =
-      x402Version && toPaymentResponse(answer.receipt, { x402Version, transactionHash, issuer, receiptKeys })
-    return c.json({ verified: true as const, ...answer, ...(paymentResponse && { paymentResponse }) }, 200)
+      x402Version &&
+      toPaymentResponse(answer.receipt, { x402Version, transactionHash, tab: onTab, issuer, receiptKeys })
+    return c.json(
+      {
+        verified: true as const,
+        ...answer,
+        ...(onTab && { tab: onTab }),
+        ...(paymentResponse && { paymentResponse }),
+      },
+      200,
+    )
   })
 }
 

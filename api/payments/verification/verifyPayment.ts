@@ -16,6 +16,7 @@ import { splitterOf } from '#protocol/splitter'
 import { effectiveRate, splitPrice } from '#protocol/tier'
 import { Refusal } from '../../http/refusal.ts'
 import type { Offer } from '../../registry/offers.ts'
+import { minimumPriceOn } from '../../registry/price.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
@@ -23,9 +24,13 @@ import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
 import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 
-export type VerifyRequest = TermsRequest & {
+export type VerifyRequest = PurchaseRequest & {
   /** The provider's and the platform's, or one for both. */
   payloads: readonly [string, string?]
+}
+
+/** What is asked of a verification, by whatever it is paid. */
+export type PurchaseRequest = TermsRequest & {
   idempotencyKey: string | undefined
   /** Where the caller hears no later answer. */
   waitMs?: number | undefined
@@ -114,25 +119,14 @@ async function check(
   if (first.value + (second?.value ?? 0n) > maxAmount) throw new Refusal('amount_too_high')
 
   const { terms, network } = await findTerms(context, request, presented, seconds)
-  const price = terms.amount + terms.feeAmount
-  if (request.price !== undefined && price < request.price) {
-    throw new Refusal('challenge_price_too_low', undefined, {
-      details: { asked: request.price.toString(), challenged: price.toString() },
-    })
-  }
+  requirePrice(terms, request)
+  const least = minimumPriceOn(context, network.served.network)
+  if (terms.amount + terms.feeAmount < least)
+    throw new Refusal('price_below_minimum', 'A price of less is paid by a tab, since it settles with others')
   const splitter = second ? null : findSplitter(terms, network.served.deployment)
   checkPayment(presented, terms, splitter, seconds)
 
-  const offer = await context.offers.ofEndpoint(request.endpointId)
-  if (offer === undefined) throw new Refusal('unknown_endpoint')
-  requireAcceptedNetwork(request, offer, network.served.network)
-  if (offer.requiresKey && request.caller !== request.providerId) {
-    throw new Refusal(
-      request.caller === undefined ? 'unauthorized' : 'forbidden',
-      'This provider wants its API key with every verification',
-    )
-  }
-
+  const offer = await findVerifiedOffer(context, request, network)
   const isBound = boundNonces(presented, context.issuer, terms.requestId)
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
@@ -144,6 +138,37 @@ async function check(
     splitter && network.payees.requirePayable(splitter),
   ])
   return { terms, network, offer, splitter, checked, acceptedAt }
+}
+
+/**
+ * What an endpoint sells, to whoever verifies for it.
+ *
+ * @throws {Refusal} as {@link requireAcceptedNetwork}; `unauthorized`, `forbidden`
+ */
+export async function findVerifiedOffer(
+  { offers }: Pick<TermsOptions, 'offers'>,
+  request: TermsRequest,
+  network: VerifyNetwork,
+): Promise<Offer> {
+  const offer = await offers.ofEndpoint(request.endpointId)
+  if (offer === undefined) throw new Refusal('unknown_endpoint')
+  requireAcceptedNetwork(request, offer, network.served.network)
+  if (offer.requiresKey && request.caller !== request.providerId) {
+    throw new Refusal(
+      request.caller === undefined ? 'unauthorized' : 'forbidden',
+      'This provider wants its API key with every verification',
+    )
+  }
+  return offer
+}
+
+/** @throws {Refusal} `challenge_price_too_low` where the provider asks for more now. */
+export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked }: TermsRequest): void {
+  const price = amount + feeAmount
+  if (asked === undefined || price >= asked) return
+  throw new Refusal('challenge_price_too_low', undefined, {
+    details: { asked: asked.toString(), challenged: price.toString() },
+  })
 }
 
 /** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
@@ -308,7 +333,7 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
  * @throws {Refusal} `challenge_network_mismatch`; or the code of what is disabled
  */
 function requireAcceptedNetwork(
-  { network: asked }: VerifyRequest,
+  { network: asked }: TermsRequest,
   { payees, disabled }: Offer,
   { chainId, name, testnet }: Network,
 ): void {

@@ -1,12 +1,17 @@
 import type { Address } from 'viem'
-import { parseUsdc } from '../protocol/amount.ts'
-import { splitterFactory } from '../protocol/deployments.ts'
-import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
+import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
+import { splitterFactory, tabSettlement } from '../protocol/deployments.ts'
+import { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
-import { type Split, splitPrice } from '../protocol/tier.ts'
+import { type Split, splitAnyPrice } from '../protocol/tier.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { createChallenges } from './challenges.ts'
-import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
+import {
+  type GatewayAnswer,
+  type GatewayCall,
+  type GatewayClientOptions,
+  postToGateway,
+} from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
@@ -82,13 +87,17 @@ export type Gate = {
    *
    * @returns false where it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
    */
-  void(payment: VerifiedPayment): Promise<boolean>
+  void(payment: Chargeable): Promise<boolean>
 }
+
+type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
+/** Header that tells what was charged, decimal USDC, where it is less than the price. */
+export const chargedHeader = 'Service-Charged'
 /** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
 
@@ -106,6 +115,7 @@ export const exposedHeaders = [
   receiptHeader,
   paymentIdHeader,
   paymentStatusHeader,
+  chargedHeader,
   'PAYMENT-REQUIRED',
   'PAYMENT-RESPONSE',
   'X-PAYMENT-RESPONSE',
@@ -125,7 +135,7 @@ export function createGate(options: InnerGateOptions): Gate {
   const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
   requireOptions(options)
   const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
-  const split = pricing && splitPrice(parseUsdc(pricing.usdcPerUnit))
+  const split = pricing && splitAnyPrice(requirePrice(parseUsdc(pricing.usdcPerUnit)))
   const { fetch } = options
   const warnings = createWarnings(options)
   if (mockPayments) warnings.checkMock()
@@ -173,6 +183,7 @@ export function createGate(options: InnerGateOptions): Gate {
     const { accept } = request
     const { body, headers } = demandPayment(asked, challenge, {
       splitterFactory,
+      tabSettlement,
       body: bodyForm,
       accept,
       code,
@@ -184,9 +195,12 @@ export function createGate(options: InnerGateOptions): Gate {
   async function verify(
     request: GateRequest,
     resource: string,
-    { macaroon, payloads, x402 }: Extract<PresentedPayment, { kind: 'payment' }>,
+    presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
     waitUntil: ((work: Promise<unknown>) => void) | undefined,
   ): Promise<GateDecision> {
+    const { macaroon } = presented
+    const x402 =
+      presented.kind === 'tab' ? { version: 2 as const, network: presented.network } : presented.x402
     // Without a macaroon the header alone says which network it is paid on.
     const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
     if (x402 && paidOn && paidOn !== x402.network) {
@@ -202,7 +216,8 @@ export function createGate(options: InnerGateOptions): Gate {
     const call = {
       path: '/verify',
       body: {
-        ...{ macaroon, payloads, providerId, endpointId, pricing },
+        ...(presented.kind === 'tab' ? { tab: presented.tab } : { payloads: presented.payloads }),
+        ...{ macaroon, providerId, endpointId, pricing },
         ...(paidOn && { network: paidOn }),
         ...(x402 && { x402Version: x402.version }),
       },
@@ -211,11 +226,11 @@ export function createGate(options: InnerGateOptions): Gate {
     const { answer, mayBeAccepted } = await askForVerification(gateway, call)
     // Nothing is served for it, so nothing may be charged.
     if (mayBeAccepted && apiKey) {
-      const recovery = voidLostVerification(gateway, call, voidById)
+      const recovery = voidLostVerification(gateway, call, voidPayment)
       waitUntil?.(recovery)
     }
     if (!answer) return unavailable('The gateway did not answer')
-    if (answer.status === 200) return serve(answer, x402?.version)
+    if (answer.status === 200) return serve(answer, x402?.version, charge)
     challenges.forget(request)
     if (answer.status === 402) {
       const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
@@ -227,27 +242,37 @@ export function createGate(options: InnerGateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  const voidById = (paymentId: string) => voidAt(gateway, paymentId, warnings)
-
-  async function voidPayment({ paymentId }: VerifiedPayment): Promise<boolean> {
+  /** Charges so much of a request on a tab. */
+  async function charge({ tab }: Chargeable, amount: bigint): Promise<boolean> {
     if (mockPayments) return true
     if (!apiKey) warnings.tell('no_api_key')
-    return apiKey ? voidById(paymentId) : false
+    if (!apiKey || !tab) return false
+    const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
+    return post(gateway, { path, body: { amount: formatUsdc(amount) } }, 'charging a tab', warnings)
+  }
+
+  async function voidPayment(payment: Chargeable): Promise<boolean> {
+    if (mockPayments) return true
+    if (payment.tab) return charge(payment, 0n)
+    if (!apiKey) warnings.tell('no_api_key')
+    if (!apiKey) return false
+    const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
+    return post(gateway, { path, body: {} }, 'voiding a payment', warnings)
   }
 
   return { check, void: voidPayment }
 }
 
-async function voidAt(
+async function post(
   gateway: GatewayClientOptions,
-  paymentId: string,
+  call: GatewayCall,
+  what: string,
   warnings: Pick<Warnings, 'explain'>,
 ): Promise<boolean> {
-  const path = `/payments/${encodeURIComponent(paymentId)}/void`
-  const answer = await postToGateway(gateway, { path, body: {} })
-  const isVoided = answer !== undefined && answer.status >= 200 && answer.status < 300
-  if (answer && !isVoided) warnings.explain(answer, 'voiding a payment')
-  return isVoided
+  const answer = await postToGateway(gateway, call)
+  const isDone = answer !== undefined && answer.status >= 200 && answer.status < 300
+  if (answer && !isDone) warnings.explain(answer, what)
+  return isDone
 }
 
 function checkMock(
@@ -258,6 +283,11 @@ function checkMock(
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
   if (kind === 'mock') return toServe(mockPayment(mocked))
   return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
+}
+
+function requirePrice(price: bigint): bigint {
+  if (price > 0n) return price
+  throw new ProtocolError('price_below_minimum', 'A price must be over 0')
 }
 
 function requireOptions({ gatewayUrl, basePath, providerId }: InnerGateOptions): void {
@@ -282,17 +312,41 @@ export function readRequest({ method, url, headers }: Request): GateRequest {
   }
 }
 
-function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined): GateDecision {
-  const { verified, receipt, paymentId, paymentResponse } = (body ?? {}) as Record<string, unknown>
+function serve(
+  { body }: GatewayAnswer,
+  x402Version: 1 | 2 | undefined,
+  charge: (payment: Chargeable, amount: bigint) => Promise<boolean>,
+): GateDecision {
+  const { verified, receipt, paymentId, paymentResponse, tab } = (body ?? {}) as Record<string, unknown>
   if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
     return unavailable('The gateway answered without a receipt')
   }
   const header = x402Version === 1 ? 'X-PAYMENT-RESPONSE' : 'PAYMENT-RESPONSE'
   const isResponse = x402Version && typeof paymentResponse === 'object' && paymentResponse !== null
-  return toServe(
-    { verified, receipt, paymentId },
-    isResponse ? { [header]: encodePaymentHeader(paymentResponse) } : {},
-  )
+  const payment: VerifiedPayment = { verified, receipt, paymentId }
+  if (isTab(tab)) {
+    payment.tab = tab
+    payment.charge = async (usdc) => {
+      const amount = parseUsdc(usdc)
+      const isCharged = await charge(payment, amount)
+      if (isCharged) charged.set(payment, formatUsdc(amount))
+      return isCharged
+    }
+  }
+  return toServe(payment, isResponse ? { [header]: encodePaymentHeader(paymentResponse) } : {})
+}
+
+/** What was charged of requests on tabs, where that isn't their price. */
+const charged = new WeakMap<VerifiedPayment, string>()
+
+/** What was charged of it instead of its price, decimal USDC; undefined: the price. */
+export function chargedOf(payment: VerifiedPayment): string | undefined {
+  return charged.get(payment)
+}
+
+function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
+  const { id, sequence } = (tab ?? {}) as Record<string, unknown>
+  return typeof id === 'string' && typeof sequence === 'number'
 }
 
 function toServe(payment: VerifiedPayment, headers: Record<string, string> = {}): GateDecision {

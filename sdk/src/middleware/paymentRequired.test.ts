@@ -132,7 +132,7 @@ describe('a gateway that lies', () => {
     const paymentRequired = { accepts: [{ payTo: thief, extra: { splitter: { factory: thief } } }] }
     const { required } = await demand({ answered: { ...challenge, paymentRequired } })
     expect(required?.accepts[0].payTo).toBe(splitter)
-    expect(required?.accepts[0].extra.splitter.factory).toBe(splitterFactory)
+    expect(required?.accepts[0].extra).toMatchObject({ splitter: { factory: splitterFactory } })
   })
 
   test('error: wallets that are not the provider’s own, where it says which are', async () => {

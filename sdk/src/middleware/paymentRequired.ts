@@ -1,11 +1,18 @@
 import type { Address } from 'viem'
 import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
 import { type ErrorCode, errorCodes } from '../protocol/errors.ts'
-import { encodePaymentHeader, type PaymentRequired, reasonOf, toPaymentRequired } from '../protocol/x402.ts'
+import {
+  encodePaymentHeader,
+  type PaymentRequirementsV2,
+  reasonOf,
+  toPaymentRequired,
+} from '../protocol/x402.ts'
 
 export type DemandOptions = {
   /** The `SplitterFactory` of this version's own table, never the gateway's. */
   splitterFactory: Address
+  /** Likewise the `TabSettlement`. */
+  tabSettlement: Address
   /** Which body a client gets that doesn't ask for one. */
   body: 'tollkeeper' | 'x402-v1'
   /** The request's `Accept`. */
@@ -26,20 +33,21 @@ export type DemandOptions = {
 export function demandPayment(
   answered: object,
   challenge: Challenge,
-  { splitterFactory, body, accept, code, detail }: DemandOptions,
+  { splitterFactory, tabSettlement, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
   const own = { ...answered, error, ...(code && { code, verified: false }) }
-  const required = toPaymentRequired(challenge, splitterFactory)
+  const required = toPaymentRequired(challenge, splitterFactory, undefined, tabSettlement)
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
   const headers = { 'PAYMENT-REQUIRED': encodePaymentHeader({ ...required, error: wordsOf(2) }) }
   const isOwn = body === 'tollkeeper' || accept?.includes(challengeMediaType)
-  return { headers, body: isOwn ? own : toV1(required, challenge, wordsOf(1)) }
+  const [exact] = required.accepts
+  return { headers, body: isOwn || exact.scheme === 'tab' ? own : toV1(exact, challenge, wordsOf(1)) }
 }
 
 /** The same offer as the body of x402 v1. Its clients refuse an `outputSchema` of null. */
-function toV1({ accepts: [entry] }: PaymentRequired, { accepts: [provider] }: Challenge, error: string) {
+function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
   const { outputSchema: _, ...requirements } = provider
   return {
     x402Version: 1,

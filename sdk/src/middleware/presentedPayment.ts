@@ -1,6 +1,7 @@
 import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
+import type { TabPayload } from '../protocol/tab.ts'
 import { parsePaymentHeader } from '../protocol/x402.ts'
 
 type Value = string | null | undefined
@@ -24,6 +25,7 @@ export type PresentedPayment =
       /** Of a header of x402: which version, and the network that it is paid on. */
       x402?: { version: 1 | 2; network: NetworkName }
     }
+  | { kind: 'tab'; macaroon: string | undefined; tab: TabPayload; network: NetworkName }
 
 /**
  * Reads the payment of a request, from the one header that carries it.
@@ -38,6 +40,8 @@ export function readPayment({ authorization, paymentSignature, xPayment }: Payme
   if (another !== undefined || header.kind !== 'absent') {
     throw new ProtocolError('invalid_payload', 'A request carries one payment, in one header')
   }
-  const { x402Version, network, macaroon, payload } = parsePaymentHeader(value)
-  return { kind: 'payment', macaroon, payloads: [payload], x402: { version: x402Version, network } }
+  const payment = parsePaymentHeader(value)
+  const { x402Version, network, macaroon } = payment
+  if (payment.scheme === 'tab') return { kind: 'tab', macaroon, tab: payment.tab, network }
+  return { kind: 'payment', macaroon, payloads: [payment.payload], x402: { version: x402Version, network } }
 }

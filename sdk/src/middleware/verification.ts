@@ -13,8 +13,18 @@ export type VerifiedPayment = {
   verified: true
   /** The gateway's receipt as JWS compact; `verifyReceipt` of `@tollkeeper/sdk/audit` reads it. */
   receipt: string
-  /** The payment's identifier at the gateway, `pay_…`. */
+  /** The payment's identifier at the gateway, `pay_…`; of a tab, that of the payment as which it settles. */
   paymentId: string
+  /** Where it was bought on a tab: which, and the number of the request. */
+  tab?: { id: string; sequence: number }
+  /**
+   * Charges less than the price, where what it costs is known only afterwards: of a request that was bought on a tab, before
+   * its answer ends. Decimal USDC, at most the price; the last call counts.
+   *
+   * @returns false where it stays at the price: it wasn't bought on a tab, the tab is closed, the middleware has no `apiKey`,
+   *   or the gateway doesn't answer.
+   */
+  charge?: (usdc: string | number) => Promise<boolean>
 }
 
 /**
@@ -76,15 +86,16 @@ export async function askForVerification(
 export async function voidLostVerification(
   options: GatewayClientOptions,
   call: GatewayCall,
-  voidPayment: (paymentId: string) => Promise<boolean>,
+  voidPayment: (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Promise<boolean>,
 ): Promise<void> {
   for (const delay of recoveryDelaysMs) {
     await sleep(delay)
     const { answer } = await askForVerification(options, call)
-    const { paymentId } = (answer?.body ?? {}) as { paymentId?: unknown }
+    const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>
     // Another request has the payment, or it is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
-    if (answer?.status === 200 && typeof paymentId === 'string' && (await voidPayment(paymentId))) return
+    const isAccepted = answer?.status === 200 && typeof paymentId === 'string'
+    if (isAccepted && (await voidPayment({ paymentId, ...(tab && { tab }) }))) return
   }
 }
 

@@ -60,6 +60,14 @@ export function writeUint(target: Uint8Array, offset: number, size: number, valu
   }
 }
 
+/** Writes an unsigned integer of up to 256 bits, big-endian, over 32 bytes. */
+export function writeWord(target: Uint8Array, offset: number, value: bigint): void {
+  for (let part = 0; part < 4; part++) {
+    target.fill(0, offset + 8 * part, offset + 8 * part + 8)
+    writeUint(target, offset + 8 * part, 8, (value >> BigInt(192 - 64 * part)) & 0xffffffffffffffffn)
+  }
+}
+
 /** Reads a big-endian unsigned integer of at most 8 bytes. */
 export function readUint(bytes: Uint8Array, offset: number, size: number): bigint {
   let high = 0

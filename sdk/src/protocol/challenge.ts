@@ -37,10 +37,24 @@ export type Challenge = {
   issuer: string
   /** Asks our SDK to pay both parts by one authorization, to their splitter. */
   signatures?: 'one'
+  /** There if the price may be put on a tab (docs/tabs.md). */
+  tab?: TabChallenge
   /** Why the answer is 402, in words for people (x402 v1). */
   error?: string
   /** Why a payment that was presented was refused: a stable code. */
   code?: string
+}
+
+/** What a challenge says of the tab that its price may be put on; the rest of an offer is computed from its two entries. */
+export type TabChallenge = {
+  /** To whom the price goes on a tab, in which shares: 32 bytes, as `encodeSplit` packs it. */
+  split: Hex
+  /** Basis points of the platform's part that go to whoever settles. */
+  rewardShare: number
+  /** Unix seconds: until then the macaroon buys by a tab, again and again. */
+  offeredUntil: number
+  /** The price is too small to settle alone: nothing else than a tab is taken for it. */
+  only?: true
 }
 
 /**
@@ -81,6 +95,7 @@ export type ChallengeTerms = {
   /** Base units for the platform. */
   feeAmount: bigint
   tier: Tier
+  tab?: TabChallenge | undefined
 }
 
 /** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
@@ -110,6 +125,7 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
     endpointId: terms.endpointId,
     requestId: terms.requestId,
     issuer: terms.issuer,
+    ...(terms.tab && { tab: terms.tab }),
   }
 }
 
@@ -195,9 +211,23 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
     requestId: string(body, 'requestId'),
     issuer: issuer !== undefined && body.issuer === undefined ? issuer : string(body, 'issuer'),
     ...(body.signatures === 'one' && { signatures: body.signatures }),
+    ...(body.tab !== undefined && { tab: parseTab(body.tab) }),
     ...(typeof body.error === 'string' && { error: body.error }),
     ...(typeof body.code === 'string' && { code: body.code }),
   }
+}
+
+function parseTab(json: unknown): TabChallenge {
+  const tab = object(json, 'tab')
+  const { rewardShare, offeredUntil, only } = tab
+  if (!isInteger(rewardShare, 10_000)) throw invalid('tab.rewardShare', 'basis points, 0 to 10000')
+  if (!isInteger(offeredUntil, 2 ** 40)) throw invalid('tab.offeredUntil', 'Unix seconds')
+  const split = string(tab, 'split', /^0x[0-9a-f]{64}$/, 'tab') as Hex
+  return { split, rewardShare, offeredUntil, ...(only === true && { only }) }
+}
+
+function isInteger(value: unknown, most: number): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= most
 }
 
 function parseRequirements(json: unknown, path: string): PaymentRequirements {
@@ -213,7 +243,7 @@ function parseRequirements(json: unknown, path: string): PaymentRequirements {
   return {
     scheme: 'exact',
     network,
-    maxAmountRequired: string(entry, 'maxAmountRequired', /^[1-9]\d{0,19}$/, path),
+    maxAmountRequired: string(entry, 'maxAmountRequired', /^(?:0|[1-9]\d{0,19})$/, path),
     resource: string(entry, 'resource', undefined, path),
     description: typeof entry.description === 'string' ? entry.description : '',
     mimeType: typeof entry.mimeType === 'string' ? entry.mimeType : '',

@@ -1,5 +1,5 @@
 import { type Address, type Hex, keccak256, stringToBytes } from 'viem'
-import { bytesToHex, hexToBytes, writeHex, writeUint } from './bytes.ts'
+import { bytesToHex, hexToBytes, writeHex, writeUint, writeWord } from './bytes.ts'
 import type { Network } from './networks.ts'
 import type { SignedAuthorization } from './payload.ts'
 
@@ -38,18 +38,31 @@ export const transferWithAuthorizationTypes = {
   ],
 } as const
 
-/** What the payer signs: the fields of EIP-3009's `TransferWithAuthorization`. */
+/**
+ * The EIP-712 types of EIP-3009's `ReceiveWithAuthorization`, which only its `to` may execute: what a tab is signed as.
+ *
+ * @example
+ * import { receiveWithAuthorizationTypes, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'
+ *
+ * const { ReceiveWithAuthorization } = receiveWithAuthorizationTypes
+ * console.log(ReceiveWithAuthorization === transferWithAuthorizationTypes.TransferWithAuthorization)
+ * // true
+ */
+export const receiveWithAuthorizationTypes = {
+  ReceiveWithAuthorization: transferWithAuthorizationTypes.TransferWithAuthorization,
+} as const
+
+/** What the payer signs: the fields of EIP-3009's two messages. */
 export type Authorization = Omit<SignedAuthorization, 'signature'>
 
 /** The EIP-712 domain of a token: its `name()`, its `version()`, and where it is. */
 export type Eip712Domain = { name: string; version: string; chainId: number; verifyingContract: Address }
 
-/** keccak256 of EIP-3009's type string; FiatTokenV2's TRANSFER_WITH_AUTHORIZATION_TYPEHASH. */
-const transferTypeHash = keccak256(
-  stringToBytes(
-    'TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)',
-  ),
-)
+/** keccak256 of EIP-3009's type strings; FiatTokenV2's TRANSFER_ and RECEIVE_WITH_AUTHORIZATION_TYPEHASH. */
+const typeHashes = {
+  TransferWithAuthorization: typeHashOf('TransferWithAuthorization'),
+  ReceiveWithAuthorization: typeHashOf('ReceiveWithAuthorization'),
+}
 const domainTypeHash = keccak256(
   stringToBytes('EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)'),
 )
@@ -107,7 +120,6 @@ export const portableKeccak256: Keccak256 = (bytes) => keccak256(bytes, 'bytes')
 
 // Both buffers are written and hashed within one synchronous call, so one of each is enough.
 const structWords = new Uint8Array(7 * 32)
-writeHex(structWords, 0, transferTypeHash)
 const digestInput = new Uint8Array(2 + 32 + 32)
 digestInput[0] = 0x19
 digestInput[1] = 0x01
@@ -118,7 +130,7 @@ digestInput[1] = 0x01
  * Equals viem's `hashTypedData`, but is packed by hand because each verification needs it twice.
  *
  * @param separator the token's domain separator.
- * @param authorization parsed values: `value` < 2^64, times < 2^40.
+ * @param authorization parsed values: `value` and `validAfter` < 2^64; `validBefore` < 2^256, since a tab's carries a hash.
  * @param keccak default: the portable one.
  */
 export function hashAuthorization(
@@ -126,12 +138,13 @@ export function hashAuthorization(
   authorization: Authorization,
   keccak: Keccak256 = portableKeccak256,
 ): Uint8Array {
-  const { from, to, value, validAfter, validBefore, nonce } = authorization
+  const { from, to, value, validAfter, validBefore, nonce, primaryType } = authorization
+  writeHex(structWords, 0, typeHashes[primaryType ?? 'TransferWithAuthorization'])
   writeHex(structWords, 44, from)
   writeHex(structWords, 76, to)
   writeUint(structWords, 96, 32, value)
   writeUint(structWords, 128, 32, validAfter)
-  writeUint(structWords, 160, 32, validBefore)
+  writeWord(structWords, 160, validBefore)
   writeHex(structWords, 192, nonce)
   writeHex(digestInput, 2, separator)
   digestInput.set(keccak(structWords), 34)
@@ -221,6 +234,14 @@ export function expandSignature({ r, vs }: { r: Hex; vs: Hex }): Hex {
 export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery: 0 | 1 } {
   const bytes = hexToBytes(signature)
   return { rs: bytes.subarray(0, 64), recovery: bytes[64] === 28 ? 1 : 0 }
+}
+
+function typeHashOf(name: string): Hex {
+  return keccak256(
+    stringToBytes(
+      `${name}(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)`,
+    ),
+  )
 }
 
 function lower(address: Address): Address {

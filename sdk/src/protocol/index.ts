@@ -11,6 +11,7 @@ export {
   maxTimeoutSeconds,
   type PaymentRequirements,
   parseChallenge,
+  type TabChallenge,
 } from './challenge.ts'
 export {
   type Authorization,
@@ -18,6 +19,7 @@ export {
   domainSeparator,
   type Eip712Domain,
   eip712Domain,
+  receiveWithAuthorizationTypes,
   transferWithAuthorizationTypes,
 } from './eip3009.ts'
 export { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
@@ -52,6 +54,7 @@ export {
   type ReceiptAuthorization,
   type ReceiptClaims,
   type ReceiptRefund,
+  type ReceiptTab,
   zeroHash,
 } from './receipt.ts'
 export { maxRefunds, refundNonce } from './refund.ts'
@@ -80,6 +83,19 @@ export {
   splitterOf,
   splitterShares,
 } from './splitter.ts'
+export {
+  encodeTabPayload,
+  maxTabLines,
+  parseTabPayload,
+  type TabLine,
+  type TabPayload,
+  type TabPayment,
+  type TabState,
+  type TabTerms,
+  tabAuthorization,
+  tabNonce,
+  tabSplit,
+} from './tab.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
 export {
   encodePaymentHeader,
@@ -87,6 +103,8 @@ export {
   type PaymentRequirementsV2,
   type PaymentResponse,
   parsePaymentHeader,
+  type TabRequirements,
+  type TabResponse,
   toPaymentRequired,
   type X402Payment,
 } from './x402.ts'

@@ -6,7 +6,7 @@ import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { ProtocolError } from './errors.ts'
 import { encodePayload, parsePayload, type SignedAuthorization } from './payload.ts'
 
-type Wire = Record<keyof SignedAuthorization, string>
+type Wire = Record<Exclude<keyof SignedAuthorization, 'primaryType'>, string>
 
 function toAuthorization(wire: Wire): SignedAuthorization {
   return {

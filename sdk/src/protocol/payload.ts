@@ -16,6 +16,8 @@ export type SignedAuthorization = {
   nonce: Hex
   /** 65 bytes r, s, v of a private key's signature, or up to 1,024 bytes of a contract wallet's (ERC-1271). */
   signature: Hex
+  /** Which of EIP-3009's two messages was signed. Default: `TransferWithAuthorization`. */
+  primaryType?: 'TransferWithAuthorization' | 'ReceiveWithAuthorization'
 }
 
 /** BatchSettlement takes times packed into 40 bits. */

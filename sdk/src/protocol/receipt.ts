@@ -82,6 +82,21 @@ export type ReceiptClaims = {
   blockHash?: Hash
   /** As of `iat`, without those that failed; absent where there are none. */
   refunds?: ReceiptRefund[]
+  /** Where it was bought on a tab. Then the only authorization's `value` is this request's price. */
+  tab?: ReceiptTab
+}
+
+/**
+ * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more.
+ */
+export type ReceiptTab = {
+  id: string
+  /** The number of the request. */
+  sequence: number
+  /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs it. */
+  split: Hex
+  /** What was charged on the line with this request, USDC base units, decimal; less what earlier tabs charged too much. */
+  lineTotal: string
 }
 
 const amountPattern = /^(?:0|[1-9]\d{0,19})$/
@@ -138,6 +153,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     ...(claims.split !== undefined && { split: parseSplit(claims.split) }),
     ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', hashPattern) as Hash }),
     ...(claims.refunds !== undefined && { refunds: parseRefunds(claims.refunds) }),
+    ...(claims.tab !== undefined && { tab: parseTab(claims.tab) }),
   }
   if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
     throw invalid('totalUsdc', 'providerUsdc + platformUsdc')
@@ -181,12 +197,26 @@ export function decodeReceipt(jws: string): ReceiptClaims | undefined {
 
 /** One authorization carries all of it, and a fee only by way of a splitter. */
 function requireOne(
-  { totalUsdc, platformUsdc, split }: ReceiptClaims,
+  { totalUsdc, platformUsdc, split, tab }: ReceiptClaims,
   { value }: ReceiptAuthorization,
 ): void {
   if (value !== totalUsdc) throw invalid('authorizations[0].value', 'totalUsdc')
-  if ((split === undefined) !== (platformUsdc === '0')) {
-    throw invalid('split', 'there if and only if one authorization carries a fee')
+  // The fee of a price of a few base units is rounded down to nothing.
+  if (tab ? split === undefined : (split === undefined) !== (platformUsdc === '0')) {
+    throw invalid('split', 'there if and only if one authorization carries a fee, or of a tab')
+  }
+}
+
+function parseTab(json: unknown): ReceiptTab {
+  const entry = object(json, 'tab')
+  const { sequence } = entry
+  if (typeof sequence !== 'number' || !Number.isSafeInteger(sequence) || sequence < 1)
+    throw invalid('tab.sequence', 'an integer from 1')
+  return {
+    id: text(entry, 'id', /^tab_[0-9a-f]{32}$/, 'tab'),
+    sequence,
+    split: text(entry, 'split', hashPattern, 'tab') as Hex,
+    lineTotal: text(entry, 'lineTotal', amountPattern, 'tab'),
   }
 }
 

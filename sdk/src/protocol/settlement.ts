@@ -31,7 +31,7 @@ export function triggerOfCode(code: number): Trigger | undefined {
 }
 
 /** What became of one authorization of a batch. */
-export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped'] as const
+export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped', 'expired'] as const
 
 /**
  * What became of one authorization of a batch.

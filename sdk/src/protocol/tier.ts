@@ -55,6 +55,11 @@ export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Spl
       },
     )
   }
+  return splitAnyPrice(price, schedule)
+}
+
+/** As {@link splitPrice}, for prices down to one base unit: those below the least price are bought on tabs. */
+export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Split {
   const { tier, basisPoints, fixed } = rowOf(price)
   const feeAmount =
     schedule === 'flat'
@@ -79,6 +84,17 @@ export function effectiveRate(price: bigint, feeAmount: bigint): string {
   const fraction = (millionths % 1_000_000n).toString().padStart(6, '0').replace(/0+$/, '')
   const whole = (millionths / 1_000_000n).toString()
   return fraction === '' ? whole : `${whole}.${fraction}`
+}
+
+/**
+ * Finds the percentage that the platform takes of a price on a tab.
+ *
+ * @returns basis points; undefined for a price whose fee has a fixed part: it is never bought on a tab.
+ */
+export function tabPercentage(price: bigint, schedule: FeeSchedule): bigint | undefined {
+  if (schedule === 'flat') return flatBasisPoints
+  const { basisPoints, fixed } = rowOf(price)
+  return fixed === 0n ? basisPoints : undefined
 }
 
 /**

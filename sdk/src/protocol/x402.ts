@@ -1,10 +1,11 @@
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import { encodeUtf8 } from './bytes.ts'
 import type { Challenge } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
 import { splitterOf } from './splitter.ts'
+import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
 
 /*
  * The x402 standard's own form of a challenge and of a payment (https://github.com/coinbase/x402, specs/x402-specification-v2.md
@@ -39,13 +40,43 @@ export type PaymentRequirementsV2 = {
   }
 }
 
+/** An element of `accepts` of x402 v2: the price may be put on a tab (docs/tabs.md). Stock clients skip the scheme. */
+export type TabRequirements = {
+  scheme: 'tab'
+  /** CAIP-2. */
+  network: `eip155:${number}`
+  /** The price, USDC base units, decimal. */
+  amount: string
+  asset: Address
+  /** The TabSettlement contract. */
+  payTo: Address
+  /** How long a tab is to be valid from its opening on. */
+  maxTimeoutSeconds: number
+  extra: {
+    /** EIP-712 domain name and version of `asset`. */
+    name: string
+    version: string
+    macaroon: string
+    /** The gateway's public URL, which is in the nonce. */
+    issuer: string
+    /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs it. */
+    split: Hex
+    platform: Address
+    /** Basis points of the platform's part that go to whoever settles. */
+    rewardShare: number
+    /** Unix seconds: until then the offer buys again, without another 402. */
+    offeredUntil: number
+  }
+}
+
 /** What the header `PAYMENT-REQUIRED` of a 402 says (x402 v2). */
 export type PaymentRequired = {
   x402Version: 2
   /** Why, in the standard's words where a payment was refused. */
   error?: string
   resource: { url: string; description: string; mimeType: string }
-  accepts: [PaymentRequirementsV2]
+  /** `exact`, then `tab`. A price below the least that settles alone is offered on tabs only. */
+  accepts: [PaymentRequirementsV2, TabRequirements?] | [TabRequirements]
 }
 
 /** What the header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer says. */
@@ -55,10 +86,26 @@ export type PaymentResponse = {
   /** The settlement's hash; empty as long as the payment waits for its batch. */
   transaction: string
   network: string
-  extra: { paymentId: string }
+  extra: { paymentId: string; tab?: TabResponse }
   extensions: {
     'offer-receipt': { info: { receipt: { format: 'jws'; signature: string } }; schema: object }
   }
+}
+
+/** What a paid answer says of the tab that it was bought on. */
+export type TabResponse = {
+  id: string
+  /** The number of the request. */
+  sequence: number
+  /** How many of its lines the gateway knows: their splits needn't be sent again. */
+  known: number
+  /**
+   * What this request's line began with, USDC base units, decimal: the buyer was charged so much too much on an earlier tab, so
+   * the line's amount may be so much lower.
+   */
+  credit?: string
+  /** It closes soon, or has closed: the next request had better be on another tab. */
+  closing?: true
 }
 
 /** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
@@ -67,9 +114,15 @@ export type X402Payment = {
   network: NetworkName
   /** Of the challenge that was accepted; undefined in v1, and where a client doesn't repeat it. */
   macaroon: string | undefined
-  /** The authorization, as {@link parsePayload} reads it. */
-  payload: string
-}
+} & (
+  | {
+      scheme: 'exact'
+      /** The authorization, as {@link parsePayload} reads it. */
+      payload: string
+    }
+  /** Its form was checked by {@link parseTabPayload}. */
+  | { scheme: 'tab'; tab: TabPayload }
+)
 
 /** Below Node's limit of 16 KiB for all headers; a macaroon and a signature at their longest stay below it. */
 const maxHeaderLength = 12_288
@@ -79,10 +132,12 @@ const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
 const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'] as const
 
 /**
- * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts.
+ * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts; and on a
+ * tab, where the challenge allows it.
  *
  * @param factory the `SplitterFactory` of one's own table: its splitters are who is paid.
  * @param keccak a faster keccak256 than the portable one.
+ * @param tabSettlement the `TabSettlement` of one's own table. Default: nothing is offered on tabs.
  * @returns undefined for a network that isn't in the table, and for a price that no splitter divides exactly.
  * @example
  * import { encodePaymentHeader, parseChallenge, toPaymentRequired } from '@tollkeeper/sdk/protocol'
@@ -93,47 +148,49 @@ const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore',
  * }
  */
 export function toPaymentRequired(
-  { accepts: [provider, fee], macaroon }: Challenge,
+  { accepts: [provider, fee], macaroon, issuer, tab }: Challenge,
   factory: Address,
   keccak?: Keccak256,
+  tabSettlement?: Address,
 ): PaymentRequired | undefined {
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
+  if (!isNetworkName(provider.network)) return undefined
+  const { caip2: network } = networks[provider.network]
+  const { resource: url, description, mimeType, asset, maxTimeoutSeconds } = provider
+  const head = { x402Version: 2 as const, resource: { url, description, mimeType } }
+  const price = (amount + feeAmount).toString()
+  const onTab: TabRequirements | undefined = tab &&
+    tabSettlement && {
+      ...{ scheme: 'tab', network, amount: price, asset, payTo: tabSettlement, maxTimeoutSeconds },
+      extra: {
+        ...provider.extra,
+        ...{ macaroon, issuer, platform: fee.payTo },
+        ...{ split: tab.split, rewardShare: tab.rewardShare, offeredUntil: tab.offeredUntil },
+      },
+    }
+  if (tab?.only) return onTab && { ...head, accepts: [onTab] }
   const splitter = splitterOf(
     { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount },
     factory,
     keccak,
   )
-  if (!splitter || !isNetworkName(provider.network)) return undefined
-  return {
-    x402Version: 2,
-    resource: {
-      url: provider.resource,
-      description: provider.description,
-      mimeType: provider.mimeType,
-    },
-    accepts: [
-      {
-        scheme: 'exact',
-        network: networks[provider.network].caip2,
-        amount: (amount + feeAmount).toString(),
-        asset: provider.asset,
-        payTo: splitter.address,
-        maxTimeoutSeconds: provider.maxTimeoutSeconds,
-        extra: {
-          ...provider.extra,
-          macaroon,
-          splitter: {
-            factory,
-            provider: splitter.provider,
-            platform: splitter.platform,
-            providerShare: splitter.providerShare.toString(),
-            platformShare: splitter.platformShare.toString(),
-          },
-        },
+  if (!splitter) return undefined
+  const exact: PaymentRequirementsV2 = {
+    ...{ scheme: 'exact', network, amount: price, asset, payTo: splitter.address, maxTimeoutSeconds },
+    extra: {
+      ...provider.extra,
+      macaroon,
+      splitter: {
+        factory,
+        provider: splitter.provider,
+        platform: splitter.platform,
+        providerShare: splitter.providerShare.toString(),
+        platformShare: splitter.platformShare.toString(),
       },
-    ],
+    },
   }
+  return { ...head, accepts: onTab ? [exact, onTab] : [exact] }
 }
 
 const valueMismatch = 'invalid_exact_evm_payload_authorization_value_mismatch'
@@ -170,6 +227,8 @@ export function findReason(code: string): string | undefined {
 
 /** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
+  // A client that keeps a tab goes on by the reason; the standard has no words for it.
+  if (code.startsWith('tab_')) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
 }
@@ -189,7 +248,7 @@ export function encodePaymentHeader(value: object): string {
 }
 
 /**
- * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1) of a payment by scheme `exact` and EIP-3009.
+ * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1) of a payment by scheme `exact` and EIP-3009, or by a `tab` (v2).
  *
  * Takes only what a payment is verified by: the authorization, its network, and the macaroon of the challenge. What else a
  * client repeats of the challenge is its own claim, and is dropped.
@@ -203,7 +262,8 @@ export function encodePaymentHeader(value: object): string {
  * const authorization = { from, to, value: '50000', validAfter: '0', validBefore: '1800093600', nonce: `0x${'0'.repeat(64)}` }
  * const payload = { authorization, signature: `0x${'1'.repeat(130)}` }
  * const header = encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'base', payload })
- * console.log(parsePaymentHeader(header).payload.split(',')[2])
+ * const payment = parsePaymentHeader(header)
+ * if (payment.scheme === 'exact') console.log(payment.payload.split(',')[2])
  * // 50000
  */
 export function parsePaymentHeader(header: string): X402Payment {
@@ -211,13 +271,23 @@ export function parsePaymentHeader(header: string): X402Payment {
   const { x402Version } = payment
   if (x402Version !== 1 && x402Version !== 2) throw invalid('x402Version', '1 or 2')
   const terms = x402Version === 2 ? object(payment.accepted, 'accepted') : payment
-  if (terms.scheme !== 'exact') throw invalid('scheme', '"exact"')
+  const { scheme } = terms
+  if (scheme !== 'exact' && !(scheme === 'tab' && x402Version === 2))
+    throw invalid('scheme', '"exact" or "tab"')
   const network = text(terms.network, 'network')
+  if (scheme === 'tab') {
+    const tab = encodeTabPayload(parseTabPayload(payment.payload))
+    return {
+      ...{ x402Version, scheme, tab },
+      network: nameOfCaip2(network),
+      macaroon: readMacaroon(terms.extra),
+    }
+  }
   const { signature, authorization } = object(payment.payload, 'payload')
   const signed = object(authorization, 'payload.authorization')
   const parts = authorizationFields.map((field) => text(signed[field], `payload.authorization.${field}`))
   return {
-    x402Version,
+    ...{ x402Version, scheme },
     network: x402Version === 2 ? nameOfCaip2(network) : networkByName(network).name,
     macaroon: x402Version === 2 ? readMacaroon(terms.extra) : undefined,
     payload: [...parts, text(signature, 'payload.signature')].join(','),

@@ -1,0 +1,201 @@
+import { z } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { checkPresented } from '#ledger/acceptance/door'
+import type { StoredTab } from '#ledger/tabs/tabStore'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { networkByChainId } from '#protocol/networks'
+import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
+import type { App } from '../../http/app.ts'
+import { jsonAnswer } from '../../http/problems.ts'
+import { readJson } from '../../http/readJson.ts'
+import { Refusal } from '../../http/refusal.ts'
+import { route } from '../../http/route.ts'
+import * as wire from '../../http/wire.ts'
+import { minimumPriceOn } from '../../registry/price.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
+import { tabPayload, toSignedState } from '../verification/tabState.ts'
+
+const tab = z
+  .object({
+    tabId: wire.tabId,
+    network: wire.networkName,
+    testnet: wire.testnet,
+    asset: wire.addressOut,
+    payer: wire.addressOut,
+    contract: wire.addressOut.openapi({
+      description: 'TabSettlement, which alone may execute what is signed',
+    }),
+    platform: wire.addressOut,
+    rewardShare: z.int().openapi({ description: "Basis points of the platform's part, for whoever settles" }),
+    nonce: wire.hashOut,
+    paymentId: wire.paymentId.openapi({
+      description: 'As which it settles: GET /payments/{paymentId} once it is closed',
+    }),
+    sequence: z.int().openapi({ description: 'Of the newest state' }),
+    requests: z.int(),
+    signedUsdc: wire.decimalUsdc,
+    chargedUsdc: wire.decimalUsdc,
+    lines: z.array(
+      z.object({
+        split: wire.hashOut,
+        provider: wire.addressOut,
+        signedUsdc: wire.decimalUsdc,
+        chargedUsdc: wire.decimalUsdc,
+        platformUsdc: wire.decimalUsdc.openapi({ description: "The platform's part of what is charged" }),
+        creditUsdc: wire.decimalUsdc.openapi({
+          description: 'Charged too much on earlier tabs, and used up first',
+        }),
+      }),
+    ),
+    openedAt: wire.isoTime,
+    usedAt: wire.isoTime,
+    expiresAt: wire.isoTime,
+    closedAt: wire.isoTime.nullable(),
+    closeReason: z.string().nullable(),
+    isTaken: z.boolean().openapi({ description: 'The payment stands in its place' }),
+  })
+  .openapi('Tab')
+
+const getTab = route('get', '/tabs/{tabId}', {
+  summary: 'A tab: what was bought on it, and what is signed',
+  description: 'For whoever knows its id: its buyer, and those who were paid by it.',
+  tags: ['Payments'],
+  responses: { 200: jsonAnswer('The tab', tab) },
+})
+
+const chargeRequest = z
+  .object({
+    amount: z.string().openapi({ example: '0.0004', description: 'Decimal USDC, at most the price' }),
+  })
+  .openapi('ChargeRequest')
+
+const postCharge = route('post', '/tabs/{tabId}/requests/{sequence}/charge', {
+  summary: 'Charge less than the price for a request on a tab',
+  description:
+    '0 for one that was not served. What was signed beyond stays the buyer’s. The last call counts.',
+  tags: ['Payments'],
+  security: [{ apiKey: [] }],
+  params: z.object({
+    tabId: wire.tabId,
+    sequence: z.coerce
+      .number()
+      .int()
+      .min(1)
+      .max(2 ** 40),
+  }),
+  body: chargeRequest,
+  refuses: [403, 409],
+  responses: { 200: jsonAnswer('It is charged', z.object({ charged: z.string() }).openapi('Charged')) },
+})
+
+const closeRequest = z
+  .object({
+    tab: tabPayload.openapi({
+      description:
+        'A last state that buys nothing: of each line, what is charged, or more. Its `line` means nothing.',
+    }),
+  })
+  .openapi('CloseRequest')
+
+const postClose = route('post', '/tabs/{tabId}/close', {
+  summary: 'Close a tab, by its buyer',
+  tags: ['Payments'],
+  body: closeRequest,
+  refuses: [402, 409],
+  responses: { 200: jsonAnswer('The closed tab', tab) },
+})
+
+/** Tabs, as their buyers and those who are paid by them see them; a purchase on one is a verification. */
+export function addTabRoutes(app: App, options: RouteOptions): void {
+  const { tabStore, networks, settings, payerSignatures } = options
+
+  async function read(tabId: string): Promise<StoredTab> {
+    const stored = await tabStore.read(tabId)
+    if (stored === undefined) throw new Refusal('unknown_tab')
+    return stored
+  }
+
+  app.openapi(getTab, async (c) => c.json(toAnswer(await read(c.req.valid('param').tabId)), 200))
+
+  app.openAPIRegistry.registerPath(postCharge)
+  app.post('/tabs/:tabId/requests/:sequence/charge', async (c) => {
+    const { tabId, sequence } = postCharge.request.params.parse(c.req.param())
+    const { amount } = await readJson(c, chargeRequest)
+    const providerId = c.get('caller')
+    if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
+    const outcome = await tabStore.charge({ tabId, sequence, amount: parseUsdc(amount), providerId })
+    if (outcome === null) throw new Refusal('unknown_tab')
+    if (outcome === 'closed')
+      throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
+    if (outcome === 'over')
+      throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
+    return c.json({ charged: formatUsdc(parseUsdc(amount)) }, 200)
+  })
+
+  app.openAPIRegistry.registerPath(postClose)
+  app.post('/tabs/:tabId/close', async (c) => {
+    const { tabId } = postClose.request.params.parse(c.req.param())
+    const last = parseTabPayload((await readJson(c, closeRequest)).tab)
+    const stored = await read(tabId)
+    if (last.tabId !== tabId || last.payer !== stored.payer) throw new Refusal('unknown_tab')
+    if (stored.closedAt === null) await close(stored, last)
+    return c.json(toAnswer(await read(tabId)), 200)
+  })
+
+  async function close(stored: StoredTab, last: TabPayment): Promise<void> {
+    const network = networks.ofChain(stored.chainId)
+    const splits = stored.lines.map(({ split }) => split)
+    if (last.amounts.length !== splits.length || last.expiry !== stored.expiresAt)
+      throw new Refusal('tab_mismatch', `A last state has the tab's ${splits.length} lines and its expiry`)
+    const charged = stored.lines.reduce((sum, line) => sum + line.charged, 0n)
+    const least = minimumPriceOn(settings, network.served.network)
+    if (charged > 0n && charged < least) {
+      throw new Refusal(
+        'tab_too_small',
+        `A tab settles from ${formatUsdc(least)} USDC on: it stays open until it expires`,
+      )
+    }
+    const signed = toSignedState({ ...stored, issuer: settings.issuer }, last, splits)
+    const options = { payerSignatures, contractTimeoutMs: settings.contractTimeoutMs, asksNonces: false }
+    await checkPresented([signed], network, { ...options, isBound: [true] })
+    const { sequence, amounts, signature } = last
+    if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return
+    throw new Refusal(
+      'tab_behind',
+      'A last state is newer than all others, and covers what is charged on each line',
+    )
+  }
+}
+
+function toAnswer(stored: StoredTab): z.infer<typeof tab> {
+  const { tabId, lines } = stored
+  const { name, testnet } = networkByChainId(stored.chainId)
+  const sum = (key: 'signed' | 'charged') =>
+    formatUsdc(lines.reduce((total, line) => total + atLeastZero(line[key]), 0n))
+  return {
+    tabId,
+    ...{ network: name, testnet, asset: stored.token, payer: stored.payer, contract: stored.contract },
+    ...{ platform: stored.platform, rewardShare: stored.rewardShare, nonce: stored.nonce },
+    ...{ paymentId: stored.paymentId, sequence: stored.sequence, requests: stored.requests },
+    ...{ signedUsdc: sum('signed'), chargedUsdc: sum('charged') },
+    lines: lines.map(({ split, signed, charged, credit }) => ({
+      split: toWord(split),
+      provider: providerOfSplit(split) as Address,
+      signedUsdc: formatUsdc(signed),
+      chargedUsdc: formatUsdc(atLeastZero(charged)),
+      platformUsdc: formatUsdc(platformPart(split, atLeastZero(charged))),
+      creditUsdc: formatUsdc(credit),
+    })),
+    openedAt: stored.openedAt.toISOString(),
+    usedAt: stored.usedAt.toISOString(),
+    expiresAt: wire.isoOfSeconds(BigInt(stored.expiresAt)),
+    closedAt: wire.isoOrNull(stored.closedAt),
+    closeReason: stored.closeReason,
+    isTaken: stored.takenAt !== null,
+  }
+}
+
+/** A line that began with a credit may be below zero until that is used up. */
+function atLeastZero(amount: bigint): bigint {
+  return amount < 0n ? 0n : amount
+}

@@ -1,0 +1,330 @@
+import { randomUUID } from 'node:crypto'
+import { decodeJwt } from 'jose'
+import { zeroAddress } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { parseReceiptClaims } from '#protocol/receipt'
+import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
+import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+const price = 50_000n
+
+async function reserved(tabId: string): Promise<bigint | undefined> {
+  const [row] = await gateway.database<{ reserved: bigint }[]>`
+    select reserved from tab_reservation where tab_id = ${tabId}`
+  return row?.reserved
+}
+
+const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
+const codesOf = (answers: { body: { code?: string } }[]) => answers.map(({ body }) => body.code ?? 'verified')
+
+test('default: many requests by one running signature; each has a receipt of its own', async () => {
+  const tab = await openedTab()
+  const answers = []
+  for (let n = 0; n < 3; n++) answers.push(await tab.buy(shop))
+  expect(codesOf(answers)).toEqual(Array(3).fill('verified'))
+  const claims = answers.map(({ body }) => parseReceiptClaims(decodeJwt(body.receipt as string)))
+  expect(claims.map(({ totalUsdc, tab }) => [totalUsdc, tab?.sequence, tab?.lineTotal])).toEqual([
+    ['50000', 1, '50000'],
+    ['50000', 2, '100000'],
+    ['50000', 3, '150000'],
+  ])
+  expect(new Set(claims.map(({ paymentId }) => paymentId)).size).toBe(1)
+  const { body } = await tab.read()
+  expect(body).toMatchObject({ requests: 3, sequence: 3, chargedUsdc: '0.150000', signedUsdc: '0.150000' })
+})
+
+test('behavior: states arrive in any order, at two processes, and each buys one request', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  const other = await openShop(gateway.app, '0.02')
+  const signed = []
+  for (let n = 0; n < 12; n++) signed.push(await tab.sign(n % 3 === 0 ? other : shop))
+  const apps = [gateway.app, gateway.another()]
+  const answers = await Promise.all(
+    signed.reverse().map((body, index) => tab.present(body, { app: apps[index % 2] as typeof gateway.app })),
+  )
+  expect(codesOf(answers)).toEqual(Array(12).fill('verified'))
+  expect((await tab.read()).body).toMatchObject({
+    requests: 13,
+    chargedUsdc: '0.530000',
+    signedUsdc: '0.530000',
+    lines: [{ chargedUsdc: '0.450000' }, { chargedUsdc: '0.080000' }],
+  })
+})
+
+describe('twins', () => {
+  test('behavior: of ten copies of one request one is served; the others hear 409', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, n) => tab.present(body, { app: apps[n % 2] as typeof gateway.app })),
+    )
+    expect(codesOf(answers).sort()).toEqual([...Array(9).fill('payment_replayed'), 'verified'])
+    expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.050000' })
+  })
+
+  test('behavior: the same Idempotency-Key gets the same answer, at once and later, and after a void', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    const key = randomUUID()
+    const answers = await Promise.all(Array.from({ length: 4 }, () => tab.present(body, { key })))
+    expect(codesOf(answers)).toEqual(Array(4).fill('verified'))
+    const claims = answers.map(({ body }) => decodeJwt(body.receipt as string))
+    expect(new Set(claims.map((one) => JSON.stringify(one))).size).toBe(1)
+    expect((await tab.charge(shop, 1, '0')).status).toBe(200)
+    expect((await tab.present(body, { key })).status).toBe(200)
+    expect((await tab.present(body)).body.code).toBe('payment_replayed')
+    expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.000000' })
+  })
+
+  test('error: a state that bought of one buys nothing of another', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    const other = await openShop(gateway.app, '0.05')
+    expect((await tab.present(body)).status).toBe(200)
+    const { macaroon } = await tab.challenge(other)
+    const elsewhere = { ...body, macaroon, providerId: other.providerId, endpointId: other.endpointId }
+    expect((await tab.present(elsewhere)).body.code).toBe('tab_mismatch')
+  })
+})
+
+describe('what the buyer signs', () => {
+  test.each<[string, StateChange, string]>([
+    ['less than the price', { amount: price - 1n }, 'tab_behind'],
+    ['nothing', { amount: 0n }, 'tab_behind'],
+    ['another contract', { terms: { contract: zeroAddress } }, 'invalid_signature'],
+    ['another platform', { terms: { platform: zeroAddress } }, 'invalid_signature'],
+    ['another reward', { terms: { rewardShare: 0 } }, 'invalid_signature'],
+    ['for another gateway', { terms: { issuer: 'https://other.example' } }, 'invalid_signature'],
+    [
+      'what runs out within two hours',
+      { expiry: Math.floor(Date.now() / 1000) + 7_100 },
+      'authorization_expires_too_soon',
+    ],
+    ['what has run out', { expiry: 1_700_000_000 }, 'authorization_expired'],
+    ['what runs out in years', { expiry: 2_000_000_000 }, 'tab_mismatch'],
+    ['lines that were never sent', { known: 1 }, 'tab_mismatch'],
+  ])('error: %s', async (_, change, code) => {
+    const tab = await openedTab()
+    expect((await tab.present(await tab.sign(shop, change))).body.code).toBe(code)
+    expect((await tab.read()).status).toBe(404)
+  })
+
+  test.each(['tab', 'sequence', 'expiry', 'amounts', 'splits', 'payer', 'signature'] as const)(
+    'error: %s changed on its way',
+    async (field) => {
+      const tab = await openedTab()
+      const body = await tab.sign(shop)
+      const changed = {
+        tab: `tab_${'0'.repeat(32)}`,
+        sequence: 2,
+        expiry: body.tab.expiry + 1,
+        amounts: '0x00000000ffff' as const,
+        splits: body.tab.splits.map((split) => `${split.slice(0, -1)}2` as const),
+        payer: `0x${'1'.repeat(40)}` as const,
+        signature: `${body.tab.signature.slice(0, 20)}00${body.tab.signature.slice(22)}` as const,
+      }[field]
+      const { status, body: problem } = await tab.present({ ...body, tab: { ...body.tab, [field]: changed } })
+      expect([status, problem.code]).toEqual([402, field === 'splits' ? 'tab_mismatch' : 'invalid_signature'])
+    },
+  )
+
+  test('error: a line that pays somebody else, though it says as much', async () => {
+    const tab = await openedTab()
+    const asked = await tab.challenge(shop)
+    const thief = BigInt(`0x${'d'.repeat(40)}`) << 96n
+    const split =
+      `0x${(thief | (BigInt(asked.tab?.split as string) & (2n ** 96n - 1n))).toString(16)}` as const
+    const body = await tab.sign(shop, {}, { ...asked, tab: { ...asked.tab, split } as never })
+    expect((await tab.present(body)).body.code).toBe('tab_mismatch')
+  })
+
+  test('error: a line lowered below what is charged; down to it, it buys', async () => {
+    const tab = await openedTab()
+    const other = await openShop(gateway.app, '0.02')
+    await tab.buy(shop)
+    await tab.buy(other)
+    const body = await tab.sign(other)
+    // Another line is lowered by the same state.
+    const own = tab.lines[0] as (typeof tab.lines)[number]
+    own.amount -= 1n
+    expect((await tab.present(await tab.sign(other))).body.code).toBe('tab_behind')
+    own.amount += 1n
+    expect((await tab.present(body)).status).toBe(200)
+  })
+
+  test('error: no macaroon, one of another endpoint, one that has expired', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    const other = await openShop(gateway.app)
+    const { macaroon: _, ...without } = body
+    expect((await tab.present(without as never)).body.code).toBe('invalid_field')
+    const { macaroon } = await tab.challenge(other)
+    expect((await tab.present({ ...body, macaroon })).body.code).toBe('caveat_mismatch')
+    gateway.setNow(Date.now() + 301_000)
+    expect((await tab.present(body)).body.code).toBe('macaroon_expired')
+  })
+
+  test('behavior: an offer buys again and again, until it expires', async () => {
+    const tab = await openedTab()
+    const asked = await tab.challenge(shop)
+    for (let n = 0; n < 3; n++) expect((await tab.present(await tab.sign(shop, {}, asked))).status).toBe(200)
+  })
+})
+
+describe('less than the price', () => {
+  test('behavior: what was not charged is used up by the next requests', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    expect((await tab.charge(shop, 1, '0.02')).status).toBe(200)
+    expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.020000', signedUsdc: '0.050000' })
+    const own = tab.lines[0] as (typeof tab.lines)[number]
+    own.amount = 20_000n
+    expect((await tab.buy(shop)).status).toBe(200)
+    expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
+  })
+
+  test('behavior: the last call counts, up to the price and to what is signed', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    for (const amount of ['0.01', '0.03', '0.03', '0.05', '0']) {
+      expect((await tab.charge(shop, 1, amount)).status).toBe(200)
+    }
+    expect((await tab.charge(shop, 1, '0.050001')).body.code).toBe('invalid_field')
+    const own = tab.lines[0] as (typeof tab.lines)[number]
+    own.amount = 0n
+    await tab.buy(shop)
+    // What would have covered it was used up.
+    expect((await tab.charge(shop, 1, '0.01')).body.code).toBe('invalid_field')
+    expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000', signedUsdc: '0.050000' })
+  })
+
+  test('error: nobody but who sold it', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const other = await openShop(gateway.app)
+    expect((await tab.charge(other, 1, '0')).body.code).toBe('unknown_tab')
+    expect((await tab.charge({ ...shop, key: 'tk_no' }, 1, '0')).status).toBe(401)
+    expect((await tab.charge(shop, 2, '0')).body.code).toBe('unknown_tab')
+    expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000' })
+  })
+})
+
+describe('closing', () => {
+  test('behavior: by its buyer, with just what is charged; then it takes nothing more', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0.01')
+    const own = tab.lines[0] as (typeof tab.lines)[number]
+    own.amount = 60_000n
+    const { status, body } = await tab.close()
+    expect([status, body.closeReason, body.signedUsdc]).toEqual([200, 'buyer', '0.060000'])
+    expect((await tab.buy(shop)).body.code).toBe('tab_closed')
+    expect((await tab.charge(shop, 1, '0')).body.code).toBe('payment_claimed')
+    // Said again, it is the same.
+    expect((await tab.close()).status).toBe(200)
+  })
+
+  test('error: with less than is charged, by a state that isn’t the newest, by somebody else', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')
+    expect((await tab.close({ sequence: 1 })).body.code).toBe('tab_behind')
+    expect((await tab.close({ terms: { rewardShare: 0 } })).body.code).toBe('invalid_signature')
+    expect((await tab.read()).body).toMatchObject({ closedAt: null })
+  })
+
+  test('error: one that is too small to settle stays open', async () => {
+    const cheap = await openShop(gateway.app, '0.0001')
+    const tab = await openedTab()
+    await tab.buy(cheap)
+    expect((await tab.close()).body.code).toBe('tab_too_small')
+    expect((await tab.buy(cheap)).status).toBe(200)
+  })
+})
+
+describe('prices', () => {
+  test('behavior: down to one base unit on a tab, and only there', async () => {
+    const cheap = await openShop(gateway.app, '0.000001')
+    const tab = await openedTab()
+    const { body } = await tab.buy(cheap)
+    const claims = parseReceiptClaims(decodeJwt(body.receipt as string))
+    expect([claims.totalUsdc, claims.platformUsdc, claims.tier]).toEqual(['1', '0', 'ultra-micro'])
+    const asked = await tab.challenge(cheap)
+    expect(asked.tab?.only).toBe(true)
+    const exact = await signedBody(gateway, cheap, await gateway.buyer(1_000_000n))
+    expect((await call(gateway.app, 'POST', '/verify', { json: exact })).body.code).toBe(
+      'price_below_minimum',
+    )
+  })
+
+  test('behavior: from 1 USDC on, nothing is offered on a tab', async () => {
+    const dear = await openShop(gateway.app, '1')
+    expect((await (await openedTab()).challenge(dear)).tab).toBeUndefined()
+  })
+
+  test('error: where tabs are off, nothing is offered or taken', async () => {
+    const off = gateway.another({ tabs: null })
+    const tab = await openedTab()
+    expect((await tab.challenge(shop, off)).tab).toBeUndefined()
+    expect((await tab.present(await tab.sign(shop), { app: off })).body.code).toBe('tabs_off')
+  })
+})
+
+describe('credit', () => {
+  const dearShop = () => openShop(gateway.app, '0.3')
+
+  test('behavior: a payer may owe so much on all its tabs, and no more', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const dear = await dearShop()
+    const [one, two] = [openTab(gateway, payer), openTab(gateway, payer)]
+    expect(codesOf([await one.buy(dear), await one.buy(dear), await two.buy(dear)])).toEqual(
+      Array(3).fill('verified'),
+    )
+    expect((await two.buy(dear)).body.code).toBe('tab_limit_exceeded')
+    expect([await reserved(one.tabId), await reserved(two.tabId)]).toEqual([600_000n, 300_000n])
+  })
+
+  test('behavior: a step of credit serves many requests', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    for (let n = 0; n < 33; n++) expect((await tab.buy(cheap)).status).toBe(200)
+    expect(await reserved(tab.tabId)).toBe(64_000n)
+  })
+
+  test('behavior: never more than its balance, less all else that it owes', async () => {
+    const payer = await gateway.buyer(400_000n)
+    const dear = await dearShop()
+    const exact = await signedBody(gateway, shop, payer)
+    expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
+    const tab = openTab(gateway, payer)
+    expect((await tab.buy(dear)).status).toBe(200)
+    expect((await tab.buy(dear)).body.code).toBe('insufficient_balance')
+    expect((await tab.buy(shop)).status).toBe(200)
+    // What is on the tab counts for a payment of its own, too.
+    const another = await signedBody(gateway, shop, payer)
+    expect((await call(gateway.app, 'POST', '/verify', { json: another })).body.code).toBe(
+      'insufficient_balance',
+    )
+  })
+
+  test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
+    const app = gateway.another({
+      tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 700_000n, rewardShare: 1_000 },
+    })
+    const day = Date.now() + 5 * 86_400_000
+    gateway.setNow(day)
+    const dear = await dearShop()
+    const codes: string[] = []
+    for (let n = 0; n < 4; n++) {
+      const tab = openTab(gateway, await gateway.buyer(5_000_000n), day)
+      codes.push(...codesOf([await tab.present(await tab.sign(dear), { app })]))
+    }
+    expect(codes).toEqual(['verified', 'verified', 'tab_limit_exceeded', 'tab_limit_exceeded'])
+  })
+})

@@ -1,0 +1,244 @@
+import { hash } from 'node:crypto'
+import type { Address, Hex } from 'viem'
+import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
+import { checkPresented } from '#ledger/acceptance/door'
+import type { Database } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
+import { createReserveForTab, refusalOf } from '#ledger/tabs/reserveForTab'
+import type { AcceptedOnTab, TabCandidate, TabStore } from '#ledger/tabs/tabStore'
+import type { ErrorCode } from '#protocol/errors'
+import type { SignedAuthorization } from '#protocol/payload'
+import { encodeSplit } from '#protocol/splitter'
+import { type TabPayment, type TabTerms, tabSplit } from '#protocol/tab'
+import { effectiveRate, splitAnyPrice } from '#protocol/tier'
+import type { TabResponse } from '#protocol/x402'
+import { Refusal } from '../../http/refusal.ts'
+import type { TabSettings } from '../../http/settings.ts'
+import type { Offer } from '../../registry/offers.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
+import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { signReceipt } from '../receipts/signReceipt.ts'
+import type { PaymentTerms } from './checkPayment.ts'
+import { findTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
+import { toSignedState } from './tabState.ts'
+import { findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
+
+export type TabPurchase = PurchaseRequest & { tab: TabPayment }
+
+export type TabAnswer = {
+  paymentId: string
+  requestId: string
+  receipt: string
+  tab: TabResponse
+}
+
+export type BuyOnTabDeps = SignatureCheckOptions &
+  TermsOptions & {
+    sql: Database
+    tabStore: TabStore
+    tabs: TabSettings | null
+    countPayer: (payer: Address) => void
+    issuer: string
+    receiptKeys: ReceiptKeys
+    now: () => number
+  }
+
+/** The least time that a tab must still be valid: it stays open for up to an hour, and then waits for its settlement. */
+const minimumValiditySeconds = 7_200
+/** The longest, so that what it owes isn't owed for ever. */
+const maximumValiditySeconds = 100_000
+/** How often a request asks for a further step of credit. */
+const stepsAtMost = 8
+/** From this share of the credit on, a tab is closed: the buyer had better open the next one. */
+const closingBasisPoints = 8_000n
+
+/**
+ * Builds the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt.
+ */
+export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Promise<TabAnswer> {
+  const { sql, tabStore, tabs, now, issuer } = deps
+  const reserve = tabs && createReserveForTab(sql, { budget: tabs.budget, now })
+
+  return async (request) => {
+    if (tabs === null || reserve === null) throw new Refusal('tabs_off')
+    const { tab } = request
+    const acceptedAt = now()
+    const seconds = Math.floor(acceptedAt / 1000)
+    const { terms, network } = findTabTerms(deps, request, tab.payer, seconds)
+    requirePrice(terms, request)
+    const offer = await findVerifiedOffer(deps, request, network)
+    checkExpiry(tab, seconds)
+
+    const stored = await tabStore.readSplits(tab, tab.known)
+    if (tab.known > stored.length)
+      throw new Refusal('tab_mismatch', `Its first ${tab.known} lines aren't known here: send their splits`)
+    const splits = [...stored.slice(0, tab.known), ...tab.splits]
+    const price = terms.amount + terms.feeAmount
+    requireLine(splits[tab.line], terms, price, deps)
+
+    const { served, payers } = network
+    const tabTerms: TabTerms = {
+      issuer,
+      contract: served.deployment.tabSettlement,
+      platform: terms.feePayTo,
+      rewardShare: tabs.rewardShare,
+    }
+    const signed = toSignedState(tabTerms, tab, splits)
+    const isNew = stored.length === 0
+    const [[checked]] = await Promise.all([
+      checkPresented([signed], network, {
+        ...deps,
+        // Its nonce stands for this tab alone, but its buyer may have cancelled it before.
+        isBound: [true],
+        asksNonces: isNew || !payers.isCached(tab.payer),
+      }),
+      network.payees.requirePayable(terms.payTo),
+    ])
+
+    const candidate: TabCandidate = {
+      payer: tab.payer,
+      tabId: tab.tabId,
+      ...{ chainId: terms.chainId, token: served.token, contract: tabTerms.contract },
+      ...{
+        platform: terms.feePayTo,
+        rewardShare: tabs.rewardShare,
+        nonce: signed.nonce,
+        expiresAt: tab.expiry,
+      },
+      hasCode: checked.hasCode,
+      paymentId: newId('pay'),
+      reserved: isNew ? await reserve(tab, price, served, payers, checked.state) : null,
+      ...{ sequence: tab.sequence, amounts: tab.amounts, signature: tab.signature },
+      requestHash: hashRequest(request),
+      ...{ position: tab.line, price, providerId: request.providerId, endpointId: request.endpointId },
+      ...{ known: tab.known, splits: tab.splits },
+    }
+    let verdict = await tabStore.accept(candidate)
+    // Those beside it may have used up the step that it shared.
+    for (let step = 0; verdict.verdict === 'unreserved' && step < stepsAtMost; step++) {
+      const reserved = await reserve(tab, price, served, payers, checked.state)
+      verdict = await tabStore.accept({ ...candidate, reserved })
+    }
+    if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
+    if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
+      throw new Refusal(refusals[verdict.verdict])
+    return toAnswer(deps, request, {
+      verdict,
+      terms,
+      network,
+      offer,
+      signed,
+      split: splits[tab.line] as bigint,
+    })
+  }
+}
+
+function checkExpiry({ expiry }: TabPayment, seconds: number): void {
+  const details = { expiry, now: seconds }
+  if (expiry <= seconds) throw new Refusal('authorization_expired', undefined, { details })
+  if (expiry < seconds + minimumValiditySeconds)
+    throw new Refusal('authorization_expires_too_soon', 'The tab expires too soon: open another one', {
+      details,
+    })
+  if (expiry > seconds + maximumValiditySeconds)
+    throw new Refusal('tab_mismatch', `A tab is valid for at most ${maximumValiditySeconds} seconds`, {
+      details,
+    })
+}
+
+/** Whom the line pays is the offer's to say, not the buyer's. */
+function requireLine(
+  split: bigint | undefined,
+  { payTo: provider, feePayTo: platform }: PaymentTerms,
+  price: bigint,
+  { feeSchedule }: Pick<TermsOptions, 'feeSchedule'>,
+): void {
+  const expected = tabSplit({ provider, platform }, price, feeSchedule)
+  if (expected === undefined)
+    throw new Refusal('tab_mismatch', 'A price of 1 USDC or more is a payment of its own')
+  if (split === encodeSplit(expected)) return
+  throw new Refusal('tab_mismatch', 'The line that is added to must pay whom the offer names, in its shares')
+}
+
+const refusals = {
+  closed: 'tab_closed',
+  behind: 'tab_behind',
+  mismatch: 'tab_mismatch',
+  replayed: 'payment_replayed',
+} as const satisfies Record<string, ErrorCode>
+
+/** The receipt of a request on a tab; asked for again, it is signed again with the same claims. */
+function toAnswer(
+  { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabDeps,
+  { tab, providerId, endpointId }: TabPurchase,
+  bought: {
+    verdict: AcceptedOnTab
+    terms: PaymentTerms
+    network: VerifyNetwork
+    offer: Offer
+    signed: SignedAuthorization
+    split: bigint
+  },
+): TabAnswer {
+  const { verdict, terms, network, offer, signed, split } = bought
+  const { paymentId, acceptedAt, lineTotal, known, charged, credit } = verdict
+  const price = terms.amount + terms.feeAmount
+  const claims = receiptClaims(
+    {
+      ...{ paymentId, providerId, endpointId, acceptedAt },
+      tier: splitAnyPrice(price, feeSchedule).tier,
+      effectiveRate: effectiveRate(price, terms.feeAmount),
+      ...{ network: network.served.network, token: network.served.token, payer: tab.payer },
+      ...{ resource: offer.url, payee: terms.payTo, feeRecipient: terms.feePayTo },
+      ...{ providerAmount: terms.amount, feeAmount: terms.feeAmount, splitter: signed.to },
+      validBefore: BigInt(tab.expiry),
+      provider: { recipient: signed.to, value: price, nonce: signed.nonce },
+      fee: null,
+      tab: { id: tab.tabId, sequence: tab.sequence, split, lineTotal },
+    },
+    { issuer, signedAt: acceptedAt, status: 'verified' },
+  )
+  const isClosing =
+    charged !== null && tabs !== null && charged * 10_000n >= closingBasisPoints * tabs.credit.base
+  return {
+    paymentId,
+    requestId: requestIdOf(tab),
+    receipt: signReceipt(claims, receiptKeys.current),
+    tab: {
+      ...{ id: tab.tabId, sequence: tab.sequence, known },
+      ...(credit !== null && credit > 0n && { credit: credit.toString() }),
+      ...(isClosing && { closing: true as const }),
+    },
+  }
+}
+
+/** What names a request on a tab, in the place of a challenge's. */
+function requestIdOf({ tabId, sequence }: TabPayment): string {
+  return `req_${hash('sha256', `${tabId}:${sequence}`).slice(0, 32)}`
+}
+
+/** What makes two requests the same, as for a payment of its own: who comes again with the same key hears the same. */
+function hashRequest({
+  macaroon,
+  tab,
+  providerId,
+  endpointId,
+  price,
+  network,
+  idempotencyKey,
+}: TabPurchase): Hex {
+  const { signature, line } = tab
+  // Without a key, no other request is the same.
+  const key = idempotencyKey ?? newId('req')
+  const asked = [
+    macaroon,
+    signature,
+    line,
+    providerId,
+    endpointId,
+    price?.toString() ?? null,
+    network ?? null,
+    key,
+  ]
+  return `0x${hash('sha256', JSON.stringify(asked)).slice(0, 32)}`
+}

@@ -1,0 +1,30 @@
+import { z } from '@hono/zod-openapi'
+import { keccak256 } from '#chain/keccak256'
+import type { SignedAuthorization } from '#protocol/payload'
+import { type TabPayment, type TabTerms, tabAuthorization } from '#protocol/tab'
+import * as wire from '../../http/wire.ts'
+
+/** sdk/src/protocol/tab.ts reads it, with a message for each field. */
+export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload', {
+  description: 'What a buyer signed for a request on a tab (docs/tabs.md)',
+  properties: {
+    payer: { type: 'string' },
+    sequence: { type: 'integer' },
+    expiry: { type: 'integer' },
+    line: { type: 'integer' },
+    known: { type: 'integer' },
+    splits: { type: 'array', items: { type: 'string' } },
+    amounts: { type: 'string' },
+    signature: { type: 'string' },
+  },
+})
+
+/** What a buyer signed by a state, with the splits of all its lines. */
+export function toSignedState(
+  terms: TabTerms,
+  { tabId, payer, sequence, expiry, amounts, signature }: TabPayment,
+  splits: readonly bigint[],
+): SignedAuthorization {
+  const lines = amounts.map((amount, index) => ({ split: splits[index] as bigint, amount }))
+  return { ...tabAuthorization(terms, { tabId, payer, sequence, expiry, lines }, keccak256), signature }
+}

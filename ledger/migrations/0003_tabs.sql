@@ -1,0 +1,251 @@
+-- Tabs (docs/tabs.md). What is open stands in the tab store (ledger/tabs), which may be another database; a tab that closes becomes
+-- one payment here, of source `tab`: one authorization, which pays the TabSettlement contract, and its lines.
+
+-- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
+create table tab_reservation (
+  tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  chain_id integer not null,
+  token address not null,
+  payer address not null,
+  reserved usdc_amount not null,
+  reserved_at timestamptz not null default now() -- the latest step
+);
+create index on tab_reservation (payer);
+
+-- A payer's credit grows with what ever settled of it.
+create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
+
+alter table payment drop constraint payment_source_check;
+alter table payment add constraint payment_source_check
+  check (source in ('gateway', 'facilitator', 'refund', 'submission', 'tab'));
+alter table payment drop constraint payment_check;
+alter table payment add constraint payment_splitter_check check (splitter is null or fee_amount > 0 or source = 'tab');
+alter table payment drop constraint payment_check2;
+alter table payment add constraint payment_provider_check check (case source
+  when 'gateway' then provider_id is not null and endpoint_id is not null
+  when 'facilitator' then endpoint_id is null and fee_amount = 0
+  when 'refund' then provider_id is null and endpoint_id is null and fee_amount = 0
+  -- Its lines say whose it is. `payee` and `splitter` are the TabSettlement contract.
+  when 'tab' then provider_id is null and endpoint_id is null and splitter = payee
+  else provider_id is null and endpoint_id is null
+end);
+
+-- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
+create table tab_payment (
+  payment_id text primary key,
+  tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the state that settles
+  reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
+  requests integer not null check (requests > 0),
+  close_reason text not null,
+  opened_at timestamptz not null
+);
+
+-- What each line of a tab settles: all that it pays in these shares to one wallet.
+create table tab_line (
+  payment_id text not null,
+  position smallint not null,
+  payee address not null,
+  provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
+  platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
+  amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
+  primary key (payment_id, position)
+);
+
+-- What was bought on a line of one endpoint within one hour: a provider's view of a tab.
+create table tab_sale (
+  payment_id text not null,
+  number smallint not null,
+  position smallint not null, -- of the line
+  provider_id text not null,
+  endpoint_id text not null,
+  chain_id integer not null,
+  payer address not null,     -- these two of the payment, for the indexes
+  payee address not null,
+  requests integer not null check (requests > 0),
+  provider_amount usdc_amount not null,
+  fee_amount usdc_amount not null,
+  accepted_at timestamptz not null, -- when the last of these requests was
+  primary key (payment_id, number)
+);
+create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
+
+create or replace function delete_parts_of_payments() returns trigger language plpgsql as $$
+begin
+  delete from queue using gone where queue.payment_id = gone.id;
+  delete from batch_item i using gone where i.payment_id = gone.id;
+  delete from outcome using gone where outcome.payment_id = gone.id;
+  delete from signed_authorization a using gone where a.payment_id = gone.id;
+  delete from authorization_event e using gone where e.payment_id = gone.id;
+  delete from presentation using gone where presentation.payment_id = gone.id;
+  if exists (select from gone where source = 'tab') then
+    delete from tab_payment t using gone where t.payment_id = gone.id;
+    delete from tab_line l using gone where l.payment_id = gone.id;
+    delete from tab_sale s using gone where s.payment_id = gone.id;
+  end if;
+  return null;
+end
+$$;
+
+-- Everything that a provider was paid for: payments of its endpoints, and what was bought on tabs.
+create view sale as
+  select id as payment_id, null::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee,
+    1 as requests, provider_amount, fee_amount, accepted_at
+  from payment where provider_id is not null
+  union all
+  select payment_id, number, 'tab', provider_id, endpoint_id, chain_id, payer, payee,
+    requests, provider_amount, fee_amount, accepted_at
+  from tab_sale;
+
+-- Reserves a step of credit for a tab: for as long as it is open, so much counts as owed.
+--
+-- payer_limit: what accepted_total may reach (balance or credit, plus what is no longer owed); null: any. budget: what payers of whom
+-- nothing ever settled may be lent together on this day; null: any.
+-- Returns what is reserved for the tab now; null: a limit was reached.
+create function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, step numeric, payer_limit numeric,
+  budget numeric, on_day date)
+returns numeric language plpgsql as $$
+declare
+  total numeric;
+begin
+  insert into payer as p (chain_id, token, address, accepted_total)
+  select chain, of_token, of_payer, step where payer_limit is null or step <= payer_limit
+  on conflict (chain_id, token, address) do update set accepted_total = p.accepted_total + excluded.accepted_total
+    where payer_limit is null or p.accepted_total + excluded.accepted_total <= payer_limit;
+  if not found then return null; end if;
+  if budget is not null and not exists (
+    select from payer_revenue r where r.payer = of_payer and r.chain_id = chain and r.period = 'all' and r.settled_net > 0
+  ) then
+    -- A drawer beside those for gas: only adding to it, so it is never over its limit, whoever draws at the same time.
+    insert into gas_draw as d (day, drawer, drawn) select on_day, 'tab_credit', step where step <= budget
+    on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn where d.drawn + excluded.drawn <= budget;
+    if not found then
+      update payer set accepted_total = accepted_total - step
+      where chain_id = chain and token = of_token and address = of_payer;
+      return null;
+    end if;
+  end if;
+  insert into tab_reservation as r (tab_id, chain_id, token, payer, reserved) values (tab, chain, of_token, of_payer, step)
+  on conflict (tab_id) do update set reserved = r.reserved + excluded.reserved, reserved_at = now()
+    where r.payer = excluded.payer and r.chain_id = excluded.chain_id and r.token = excluded.token
+  returning reserved into total;
+  return total;
+end
+$$;
+
+-- Takes the payments of closed tabs in, each in the place of its reservation; what is taken in already stays as it is.
+create type closed_tab as (
+  payment_id text, tab_id text, chain_id integer, token text, payer text, has_code boolean, contract text, platform text,
+  reward_share integer, sequence bigint, requests integer, close_reason text, opened_at float8, closed_at float8,
+  expires_at bigint, nonce text, signature text, value numeric, provider_amount numeric, fee_amount numeric
+);
+create function take_tabs(tabs closed_tab[], lines tab_line[], sales tab_sale[]) returns void language plpgsql as $$
+begin
+  insert into queue_group (chain_id, token, fee_recipient)
+  select distinct chain_id, token, platform from unnest(tabs) order by 1, 2, 3
+  on conflict do nothing;
+  with taken as (
+    insert into payment (id, source, chain_id, token, payer, payee, fee_recipient, splitter, price, provider_amount, fee_amount,
+      valid_before, tier, effective_rate, resource, challenged_at, accepted_at)
+    select payment_id, 'tab', chain_id, token, payer, contract, platform, contract, value, provider_amount, fee_amount,
+      expires_at, 'tab', trim_scale(trunc(fee_amount / value, 6))::text, tab_id,
+      to_timestamp(opened_at / 1000), to_timestamp(closed_at / 1000)
+    from unnest(tabs) order by payment_id
+    on conflict (id) do nothing
+    returning id
+  ), own as materialized (
+    select t.*, g.id as group_id from taken join unnest(tabs) as t on t.payment_id = taken.id
+    join queue_group g on g.chain_id = t.chain_id and g.token = t.token and g.fee_recipient = t.platform
+  ), queued as (
+    insert into queue (payment_id, group_id, stage, payer, payee, provider_amount, fee_amount, accepted_at, valid_before, has_code,
+      is_tab)
+    select payment_id, group_id, 'waiting', payer, contract, provider_amount, fee_amount, to_timestamp(closed_at / 1000),
+      expires_at, has_code, true
+    from own
+  ), presented as (
+    insert into presentation (payment_id, request_hash, signature)
+    select payment_id, sha256(tab_id::bytea), decode(substr(signature, 3), 'hex') from own
+  ), signed as (
+    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+    select payment_id, 0, chain_id, token, payer, contract, value, 0, expires_at, nonce from own
+  ), kept as (
+    insert into tab_payment (payment_id, tab_id, sequence, reward_share, requests, close_reason, opened_at)
+    select payment_id, tab_id, sequence, reward_share, requests, close_reason, to_timestamp(opened_at / 1000) from own
+  ), lined as (
+    insert into tab_line select l.* from unnest(lines) l join own using (payment_id)
+  )
+  insert into tab_sale select s.* from unnest(sales) s join own using (payment_id);
+  delete from tab_reservation r using unnest(tabs) t where r.tab_id = t.tab_id;
+end
+$$;
+
+-- As in 0001_schema.sql, and with what was bought on tabs: each request counts as a payment. Where another state of a tab moved
+-- than the one that was taken in, a line's sales arrived as far as that state goes, the first first.
+create or replace function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
+  with sold as (
+    select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, 1 as requests,
+      p.provider_amount, p.fee_amount, o.kind = 'voided' as was_voided, o.arrived
+    from unnest(ended) as o join payment p on p.id = o.payment_id
+    where p.provider_id is not null
+    union all
+    select s.provider_id, s.accepted_at, s.endpoint_id, s.chain_id, s.payee, s.payer, o.settlement_seconds, s.requests,
+      s.provider_amount, s.fee_amount, o.kind = 'voided', case
+        when l.moved is null then o.arrived
+        when l.moved >= sum(s.provider_amount + s.fee_amount) over (partition by s.payment_id, s.position order by s.number) then 3
+        else 0
+      end
+    from unnest(ended) as o join tab_sale s on s.payment_id = o.payment_id
+    join tab_line l on l.payment_id = s.payment_id and l.position = s.position
+  ), share as (
+    select sold.provider_id, sold.accepted_at, sold.endpoint_id, sold.chain_id, sold.payee, sold.payer, sold.settlement_seconds,
+      sold.requests, s.is_voided, s.payments * requests as payments, s.voided_payments * requests as voided_payments,
+      s.settled_payments * requests as settled_payments, s.failed_payments * requests as failed_payments,
+      s.gross, s.fee, s.settled_net, s.settled_fee, s.failed_net
+    from sold
+    cross join lateral revenue_share(sold.provider_amount, sold.fee_amount, sold.was_voided, sold.arrived) s
+  ), by_payer as (
+    insert into payer_revenue as r
+      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+    select provider_id, period,
+      case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
+      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net), max(accepted_at)
+    from share cross join (values ('all'), ('month'), ('day')) as periods (period)
+    group by 1, 2, 3, 4, 5
+    order by 1, 2, 3, 4, 5
+    on conflict (provider_id, period, starts_at, chain_id, payer) do update set
+      payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
+      settled_net = r.settled_net + excluded.settled_net,
+      last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
+  ), by_time as (
+    insert into settlement_time as t (chain_id, day, bucket, payments)
+    select chain_id, (accepted_at at time zone 'UTC')::date, settlement_bucket(settlement_seconds), direction * sum(requests)
+    from share where settlement_seconds is not null
+    group by 1, 2, 3
+    order by 1, 2, 3
+    on conflict (chain_id, day, bucket) do update set payments = t.payments + excluded.payments
+  )
+  insert into revenue as r (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments,
+    voided_payments, settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+  select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
+    direction * sum(payments), direction * sum(voided_payments), direction * sum(settled_payments),
+    direction * sum(failed_payments), direction * sum(gross), direction * sum(fee), direction * sum(settled_net),
+    direction * sum(settled_fee), direction * sum(failed_net)
+  from share cross join (values ('hour'), ('day'), ('month')) as periods (period)
+  group by 1, 2, 3, 4, 5, 6
+  order by 1, 2, 3, 4, 5, 6
+  on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set
+    payments = r.payments + excluded.payments, voided_payments = r.voided_payments + excluded.voided_payments,
+    settled_payments = r.settled_payments + excluded.settled_payments,
+    failed_payments = r.failed_payments + excluded.failed_payments,
+    gross = r.gross + excluded.gross, fee = r.fee + excluded.fee,
+    settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
+    failed_net = r.failed_net + excluded.failed_net
+$$;
+
+-- A batch of tabs is of a kind of its own: the contract that settles it is another.
+alter table batch drop constraint batch_lane_check;
+alter table batch add constraint batch_lane_check
+  check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined', 'tab'));
+alter table queue add column is_tab boolean not null default false;

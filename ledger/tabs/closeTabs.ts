@@ -1,0 +1,99 @@
+import type { Address, Hex } from 'viem'
+import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
+import { type TabKey, tabBytes } from './tabStore.ts'
+
+/** When a tab is closed without its buyer. Milliseconds, and USDC base units. */
+export type ClosingRules = {
+  /** Nothing was bought on it for so long. */
+  idleMs: number
+  /** It was opened so long ago. */
+  ageMs: number
+  /** So much is charged. */
+  amount: bigint
+  /** A payer's credit, of which it is closed from four fifths on. */
+  credit: bigint
+  /** It expires so soon that it would not settle any more. */
+  expiryLeadMs: number
+  /** By chain id, the least that settles. What is smaller waits for more, and ends unpaid when it expires. */
+  least: ReadonlyMap<number, bigint>
+}
+
+/** Why a tab was closed: `tab.close_reason`. */
+export type CloseReason =
+  | 'buyer'
+  | 'idle'
+  | 'old'
+  | 'amount'
+  | 'credit'
+  | 'expiring'
+  | 'balance'
+  | 'code'
+  | 'authorization_used'
+
+/** Closes the tabs that are due, by one update. @returns how many. */
+export async function closeDueTabs(
+  { all: sql }: TabDatabase,
+  { idleMs, ageMs, amount, credit, expiryLeadMs, least }: ClosingRules,
+  now: Date,
+): Promise<number> {
+  const [chains, leasts] = [[...least.keys()], [...least.values()].map(String)]
+  const closed = await sql`
+    update tabs.tab t set closed_at = ${now}, close_reason = due.reason
+    from (
+      select payer, id, case
+        when expires_at < extract(epoch from ${now}::timestamptz) + ${expiryLeadMs / 1000} then 'expiring'
+        when charged < least then null
+        when charged >= ${amount} then 'amount'
+        when charged * 5 >= ${credit}::bigint * 4 then 'credit'
+        when used_at < ${new Date(now.getTime() - idleMs)} then 'idle'
+        when opened_at < ${new Date(now.getTime() - ageMs)} then 'old'
+      end as reason
+      from (
+        select o.payer, o.id, o.expires_at, o.used_at, o.opened_at,
+          (select sum(greatest(one, 0)) from unnest(o.charged) one) as charged,
+          -- A network that isn't served any more has nothing to settle with.
+          coalesce((${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)], 9223372036854775807) as least
+        from tabs.tab o where o.closed_at is null
+      ) open
+    ) due
+    where t.payer = due.payer and t.id = due.id and due.reason is not null and t.closed_at is null
+    returning t.id`
+  return closed.length
+}
+
+/** A tab that is open. */
+export type OpenTab = TabKey & {
+  nonce: Hex
+  hasCode: boolean
+  /** USDC base units, on all its lines. */
+  charged: bigint
+  /** Where it stands among all: by payer, then by tab. */
+  key: Uint8Array
+}
+
+/** Open tabs on a network, payer by payer: those of one payer together, however many are read at a time. */
+export async function readOpenTabs(
+  { all: sql }: TabDatabase,
+  { chainId, after, limit }: { chainId: number; after: Uint8Array; limit: number },
+): Promise<OpenTab[]> {
+  const rows = await sql<(Omit<OpenTab, 'payer'> & { payer: Uint8Array })[]>`
+    select payer, 'tab_' || encode(id, 'hex') as "tabId", '0x' || encode(nonce, 'hex') as nonce, has_code as "hasCode",
+      (select coalesce(sum(greatest(one, 0)), 0) from unnest(charged) one) as charged, payer || id as key
+    from tabs.tab where closed_at is null and chain_id = ${chainId} and payer || id > ${after}
+    order by payer || id limit ${limit}`
+  return rows.map((row) => ({ ...row, payer: toHex(row.payer) as Address }))
+}
+
+/** Closes tabs, each for its reason. */
+export async function closeTabs(
+  tabs: TabDatabase,
+  due: readonly (TabKey & { reason: CloseReason })[],
+  now: Date,
+): Promise<void> {
+  for (const { payer, tabId, reason } of due) {
+    const sql = await tabs.of(payer)
+    await sql`
+      update tabs.tab set closed_at = ${now}, close_reason = ${reason}
+      where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and closed_at is null`
+  }
+}

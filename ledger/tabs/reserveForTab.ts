@@ -1,0 +1,84 @@
+import type { PayerState } from '#chain/chainReads'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { BaseError } from '#protocol/errors'
+import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
+import type { Allowance, Payers } from '../acceptance/payers.ts'
+import type { Database } from '../store/database.ts'
+import type { TabKey } from './tabStore.ts'
+
+/** A step of credit is so many times the price that asks for it, or as many as fit: most requests touch no payer's row. */
+const pricesAStep = [32n, 4n, 1n]
+
+export type ReserveForTab = (
+  tab: TabKey,
+  price: bigint,
+  served: ServedNetwork,
+  payers: Payers,
+  /** What the chain just said of the payer, where it was asked. */
+  state?: PayerState,
+) => Promise<bigint>
+
+/**
+ * Reserves a step of credit for a tab, of what its payer may owe: by its balance and all else that it owes, and by what it has
+ * shown so far. Requests of one tab that ask at a time share a step.
+ *
+ * @param options.budget USDC base units that payers of whom nothing ever settled may be lent together on a UTC day.
+ * @returns what is reserved for the tab in all, USDC base units: no more than before, where others reserved the last.
+ * @throws {BaseError} `tab_limit_exceeded`, and as an acceptance (acceptance.ts).
+ */
+export function createReserveForTab(
+  database: Database,
+  { budget, now }: { budget: bigint; now: () => number },
+): ReserveForTab {
+  const underWay = new Map<string, Promise<bigint>>()
+
+  const reserveStep: ReserveForTab = async (tab, price, served, payers, state) => {
+    const { chainId } = served.network
+    const day = new Date(now()).toISOString().slice(0, 10)
+
+    /** @returns null: a limit was reached. */
+    async function reserve(step: bigint, { limit, tabLimit }: Allowance): Promise<bigint | null> {
+      const least = limit === null || (tabLimit !== null && tabLimit < limit) ? tabLimit : limit
+      const [row] = await database<[{ reserved: bigint | null }]>`
+        select reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${step}::numeric, ${least}::numeric,
+          ${budget}::numeric, ${day}::date) as reserved`
+      return row.reserved
+    }
+
+    async function reserveAny(allowance: Allowance): Promise<bigint | null> {
+      for (const prices of pricesAStep) {
+        const reserved = await reserve(price * prices, allowance)
+        if (reserved !== null) return reserved
+      }
+      return null
+    }
+
+    const known = await payers.allowance(tab.payer, state)
+    const reserved = standingRefusal(known) ? null : await reserveAny(known)
+    if (reserved !== null) return reserved
+    const fresh = await payers.freshAllowance(tab.payer, state)
+    const refusal = standingRefusal(fresh)
+    if (refusal) throw refusal
+    const again = await reserveAny(fresh)
+    if (again !== null) return again
+    const [kept] = await database<{ reserved: bigint }[]>`
+      select reserved from tab_reservation where tab_id = ${tab.tabId} and payer = ${tab.payer}`
+    if (kept) return kept.reserved
+    throw refusalOf(fresh, price)
+  }
+
+  return (tab, ...rest) => {
+    const known = underWay.get(tab.tabId)
+    if (known) return known
+    const step = reserveStep(tab, ...rest).finally(() => underWay.delete(tab.tabId))
+    underWay.set(tab.tabId, step)
+    return step
+  }
+}
+
+/** Why not even one price is reserved: for want of balance, or because of what the payer has shown so far. */
+export function refusalOf(allowance: Allowance, price: bigint): BaseError {
+  const { limit, unsettled, available } = allowance
+  if (limit !== null && unsettled + price > available) return refusalFor(allowance, price)
+  return new BaseError('tab_limit_exceeded')
+}

@@ -1,0 +1,320 @@
+import type { Address, Hex } from 'viem'
+import { createCache } from '#process/cache'
+import { failedDependency, isRowFault } from '#process/dependencies'
+import { createGroupCommit, type GroupCommit } from '#process/groupCommit'
+import { compositeArray } from '../store/compositeArray.ts'
+import type { Database } from '../store/database.ts'
+import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
+
+// Where open tabs stand: what was bought on them, request by request. One durable write a request, in a group.
+
+/** Which tab: of whom. */
+export type TabKey = { payer: Address; tabId: string }
+
+/** A request on a tab that passed every check but those that need the tab's row. */
+export type TabCandidate = TabKey & {
+  chainId: number
+  token: Address
+  contract: Address
+  platform: Address
+  rewardShare: number
+  nonce: Hex
+  /** Unix seconds, as signed. */
+  expiresAt: number
+  hasCode: boolean
+  /** Of the payment as which it will be taken into the ledger, if this request opens it. */
+  paymentId: string
+  /** What the ledger has reserved for it in all, where that is new. */
+  reserved: bigint | null
+  sequence: number
+  /** What is signed, a line. */
+  amounts: readonly bigint[]
+  signature: Hex
+  /** What makes two requests the same: 16 bytes. */
+  requestHash: Hex
+  /** The line that is charged. */
+  position: number
+  price: bigint
+  providerId: string
+  endpointId: string
+  /** The splits of the lines from `known` on; those before are stored, and were part of what was verified. */
+  known: number
+  splits: readonly bigint[]
+}
+
+/**
+ * - `accepted`: durable
+ * - `repeated`: it was accepted before, the very same request
+ * - `replayed`: its state bought another request
+ * - `unreserved`: more credit must be reserved first
+ * - `closed`: the tab takes no more
+ * - `mismatch`: the tab has other terms, or another line at that place
+ * - `behind`: the newest state doesn't cover what is charged
+ */
+export type TabVerdict =
+  | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
+  | { verdict: 'replayed' | 'unreserved' | 'closed' | 'mismatch' | 'behind' }
+
+export type AcceptedOnTab = {
+  paymentId: string
+  /** Charged on the line with this request. */
+  lineTotal: bigint
+  /** Unix milliseconds. */
+  acceptedAt: number
+  /** Lines of the tab. */
+  known: number
+  requests: number
+  /** Charged on all lines; null for a repeated request. */
+  charged: bigint | null
+  /** What the request's line began with, where this request opened it. */
+  credit: bigint | null
+}
+
+type VerdictRow = Omit<AcceptedOnTab, 'acceptedAt'> & { verdict: TabVerdict['verdict']; acceptedAt: number }
+
+/** A tab as it stands. Amounts in USDC base units, a line each. */
+export type StoredTab = TabKey & {
+  chainId: number
+  token: Address
+  contract: Address
+  platform: Address
+  rewardShare: number
+  nonce: Hex
+  expiresAt: number
+  paymentId: string
+  openedAt: Date
+  usedAt: Date
+  reserved: bigint
+  requests: number
+  sequence: number
+  /** Lines of the newest state: those that came later, of an earlier one, aren't in it. */
+  signedLines: number
+  lines: { split: bigint; signed: bigint; charged: bigint; credit: bigint }[]
+  closedAt: Date | null
+  closeReason: string | null
+  takenAt: Date | null
+}
+
+/** What became of less being charged. `over`: more than the price, or than is signed. */
+export type Charged = 'charged' | 'closed' | 'over'
+
+export type TabStore = {
+  accept(candidate: TabCandidate): Promise<TabVerdict>
+  /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
+  readSplits(key: TabKey, atLeast: number): Promise<readonly bigint[]>
+  read(tabId: string): Promise<StoredTab | undefined>
+  /** @returns null: no such request of this provider. */
+  charge(request: {
+    tabId: string
+    sequence: number
+    amount: bigint
+    providerId: string
+  }): Promise<Charged | null>
+  /** Closes a tab, by its buyer's last state if there is one, whose signature was verified. @returns whether it took it. */
+  close(key: TabKey, reason: string, last?: LastState): Promise<boolean>
+}
+
+/** A state that buys nothing: with it, a buyer signs just what is charged. */
+export type LastState = { sequence: number; amounts: readonly bigint[]; signature: Hex }
+
+// As for payments (acceptance.ts): a few wait for the group that is under way.
+const maxGroup = 64
+const groupsInFlight = 2
+const maxWaiting = 2_000
+const beside = { items: 16, afterMs: 10 }
+const maxTabs = 100_000
+
+export function createTabStore(database: TabDatabase): TabStore {
+  const groups = new Map<Database, GroupCommit<TabCandidate, TabVerdict>>()
+  const splits = createCache<string, readonly bigint[]>({
+    load: (key) => readSplits(...(key.split(':') as [Address, string])),
+    // Lines are only ever added.
+    ttlMs: Number.POSITIVE_INFINITY,
+    max: maxTabs,
+    now: () => performance.now(),
+  })
+
+  function groupOf(sql: Database): GroupCommit<TabCandidate, TabVerdict> {
+    const known = groups.get(sql)
+    if (known) return known
+    const group = createGroupCommit<TabCandidate, TabVerdict>({
+      commit: (candidates) => acceptOnTabs(sql, candidates),
+      maxItems: maxGroup,
+      concurrency: groupsInFlight,
+      beside,
+      maxWaiting,
+      callerOf: ({ providerId }) => providerId,
+      isItemFault: isRowFault,
+    })
+    groups.set(sql, group)
+    return group
+  }
+
+  async function readSplits(payer: Address, tabId: string): Promise<readonly bigint[]> {
+    const sql = await database.of(payer)
+    const rows = await sql<{ split: Uint8Array }[]>`
+      select split from tabs.line where payer = ${toBytes(payer)} and tab_id = ${tabBytes(tabId)} order by position`
+    return rows.map(({ split }) => BigInt(toHex(split)))
+  }
+
+  async function accept(candidate: TabCandidate): Promise<TabVerdict> {
+    const group = groupOf(await database.of(candidate.payer))
+    try {
+      return await group.submit(candidate)
+    } catch (error) {
+      // Its answer was lost, perhaps after the commit. The row of the request makes the second one the same as the first.
+      if (failedDependency(error) !== 'database') throw error
+      return group.submit(candidate)
+    }
+  }
+
+  return {
+    accept,
+    async readSplits({ payer, tabId }, atLeast) {
+      const key = `${payer}:${tabId}`
+      const known = await splits.get(key)
+      return known.length >= atLeast && known.length > 0 ? known : splits.refresh(key, 0)
+    },
+    async read(tabId) {
+      const [row] = await database.all<(Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
+        select ${tabColumns(database.all)} from tabs.tab t where t.id = ${tabBytes(tabId)}`
+      return row && toStoredTab(row)
+    },
+    async charge({ tabId, sequence, amount, providerId }) {
+      const payer = await payerOf(tabId)
+      if (payer === undefined) return null
+      const sql = await database.of(payer)
+      const [row] = await sql<[{ charged: Charged | null }]>`
+        select tabs.charge(${toBytes(payer)}, ${tabBytes(tabId)}, ${sequence}, ${amount}, ${providerId}) as charged`
+      return row.charged
+    },
+    async close({ payer, tabId }, reason, last) {
+      const sql = await database.of(payer)
+      const state = last
+        ? sql`sequence = ${last.sequence}, signed = ${toArray(last.amounts)}::bigint[], last_signature = ${toBytes(last.signature)},`
+        : sql``
+      const covers = last
+        ? sql`and sequence < ${last.sequence} and not exists (
+            select from unnest(charged, ${toArray(last.amounts)}::bigint[]) as line (charged, signed)
+            where coalesce(charged, 0) > coalesce(signed, 0)
+          )`
+        : sql``
+      const closed = await sql`
+        update tabs.tab set ${state} closed_at = clock_timestamp(), close_reason = ${reason}
+        where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and closed_at is null ${covers}
+        returning id`
+      return closed.length > 0
+    },
+  }
+
+  async function payerOf(tabId: string): Promise<Address | undefined> {
+    const [row] = await database.all<{ payer: Uint8Array }[]>`
+      select payer from tabs.tab where id = ${tabBytes(tabId)}`
+    return row && (toHex(row.payer) as Address)
+  }
+}
+
+/** What `tabs.accept` says of each, in order. */
+async function acceptOnTabs(sql: Database, candidates: TabCandidate[]): Promise<TabVerdict[]> {
+  // Tabs are locked in this order by everybody.
+  const order = candidates
+    .map((candidate, index) => ({ candidate, index, key: `${candidate.payer}${candidate.tabId}` }))
+    .toSorted((a, b) =>
+      a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
+    )
+  const rows = await sql<VerdictRow[]>`
+    select verdict, payment_id as "paymentId", line_total as "lineTotal", accepted_at as "acceptedAt", known, requests, charged, credit
+    from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[])`
+  const verdicts: TabVerdict[] = new Array(candidates.length)
+  rows.forEach((row, at) => {
+    const index = order[at]?.index as number
+    verdicts[index] = row as TabVerdict
+  })
+  return verdicts
+}
+
+/** As the type `tabs.candidate` has them. */
+function toFields(candidate: TabCandidate) {
+  return [
+    bytea(candidate.payer),
+    bytea(tabHex(candidate.tabId)),
+    candidate.chainId,
+    bytea(candidate.token),
+    bytea(candidate.contract),
+    bytea(candidate.platform),
+    candidate.rewardShare,
+    bytea(candidate.nonce),
+    candidate.expiresAt,
+    candidate.hasCode,
+    candidate.paymentId,
+    candidate.reserved,
+    candidate.sequence,
+    toArray(candidate.amounts),
+    bytea(candidate.signature),
+    bytea(candidate.requestHash),
+    candidate.position,
+    candidate.price,
+    candidate.providerId,
+    candidate.endpointId,
+    `{${candidate.splits.map((split) => `"\\\\x${split.toString(16).padStart(64, '0')}"`).join()}}`,
+    candidate.known,
+  ]
+}
+
+function bytea(hex: Hex): string {
+  return `\\x${hex.slice(2)}`
+}
+
+function toArray(amounts: readonly bigint[]): string {
+  return `{${amounts.join()}}`
+}
+
+function tabHex(tabId: string): Hex {
+  return `0x${tabId.slice('tab_'.length)}`
+}
+
+export function tabBytes(tabId: string): Buffer {
+  return toBytes(tabHex(tabId))
+}
+
+export type LineColumns = {
+  payerBytes: Uint8Array
+  signed: bigint[]
+  charged: bigint[]
+  splits: Uint8Array[] | null
+  credits: bigint[] | null
+}
+
+/** The columns of {@link StoredTab} of the tab `t`, as {@link toStoredTab} takes them. */
+export function tabColumns(sql: Database) {
+  return sql`t.payer as "payerBytes", 'tab_' || encode(t.id, 'hex') as "tabId", t.chain_id as "chainId",
+    '0x' || encode(t.token, 'hex') as token, '0x' || encode(t.contract, 'hex') as contract,
+    '0x' || encode(t.platform, 'hex') as platform, t.reward_share as "rewardShare",
+    '0x' || encode(t.nonce, 'hex') as nonce, t.expires_at::float8 as "expiresAt",
+    t.payment_id as "paymentId", t.opened_at as "openedAt", t.used_at as "usedAt", t.reserved, t.requests,
+    t.sequence::float8 as sequence, t.signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
+    t.taken_at as "takenAt",
+    (select array_agg(l.split order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as splits,
+    (select array_agg(l.credit order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as credits`
+}
+
+export function toStoredTab({
+  payerBytes,
+  signed,
+  charged,
+  splits,
+  credits,
+  ...tab
+}: Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns): StoredTab {
+  return {
+    ...tab,
+    payer: toHex(payerBytes) as Address,
+    signedLines: signed.length,
+    lines: charged.map((amount, index) => ({
+      split: BigInt(toHex(splits?.[index] as Uint8Array)),
+      signed: BigInt(signed[index] ?? 0n),
+      charged: BigInt(amount),
+      credit: BigInt(credits?.[index] ?? 0n),
+    })),
+  }
+}

@@ -1,0 +1,217 @@
+import type { Address, Hex } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import { checkSignaturesHere } from '#chain/payerSignatures'
+import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '#protocol/tab'
+import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
+import type { Database } from '../store/database.ts'
+import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
+import { type LineColumns, type StoredTab, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
+
+export type TakeOptions = {
+  /** The ledger. */
+  sql: Database
+  tabs: TabDatabase
+  /** Domain separators of USDC by chain id, of the networks that are served. */
+  separators: ReadonlyMap<number, Hex>
+  /** By chain id, the least that settles. */
+  least: ReadonlyMap<number, bigint>
+  limit: number
+  checkpoint: (name: 'after-tab-taken') => void | Promise<void>
+}
+
+/** A request on a tab, as it is stored. */
+type Request = {
+  sequence: number
+  position: number
+  price: bigint
+  charged: bigint
+  providerId: string
+  endpointId: string
+  acceptedAt: Date
+  signature: Uint8Array
+}
+
+type ClosedRow = StoredTab & { hasCode: boolean; lastSignature: Uint8Array | null }
+
+/** The state that settles, and what its buyer is charged too much by it, a line. */
+type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: bigint[] }
+
+/**
+ * Takes closed tabs into the ledger, each as a payment. First there, then they are marked: a crash between the two has it done
+ * again, with the same outcome.
+ *
+ * @returns how many; as many as `limit`: there may be more.
+ */
+export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptions): Promise<number> {
+  const closed = await readClosed(tabs, limit)
+  for (const tab of closed) await takeTab({ sql, tabs, ...options }, tab)
+  return closed.length
+}
+
+async function readClosed({ all: sql }: TabDatabase, limit: number): Promise<ClosedRow[]> {
+  const rows = await sql<(Omit<ClosedRow, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
+    select ${tabColumns(sql)}, t.has_code as "hasCode", t.last_signature as "lastSignature"
+    from tabs.tab t where t.closed_at is not null and t.taken_at is null
+    order by t.closed_at limit ${limit}`
+  return rows.map((row) => ({
+    ...toStoredTab(row),
+    hasCode: row.hasCode,
+    lastSignature: row.lastSignature,
+  }))
+}
+
+async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Promise<void> {
+  const { sql, tabs, least } = options
+  const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
+  if (charged === 0n || charged < (least.get(tab.chainId) ?? 0n)) {
+    await sql`delete from tab_reservation where tab_id = ${tab.tabId}`
+    await markTaken(tabs, tab, [])
+    return
+  }
+  const requests = await readRequests(tabs, tab)
+  const settling = chooseState(options, tab, requests)
+  const closed: ClosedTab = {
+    paymentId: tab.paymentId,
+    tabId: tab.tabId,
+    ...{ chainId: tab.chainId, token: tab.token, payer: tab.payer, payerHasCode: tab.hasCode },
+    ...{ contract: tab.contract, platform: tab.platform, rewardShare: tab.rewardShare },
+    ...{ sequence: settling.sequence, signature: settling.signature, expiresAt: tab.expiresAt },
+    requests: tab.requests,
+    closeReason: tab.closeReason ?? '',
+    openedAt: tab.openedAt.getTime(),
+    closedAt: (tab.closedAt as Date).getTime(),
+    nonce: tab.nonce,
+    lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
+    sales: toSales(tab, requests),
+  }
+  await takeTabs(sql, [closed])
+  await options.checkpoint('after-tab-taken')
+  await markTaken(tabs, tab, settling.credits)
+}
+
+function toLine(split: bigint, amount: bigint): ClosedTab['lines'][number] {
+  const share = 2n ** 48n - 1n
+  return {
+    payee: providerOfSplit(split),
+    providerShare: (split >> 48n) & share,
+    platformShare: split & share,
+    amount,
+  }
+}
+
+/**
+ * The state that settles: the newest, where it is just what is charged; else an older one that is, because what came after it was
+ * not charged. Where none is, the newest, and its buyer is credited with what it signed too much: its next tab begins with that.
+ */
+function chooseState(
+  { separators }: Pick<TakeOptions, 'separators'>,
+  tab: ClosedRow,
+  requests: readonly Request[],
+): Settling {
+  const charged = tab.lines.map((line) => atLeastZero(line.charged))
+  const amounts = tab.lines.slice(0, tab.signedLines).map((line) => line.signed)
+  const newest = {
+    sequence: tab.sequence,
+    amounts,
+    signature: toHex(tab.lastSignature ?? (signatureOf(requests, tab.sequence) as Uint8Array)),
+    credits: amounts.map((amount, index) => amount - (charged[index] ?? 0n)),
+  }
+  const separator = separators.get(tab.chainId)
+  if (newest.credits.every((credit) => credit === 0n) || tab.hasCode || separator === undefined) return newest
+  // What its buyer signed in between follows from what was bought, if nothing of that was lost: its signature tells.
+  for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
+    for (let width = tab.lines.length; width > 0; width--) {
+      const amounts = charged.slice(0, width)
+      if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
+        return { sequence, amounts, signature: toHex(signature), credits: [] }
+      // A state that lacks a line doesn't pay for it.
+      if (amounts[width - 1] !== 0n) break
+    }
+  }
+  return newest
+}
+
+function isSigned(
+  separator: Hex,
+  { tabId, payer, contract, platform, rewardShare, nonce, expiresAt: expiry, lines }: StoredTab,
+  { sequence, amounts, signature }: Pick<Settling, 'sequence' | 'amounts' | 'signature'>,
+): boolean {
+  const own = amounts.map((amount, index) => ({ split: lines[index]?.split as bigint, amount }))
+  const terms: TabTerms = { issuer: '', contract, platform, rewardShare }
+  const state = { tabId, payer, sequence, expiry, lines: own }
+  // The issuer is in the nonce alone, which is stored.
+  const signed = { ...tabAuthorization(terms, state, keccak256), nonce, signature }
+  return checkSignaturesHere(separator, [signed])[0] === true
+}
+
+/** How many states are looked at for one that is just what is charged. */
+const statesTried = 64
+
+function signatureOf(requests: readonly Request[], sequence: number): Uint8Array | undefined {
+  return requests.find((one) => one.sequence === sequence)?.signature
+}
+
+/** By line, endpoint and hour; the platform's part is rounded down once a line, so it is shared out as the line grows. */
+function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
+  const bought = requests.filter(({ charged }) => charged > 0n)
+  const groups = Map.groupBy(
+    bought,
+    ({ position, endpointId, acceptedAt }) =>
+      `${position} ${endpointId} ${Math.floor(acceptedAt.getTime() / 3_600_000)}`,
+  )
+  const totals = tab.lines.map(() => 0n)
+  return [...groups.values()].map((own) => {
+    const { position, providerId, endpointId } = own[0] as Request
+    const { split } = tab.lines[position] as StoredTab['lines'][number]
+    const before = totals[position] as bigint
+    const total = own.reduce((sum, { charged }) => sum + charged, before)
+    totals[position] = total
+    const feeAmount = platformPart(split, total) - platformPart(split, before)
+    return {
+      ...{ line: position, providerId, endpointId, requests: own.length, feeAmount },
+      providerAmount: total - before - feeAmount,
+      acceptedAt: Math.max(...own.map(({ acceptedAt }) => acceptedAt.getTime())),
+    }
+  })
+}
+
+async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Promise<Request[]> {
+  const sql = await tabs.of(payer)
+  const rows = await sql<Request[]>`
+    select r.sequence::float8 as sequence, i.position, r.price, coalesce(r.charged, r.price) as charged,
+      i.provider_id as "providerId", i.endpoint_id as "endpointId", r.accepted_at as "acceptedAt", r.signature
+    from tabs.request r
+    join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
+    where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)}
+    order by r.sequence`
+  return [...rows]
+}
+
+/** Marks it, and credits its buyer, once. */
+async function markTaken(
+  tabs: TabDatabase,
+  { payer, tabId, chainId, lines }: StoredTab,
+  credits: readonly bigint[],
+): Promise<void> {
+  const sql = await tabs.of(payer as Address)
+  const credited = credits.flatMap((amount, index) =>
+    amount > 0n ? [{ split: lines[index]?.split as bigint, amount }] : [],
+  )
+  const key = toBytes(payer)
+  await sql.begin(async (own) => {
+    const taken = await own`
+      update tabs.tab set taken_at = clock_timestamp()
+      where payer = ${key} and id = ${tabBytes(tabId)} and taken_at is null
+      returning id`
+    if (taken.length === 0) return
+    for (const { split, amount } of credited)
+      await own`
+        insert into tabs.credit as c (payer, chain_id, split, amount)
+        values (${key}, ${chainId}, ${Buffer.from(split.toString(16).padStart(64, '0'), 'hex')}, ${amount})
+        on conflict (payer, chain_id, split) do update set amount = c.amount + excluded.amount`
+  })
+}
+
+function atLeastZero(amount: bigint): bigint {
+  return amount < 0n ? 0n : amount
+}

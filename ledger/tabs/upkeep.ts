@@ -1,0 +1,119 @@
+import { createChainReads } from '#chain/chainReads'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Database } from '../store/database.ts'
+import {
+  type CloseReason,
+  type ClosingRules,
+  closeDueTabs,
+  closeTabs,
+  type OpenTab,
+  readOpenTabs,
+} from './closeTabs.ts'
+import type { TabDatabase } from './tabDatabase.ts'
+import { takeClosedTabs } from './takeClosedTabs.ts'
+
+export type TabUpkeepOptions = {
+  /** The ledger. */
+  sql: Database
+  tabs: TabDatabase
+  networks: readonly ServedNetwork[]
+  rules: Omit<ClosingRules, 'least'>
+  /** USDC base units by network, where it is above the network's own. */
+  minimumPrices: Partial<Record<string, bigint>>
+  now: () => Date
+  /** For crash tests; does nothing otherwise. */
+  checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
+}
+
+/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before they run out. */
+export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000 }
+
+/** How old a step of credit is before it is released, of a tab that was never opened. */
+const unopenedMs = 600_000
+const takenAtOnce = 100
+const reservationsAtOnce = 500
+const payersAtOnce = 150
+/** A payer's balance is to be so many quarters of what it owes on tabs. */
+const coverQuarters = 5n
+
+/**
+ * What open tabs need beside their buyers: they are closed, and taken into the ledger. Whoever does it, keeper or api, does the
+ * same, and both may at a time.
+ */
+export function createTabUpkeep({
+  sql,
+  tabs,
+  networks,
+  now,
+  checkpoint = () => {},
+  ...options
+}: TabUpkeepOptions) {
+  const least = new Map(
+    networks.map(({ network }) => {
+      const configured = options.minimumPrices[network.name] ?? 0n
+      return [network.chainId, configured > network.minimumPrice ? configured : network.minimumPrice]
+    }),
+  )
+  const separators = new Map(
+    networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
+  )
+  const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
+
+  return {
+    /** Closes the tabs that are due, and takes all closed ones in. */
+    async closeAndTake(): Promise<void> {
+      await closeDueTabs(tabs, { ...options.rules, least }, now())
+      await checkpoint('after-tabs-closed')
+      const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
+      while ((await take()) === takenAtOnce);
+    },
+    /** Gives credit back that was reserved for requests which were refused, or whose process died before the tab was opened. */
+    async releaseUnopened(): Promise<void> {
+      const before = new Date(now().getTime() - unopenedMs)
+      let after = ''
+      for (;;) {
+        const old = await sql<{ tabId: string }[]>`
+          select tab_id as "tabId" from tab_reservation where reserved_at < ${before} and tab_id > ${after}
+          order by tab_id limit ${reservationsAtOnce}`
+        if (old.length === 0) return
+        const ids = old.map(({ tabId }) => tabId)
+        const open = await tabs.all<{ tabId: string }[]>`
+          select 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
+          where id = any(select decode(substr(one, 5), 'hex') from unnest(${ids}::text[]) one)`
+        const opened = new Set(open.map(({ tabId }) => tabId))
+        const unopened = ids.filter((id) => !opened.has(id))
+        await sql`delete from tab_reservation where tab_id = any(${unopened}::text[]) and reserved_at < ${before}`
+        after = ids.at(-1) as string
+      }
+    },
+    /** Closes the tabs of payers whose money or nonce is going: everything that is open on a network, once. */
+    async watch(served: ServedNetwork): Promise<void> {
+      let after: Uint8Array = Buffer.alloc(0)
+      for (;;) {
+        const open = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: payersAtOnce })
+        if (open.length === 0) return
+        const states = await reads
+          .get(served)
+          ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))
+        const owed = Map.groupBy(open, ({ payer }) => payer)
+        const due = open.flatMap((tab, index) => {
+          const state = states?.[index]
+          if (!state) return []
+          const total = (owed.get(tab.payer) ?? []).reduce((sum, { charged }) => sum + charged, 0n)
+          const reason: CloseReason | undefined = state.isUsed[0]
+            ? 'authorization_used'
+            : state.hasCode && !tab.hasCode
+              ? 'code'
+              : state.balance * 4n < total * coverQuarters
+                ? 'balance'
+                : undefined
+          return reason ? [{ ...tab, reason }] : []
+        })
+        await closeTabs(tabs, due, now())
+        after = (open.at(-1) as OpenTab).key
+      }
+    },
+  }
+}
+
+export type TabUpkeep = ReturnType<typeof createTabUpkeep>
