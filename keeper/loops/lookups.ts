@@ -33,7 +33,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
 
   const spent = await areNoncesSpent(client, token, due)
   const used = due.filter((_, index) => spent[index])
-  const found = await findEvidence(client, token, used.map(toWanted))
+  const found = await findEvidence(served, used.map(toWanted))
   await checkpoint('before-evidence-recorded')
   await sql.begin((tx) => recordEvents(tx, { chainId, token }, found, 'lookup'))
   await checkpoint('after-evidence-recorded')
@@ -60,8 +60,8 @@ export async function lookUpRequested(context: Context): Promise<void> {
   })
 }
 
-function toWanted({ from, nonce, acceptedAt }: LookupRequest) {
-  return { from, nonce, since: BigInt(Math.floor(acceptedAt.getTime() / 1000)) - clockSlackSeconds }
+function toWanted({ from, nonce, since }: LookupRequest) {
+  return { from, nonce, since: BigInt(Math.floor(since.getTime() / 1000)) - clockSlackSeconds }
 }
 
 /**
