@@ -511,6 +511,19 @@ export async function readLookupRequests(
     limit ${limit}`
 }
 
+/** Payments to be looked up of which the record explains every half by now: the index may have been faster. */
+export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select l.payment_id as id from lookup l
+    where l.chain_id = ${chainId} and not exists (
+      select from signed_authorization a where a.payment_id = l.payment_id and not exists (
+        select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
+      )
+    )
+    limit ${limit}`
+  return rows.map(({ id }) => id)
+}
+
 /** Stops looking for payments of which nothing is left to be found. */
 export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
