@@ -249,3 +249,7 @@ alter table batch drop constraint batch_lane_check;
 alter table batch add constraint batch_lane_check
   check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined', 'tab'));
 alter table queue add column is_tab boolean not null default false;
+-- Tabs wait among the others, and are claimed apart from them.
+drop index queue_oldest;
+create index queue_oldest on queue (group_id, is_tab, has_code, accepted_at, payment_id)
+  where stage = 'waiting' and due_at is null;
