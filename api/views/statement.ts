@@ -216,6 +216,9 @@ const columns = [
   'fee_tx_hash',
   'paid_out_at',
   'payout_tx_hash',
+  'tab_id',
+  'tab_sale',
+  'requests',
 ] as const
 
 /** Lines in the columns of the statement, as they are read. */
@@ -268,7 +271,7 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
   const fee = isVoided ? 0n : payment.feeAmount
   const { network, testnet, asset } = describeNetwork(networks, payment.chainId)
   return toCsvLine({
-    kind: 'payment',
+    kind: payment.tab === null ? 'payment' : 'tab',
     payment_id: payment.paymentId,
     ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
     endpoint_id: payment.endpointId,
@@ -279,8 +282,8 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     gross_usdc: formatUsdc(net + fee),
     fee_usdc: formatUsdc(fee),
     net_usdc: formatUsdc(net),
-    settled_usdc: formatUsdc(payment.txHash === null ? 0n : payment.providerAmount),
-    settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
+    settled_usdc: formatUsdc(payment.settledAmount),
+    settled_fee_usdc: formatUsdc(payment.settledFeeAmount),
     facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
     settled_at: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
@@ -288,6 +291,9 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     fee_tx_hash: payment.feeTxHash,
     paid_out_at: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
     payout_tx_hash: payment.payoutTxHash,
+    tab_id: payment.tab?.tabId ?? null,
+    tab_sale: payment.tab?.sale ?? null,
+    requests: payment.tab?.requests ?? 1,
   })
 }
 

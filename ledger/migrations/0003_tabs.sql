@@ -67,13 +67,15 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
-  arrived usdc_amount, -- of both parts. Null: the tab's end isn't final. Then it is in the providers' sums
+  -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
+  arrived usdc_amount,
+  is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
-create index tab_sale_short on tab_sale (provider_id, accepted_at) where arrived < provider_amount + fee_amount;
+create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
 
 -- An event of a tab is told to each provider who sold on it.
 drop index outbox_once;
@@ -221,7 +223,11 @@ create type closed_tab as (
   reward_share integer, sequence bigint, requests integer, close_reason text, opened_at float8, closed_at float8,
   expires_at bigint, nonce text, signature text, value numeric, provider_amount numeric, fee_amount numeric
 );
-create function take_tabs(tabs closed_tab[], lines tab_line[], sales tab_sale[]) returns void language plpgsql as $$
+create type sold_on_tab as (
+  payment_id text, number smallint, position smallint, provider_id text, endpoint_id text, chain_id integer, payer text, payee text,
+  requests integer, provider_amount numeric, fee_amount numeric, accepted_at timestamptz
+);
+create function take_tabs(tabs closed_tab[], lines tab_line[], sales sold_on_tab[]) returns void language plpgsql as $$
 declare
   new_ids text[];
 begin
@@ -258,7 +264,9 @@ begin
   ), lined as (
     insert into tab_line select l.* from unnest(lines) l join own using (payment_id)
   ), sold as (
-    insert into tab_sale select s.* from unnest(sales) s join own using (payment_id)
+    insert into tab_sale (payment_id, number, position, provider_id, endpoint_id, chain_id, payer, payee, requests,
+      provider_amount, fee_amount, accepted_at)
+    select s.* from unnest(sales) s join own using (payment_id)
   )
   select array_agg(payment_id) into new_ids from own;
   insert into outbox (event, provider_id, payment_id, data)
@@ -275,13 +283,14 @@ $$;
 -- so that just this is taken out again.
 create or replace function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
   with sale as materialized (
-    select s.*, o.kind = 'voided' as was_voided, o.settlement_seconds,
+    select s.*, o.kind = 'voided' as was_voided, o.kind <> 'settled' or o.is_partial as ended_badly, o.settlement_seconds,
       case when direction = 1 then reach.arrived else s.arrived end as has_arrived
     from unnest(ended) as o join tab_sale s on s.payment_id = o.payment_id
     cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount,
       case when o.arrived & 1 = 1 then 'settled' else 'foreign_use' end) reach
   ), kept as (
-    update tab_sale s set arrived = case when direction = 1 then sale.has_arrived end
+    update tab_sale s set arrived = case when direction = 1 then sale.has_arrived end,
+      is_exceptional = direction = 1 and sale.ended_badly
     from sale where s.payment_id = sale.payment_id and s.number = sale.number
   ), share as (
     select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, 1 as requests, s.*

@@ -59,7 +59,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
       ...{ requests, fee, net: amount - fee },
       row: [
         ...[paymentId, number, position, providerId, endpointId, seedChainId, payer, wallet, requests],
-        ...[amount - fee, fee, acceptedAt.toISOString(), null],
+        ...[amount - fee, fee, acceptedAt.toISOString()],
       ],
     }
   })
@@ -85,7 +85,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
   await sql`
     select take_tabs(${compositeArray([tab])}::text::closed_tab[],
       ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, null]))}::text::tab_line[],
-      ${compositeArray(rows.map(({ row }) => row))}::text::tab_sale[])`
+      ${compositeArray(rows.map(({ row }) => row))}::text::sold_on_tab[])`
   return { paymentId, payer, nonces: [nonce, nonce], tabId, lines }
 }
 
