@@ -196,16 +196,19 @@ language sql immutable as $$
   ) counted
 $$;
 
--- What each provider is told of a tab, of its own sales only.
-create function tab_shares(of_payment text) returns table (provider_id text, arrived numeric, data jsonb) language sql stable as $$
-  select sold.provider_id, sum(sold.arrived), jsonb_build_object('tabId', t.tab_id, 'closeReason', t.close_reason,
-    'requests', sum(sold.requests), 'providerUsdc', sum(sold.net)::text, 'platformUsdc', sum(sold.fee)::text,
-    'settledUsdc', sum(sold.settled_net)::text, 'lines', jsonb_agg(jsonb_build_object('endpointId', sold.endpoint_id,
-      'payTo', sold.payee, 'requests', sold.requests, 'providerUsdc', sold.net::text, 'platformUsdc', sold.fee::text,
-      'settledUsdc', sold.settled_net::text) order by sold.position, sold.endpoint_id))
+-- What each provider is told of a tab, of its own sales only: `data` of an event. Nothing for a payment that is none.
+create function tab_shares(of_payment text) returns table (provider_id text, amount numeric, arrived numeric,
+  settled_requests bigint, settled_net numeric, data jsonb) language sql stable as $$
+  select sold.provider_id, sum(sold.net + sold.fee), sum(sold.arrived), sum(sold.settled_requests)::bigint, sum(sold.settled_net),
+    jsonb_build_object('tabId', t.tab_id, 'closeReason', t.close_reason,
+      'requests', sum(sold.requests), 'providerUsdc', sum(sold.net)::text, 'platformUsdc', sum(sold.fee)::text,
+      'settledUsdc', sum(sold.settled_net)::text, 'lines', jsonb_agg(jsonb_build_object('endpointId', sold.endpoint_id,
+        'payTo', sold.payee, 'requests', sold.requests, 'providerUsdc', sold.net::text, 'platformUsdc', sold.fee::text,
+        'settledUsdc', sold.settled_net::text) order by sold.position, sold.endpoint_id))
   from tab_payment t join (
     select s.payment_id, s.provider_id, s.position, s.endpoint_id, s.payee, sum(s.requests) as requests,
-      sum(s.provider_amount) as net, sum(s.fee_amount) as fee, sum(reach.arrived) as arrived, sum(share.settled_net) as settled_net
+      sum(s.provider_amount) as net, sum(s.fee_amount) as fee, sum(reach.arrived) as arrived,
+      sum(share.settled_payments) as settled_requests, sum(share.settled_net) as settled_net
     from tab_sale s
     left join authorization_event e on e.payment_id = s.payment_id and e.half = 0
     cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, e.state) reach
