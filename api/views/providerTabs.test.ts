@@ -1,10 +1,17 @@
 import { beforeEach, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/queue/failures'
+import { readQueueDepth } from '#ledger/queue/queueDepth'
 import { endPayments } from '#ledger/queue/stages'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
-import { type SeedTab, seedOlderState, seedTab, settleTab } from '../../test/support/seedTabs.ts'
+import {
+  type SeedTab,
+  seedOlderState,
+  seedTab,
+  seedTabSettlement,
+  settleTab,
+} from '../../test/support/seedTabs.ts'
 import { giveUp } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
@@ -261,4 +268,39 @@ test('behavior: a statement’s sums are those of revenue, and its lines add up 
   // The list's own export has the same lines.
   const exported: string = (await get('/payments?format=csv')).body
   expect(new Set(exported.split('\r\n'))).toEqual(new Set(csv.split('\r\n')))
+})
+
+test('behavior: what waits on tabs is in a wallet’s queue, request by request, and fires no trigger of its own', async () => {
+  const { database } = gateway
+  // Of the chain's own USDC, which queues are about.
+  const { token } = gateway.served
+  const closedAt = minutesAgo(10)
+  await seed({ closedAt, token })
+  const retrying = await seed({ closedAt, token })
+  await fail(retrying.paymentId)
+  const moved = await seed({ closedAt, token })
+  await settleTab(database, moved)
+  await seed({ closedAt: minutesAgo(5), token })
+  const settlesAt = new Date(closedAt.getTime() + 3_600_000).toISOString()
+  const { body } = await get('/queue')
+  expect(body.wallets).toMatchObject([
+    {
+      ...{ payments: 40, tabs: 2, accumulated_usdc: '0.003600', settlingPayments: 0, retryingPayments: 20 },
+      ...{
+        fired: null,
+        settlesAt,
+        triggers: { count: { counted: 0 }, amount: { counted_usdc: '0.000000' } },
+      },
+    },
+  ])
+  const status = (await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)).body
+  expect(status).toMatchObject({
+    ...{ payment_count: 60, accumulated_usdc: '0.005400', first_payment_at: closedAt.toISOString() },
+  })
+  await giveUp(database, [retrying.paymentId])
+  const { body: left } = await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
+  expect(left).toMatchObject({ payment_count: 40, estimated_settlement: settlesAt })
+  // The operator sees them as what they are.
+  const depths = await readQueueDepth(database, { chainId: gateway.served.network.chainId, token })
+  expect(depths.find(({ payee }) => payee === seedTabSettlement)).toMatchObject({ isTabs: true })
 })

@@ -139,7 +139,6 @@ test('behavior: a reorg takes it back from all of them, and it settles anew', as
   await notifyReverted(sql, network, [tab.paymentId])
   expect(await readTold(sql, scopeOf(height))).toEqual([])
   await dropBlock(sql, seedChainId, blockOf(height))
-  await sql`delete from indexer.authorization`
   await settleTab(sql, tab, { blockNumber: ++height, txHash })
   await confirm(height)
   const events = ['tab.closed 1', 'tab.settled 1', 'tab.reverted 1', 'tab.settled 2']

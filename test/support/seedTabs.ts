@@ -9,7 +9,6 @@ import {
   type SeedProvider,
   seedChainId,
   seedPlatform,
-  seedSettlement,
   seedToken,
 } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
@@ -33,16 +32,27 @@ export type SeedTab = {
   payer?: Address
   closedAt?: Date
   closeReason?: string
+  token?: Address
   /** Unix seconds. */
   expiresAt?: number
 }
 
 /** `lines`: the wallet of each line and what was signed on it, by position. */
-export type SeededTab = SeededPayment & { tabId: string; lines: { payee: Address; amount: bigint }[] }
+export type SeededTab = SeededPayment & {
+  tabId: string
+  token: Address
+  lines: { payee: Address; amount: bigint }[]
+}
 
 /** A tab that was closed, as the gateway takes it into the ledger. */
 export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTab> {
-  const { sales, payer = randomHex(20), closedAt = new Date(), closeReason = 'idle' } = options
+  const {
+    sales,
+    payer = randomHex(20),
+    closedAt = new Date(),
+    closeReason = 'idle',
+    token = seedToken,
+  } = options
   const { expiresAt = Math.floor(closedAt.getTime() / 1000) + 93_600 } = options
   const [paymentId, tabId, nonce] = [newId('pay'), `tab_${randomHex(16).slice(2)}`, randomHex(32)]
   const lines: SeededTab['lines'] = []
@@ -70,7 +80,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
       paymentId,
       tabId,
       seedChainId,
-      seedToken,
+      token,
       payer,
       false,
       seedTabSettlement,
@@ -86,7 +96,19 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
     select take_tabs(${compositeArray([tab])}::text::closed_tab[],
       ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, null]))}::text::tab_line[],
       ${compositeArray(rows.map(({ row }) => row))}::text::sold_on_tab[])`
-  return { paymentId, payer, nonces: [nonce, nonce], tabId, lines }
+  return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
+}
+
+type SettledAt = { txHash?: Hex; blockNumber?: number; blockTime?: number }
+
+/** What is recorded once a block settled a tab as it was taken in. */
+export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
+  return recordState(
+    sql,
+    tab,
+    tab.lines.map(({ amount }) => amount),
+    at,
+  )
 }
 
 /**
@@ -98,31 +120,34 @@ export async function seedOlderState(
   sql: Database,
   tab: SeededTab,
   moved: readonly bigint[],
-  { blockNumber = 100, blockTime = 1_795_262_400 }: { blockNumber?: number; blockTime?: number } = {},
+  at: SettledAt = {},
 ): Promise<Hex> {
-  const txHash = randomHex(32)
+  const txHash = await recordState(sql, tab, moved, at)
+  for (const [position, amount] of moved.entries())
+    await sql`update tab_line set moved = ${amount} where payment_id = ${tab.paymentId} and position = ${position}`
+  return txHash
+}
+
+async function recordState(
+  sql: Database,
+  { payer, token, nonces, lines }: SeededTab,
+  amounts: readonly bigint[],
+  { txHash = randomHex(32), blockNumber = 100, blockTime = 1_795_262_400 }: SettledAt,
+): Promise<Hex> {
+  const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
   const event = {
-    ...{ authorizer: tab.payer, nonce: tab.nonces[0], state: 'used' as const, recipient: seedTabSettlement },
-    ...{ value: moved.reduce((sum, one) => sum + one, 0n), txHash, logIndex: 0, batchLogIndex: 9 },
+    ...{ authorizer: payer, nonce: nonces[0], state: 'used' as const, recipient: seedTabSettlement },
+    ...{ value: amounts.reduce((sum, one) => sum + one, 0n), txHash, logIndex: 0, batchLogIndex: 9 },
     ...{
       blockNumber: BigInt(blockNumber),
       blockHash: blockHashOf(blockNumber),
       blockTime: BigInt(blockTime),
     },
+    tab: {
+      sequence: 1,
+      lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
+    },
   }
-  await sql.begin(async (tx) => {
-    await recordEvents(tx, { chainId: seedChainId, token: seedToken }, [event], 'index')
-    for (const [position, amount] of moved.entries())
-      await tx`update tab_line set moved = ${amount} where payment_id = ${tab.paymentId} and position = ${position}`
-  })
+  await sql.begin((tx) => recordEvents(tx, { chainId: seedChainId, token }, [event], 'index'))
   return txHash
-}
-
-/** What is recorded once a block settled a tab as it was taken in. */
-export function settleTab(
-  sql: Database,
-  tab: SeededTab,
-  options: Omit<Parameters<typeof seedSettlement>[2], 'halves'> = {},
-): Promise<Hex> {
-  return seedSettlement(sql, tab, { ...options, halves: [0] })
 }
