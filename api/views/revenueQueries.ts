@@ -237,3 +237,15 @@ export async function sumFacilitatorFees(
     group by 1`
   return new Map(rows.map(({ chainId, fee }) => [chainId, fee]))
 }
+
+/** How many requests on tabs were accepted in [from, to), by chain. */
+export async function countTabPayments(
+  sql: Database,
+  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
+): Promise<Map<number, number>> {
+  const rows = await sql<{ chainId: number; requests: number }[]>`
+    select chain_id as "chainId", sum(requests)::int as requests from tab_sale
+    where provider_id = ${providerId} and accepted_at >= ${from} and accepted_at < ${to}
+    group by 1`
+  return new Map(rows.map(({ chainId, requests }) => [chainId, requests]))
+}
