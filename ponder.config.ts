@@ -39,7 +39,7 @@ const nodes = networks.flatMap(({ network, deployment, rpcUrls }) =>
     url,
     others: rpcUrls.filter((other) => other !== url),
     network: network.name,
-    settlement: deployment.batchSettlement,
+    settlements: [deployment.batchSettlement, deployment.tabSettlement],
     token: deployment.usdc,
     platforms: platformsOf(deployment),
   })),
@@ -78,10 +78,11 @@ export default createConfig({
     disableCache: network.name === 'localhost',
   })),
   contracts: {
+    /** And TabSettlement, which logs the same event. */
     BatchSettlement: {
       abi: batchSettlementAbi,
       chain: perChain(({ deployment }) => ({
-        address: deployment.batchSettlement,
+        address: [deployment.batchSettlement, deployment.tabSettlement],
         startBlock: deployment.startBlock,
         // Anyone may settle any token; only USDC's logs mean anything to us.
         filter: { event: 'BatchSettled' as const, args: { token: deployment.usdc } },

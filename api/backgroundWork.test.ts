@@ -20,7 +20,7 @@ test('behavior: what strangers settle shows although no keeper runs', async () =
     const receipt = await served.client.waitForTransactionReceipt({ hash })
     const { timestamp } = await served.client.getBlock({ blockNumber: receipt.blockNumber })
     // What Ponder would write of it.
-    for (const event of readEvidence(receipt, served.token, timestamp))
+    for (const event of readEvidence(receipt, served, timestamp))
       await database`
         insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
           block_number, block_hash, block_time)

@@ -129,7 +129,7 @@ async function fill(chain: LocalChain, batches: number): Promise<void> {
 
 /** What any indexer must do at least: fetch the batches' logs, fetch their receipts, read them, write the rows. */
 async function measureLoop(chain: LocalChain, databaseUrl: string): Promise<number> {
-  const { usdc, batchSettlement } = deploymentOf(chain)
+  const { usdc, batchSettlement, tabSettlement } = deploymentOf(chain)
   const client = createPublicClient({ transport: http(chain.url) })
   const sql = postgres(databaseUrl, { max: 1 })
   await sql`create table authorization_copy (authorizer text, nonce text, recipient text, value numeric(78, 0),
@@ -150,6 +150,7 @@ async function measureLoop(chain: LocalChain, databaseUrl: string): Promise<numb
     if (receipt === null) throw new Error(`no receipt of ${transactionHash}`)
     const { entries } = readReceipt(receipt.logs as Parameters<typeof readReceipt>[0], {
       settlement: batchSettlement,
+      tabSettlement,
       token: usdc,
       platforms: [platform],
     })

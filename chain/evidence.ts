@@ -2,7 +2,6 @@ import {
   type Address,
   type Hex,
   type Log,
-  type PublicClient,
   parseAbiItem,
   type RpcLog,
   type TransactionReceipt,
@@ -10,6 +9,8 @@ import {
   toHex,
 } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
+import type { ServedNetwork } from './servedNetworks.ts'
+import { readTabBatches, type SettledTab } from './settledTabs.ts'
 
 const usedTopic = toEventSelector(
   parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)'),
@@ -21,6 +22,11 @@ const transferTopic = toEventSelector(
   parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)'),
 )
 
+/** The token, and whose word on tabs counts. */
+export type EvidenceScope = Pick<ServedNetwork, 'token'> & {
+  deployment: Pick<ServedNetwork['deployment'], 'tabSettlement'>
+}
+
 /** A use or cancellation of an authorization, as USDC's own logs show it. */
 export type Evidence = {
   authorizer: Address
@@ -28,6 +34,8 @@ export type Evidence = {
   state: 'used' | 'cancelled'
   recipient: Address | null
   value: bigint | null
+  /** What it paid, where it was a tab that TabSettlement settled. */
+  tab?: SettledTab | null
   txHash: Hex
   logIndex: number
   blockNumber: bigint
@@ -38,12 +46,26 @@ export type Evidence = {
 
 /**
  * What a transaction did to authorizations, by the token's logs in its receipt: USDC emits the Transfer right after its
- * AuthorizationUsed, from the same payer. A use without one proves nothing and is left out.
+ * AuthorizationUsed, from the same payer. A use without one proves nothing and is left out. TabSettlement logs what it settled
+ * right after the last use of it.
  */
-export function readEvidence(receipt: TransactionReceipt, token: Address, blockTime: bigint): Evidence[] {
+export function readEvidence(
+  receipt: TransactionReceipt,
+  { token, deployment }: EvidenceScope,
+  blockTime: bigint,
+): Evidence[] {
   const logs = receipt.logs.filter((log) => log.address.toLowerCase() === token)
   const byIndex = new Map(logs.map((log) => [log.logIndex, log]))
   const { transactionHash: txHash, blockNumber, blockHash } = receipt
+  const uses = logs.filter(({ topics }) => topics[0] === usedTopic).map(({ logIndex }) => logIndex)
+  const tabs = new Map<number, SettledTab>()
+  for (const batch of readTabBatches(receipt.logs, { token, tabSettlement: deployment.tabSettlement })) {
+    const own = uses.filter((logIndex) => logIndex < batch.from).slice(-batch.tabs.length)
+    for (const [index, logIndex] of own.entries()) {
+      const tab = batch.tabs[index]
+      if (tab) tabs.set(logIndex, tab)
+    }
+  }
   return logs.flatMap((log): Evidence[] => {
     const [event, authorizer, nonce] = log.topics
     if ((event !== usedTopic && event !== cancelledTopic) || !authorizer || !nonce) return []
@@ -55,7 +77,12 @@ export function readEvidence(receipt: TransactionReceipt, token: Address, blockT
     const moved = byIndex.get(logIndex + 1)
     const recipient = moved?.topics[2]
     if (moved?.topics[0] !== transferTopic || moved.topics[1] !== authorizer || !recipient) return []
-    return [{ ...key, state: 'used', recipient: addressOf(recipient), value: BigInt(moved.data), ...place }]
+    const paid = {
+      recipient: addressOf(recipient),
+      value: BigInt(moved.data),
+      tab: tabs.get(logIndex) ?? null,
+    }
+    return [{ ...key, state: 'used', ...paid, ...place }]
   })
 }
 
@@ -72,8 +99,7 @@ export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { sin
  * @returns those that were found: a node that says that one was used may be ahead of the one that answers here.
  */
 export async function findEvidence(
-  client: PublicClient,
-  token: Address,
+  { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,
   wanted: readonly WantedEvidence[],
 ): Promise<Evidence[]> {
   const missing = new Map(wanted.map((one) => [keyOf(one.from, one.nonce), one]))
@@ -86,7 +112,7 @@ export async function findEvidence(
       method: 'eth_getLogs',
       params: [
         {
-          address: token,
+          address: scope.token,
           topics: [[usedTopic, cancelledTopic], null, nonces],
           fromBlock: toHex(fromBlock),
           toBlock: toHex(toBlock),
@@ -99,7 +125,7 @@ export async function findEvidence(
     for (const hash of hashes) {
       const receipt = await client.getTransactionReceipt({ hash })
       const { timestamp } = await client.getBlock({ blockHash: receipt.blockHash })
-      for (const evidence of readEvidence(receipt, token, timestamp)) {
+      for (const evidence of readEvidence(receipt, scope, timestamp)) {
         if (missing.delete(keyOf(evidence.authorizer, evidence.nonce))) found.push(evidence)
       }
     }

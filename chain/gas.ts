@@ -20,6 +20,17 @@ const pairGas = 86_400n
 const singleGas = 54_000n
 const newPayeeGas = 22_800n
 
+// contracts/TabSettlement.sol keeps back, beside a call's own gas: for each tab, line and payout. Two payouts are the platform's
+// and the reward.
+const tabReserve = 500n
+const lineReserve = 250n
+const payoutReserve = 65_000n
+// Upper bounds, calldata and events included, as above: 49,300 for a tab of one line, 480 a line more, 11,600 for whom a batch pays
+// and 20,000 more if he had no balance.
+const tabGas = 50_400n
+const lineGas = 560n
+const payoutGas = 34_000n
+
 /** Gas for one authorization of a payer with code, whose signature check can burn all of it. */
 const codeCallGas = 300_000n
 
@@ -43,16 +54,50 @@ export type BatchShape = {
   hasCode: boolean
   /** Splitters to sweep. Default 0. */
   sweeps?: number
+  /** Tabs, all their lines, and the distinct splits of these. Default 0; a batch of tabs holds nothing else. */
+  tabs?: number
+  lines?: number
+  splits?: number
+}
+
+/** What a tab takes of a batch beside its authorization. */
+export type TabShape = {
+  lines: number
+  /** The distinct splits of its lines, in any words. */
+  splits: readonly string[]
 }
 
 /** Gas that a batch uses at most, by the model. */
-export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }: BatchShape): bigint {
-  const authorizations = BigInt(2 * pairs + singles)
+export function estimateBatchGas({
+  pairs,
+  singles,
+  payees,
+  hasCode,
+  sweeps = 0,
+  ...tab
+}: BatchShape): bigint {
+  const { tabs = 0, lines = 0, splits = 0 } = tab
+  const authorizations = BigInt(2 * pairs + singles + tabs)
   const items = hasCode
     ? authorizations * (codeCallGas + 20_000n)
-    : BigInt(pairs) * pairGas + BigInt(singles) * singleGas
+    : BigInt(pairs) * pairGas + BigInt(singles) * singleGas + BigInt(tabs) * tabGas
   const swept = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
-  return batchGas + items + BigInt(payees) * newPayeeGas + swept
+  const paidOut = tabs > 0 ? BigInt(lines) * lineGas + BigInt(splits + 2) * payoutGas : 0n
+  return batchGas + items + BigInt(payees) * newPayeeGas + swept + paidOut
+}
+
+/** What the contract wants to see left before its last call. */
+function reserveOf({ pairs, singles, hasCode, sweeps, tabs = 0, lines = 0, splits = 0 }: BatchShape): bigint {
+  const reserve = (callGasLimit(hasCode) * 64n) / 63n + tailGas + outcomeGas * BigInt(pairs + singles)
+  if (tabs === 0) return reserve + (sweeps ? beforeSweepGas : 0n)
+  return (
+    reserve + tabReserve * BigInt(tabs) + lineReserve * BigInt(lines) + payoutReserve * BigInt(splits + 2)
+  )
+}
+
+/** The model's gas of a batch as the cut counts it: for tabs with what they keep back for payouts, which is much. */
+function cutGas(shape: BatchShape): bigint {
+  return estimateBatchGas(shape) + (shape.tabs ? reserveOf(shape) : 0n)
 }
 
 /** Most gas that the contract's call may use for this many sweeps. */
@@ -92,9 +137,7 @@ export function calldataFloor(data: Uint8Array): bigint {
  * isn't used isn't paid.
  */
 export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
-  const callGas = callGasLimit(shape.hasCode)
-  const reserve = (callGas * 64n) / 63n + tailGas + outcomeGas * BigInt(shape.pairs + shape.singles)
-  const wanted = estimateBatchGas(shape) + reserve + (shape.sweeps ? beforeSweepGas : 0n)
+  const wanted = estimateBatchGas(shape) + reserveOf(shape)
   const floor = calldataFloor(calldata)
   const limit = wanted > floor ? wanted : floor
   return limit < transactionGasCap ? limit : transactionGasCap
@@ -102,23 +145,33 @@ export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
 
 /** How many of `shapes`, taken in order, fit under the gas cut. At least one. */
 export function countThatFit(
-  items: { isPair: boolean; recipient: string }[],
+  items: { isPair: boolean; recipient: string; tab?: TabShape | null }[],
   hasCode: boolean,
   cut: bigint = batchGasCut,
 ): number {
   const payees = new Set<string>()
-  const shape = { pairs: 0, singles: 0, payees: 0, hasCode }
-  for (const [index, item] of items.entries()) {
-    payees.add(item.recipient)
-    shape.payees = payees.size
-    if (item.isPair) shape.pairs += 1
-    else shape.singles += 1
-    if (index > 0 && estimateBatchGas(shape) > cut) return index
+  const splits = new Set<string>()
+  const shape = { pairs: 0, singles: 0, payees: 0, tabs: 0, lines: 0, splits: 0, hasCode }
+  for (const [index, { isPair, recipient, tab }] of items.entries()) {
+    if (tab) {
+      for (const split of tab.splits) splits.add(split)
+      shape.tabs += 1
+      shape.lines += tab.lines
+      shape.splits = splits.size
+    } else {
+      payees.add(recipient)
+      shape.payees = payees.size
+      if (isPair) shape.pairs += 1
+      else shape.singles += 1
+    }
+    if (index > 0 && cutGas(shape) > cut) return index
   }
   return items.length
 }
 
 /** No batch holds more payments than this, whatever their shape: as far as a claim has to look. */
 export const mostPayments = Number(batchGasCut / singleGas)
+/** No batch holds more tabs than this. */
+export const mostTabs = Number(batchGasCut / tabGas)
 /** No batch holds more payments of two authorizations than this. */
 export const mostPairs = Number(batchGasCut / pairGas)

@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import { createCache } from '#process/cache'
 import { ceilDiv } from '#protocol/amount'
 import { estimateFees } from './feeEstimate.ts'
-import { type BatchShape, estimateBatchGas } from './gas.ts'
+import { type BatchShape, estimateBatchGas, type TabShape } from './gas.ts'
 import type { GasLimits } from './gasLimits.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 import { dataWords, estimateDataFee, readGasTokenPrice, weiToUsd } from './settlementCost.ts'
@@ -14,6 +14,8 @@ export type Entry = {
   recipient: Address
   /** Its payer's code may burn all that it is given. */
   hasCode: boolean
+  /** Of a tab. */
+  tab?: TabShape | null
 }
 
 /** What gas costs at the moment. */
@@ -77,37 +79,52 @@ export function createGasMeter(
 const none: BatchShape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
 const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas
+const oneTab = { ...none, tabs: 1 }
+const splitGas = estimateBatchGas({ ...oneTab, splits: 1 }) - estimateBatchGas(oneTab)
+/** A batch of tabs pays the platform and the reward as well. */
+const tabBatchGas = batchGas + 2n * splitGas
 
 /**
  * What a payment of a batch costs: its own gas and data, and its part of what they share.
  *
- * @param company how many there are in the batch, and how many of them pay this recipient; itself included.
+ * @param company how many there are in the batch, and how many of them pay a recipient, or have a split of a tab; itself
+ * included.
  */
 export function shareOf(
-  { isPair, hasCode }: Entry,
-  company: { all: number; sameRecipient: number },
+  { isPair, hasCode, recipient, tab }: Entry,
+  company: Company,
   { expected, most, dataFee, usdPerToken }: GasPrices,
 ): GasShare {
-  const shape = { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
-  const gas =
-    estimateBatchGas(shape) -
-    batchGas +
-    ceilDiv(payeeGas, BigInt(company.sameRecipient)) +
-    ceilDiv(batchGas, BigInt(company.all))
-  const data = dataFee * BigInt(dataWords(shape))
+  const shape: BatchShape = tab
+    ? { ...oneTab, hasCode, lines: tab.lines }
+    : { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
+  const ownBatchGas = tab ? tabBatchGas : batchGas
+  const shared = tab
+    ? tab.splits.reduce((sum, split) => sum + ceilDiv(splitGas, BigInt(company.countOf(split))), 0n)
+    : ceilDiv(payeeGas, BigInt(company.countOf(recipient)))
+  const gas = estimateBatchGas(shape) - ownBatchGas + shared + ceilDiv(ownBatchGas, BigInt(company.all))
+  const data = dataFee * BigInt(dataWords({ ...shape, splits: tab?.splits.length ?? 0 }))
   return {
     expected: weiToUsd(gas * expected + data, usdPerToken),
     most: weiToUsd(gas * most + data, usdPerToken),
   }
 }
 
+/** With whom a payment shares a batch. */
+type Company = { all: number; countOf: (recipientOrSplit: string) => number }
+
+/** Of `all` others of which none pays the same. */
+export function strangers(all: number): Company {
+  return { all, countOf: () => 1 }
+}
+
 /** {@link shareOf} for each of a batch. One that leaves makes the others dearer, and none cheaper. */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
-  const counts = new Map<Address, number>()
-  for (const { recipient } of entries) counts.set(recipient, (counts.get(recipient) ?? 0) + 1)
-  return entries.map((entry) =>
-    shareOf(entry, { all: entries.length, sameRecipient: counts.get(entry.recipient) ?? 1 }, prices),
-  )
+  const counts = new Map<string, number>()
+  for (const { recipient, tab } of entries)
+    for (const key of tab ? tab.splits : [recipient]) counts.set(key, (counts.get(key) ?? 0) + 1)
+  const company = { all: entries.length, countOf: (key: string) => counts.get(key) ?? 1 }
+  return entries.map((entry) => shareOf(entry, company, prices))
 }
 
 /** What a transaction of just these payments costs. */

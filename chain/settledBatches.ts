@@ -7,8 +7,11 @@ import {
   toEventSelector,
 } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import type { Deployment } from '#protocol/deployments'
 import { decodeOutcomes } from '#protocol/settlement'
-import { readEvidence } from './evidence.ts'
+import { providerOfSplit } from '#protocol/tab'
+import { type EvidenceScope, readEvidence } from './evidence.ts'
+import { readTabBatches, type TabBatch } from './settledTabs.ts'
 
 /** A BatchSettled of the token, and what USDC's own logs show of it. */
 export type SettledBatch = {
@@ -41,22 +44,25 @@ export function gasCostOf(receipt: TransactionReceipt): bigint {
 
 /**
  * The batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each half that it tried: so
- * its n settled halves are the last n uses before it and after the BatchSettled before. The indexer reads them alike.
- *
- * @param scope lower-case
+ * its n settled halves are the last n uses before it and after the BatchSettled before. A batch of tabs pays by transfers of its
+ * contract instead. The indexer reads them alike.
  */
 export function readSettledBatches(
   receipt: TransactionReceipt,
-  { contract, token }: { contract: Address; token: Address },
+  scope: EvidenceScope & { deployment: Pick<Deployment, 'batchSettlement'> },
   blockTime: bigint,
 ): SettledBatch[] {
-  const uses = readEvidence(receipt, token, blockTime).flatMap(({ logIndex, recipient, value }) =>
+  const { token, deployment } = scope
+  const { batchSettlement, tabSettlement } = deployment
+  const uses = readEvidence(receipt, scope, blockTime).flatMap(({ logIndex, recipient, value }) =>
     recipient === null || value === null ? [] : [{ logIndex, recipient, value }],
   )
+  const tabBatches = readTabBatches(receipt.logs, { token, tabSettlement })
   const { transactionHash: txHash, blockNumber, blockHash, gasUsed } = receipt
   let before = -1
   return receipt.logs.flatMap(({ address, topics, data, logIndex }): SettledBatch[] => {
-    if (address.toLowerCase() !== contract || topics[0] !== settledTopic) return []
+    const contract = address.toLowerCase()
+    if ((contract !== batchSettlement && contract !== tabSettlement) || topics[0] !== settledTopic) return []
     const own = uses.filter((use) => use.logIndex > before && use.logIndex < logIndex)
     before = logIndex
     const { args } = decodeEventLog({ abi: batchSettlementAbi, eventName: 'BatchSettled', topics, data })
@@ -66,9 +72,12 @@ export function readSettledBatches(
       ...(provider === 'settled' ? [0] : []),
       ...(fee === 'settled' ? [1] : []),
     ])
-    const settled = own.slice(-halves.length || own.length)
-    const recipients = new Map<Address, SettledBatch['recipients'][number]>()
-    const totals: [bigint, bigint] = [0n, 0n]
+    const ofTabs = contract === tabSettlement ? tabBatches.find(({ to }) => to === logIndex) : undefined
+    const settled = ofTabs ? [] : own.slice(-halves.length || own.length)
+    const recipients = ofTabs
+      ? readTabRecipients(receipt, ofTabs, scope)
+      : new Map<Address, SettledBatch['recipients'][number]>()
+    const totals: [bigint, bigint] = ofTabs ? [args.providerTotal, args.feeTotal] : [0n, 0n]
     for (const [index, { recipient, value }] of settled.entries()) {
       totals[halves[index] === 1 ? 1 : 0] += value
       const sum = recipients.get(recipient) ?? { recipient, paymentCount: 0, total: 0n }
@@ -87,6 +96,26 @@ export function readSettledBatches(
   })
 }
 
+/** Whom a batch of tabs paid: each provider, and the platform and whoever settled for all of them. */
+function readTabRecipients(
+  { logs }: TransactionReceipt,
+  { from, to, tabs }: TabBatch,
+  { token, deployment: { tabSettlement } }: EvidenceScope,
+): Map<Address, SettledBatch['recipients'][number]> {
+  const recipients = new Map<Address, SettledBatch['recipients'][number]>()
+  for (const { address, topics, data, logIndex } of logs) {
+    const [topic, sender, receiver] = topics
+    if (address.toLowerCase() !== token || topic !== transferTopic || !sender || !receiver) continue
+    if (logIndex < from || logIndex > to || `0x${sender.slice(-40)}` !== tabSettlement) continue
+    const recipient: Address = `0x${receiver.slice(-40)}`
+    const own = tabs.filter(({ lines }) => lines.some(({ split }) => providerOfSplit(split) === recipient))
+    const total = (recipients.get(recipient)?.total ?? 0n) + BigInt(data)
+    recipients.set(recipient, { recipient, paymentCount: own.length || tabs.length, total })
+  }
+  return recipients
+}
+
+const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 const settledTopic = toEventSelector(
   'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
 )

@@ -53,9 +53,18 @@ export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
-/** A batch's words of calldata: eight for a payment of two authorizations, five for one of one. */
-export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'singles'>): number {
-  return pairs * 8 + singles * 5
+/**
+ * A batch's words of calldata: eight for a payment of two authorizations, five for one of one or a tab, and a tab's splits and
+ * lines.
+ */
+export function dataWords({
+  pairs,
+  singles,
+  tabs = 0,
+  lines = 0,
+  splits = 0,
+}: Pick<BatchShape, 'pairs' | 'singles' | 'tabs' | 'lines' | 'splits'>): number {
+  return pairs * 8 + (singles + tabs) * 5 + splits + Math.ceil(lines / 4)
 }
 
 /**
@@ -107,7 +116,11 @@ export async function estimateDataFee(
   { network, contract, from, shape }: Sized,
 ): Promise<bigint> {
   if (!network.isOpStack) return 0n
-  return estimateL1Fee(client, { account: from, to: contract, data: sampleCalldata(shape), chain: null })
+  // What a tab brings doesn't compress either: as much data as so many single authorizations.
+  const { tabs = 0, lines = 0, splits = 0 } = shape
+  const likeSingles = Math.ceil(dataWords({ pairs: 0, singles: 0, tabs, lines, splits }) / 5)
+  const data = sampleCalldata({ ...shape, singles: shape.singles + likeSingles })
+  return estimateL1Fee(client, { account: from, to: contract, data, chain: null })
 }
 
 /**

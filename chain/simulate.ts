@@ -1,8 +1,8 @@
 import {
   type Address,
   BaseError,
+  decodeAbiParameters,
   decodeErrorResult,
-  decodeFunctionResult,
   encodeFunctionData,
   type Hex,
   type PublicClient,
@@ -60,7 +60,8 @@ export async function simulateBatch(
       ...(call.gasPrice !== undefined && { gasPrice: call.gasPrice }),
       ...at,
     })
-    const returned = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data })
+    // Each of the contracts' functions that settle returns this.
+    const [returned] = decodeAbiParameters([{ type: 'bytes' }], data)
     return { status: 'outcomes', outcomes: decodeOutcomes(returned) }
   } catch (error) {
     const data = revertData(error)
@@ -115,6 +116,7 @@ export async function areNoncesSpent(
 /**
  * Why the token refuses an authorization on a block's state; null if alone it would go through.
  *
+ * @param from who calls. What only its recipient may execute is called by that one, who has nothing to pay a gas price with.
  * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit.
  *   `gasPrice`: what a wallet that looks at its gas price is to see.
  */
@@ -127,15 +129,16 @@ export async function diagnose(
   { gas, gasPrice }: { gas?: bigint; gasPrice?: bigint } = {},
 ): Promise<Failure | null> {
   const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
+  const isReceive = authorization.primaryType === 'ReceiveWithAuthorization'
   try {
     await client.call({
-      account: from,
+      account: isReceive ? to : from,
       to: token,
       gas,
-      ...(gasPrice !== undefined && { gasPrice }),
+      ...(gasPrice !== undefined && !isReceive && { gasPrice }),
       data: encodeFunctionData({
         abi: usdcAbi,
-        functionName: 'transferWithAuthorization',
+        functionName: isReceive ? 'receiveWithAuthorization' : 'transferWithAuthorization',
         args: [payer, to, value, validAfter, validBefore, nonce, signature],
       }),
       ...at,

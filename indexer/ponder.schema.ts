@@ -20,6 +20,8 @@ export const authorization = onchainTable(
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
+    // Of a tab, the state that moved: its sequence (5 bytes), and of each line the split (32) and the amount (6). Null: of no tab.
+    tab: t.hex(),
     batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
   }),
   (table) => ({
@@ -42,7 +44,7 @@ export const batch = onchainTable(
     trigger: t.integer().notNull(),
     authorizations: t.integer().notNull(), // counted in USDC's logs
     paymentCount: t.integer().notNull(), // payments of which this batch moved at least one half
-    providerTotal: t.bigint().notNull(), // summed over USDC's logs
+    providerTotal: t.bigint().notNull(), // summed over USDC's logs; of tabs, as TabSettlement says
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
     blockNumber: t.bigint().notNull(),

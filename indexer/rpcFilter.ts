@@ -14,7 +14,8 @@ export type FilteredNode = {
   url: string
   /** Of other nodes of its chain, which are asked while it can't be reached: Ponder itself goes on asking one that is gone. */
   others?: readonly string[]
-  settlement: Address
+  /** The contracts whose BatchSettled are batches. */
+  settlements: readonly Address[]
   token: Address
   /** Where the platform's parts go. */
   platforms: readonly Address[]
@@ -70,7 +71,7 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
   if (filter.topics?.[0] !== transfer) return ask(body)
   const { fromBlock, toBlock } = filter
   const topics = [batchSettled, null, null, pad(node.token).toLowerCase()]
-  const ofBatches = { fromBlock, toBlock, address: node.settlement, topics }
+  const ofBatches = { fromBlock, toBlock, address: node.settlements, topics }
   const [transfers, settled] = await Promise.all([
     ask(body),
     ask(JSON.stringify({ jsonrpc: '2.0', id, method, params: [ofBatches] })),
@@ -107,8 +108,12 @@ function splitCredentials(text: string): { url: string; authorization?: string }
   return { url: url.href, authorization: `Basic ${credentials.toString('base64')}` }
 }
 
-function isBatch({ address, topics }: Log, { settlement, token }: FilteredNode): boolean {
-  return isSame(address, settlement) && topics[0] === batchSettled && isSame(topics[3], pad(token))
+function isBatch({ address, topics }: Log, { settlements, token }: FilteredNode): boolean {
+  return (
+    settlements.some((one) => isSame(address, one)) &&
+    topics[0] === batchSettled &&
+    isSame(topics[3], pad(token))
+  )
 }
 
 function isRead(log: Log, node: FilteredNode): boolean {

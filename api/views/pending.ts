@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
@@ -7,6 +7,7 @@ import { createDueBatches, type DueSettings, type ReadDueBatches } from '#ledger
 import { readHeldBack } from '#ledger/queue/queue'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
+import { toWord } from '#protocol/tab'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
@@ -55,10 +56,32 @@ const pending = z
             description:
               'Whom payments of one signature pay. Its platform is `feeRecipient`: recompute the address from these terms',
           }),
+        tabs: z
+          .array(
+            z.object({
+              payload: z.string().openapi({
+                description:
+                  'As a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: what is signed holds the hash of the rest as well (docs/tabs.md)',
+              }),
+              sequence: z.int(),
+              rewardShare: z.int().openapi({
+                description: "What whoever settles it gets of the platform's part, in basis points",
+              }),
+              lines: z.array(z.tuple([z.string(), z.string()])).openapi({
+                description:
+                  'The split (32 bytes) and the amount of each, in the order in which they are signed',
+              }),
+            }),
+          )
+          .openapi({
+            description:
+              'Tabs that are closed, the newest state of each. `feeRecipient` is their platform; those of one reward settle together',
+          }),
       }),
     ),
     network: z.string(),
     batchSettlement: wire.addressOut,
+    tabSettlement: wire.addressOut,
     token: wire.addressOut,
     indexedBlock: z.int(),
   })
@@ -93,6 +116,7 @@ export function addPendingRoute(app: App, { sql, heads, networks, settings, now 
         batches,
         network: served.network.name,
         batchSettlement: served.deployment.batchSettlement,
+        tabSettlement: served.deployment.tabSettlement,
         token: served.token,
         indexedBlock,
       },
@@ -110,7 +134,10 @@ type PendingBatch = {
   /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
   payments: string[][]
   splitters: PublishedSplitter[]
+  tabs: PublishedTab[]
 }
+
+type PublishedTab = { payload: string; sequence: number; rewardShare: number; lines: [Hex, string][] }
 
 type PendingQuestion = {
   settings: DueSettings
@@ -135,8 +162,9 @@ function createPendingBatches(sql: Database) {
     byChain.set(chainId, readDueBatches)
     const batches: PendingBatch[] = []
     const publish = async (feeRecipient: Address, trigger: Trigger, ids: string[]) => {
-      const payments = await publishPayments(sql, ids, now)
-      if (payments.length === 0) return
+      const published = await publishPayments(sql, ids, now)
+      if (published.length === 0) return
+      const payments = published.filter(({ tab }) => tab === null)
       const splitters = new Map(
         payments.flatMap(({ splitter }) =>
           splitter ? [[splitter.address, toPublished(splitter)] as const] : [],
@@ -145,6 +173,7 @@ function createPendingBatches(sql: Database) {
       batches.push({
         ...{ feeRecipient, trigger, payments: payments.map(({ payloads }) => payloads) },
         splitters: [...splitters.values()],
+        tabs: published.flatMap(toPublishedTab),
       })
     }
 
@@ -175,6 +204,13 @@ function createPendingBatches(sql: Database) {
       )
     return batches
   }
+}
+
+function toPublishedTab({ tab, payloads: [payload] }: PublishedPayment): PublishedTab[] {
+  if (!tab || payload === undefined) return []
+  const { sequence, rewardShare } = tab
+  const lines = tab.lines.map(({ split, amount }): [Hex, string] => [toWord(split), `${amount}`])
+  return [{ payload, sequence, rewardShare, lines }]
 }
 
 function toPublished({

@@ -24,7 +24,8 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
   // he likes with a token of his own: all but the first of a block are told by the block's logs.
   const isFirst = lastBlock !== block.hash
   lastBlock = block.hash
-  const isSettle = transaction.to?.toLowerCase() === addresses.settlement
+  const to = transaction.to?.toLowerCase()
+  const isSettle = to === addresses.settlement || to === addresses.tabSettlement
   const reading =
     isSettle && (isFirst || isFetched(context, place))
       ? (await fetchReceipt(context, place, addresses))?.reading

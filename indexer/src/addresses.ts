@@ -4,11 +4,14 @@ import type { Addresses } from './receipt.ts'
 
 /** The contracts of a chain, lower-case. */
 export function addressesOf({ chain, contracts }: Pick<Context, 'chain' | 'contracts'>): Addresses {
-  const [settlement, token] = [contracts.BatchSettlement.address, contracts.Usdc.address]
+  const [settlement, tabSettlement] = contracts.BatchSettlement.address ?? []
+  const token = contracts.Usdc.address
   const platforms = contracts.Platform.address
-  if (!settlement || !token || !platforms) throw new Error(`a contract has no address on ${chain.name}`)
+  if (!settlement || !tabSettlement || !token || !platforms)
+    throw new Error(`a contract has no address on ${chain.name}`)
   return {
     settlement: settlement.toLowerCase() as Hex,
+    tabSettlement: tabSettlement.toLowerCase() as Hex,
     token: token.toLowerCase() as Hex,
     platforms: platforms.map((address) => address.toLowerCase() as Hex),
   }

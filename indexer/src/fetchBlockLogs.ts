@@ -9,6 +9,7 @@ import {
   type Reading,
   type ReceiptLog,
   readReceipt,
+  tabsSettled,
   transfer,
 } from './receipt.ts'
 
@@ -35,8 +36,8 @@ export async function fetchBlockLogs(
 ): Promise<BlockReadings | null> {
   const key = `${chain.id} ${blockHash}`
   if (last?.key === key && (isPatient || last.readings)) return last.readings
-  const address = [addresses.token, addresses.settlement]
-  const topics: Hex[][] = [[authorizationUsed, authorizationCanceled, transfer, batchSettled]]
+  const address = [addresses.token, addresses.settlement, addresses.tabSettlement]
+  const topics: Hex[][] = [[authorizationUsed, authorizationCanceled, transfer, batchSettled, tabsSettled]]
   const logs = await askNodes(chain.name, {
     ask: (node) => node.request({ method: 'eth_getLogs', params: [{ blockHash, address, topics }] }),
     isComplete: (logs) => logs.some(({ logIndex }) => logIndex && hexToNumber(logIndex) === transferLogIndex),

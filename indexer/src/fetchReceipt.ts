@@ -62,7 +62,7 @@ let lastCall = 0
 export async function fetchAhead(
   { chain }: Chain,
   { blockNumber, logIndex }: { blockNumber: bigint; logIndex: number },
-  { settlement, token }: Addresses,
+  { settlement, tabSettlement, token }: Addresses,
 ): Promise<void> {
   const isStreaming = performance.now() - lastCall < 500
   lastCall = performance.now()
@@ -76,7 +76,10 @@ export async function fetchAhead(
     }
     const logs = await askNodes(chain.name, {
       ask: (node) =>
-        node.request({ method: 'eth_getLogs', params: [{ address: settlement, topics, ...range }] }),
+        node.request({
+          method: 'eth_getLogs',
+          params: [{ address: [settlement, tabSettlement], topics, ...range }],
+        }),
       isComplete: () => true,
       isPatient: false, // some nodes take a smaller range only: then it goes without
     })

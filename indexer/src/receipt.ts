@@ -14,10 +14,13 @@ export const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a568
 export const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
 export const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
 export const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
+export const tabsSettled = '0x5950e8941f946907ab08d874d909cba259fe807fed76a82b8800bb7e96cd71de'
 
 const batchSettledData = parseAbiParameters(
   'uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes',
 )
+
+const tabsSettledData = parseAbiParameters('uint256[] splits, bytes lines')
 
 const batchSettledEvent = parseAbi([
   'event BatchSettled(bytes32 indexed batchId, address indexed keeper, address indexed token, uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes)',
@@ -40,6 +43,7 @@ export type ReceiptLog = { address: Hex; topics: readonly Hex[]; data: Hex; logI
 /** The addresses that give a receipt its meaning, lower-case. */
 export type Addresses = {
   settlement: Hex
+  tabSettlement: Hex
   token: Hex
   /** Where the platform's parts go. */
   platforms: readonly Hex[]
@@ -53,8 +57,8 @@ export type AuthorizationEntry = {
   /** The BatchSettled that settled it; null: sent straight to USDC. */
   batchLogIndex: number | null
 } & (
-  | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null }
-  | { state: 'cancelled'; recipient: null; value: null; half: null }
+  | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null; tab: Hex | null }
+  | { state: 'cancelled'; recipient: null; value: null; half: null; tab: null }
 )
 
 /** What a splitter paid out, as USDC's own logs show it: the platform's Transfer, and right after it the provider's. */
@@ -81,7 +85,15 @@ export type Reading = {
   unreadable: Unreadable[]
   /** The log positions of its BatchSettled of the token, ascending. */
   batches: number[]
+  /** Whom its batches of tabs paid, by the position of their BatchSettled. */
+  paidByTabs: ReadonlyMap<number, Received>
 }
+
+/** What each wallet received in a batch. */
+export type Received = ReadonlyMap<Hex, { paymentCount: number; total: bigint }>
+
+/** What TabsSettled says: the tabs of a batch that settled, in order. */
+type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<Hex> }[] }
 
 /**
  * Reads the authorizations out of a receipt.
@@ -90,13 +102,18 @@ export type Reading = {
  * `from`. Which batch settled one follows from the order of the logs: `settle` emits BatchSettled last, with one
  * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
  * previous BatchSettled. Calldata is never decoded: a wrapper's would mean something else.
+ *
+ * Before its BatchSettled, and right after its last use, a batch of tabs logs TabsSettled, which doesn't name the token. Between
+ * the two only another token can have called the contract again, whose batches lie within.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
-  const { settlement, token } = addresses
+  const { settlement, tabSettlement, token } = addresses
   const entries: AuthorizationEntry[] = []
   const unreadable: Unreadable[] = []
   const batches: number[] = []
   const payouts: PayoutEntry[] = []
+  const paidByTabs = new Map<number, Received>()
+  const begun: TabBatch[] = []
   let intervalStart = 0 // the first entry after the previous BatchSettled
 
   for (const [position, log] of logs.entries()) {
@@ -128,6 +145,7 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
         logIndex,
         batchLogIndex: null,
         half: null,
+        tab: null,
       })
     } else if (address === token && topic === authorizationCanceled && first && second) {
       entries.push({
@@ -139,13 +157,23 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
         logIndex,
         batchLogIndex: null,
         half: null,
+        tab: null,
       })
     } else if (address === token && topic === transfer) {
       const payout = readPayout(log, logs[position + 1], addresses)
       if (payout) payouts.push(payout)
-    } else if (address === settlement && topic === batchSettled && third) {
+    } else if (address === tabSettlement && topic === tabsSettled) {
+      begun.push({ logIndex, tabs: readTabs(log.data) })
+    } else if ((address === settlement || address === tabSettlement) && topic === batchSettled && third) {
+      const ofTabs = address === tabSettlement ? begun.pop() : undefined
       if (toAddress(third) === token) {
         batches.push(logIndex)
+        if (ofTabs) {
+          paidByTabs.set(logIndex, readPaid(logs.slice(0, position), ofTabs, addresses))
+          const own = entries.filter((entry) => entry.state === 'used' && entry.logIndex < ofTabs.logIndex)
+          for (const [i, entry] of own.slice(-ofTabs.tabs.length).entries())
+            if (entry.state === 'used') entry.tab = ofTabs.tabs[i]?.packed ?? null
+        }
         const used = entries.slice(intervalStart).filter((entry) => entry.state === 'used')
         const halves = readHalves(log.data)
         const isExplained = halves !== null && halves.length <= used.length
@@ -165,20 +193,66 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
       intervalStart = entries.length
     }
   }
-  return { entries, unreadable, batches, payouts }
+  return { entries, unreadable, batches, payouts, paidByTabs }
+}
+
+/**
+ * The number of lines (2 bytes) and the sequence (5) of each tab, and of each line the index of its split (2) and its amount
+ * (6). Packed here is a tab by itself: its sequence, and of each line its split (32 bytes) and its amount.
+ */
+function readTabs(data: Hex): TabBatch['tabs'] {
+  const [splits, lines] = decodeAbiParameters(tabsSettledData, data)
+  const tabs: TabBatch['tabs'] = []
+  let at = 2
+  const next = (bytes: number) => {
+    at += 2 * bytes
+    return lines.slice(at - 2 * bytes, at)
+  }
+  while (at < lines.length) {
+    const count = Number.parseInt(next(2), 16)
+    const providers = new Set<Hex>()
+    let packed: Hex = `0x${next(5)}`
+    for (let i = 0; i < count; i++) {
+      const split = (splits[Number.parseInt(next(2), 16)] ?? 0n).toString(16).padStart(64, '0')
+      providers.add(`0x${split.slice(0, 40)}`)
+      packed = `${packed}${split}${next(6)}`
+    }
+    tabs.push({ packed, providers })
+  }
+  return tabs
+}
+
+/** Whom a batch of tabs paid: each provider for its tabs; the platform and whoever settled, for all of them. */
+function readPaid(
+  logs: readonly ReceiptLog[],
+  { logIndex, tabs }: TabBatch,
+  { token, tabSettlement }: Addresses,
+): Received {
+  const received = new Map<Hex, { paymentCount: number; total: bigint }>()
+  for (const { address, topics, data, logIndex: position } of logs) {
+    const [topic, from, to] = topics
+    if (address.toLowerCase() !== token || topic !== transfer || !from || !to) continue
+    if (hexToNumber(position) < logIndex || toAddress(from) !== tabSettlement) continue
+    const recipient = toAddress(to)
+    const own = tabs.filter(({ providers }) => providers.has(recipient))
+    const total = (received.get(recipient)?.total ?? 0n) + hexToBigInt(data)
+    received.set(recipient, { paymentCount: own.length || tabs.length, total })
+  }
+  return received
 }
 
 /** Anybody can move nothing on behalf of anybody (`transferFrom` of 0): only what moved counts. */
 function readPayout(
   first: ReceiptLog,
   second: ReceiptLog | undefined,
-  { token, platforms }: Addresses,
+  { token, tabSettlement, platforms }: Addresses,
 ): PayoutEntry | null {
   const [, splitter, platform] = first.topics
   const logIndex = hexToNumber(first.logIndex)
   const provider = second?.topics[2]
   if (
     !splitter ||
+    toAddress(splitter) === tabSettlement ||
     !platform ||
     !platforms.includes(toAddress(platform)) ||
     !provider ||
@@ -205,7 +279,7 @@ function readPayout(
  * So each authorization is recorded by one event, and nobody has to look whether it's there already.
  */
 export function shareOf(
-  { entries, unreadable, batches, payouts }: Reading,
+  { entries, unreadable, batches, payouts }: Omit<Reading, 'paidByTabs'>,
   batchLogIndex: number,
 ): Pick<Reading, 'entries' | 'unreadable' | 'payouts'> {
   const position = batches.indexOf(batchLogIndex)
@@ -219,7 +293,7 @@ export function shareOf(
   }
 }
 
-/** What the BatchSettled at a log position says; its sums aren't taken over, since USDC's logs show them. */
+/** What the BatchSettled at a log position says. Its sums are taken over only of tabs: USDC's logs show those of the others. */
 export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) {
   const log = logs.find((log) => hexToNumber(log.logIndex) === logIndex)
   if (log === undefined) throw new Error(`the receipt has no log ${logIndex}`)
@@ -228,9 +302,9 @@ export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) 
     data: log.data,
     topics: log.topics as [Hex, ...Hex[]],
   })
-  const { batchId, trigger, outcomes } = args
+  const { batchId, trigger, outcomes, providerTotal, feeTotal } = args
   const [keeper, token] = [args.keeper.toLowerCase() as Hex, args.token.toLowerCase() as Hex]
-  return { batchId, keeper, token, trigger, outcomes }
+  return { event: { batchId, keeper, token, trigger, outcomes }, totals: { providerTotal, feeTotal } }
 }
 
 /** Which half each settled authorization of a batch was, in the order in which they settled; null: unreadable. */

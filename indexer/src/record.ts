@@ -42,7 +42,7 @@ export async function recordBatch(
   sequence: number,
   { receipt, reading }: FoundReceipt,
 ): Promise<void> {
-  const event = readBatchSettled(receipt.logs, logIndex)
+  const { event, totals } = readBatchSettled(receipt.logs, logIndex)
   const { entries, unreadable, payouts } = shareOf(reading, logIndex)
   await recordAuthorizations(db, place, event.token, entries)
   for (const paidOut of payouts) await db.insert(payout).values({ ...place, token: event.token, ...paidOut })
@@ -63,6 +63,11 @@ export async function recordBatch(
       total: sum.total + entry.value,
     })
   }
+  const paidByTabs = reading.paidByTabs.get(logIndex)
+  if (paidByTabs) {
+    providerTotal = totals.providerTotal
+    feeTotal = totals.feeTotal
+  }
   const gasUsed = hexToBigInt(receipt.gasUsed)
   const effectiveGasPrice = hexToBigInt(receipt.effectiveGasPrice)
   const l1Fee = receipt.l1Fee ? hexToBigInt(receipt.l1Fee) : null
@@ -79,9 +84,10 @@ export async function recordBatch(
     effectiveGasPrice,
     l1Fee,
   })
-  if (received.size > 0) {
+  const paid = paidByTabs ?? received
+  if (paid.size > 0) {
     const { blockHash, ...ofBatch } = { ...place, logIndex, sequence }
-    const rows = [...received].map(([recipient, sum]) => ({ ...ofBatch, recipient, ...sum }))
+    const rows = [...paid].map(([recipient, sum]) => ({ ...ofBatch, recipient, ...sum }))
     await db.insert(batchRecipient).values(rows)
   }
 

@@ -14,6 +14,7 @@ import { countPayments, type ReceiptLog, readReceipt, shareOf } from '../src/rec
 
 const token: Hex = '0x00000000000000000000000000000000000000aa'
 const settlement: Hex = '0x00000000000000000000000000000000000000bb'
+const tabSettlement: Hex = '0x00000000000000000000000000000000000000bc'
 const buyer: Hex = '0x00000000000000000000000000000000000000b1'
 const other: Hex = '0x00000000000000000000000000000000000000b2'
 const payee: Hex = '0x00000000000000000000000000000000000000c1'
@@ -63,7 +64,8 @@ const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
   ),
 })
 
-const read = (...logs: Unplaced[]) => readReceipt(place(logs), { settlement, token, platforms: [platform] })
+const read = (...logs: Unplaced[]) =>
+  readReceipt(place(logs), { settlement, tabSettlement, token, platforms: [platform] })
 
 test('default: a use and its transfer are one entry', () => {
   expect(read(used(1), transfer(5n))).toEqual({
@@ -121,7 +123,9 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     const [first, second] = place([used(1), transfer(5n)])
     if (!first || !second) throw new Error('two logs')
     const logs = [first, { ...second, logIndex: numberToHex(20) }]
-    expect(readReceipt(logs, { settlement, token, platforms: [platform] }).unreadable).toHaveLength(1)
+    expect(
+      readReceipt(logs, { settlement, tabSettlement, token, platforms: [platform] }).unreadable,
+    ).toHaveLength(1)
   })
 
   test('behavior: a cancellation is an entry without money, and no batch’s', () => {

@@ -49,7 +49,7 @@ beforeAll(async () => {
   await once(node.listen(0, '127.0.0.1'), 'listening')
   const { port } = node.address() as AddressInfo
   const [filtered] = filterNodes([
-    { url: `http://127.0.0.1:${port}`, settlement, token, platforms: [platform] },
+    { url: `http://127.0.0.1:${port}`, settlements: [settlement], token, platforms: [platform] },
   ])
   url = filtered ?? ''
 })
@@ -119,7 +119,7 @@ test('error: the node’s errors pass, by status or by body', async () => {
 
 test('error: a node that can’t be reached is an error without its URL; any other URL is fetched as ever', async () => {
   const dead = 'http://127.0.0.1:2/secret'
-  const [filtered] = filterNodes([{ url: dead, settlement, token, platforms: [] }])
+  const [filtered] = filterNodes([{ url: dead, settlements: [settlement], token, platforms: [] }])
   const failed = await fetch(filtered ?? '', { method: 'POST', body: '{"method":"eth_chainId"}' }).catch(
     inspect,
   )
@@ -137,7 +137,7 @@ test('behavior: while a node can’t be reached, another one of its chain is ask
     {
       url: 'http://127.0.0.1:2/secret',
       others: [`http://127.0.0.1:${port}`],
-      ...{ settlement, token, platforms: [] },
+      ...{ settlements: [settlement], token, platforms: [] },
     },
   ])
   answers = () => ({ body: { result: '0x1' } })
@@ -148,7 +148,7 @@ test('behavior: while a node can’t be reached, another one of its chain is ask
 test('args: a password in a node’s URL goes into a header, where no error shows it', async () => {
   const { port } = node.address() as AddressInfo
   const [filtered = ''] = filterNodes([
-    { url: `http://me:p%40ss@127.0.0.1:${port}`, settlement, token, platforms: [platform] },
+    { url: `http://me:p%40ss@127.0.0.1:${port}`, settlements: [settlement], token, platforms: [platform] },
   ])
   answers = () => ({ body: { jsonrpc: '2.0', id: 7, result: '0x1' } })
   const body = JSON.stringify({ jsonrpc: '2.0', id: 7, method: 'eth_chainId' })

@@ -1,7 +1,8 @@
-/** What a keeper of its own account has spent on gas, by UTC day. Kept in memory: a restart begins a new day. */
+/** What a keeper of its own account spends on gas, and gets for settling. Kept in memory: a restart begins anew. */
 export type Budget = {
-  /** @param cost USDC base units. */
-  spend: (cost: bigint) => void
+  /** USDC base units. */
+  book: (entry: { cost: bigint; reward: bigint }) => void
+  /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
   spentToday: () => bigint
 }
 
@@ -13,9 +14,9 @@ export function createBudget(now: () => Date): Budget {
     if (today !== day) [day, spent] = [today, 0n]
   }
   return {
-    spend(cost) {
+    book({ cost, reward }) {
       turnDay()
-      spent += cost
+      spent += cost - reward
     },
     spentToday() {
       turnDay()

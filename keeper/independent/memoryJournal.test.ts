@@ -59,7 +59,7 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
   )
   expect(await open.readItems()).toEqual([feeSpent, good])
   const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
-  await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, 0n)
+  await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, { cost: 0n, reward: 0n })
   expect(journal.report()).toEqual({ batches: 1, payments: 2, stillOut: null })
 })
 

@@ -15,12 +15,15 @@ type Attempt = SignedTransaction & { at: number; triedAt: number | null }
 
 type InFlight = { batch: PlannedBatch; items: BatchItem[]; attempts: Attempt[]; at: number }
 
+/** What a wallet has done since it began. `spent` and `earned`: gas and rewards, USDC base units. */
+type Done = { batches: number; payments: number; spent: bigint; earned: bigint }
+
 export type MemoryJournal = Journal & {
   begin: (batch: PlannedBatch, items: BatchItem[]) => OpenBatch
   /** Whether an item may be tried now, and whether apart from the others; see ledger/queue/quarantine.ts. */
   standing: (item: BatchItem) => 'good' | 'quarantined' | 'refused'
   pausedUntil: () => number
-  report: () => { batches: number; payments: number; stillOut: SignedTransaction['hash'] | null }
+  report: () => Done & { stillOut: SignedTransaction['hash'] | null }
 }
 
 /** How long we leave an item alone that failed on chain or was used by somebody else, though its gateway still publishes it. */
@@ -38,7 +41,7 @@ export function createMemoryJournal(
 ): MemoryJournal {
   let inFlight: InFlight | null = null
   let pausedUntil = 0
-  const done = { batches: 0, payments: 0 }
+  const done: Done = { batches: 0, payments: 0, spent: 0n, earned: 0n }
   const minedFailures = new Map<Address, number>()
   /** By authorization: until when (ms) it is left alone. */
   const deferredUntil = new Map<string, number>()
@@ -84,8 +87,10 @@ export function createMemoryJournal(
         current.items = current.items.filter((item) => !left.has(item))
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },
-      async markMined({ hash, receipt }, verdict, cost) {
-        budget.spend(cost)
+      async markMined({ hash, receipt }, verdict, books) {
+        budget.book(books)
+        done.spent += books.cost
+        done.earned += books.reward
         learn(verdict)
         const mined = current.attempts.find((attempt) => attempt.hash === hash)
         if (receipt.status === 'success' && mined && mined.kind !== 'cancellation') {

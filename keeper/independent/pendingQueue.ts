@@ -1,15 +1,24 @@
 import type { Address } from 'viem'
 import { z } from 'zod'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { BatchItem } from '#ledger/batches/items'
+import { type BatchItem, type ItemTab, signedOfTab } from '#ledger/batches/items'
 import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
 import { type SplitterTerms, splitterAddress } from '#protocol/splitter'
+import { maxTabLines } from '#protocol/tab'
+import { authorizationKey } from '../settler/outcomes.ts'
 
 const address = z.string().regex(/^0x[0-9a-f]{40}$/)
 /** Below 2^48. */
 const share = z.string().regex(/^(0|[1-9][0-9]{0,13})$/)
+const word = z.string().regex(/^0x[0-9a-f]{64}$/)
+/** Below 2^48. */
+const amount = z
+  .string()
+  .regex(/^(0|[1-9][0-9]{0,14})$/)
+  .refine((digits) => BigInt(digits) < 2n ** 48n)
+const maxUint40 = 2 ** 40 - 1
 const answerSchema = z.object({
   batches: z
     .array(
@@ -21,10 +30,26 @@ const answerSchema = z.object({
           .array(z.object({ address, provider: address, shares: z.tuple([share, share]) }))
           .max(1_000)
           .default([]),
+        tabs: z
+          .array(
+            z.object({
+              payload: z.string().max(4_096),
+              sequence: z.int().min(1).max(maxUint40),
+              rewardShare: z.int().min(0).max(10_000),
+              lines: z
+                .array(z.tuple([word, amount]))
+                .min(1)
+                .max(maxTabLines),
+            }),
+          )
+          .max(1_000)
+          .default([]),
       }),
     )
     .max(1_000),
   batchSettlement: address,
+  /** Null: of a gateway from before there were tabs. */
+  tabSettlement: address.nullable().default(null),
   token: address,
 })
 
@@ -57,7 +82,8 @@ export async function fetchPending(
       `the gateway settles ${answer.token} through ${answer.batchSettlement}, this keeper something else`,
     )
   }
-  return answer.batches.map(({ feeRecipient, trigger, payments, splitters }) => {
+  const hasTabs = answer.tabSettlement === deployment.tabSettlement
+  return answer.batches.map(({ feeRecipient, trigger, payments, splitters, tabs }) => {
     const terms = new Map(
       splitters.map(
         ({ address, provider, shares: [providerShare, platformShare] }): [string, SplitterTerms] => [
@@ -70,20 +96,48 @@ export async function fetchPending(
         ],
       ),
     )
-    return {
-      feeRecipient: feeRecipient as Address,
-      trigger,
-      items: payments.flatMap((payloads, position) => {
-        const item = toItem(payloads, position, now)
-        if (!item) return []
-        const { to } = item.provider.authorization
-        const splitter = item.fee ? undefined : terms.get(to)
-        return splitter && splitterAddress({ ...splitter, factory: deployment.splitterFactory }) === to
-          ? [{ ...item, splitter }]
-          : [item]
-      }),
-    }
+    const platform = feeRecipient as Address
+    const items = payments.flatMap((payloads, position) => {
+      const item = toItem(payloads, position, now)
+      if (!item) return []
+      const { to } = item.provider.authorization
+      const splitter = item.fee ? undefined : terms.get(to)
+      return splitter && splitterAddress({ ...splitter, factory: deployment.splitterFactory }) === to
+        ? [{ ...item, splitter }]
+        : [item]
+    })
+    const closed = (hasTabs ? tabs : []).flatMap((tab, index) => {
+      const item = toItem([tab.payload], payments.length + index, now)
+      return item?.provider.authorization.to === deployment.tabSettlement ? [asTab(item, tab, platform)] : []
+    })
+    return { feeRecipient: platform, trigger, items: [...items, ...newestOf(closed)] }
   })
+}
+
+/** An item that pays TabSettlement, as the tab that it is said to be: only a signature of just these lines will do. */
+function asTab(
+  item: BatchItem,
+  { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },
+  platform: Address,
+): BatchItem {
+  const { authorization, state } = item.provider
+  const tab: ItemTab = {
+    ...{ sequence, rewardShare, expiry: Number(authorization.validBefore) },
+    lines: lines.map(([split, amount]) => ({ split: BigInt(split), amount: BigInt(amount) })),
+  }
+  const signed = signedOfTab(tab, platform)
+  return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
+}
+
+/** Of two states of a tab the first one listed would move: only the newest is. */
+function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
+  const newest = new Map<string, BatchItem>()
+  for (const item of tabs) {
+    const key = authorizationKey(item.provider.authorization)
+    const known = newest.get(key)?.tab
+    if (!known || (item.tab && item.tab.sequence > known.sequence)) newest.set(key, item)
+  }
+  return [...newest.values()]
 }
 
 /** Its payloads as what a batch can hold; null for those that can't be settled together, or any more. */

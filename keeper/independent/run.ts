@@ -13,12 +13,13 @@ import { createRateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { repeat } from '#process/repeat'
 import { type RunningServer, serve } from '#process/serve'
+import { formatUsdc } from '#protocol/amount'
 import { createOperationsApp, type OperationsOptions } from '../http/operations.ts'
 import { createMetrics } from '../settings/metrics.ts'
 import { createBudget } from './budget.ts'
 import type { IndependentConfig } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
-import { createSettler } from './settler.ts'
+import { createSettler, type Settler } from './settler.ts'
 
 /** How many batches of its queue a gateway publishes at once. */
 const mostPages = 10
@@ -40,7 +41,6 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   const accounts = config.privateKeys.map((key) => privateKeyToAccount(key))
   const wallets = accounts.map(({ address }) => address)
   const probes = networks.flatMap((served) => [probeHead(served), probeGas(served, wallets)])
-  const server = await serveOperations(config, { readiness: () => readReadiness(probes), metrics, log })
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')
 
@@ -66,6 +66,8 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
       return { network: served.network.name, wallet: account.address, settler }
     })
   })
+  const operations = { readiness: () => readReadiness(probes), metrics, log }
+  const server = await serveOperations(config, operations, () => settlers.map(reportOf))
   const loops = settlers.map(({ network, wallet, settler }) => {
     const name = `wallet ${wallet}`
     const loop = repeat({
@@ -82,20 +84,26 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   probes.push(...loops.map(({ network, loop }) => probeLoop(loop, network)))
   if (!stopping.aborted) await once(stopping, 'abort')
   await Promise.all([server?.close(), ...loops.map(({ loop }) => loop.stop())])
-  for (const { network, wallet, settler } of settlers) {
-    const { stillOut, ...done } = settler.report()
-    log.info({ network, wallet, ...done, spentToday: `${budget.spentToday()}`, stillOut }, 'stopped')
-  }
+  for (const settler of settlers)
+    log.info({ ...reportOf(settler), spentToday: formatUsdc(budget.spentToday()) }, 'stopped')
 }
 
-/** Health and metrics, where a port is set for them. */
+/** What a wallet has done, spent on gas and earned so far; USDC. */
+function reportOf({ network, wallet, settler }: { network: string; wallet: Address; settler: Settler }) {
+  const { spent, earned, ...done } = settler.report()
+  return { network, wallet, ...done, spent: formatUsdc(spent), earned: formatUsdc(earned) }
+}
+
+/** Health, metrics, and what each wallet has done, where a port is set for them. */
 async function serveOperations(
   { http, metricsToken }: IndependentConfig,
   options: Omit<OperationsOptions, 'metricsToken' | 'rateLimiter' | 'trustedProxies'>,
+  report: () => ReturnType<typeof reportOf>[],
 ): Promise<RunningServer | undefined> {
   if (http === null) return undefined
   const rateLimiter = createRateLimiter({ sql: null, log: options.log, now: Date.now })
   const app = createOperationsApp({ ...options, metricsToken, rateLimiter, trustedProxies: 0 })
+  app.get('/', (c) => c.json({ wallets: report() }))
   refuseOtherMethods(app)
   const server = await serve(app, { ...http, portVariable: 'KEEPER_PORT' })
   options.log.info({ port: server.port }, `health and metrics on http://${http.host}:${server.port}`)

@@ -17,7 +17,7 @@ import type { SettlerSettings } from '../settings/settings.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
-import type { PlannedBatch } from '../settler/plan.ts'
+import { type PlannedBatch, shapeOfTab } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
@@ -152,16 +152,20 @@ async function readLanes(
   const due: DueItems[] = []
   for (const pending of await readPending()) {
     const withCode = await payersWithCode(payersOf(pending.items))
-    const byLane = Map.groupBy(pending.items, (item): Lane | 'refused' => {
+    const hasCode = ({ provider }: BatchItem) => withCode.has(provider.authorization.from)
+    const laneOf = (item: BatchItem): Lane | 'refused' => {
       const standing = journal.standing(item)
       if (standing !== 'good') return standing
       if (pending.trigger === 'high_value') return 'high_value'
-      return withCode.has(item.provider.authorization.from) ? 'code' : 'shared'
-    })
-    for (const [lane, items] of byLane) {
+      if (item.tab) return 'tab'
+      return hasCode(item) ? 'code' : 'shared'
+    }
+    // Tabs of payers with code are apart in their lane.
+    const kinds = Map.groupBy(pending.items, (item) => `${laneOf(item)} ${item.tab ? hasCode(item) : ''}`)
+    for (const items of kinds.values()) {
+      const lane = items[0] ? laneOf(items[0]) : 'refused'
       if (lane === 'refused') continue
-      const isIsolated =
-        lane === 'quarantined' || items.some((item) => withCode.has(item.provider.authorization.from))
+      const isIsolated = lane === 'quarantined' || items.some(hasCode)
       due.push({ lane, pending, items: takeFitting(lane, items, isIsolated) })
     }
   }
@@ -180,13 +184,16 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
           return [{ ...item, isQuarantined: true }]
         })
       : items
-  // As our own keeper does: pairs and single authorizations travel apart.
-  const alike = all.filter(({ fee }) => (fee === null) === (all[0]?.fee === null))
-  const shapes = alike.map(({ provider, fee }) => ({
-    isPair: fee !== null,
-    recipient: provider.authorization.to,
+  // As our own keeper does: pairs, single authorizations, and tabs of each reward travel apart.
+  const kindOf = ({ fee, tab }: BatchItem) => tab?.rewardShare ?? (fee === null ? 'single' : 'pair')
+  const alike = all.filter((item) => all[0] && kindOf(item) === kindOf(all[0]))
+  const shapes = alike.map((item) => ({
+    isPair: item.fee !== null,
+    recipient: item.provider.authorization.to,
+    tab: shapeOfTab(item),
   }))
-  const sweeps = shapes[0]?.isPair ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
+  const sweeps =
+    shapes[0]?.isPair || shapes[0]?.tab ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
   return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 

@@ -77,10 +77,7 @@ async function claimFirst(
   let result: null | 'look again' = null
   for (const { lane, group, trigger, payments } of due) {
     const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
-    // The contract settles pairs and single authorizations by functions of their own: the most urgent's kind goes first.
-    // Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
-    const first = payments.find(({ isRefund }) => !isRefund)
-    const alike = payments.filter(({ isPair, isRefund }) => isRefund || isPair === first?.isPair)
+    const alike = takeAlike(payments)
     const cut = batchGasCut - (await keptForSweeps(context, group, alike, isIsolated))
     const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, cut)
     const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
@@ -115,6 +112,17 @@ async function claimFirst(
   return result
 }
 
+/**
+ * Those that one call can settle. Pairs, single authorizations, and tabs of one reward each have a function of their own: the
+ * most urgent's kind goes first. Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
+ */
+function takeAlike(payments: readonly QueuedPayment[]): QueuedPayment[] {
+  const first = payments.find(({ isRefund }) => !isRefund)
+  const rewardOf = ({ tab }: QueuedPayment) => tab?.rewardShare ?? null
+  if (first?.tab) return payments.filter((one) => one.tab && rewardOf(one) === rewardOf(first))
+  return payments.filter(({ isPair, isRefund, tab }) => !tab && (isRefund || isPair === first?.isPair))
+}
+
 /** The gas that a batch leaves to sweeps, of splitters that have waited for it. Only where it isn't left anyway. */
 async function keptForSweeps(
   { sql, now }: Context,
@@ -123,8 +131,8 @@ async function keptForSweeps(
   isIsolated: boolean,
 ): Promise<bigint> {
   const least = batchGasCut - roomForSweeps(Number.MAX_SAFE_INTEGER)
-  // Only the contract's other function sweeps.
-  if (payments.some(({ isPair }) => isPair)) return 0n
+  // Only one function of the contracts sweeps.
+  if (payments.some(({ isPair, tab }) => isPair || tab)) return 0n
   if (countThatFit(payments, isIsolated, least) === payments.length) return 0n
   return roomForSweeps(await countWaitingSplitters(sql, { chainId, token, platform }, now()))
 }

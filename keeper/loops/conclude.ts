@@ -93,13 +93,11 @@ async function judgeItems(
   if (mined.minedBlockHash !== null && hash !== mined.minedBlockHash)
     await unmineBatches(context, { blockHash: mined.minedBlockHash })
   if (hash !== mined.minedBlockHash || receipt.blockHash !== hash) return false
-  const evidence = readEvidence(receipt, token, timestamp)
-  const outcomes = isSettlement(mined)
-    ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
-    : null
+  const evidence = readEvidence(receipt, served, timestamp)
+  const outcomes = isSettlement(mined) ? readOutcomes(served.deployment, batch.batchId, mined, receipt) : null
   let settled = 0
-  const { batchSettlement: contract, splitterFactory: factory } = served.deployment
-  const numbered = readSettledBatches(receipt, { contract, token }, timestamp).map((one) => ({
+  const { splitterFactory: factory } = served.deployment
+  const numbered = readSettledBatches(receipt, served, timestamp).map((one) => ({
     ...one,
     sequence: null,
   }))

@@ -3,6 +3,7 @@ import { areNoncesSpent } from '#chain/simulate'
 import {
   endLookups,
   type LookupRequest,
+  readExplained,
   readLookupRequests,
   recordEvents,
   requestLookups,
@@ -25,6 +26,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
   const { chainId, name } = served.network
   const { token, client } = served
   const at = performance.now()
+  await endExplained(context, await readExplained(sql, chainId, atOnce))
   const all = await readLookupRequests(sql, chainId, atOnce)
   const known = new Set(all.map(({ paymentId }) => paymentId))
   for (const id of memory.lookups.keys()) if (!known.has(id)) memory.lookups.delete(id)
@@ -33,7 +35,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
 
   const spent = await areNoncesSpent(client, token, due)
   const used = due.filter((_, index) => spent[index])
-  const found = await findEvidence(client, token, used.map(toWanted))
+  const found = await findEvidence(served, used.map(toWanted))
   await checkpoint('before-evidence-recorded')
   await sql.begin((tx) => recordEvents(tx, { chainId, token }, found, 'lookup'))
   await checkpoint('after-evidence-recorded')
@@ -51,17 +53,24 @@ export async function lookUpRequested(context: Context): Promise<void> {
     const patienceMs = Math.min((memory.lookups.get(id)?.patienceMs ?? 500) * 2, mostPatienceMs)
     memory.lookups.set(id, { at: at + patienceMs, patienceMs })
   }
-  const explained = [...new Set(due.map(({ paymentId }) => paymentId))].filter((id) => !unexplained.has(id))
+  const looked = [...new Set(due.map(({ paymentId }) => paymentId))]
+  await endExplained(
+    context,
+    looked.filter((id) => !unexplained.has(id)),
+  )
+}
+
+async function endExplained(context: Context, explained: readonly string[]): Promise<void> {
   if (explained.length === 0) return
-  await sql.begin(async (tx) => {
+  await context.sql.begin(async (tx) => {
     await endLookups(tx, explained)
     await wakeDeferred(tx, explained)
     await sweepChosen(context, tx, explained)
   })
 }
 
-function toWanted({ from, nonce, acceptedAt }: LookupRequest) {
-  return { from, nonce, since: BigInt(Math.floor(acceptedAt.getTime() / 1000)) - clockSlackSeconds }
+function toWanted({ from, nonce, since }: LookupRequest) {
+  return { from, nonce, since: BigInt(Math.floor(since.getTime() / 1000)) - clockSlackSeconds }
 }
 
 /**

@@ -68,7 +68,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
         })
         if (row.state === 'claimed') row.state = 'broadcast'
       },
-      markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
+      markMined: (mined, verdict, { cost }) => saveMined(context, lease, row, mined, verdict, cost),
       close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
         endBatch(context, row, {
           from: row.state,

@@ -98,6 +98,16 @@ export function createMetrics() {
       'What settling a payment cost, in USD',
       [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25],
     ),
+    spent: counter(
+      'tollkeeper_gas_spent_usd_total',
+      ['network', 'wallet'],
+      'What the gas of mined transactions cost, in USD',
+    ),
+    earned: counter(
+      'tollkeeper_rewards_earned_usdc_total',
+      ['network', 'wallet'],
+      'What tabs paid the wallet for settling them, in USDC',
+    ),
     triggerToBroadcast: histogram(
       'tollkeeper_trigger_to_broadcast_seconds',
       ['network'],

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { expect, test } from 'vitest'
-import { type GasPrices, shareGas, shareOf } from '#chain/gasShares'
+import { type GasPrices, shareGas, shareOf, strangers } from '#chain/gasShares'
 import { type CeilingOptions, createCeiling, type Draw, type Spender } from './ceiling.ts'
 
 const gwei = 1_000_000_000n
@@ -97,7 +97,7 @@ test('behavior: a wallet with code pays for what it may burn, and only itself wa
 test('behavior: about to expire, what a fee lacks is added while the budget lasts; who carries its gas never needs it', async () => {
   const urgent = { ...halfCent, validBefore: seconds + 300n }
   // In the company of the ten that pay.
-  const share = shareOf(spender(urgent), { all: 11, sameRecipient: 1 }, pricesAt(30_000_000n))
+  const share = shareOf(spender(urgent), strangers(11), pricesAt(30_000_000n))
   const lack = share.expected - 500n
   const { ceiling, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })
   const reasons = await ceiling.judge([...many(5, urgent), ...many(10, halfDollar)], { isWhole: false })

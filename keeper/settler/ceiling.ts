@@ -1,6 +1,14 @@
 import type { TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
-import { type Entry, type GasMeter, type GasPrices, type GasShare, shareGas, shareOf } from '#chain/gasShares'
+import {
+  type Entry,
+  type GasMeter,
+  type GasPrices,
+  type GasShare,
+  shareGas,
+  shareOf,
+  strangers,
+} from '#chain/gasShares'
 import { gasCostOf } from '#chain/settledBatches'
 import { weiToUsd } from '#chain/settlementCost'
 import type { GasMeans } from '#ledger/queue/queue'
@@ -13,6 +21,8 @@ export type Spender = Entry &
     paymentId: string | null
     /** Unix seconds. */
     validBefore: bigint
+    /** What settling it pays the wallet that does. Default 0. */
+    reward?: bigint
     /** Its fee can't be settled any more, and its provider isn't made to wait for that. */
     hasLostFee?: boolean
   }
@@ -46,7 +56,7 @@ export type CeilingOptions = {
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
   /** Whether this much is left of what the operator adds to fees. Takes nothing. */
   isInBudget: (amount: bigint) => Promise<boolean>
-  /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
+  /** Who pays the gas. A stranger gets nothing of the fees but the reward of tabs, so its budget bears all the rest. */
   bears: 'what fees lack' | 'all'
   now: () => Date
 }
@@ -66,8 +76,9 @@ export function createCeiling(options: CeilingOptions): Ceiling {
 
   /** What it would have to draw; null: nothing. */
   function findDraw(share: GasShare, spender: Spender): Draw | null {
-    const { fee, isSold, gasLeft } = spender
-    if (bears === 'all') return { spender, amount: share.expected, fromBudget: true }
+    const { fee, isSold, gasLeft, reward = 0n } = spender
+    if (bears === 'all')
+      return share.expected <= reward ? null : { spender, amount: share.expected - reward, fromBudget: true }
     if (share.expected <= fee || (gasPerFee === 0n && fee > 0n)) return null
     const amount = (isSold ? share.expected : share.most) - fee
     return amount <= gasLeft ? null : { spender, amount, fromBudget: isSold }
@@ -80,7 +91,7 @@ export function createCeiling(options: CeilingOptions): Ceiling {
   }
 
   function isWorthIt(share: GasShare, spender: Spender): boolean {
-    if (bears === 'all') return isCarried(share, spender.fee)
+    if (bears === 'all') return isCarried(share, spender.fee) || findDraw(share, spender) === null
     return (spender.isSold && isCarried(share, spender.fee)) || findDraw(share, spender) === null
   }
 
@@ -103,7 +114,7 @@ export function createCeiling(options: CeilingOptions): Ceiling {
   async function judgeEach(spenders: readonly Spender[], prices: GasPrices): Promise<(HoldReason | null)[]> {
     const company = findCompany(spenders, prices)
     // As if none of the others got anything.
-    const alone = { all: company.size + 1, sameRecipient: 1 }
+    const alone = strangers(company.size + 1)
     const reasons = new Map<Spender, HoldReason>()
     const draws: Draw[] = []
     for (const spender of spenders) {

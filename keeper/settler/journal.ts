@@ -43,9 +43,9 @@ export type OpenBatch = {
   /**
    * It stands in a block: the wallet is free.
    *
-   * @param cost its gas, in USDC base units.
+   * @param books what its gas cost, and what it paid its wallet for the tabs that it settled, in USDC base units.
    */
-  markMined: (mined: Mined, verdict: Verdict, cost: bigint) => Promise<void>
+  markMined: (mined: Mined, verdict: Verdict, books: { cost: bigint; reward: bigint }) => Promise<void>
   /** @returns whether this call ended it. */
   close: (end: BatchEnd) => Promise<boolean>
 }

@@ -1,14 +1,14 @@
-import { type Address, parseTransaction } from 'viem'
+import type { Address } from 'viem'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { callGasLimit } from '#chain/gas'
 import type { Mined } from '#chain/receipts'
 import { areNoncesSpent, diagnose, isPaused } from '#chain/simulate'
-import type { BatchItem } from '#ledger/batches/items'
+import type { BatchItem, ItemHalf } from '#ledger/batches/items'
 import type { Offer } from '#ledger/batches/transactions'
-import { decodeSettle, type SettlementItem } from '#protocol/settlement'
+import { formatUsdc } from '#protocol/amount'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch, Verdict } from './journal.ts'
-import { authorizationKey, readOutcomes } from './outcomes.ts'
+import { authorizationKey, readOutcomes, readReward, readTransaction } from './outcomes.ts'
 import { diagnosisGas } from './prepare.ts'
 
 const outOfGasPauseMs = 60_000
@@ -21,12 +21,25 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
   const { blockNumber, status, gasUsed } = mined.receipt
   const verdict = await judgeMined(context, open, mined)
   const cost = await context.ceiling.costOf(mined.receipt)
+  const reward = readReward(mined.receipt, served, address)
   await checkpoint('before-mined-recorded')
-  await open.markMined(mined, verdict, cost)
+  await open.markMined(mined, verdict, { cost, reward })
+  const labels = { network: served.network.name, wallet: address }
+  metrics.spent.inc(labels, Number(cost) / 1_000_000)
+  metrics.earned.inc(labels, Number(reward) / 1_000_000)
   context.missingSince.delete(open.batch.batchId)
   metrics.unknownSeconds.set({ network: served.network.name, wallet: address }, 0)
   log.info(
-    { batch: open.batch.batchId, hash: mined.hash, block: `${blockNumber}`, status, gasUsed: `${gasUsed}` },
+    {
+      ...{
+        batch: open.batch.batchId,
+        hash: mined.hash,
+        block: `${blockNumber}`,
+        status,
+        gasUsed: `${gasUsed}`,
+      },
+      ...{ spent: formatUsdc(cost), earned: formatUsdc(reward) },
+    },
     'batch mined',
   )
   if (status !== 'success') {
@@ -71,7 +84,7 @@ async function judgeSettled(
   offer: Offer,
   receipt: Mined['receipt'],
 ): Promise<Verdict> {
-  const outcomes = readOutcomes(served.deployment.batchSettlement, batch.batchId, offer, receipt)
+  const outcomes = readOutcomes(served.deployment, batch.batchId, offer, receipt)
   const failed: Verdict['failed'] = []
   if (!outcomes.hasFailed) return noVerdict
   const [items, tried] = await Promise.all([readItems(), outcomes.readTried()])
@@ -92,9 +105,10 @@ async function judgeReverted(
   items: readonly BatchItem[],
   { blockNumber, gasUsed, effectiveGasPrice }: Mined['receipt'],
 ): Promise<Verdict> {
-  const { client, token } = context.served
+  const { client, token, deployment } = context.served
   const at = { blockNumber }
-  const { batch, items: planned } = decodeSettle(parseTransaction(await offer.readRaw()).data ?? '0x')
+  const raw = await offer.readRaw()
+  const { callGasLimit: callGas, items: planned } = readTransaction(raw, deployment.tabSettlement)
   const [paused, spent] = await Promise.all([
     isPaused(client, token, at),
     areNoncesSpent(
@@ -106,7 +120,7 @@ async function judgeReverted(
   ])
   // Nothing of this token moved: nobody's fault.
   if (paused) return noVerdict
-  const isBudgetedInFull = batch.callGasLimit >= callGasLimit(true) || planned.length === 1
+  const isBudgetedInFull = callGas >= callGasLimit(true) || planned.length === 1
   const ranOut = isBudgetedInFull && gasUsed * 100n >= offer.gas * 97n
   const byAuthorization = indexItems(items)
   const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut }
@@ -118,7 +132,8 @@ async function judgeReverted(
     else if (!isBudgetedInFull || ranOut || refused.has(authorization.from)) verdict.untried.push(item)
     else {
       refused.add(authorization.from)
-      verdict.failed.push({ item, failure: await whyRefused(context, effectiveGasPrice, planned[index], at) })
+      const half = halfOf(item, authorization.nonce)
+      verdict.failed.push({ item, failure: await whyRefused(context, effectiveGasPrice, half, at) })
     }
   }
   return verdict
@@ -128,17 +143,17 @@ async function judgeReverted(
 async function whyRefused(
   { served, address }: SettlerContext,
   gasPrice: bigint,
-  planned: SettlementItem | undefined,
+  { authorization }: ItemHalf,
   at: { blockNumber: bigint },
 ): Promise<Pick<Failure, 'code' | 'detail'>> {
-  const failure =
-    planned &&
-    (await diagnose(served.client, served.token, address, planned.authorization, at, {
-      gas: diagnosisGas,
-      gasPrice,
-    }))
+  const call = { gas: diagnosisGas, gasPrice }
+  const failure = await diagnose(served.client, served.token, address, authorization, at, call)
   if (failure?.owner === 'payment') return failure
   return { code: 'invalid_signature', detail: 'the simulation let it pass, and it failed when it was mined' }
+}
+
+function halfOf({ provider, fee }: BatchItem, nonce: string): ItemHalf {
+  return fee?.authorization.nonce === nonce ? fee : provider
 }
 
 function indexItems(items: readonly BatchItem[]): Map<string, BatchItem> {

@@ -7,7 +7,15 @@ import {
   toEventSelector,
 } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { decodeOutcomes, decodeSettle, type Outcome, type PaymentOutcome } from '#protocol/settlement'
+import type { Deployment } from '#protocol/deployments'
+import {
+  decodeOutcomes,
+  decodeSettle,
+  type Outcome,
+  type PaymentOutcome,
+  type SettlementItem,
+} from '#protocol/settlement'
+import { decodeSettleTabs } from '#protocol/tabSettlement'
 
 /** What became of one authorization in our own transaction. */
 export type Tried = { outcome: Outcome; reason: Hex | null }
@@ -23,16 +31,15 @@ export type Outcomes = {
 /**
  * Reads from a transaction's stored calldata and its own receipt what became of each authorization: events of anybody
  * else's transaction can say what they like. The calldata is read only where somebody asks: where all settled, nobody does.
- *
- * @param contract lower-case.
  */
 export function readOutcomes(
-  contract: string,
+  { batchSettlement, tabSettlement }: Contracts,
   batchId: Hex,
   { hash, readRaw }: { hash: Hex; readRaw: () => Promise<Hex> },
   receipt: TransactionReceipt,
 ): Outcomes {
-  const own = receipt.logs.filter((log) => log.address.toLowerCase() === contract)
+  const contracts: readonly string[] = [batchSettlement, tabSettlement]
+  const own = receipt.logs.filter((log) => contracts.includes(log.address.toLowerCase()))
   const reasons = new Map<string, Hex>()
   let packed: Hex | null = null
   for (const log of own) {
@@ -57,17 +64,39 @@ export function readOutcomes(
   const outcomes = decodeOutcomes(packed)
   return {
     hasFailed: outcomes.some(({ provider, fee }) => provider === 'failed' || fee === 'failed'),
-    readTried: async () => indexTried(await readRaw(), outcomes, reasons),
+    readTried: async () =>
+      indexTried(readTransaction(await readRaw(), tabSettlement).items, outcomes, reasons),
   }
 }
 
+type Contracts = Pick<Deployment, 'batchSettlement' | 'tabSettlement'>
+
+/** What a transaction of ours tries, in order, and with how much gas each. */
+export type TriedItems = {
+  callGasLimit: bigint
+  items: { authorization: TriedHalf; fee?: TriedHalf }[]
+}
+
+type TriedHalf = Pick<SettlementItem['authorization'], 'from' | 'nonce'>
+
+/** Reads the calldata of a signed transaction of ours. */
+export function readTransaction(raw: Hex, tabSettlement: Address): TriedItems {
+  const { to, data = '0x' } = parseTransaction(raw)
+  if (to?.toLowerCase() !== tabSettlement) {
+    const { batch, items } = decodeSettle(data)
+    return { callGasLimit: batch.callGasLimit, items }
+  }
+  const { batch, tabs } = decodeSettleTabs(data)
+  const items = tabs.map(({ payer: from, nonce }) => ({ authorization: { from, nonce } }))
+  return { callGasLimit: batch.callGasLimit, items }
+}
+
 function indexTried(
-  raw: Hex,
+  items: TriedItems['items'],
   outcomes: readonly PaymentOutcome[],
   reasons: ReadonlyMap<string, Hex>,
 ): Map<string, Tried> {
   const tried = new Map<string, Tried>()
-  const { items } = decodeSettle(parseTransaction(raw).data ?? '0x')
   for (const [index, { authorization, fee }] of items.entries()) {
     const outcome = outcomes[index]
     if (!outcome) continue
@@ -93,6 +122,20 @@ export function readSweeps(
       return address.toLowerCase() === by && topics[0] === event && topic ? [`0x${topic.slice(-40)}`] : []
     })
   return { swept: topicOf(transferTopic, token, 1), failed: topicOf(sweepFailedTopic, factory, 2) }
+}
+
+/** What TabSettlement paid a wallet in a transaction, in base units. */
+export function readReward(
+  { logs }: TransactionReceipt,
+  { token, deployment }: { token: Address; deployment: Pick<Deployment, 'tabSettlement'> },
+  wallet: Address,
+): bigint {
+  const isOf = (topic: Hex | undefined, party: Address) =>
+    topic !== undefined && `0x${topic.slice(-40)}` === party
+  return logs.reduce((sum, { address, topics: [event, from, to], data }) => {
+    const isReward = event === transferTopic && isOf(from, deployment.tabSettlement) && isOf(to, wallet)
+    return isReward && address.toLowerCase() === token ? sum + BigInt(data) : sum
+  }, 0n)
 }
 
 /** Names an authorization among those of one token. */

@@ -1,9 +1,9 @@
 import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#chain/gas'
+import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit, type TabShape } from '#chain/gas'
 import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches/batches'
-import { type BatchItem, type ItemHalf, sharedFee } from '#ledger/batches/items'
+import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '#ledger/batches/items'
 import type { HoldReason } from '#ledger/queue/stages'
 import {
   encodeSettle,
@@ -13,6 +13,7 @@ import {
   triggerCodes,
 } from '#protocol/settlement'
 import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
+import { encodeSettleTabs } from '#protocol/tabSettlement'
 import type { Spender } from './ceiling.ts'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
@@ -37,8 +38,17 @@ type DropReason =
 
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
-/** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
-export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }
+/**
+ * @param contract that it calls.
+ * @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried.
+ */
+export type Plan = {
+  contract: 'batchSettlement' | 'tabSettlement'
+  entries: PlanEntry[]
+  shape: BatchShape
+  calldata: Hex
+  gas: bigint
+}
 
 /**
  * What settles the open halves of an item; null if nothing is to be settled.
@@ -67,18 +77,31 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
 
 /** An entry as what wants gas. */
 export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Spender {
-  const { to: recipient, validBefore } = settlement.authorization
+  const { to: recipient } = settlement.authorization
   const { isSold = true, gasLeft = 0n } = item.means ?? {}
   const fee = feeOf({ item, settlement })
-  const shape = { isPair: settlement.fee !== undefined, recipient, hasCode }
+  const shape = { isPair: settlement.fee !== undefined, recipient, hasCode, tab: shapeOfTab(item) }
   const hasLostFee = item.fee !== null && fee === 0n
-  return { ...shape, paymentId: item.paymentId, validBefore, fee, isSold, gasLeft, hasLostFee }
+  const validBefore = validUntil(item)
+  const means = { fee, isSold, gasLeft, reward: rewardOf(item) }
+  return { ...shape, ...means, paymentId: item.paymentId, validBefore, hasLostFee }
+}
+
+/** What an item takes of a batch where it is a tab. */
+export function shapeOfTab({ tab }: BatchItem): TabShape | null {
+  if (!tab) return null
+  return { lines: tab.lines.length, splits: [...new Set(tab.lines.map(({ split }) => `${split}`))] }
+}
+
+/** Until when a half of an entry can settle, Unix seconds: a tab's `validBefore` says more than that. */
+function validUntil({ tab, provider }: BatchItem): bigint {
+  return tab ? BigInt(tab.expiry) : provider.authorization.validBefore
 }
 
 /** What the platform gets by an entry, or got before. */
 function feeOf({ item, settlement }: PlanEntry): bigint {
-  const { fee, splitter, means } = item
-  if (!fee) return splitter ? sharedFee(item) : (means?.fee ?? 0n)
+  const { fee, splitter, tab, means } = item
+  if (!fee) return splitter || tab ? sharedFee(item) : (means?.fee ?? 0n)
   const isPaid = fee.state === 'settled' || settlement.authorization === fee.authorization
   return settlement.fee || isPaid ? fee.authorization.value : 0n
 }
@@ -116,6 +139,8 @@ export function buildPlan(
     trigger: triggerCodes[batch.trigger],
     callGasLimit: callGasLimit(hasCode),
   }
+  const [first] = entries
+  if (first?.item.tab) return planTabs({ ...head, rewardShare: first.item.tab.rewardShare }, entries, hasCode)
   const settlements = entries.map(({ settlement }) => settlement)
   // A submission may hold both kinds: an entry without a fee has one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
@@ -137,7 +162,29 @@ export function buildPlan(
     hasCode,
     sweeps: sweeps?.splitters.length ?? 0,
   }
-  return { entries, shape, calldata, gas: batchGasLimit(shape, Buffer.from(calldata.slice(2), 'hex')) }
+  const gas = batchGasLimit(shape, toBytes(calldata))
+  return { contract: 'batchSettlement', entries, shape, calldata, gas }
+}
+
+/** The same of tabs of one reward, which is all that a batch of tabs holds. */
+function planTabs(
+  head: Parameters<typeof encodeSettleTabs>[0],
+  entries: PlanEntry[],
+  hasCode: boolean,
+): Plan {
+  const tabs = entries.flatMap(({ item: { tab, provider } }) => {
+    const { from: payer, nonce, signature } = provider.authorization
+    return tab ? [{ ...tab, payer, nonce, signature }] : []
+  })
+  const { calldata, splits } = encodeSettleTabs(head, tabs)
+  const lines = tabs.reduce((sum, tab) => sum + tab.lines.length, 0)
+  const counts = { tabs: tabs.length, lines, splits: splits.length }
+  const shape = { pairs: 0, singles: 0, payees: 0, ...counts, hasCode }
+  return { contract: 'tabSettlement', entries, shape, calldata, gas: batchGasLimit(shape, toBytes(calldata)) }
+}
+
+function toBytes(hex: Hex): Uint8Array {
+  return Buffer.from(hex.slice(2), 'hex')
 }
 
 /** Why a batch that is settled as a whole can't be; null: all of it is planned, or settled already. */

@@ -85,8 +85,8 @@ async function addSweeps(
   plan: Plan,
   { fees, balance }: { fees: Fees; balance: bigint },
 ): Promise<Plan> {
-  // Only the contract's other function sweeps.
-  if (plan.shape.pairs > 0) return plan
+  // Only one function of the contracts sweeps.
+  if (plan.shape.pairs > 0 || plan.contract === 'tabSettlement') return plan
   const items = plan.entries.map(({ item }) => item)
   const splitters = await readSweeps(items, countSweepsThatFit(plan.shape))
   if (splitters.length === 0) return plan
@@ -149,7 +149,7 @@ async function prepareItems(
     requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const call = {
       from: signer.address,
-      to: served.deployment.batchSettlement,
+      to: served.deployment[plan.contract],
       calldata: plan.calldata,
       gas: plan.gas,
       ...priceOf(signer),
@@ -296,6 +296,10 @@ async function explain(
 ): Promise<Drop> {
   const { client, token } = context.served
   if (outcome === 'used' || spent.has(authorization)) return { item, reason: 'nonce_used' }
+  if (outcome === 'expired') {
+    const detail = 'its expiry is over'
+    return { item, reason: 'failed', failure: { owner: 'payment', code: 'authorization_expired', detail } }
+  }
   if (isPaused) return { item, reason: 'token_paused' }
   const failure = await diagnose(client, token, signer.address, authorization, at, {
     // With a price, the node's own limit would ask for more money than a wallet has.

@@ -42,7 +42,7 @@ export async function sendOffer(
   const raw = await wallet.sign({
     ...offered,
     chainId: served.network.chainId,
-    to: plan ? served.deployment.batchSettlement : wallet.address,
+    to: plan ? served.deployment[plan.contract] : wallet.address,
     data: plan?.calldata ?? '0x',
   })
   // Known from here on, before anybody else has seen the bytes.

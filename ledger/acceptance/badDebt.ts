@@ -19,7 +19,7 @@ const payerFaultCodes = [
  * The halves that their payers owe for a fault of their own: cancelled, used for something else, or given up because the
  * balance was short or the signature bad. The one definition of bad debt.
  *
- * What came through the facilitator isn't owed to us: its seller serves only what is settled.
+ * Of a tab of which another state moved, they owe what that lacks on each line. What came through the facilitator isn't owed to us: its seller serves only what is settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half that moves after all, or whose payment is queued again or forgiven,
@@ -27,7 +27,13 @@ const payerFaultCodes = [
  */
 export function badDebt(sql: Queryable) {
   return sql`(
-    select p.chain_id, p.token, p.payer, p.id as payment_id, h.half, h.value,
+    select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
+      case when p.source = 'tab' and h.state = 'foreign_use'
+        then h.value - (
+          select coalesce(sum(least(l.moved, l.amount)), 0) from tab_line l where l.payment_id = p.id and l.moved is not null
+        )
+        else h.value
+      end as value,
       case h.state
         when 'cancelled' then 'authorization_cancelled'
         when 'foreign_use' then 'authorization_used'
@@ -42,7 +48,7 @@ export function badDebt(sql: Queryable) {
     ) suspect
     join payment p on p.id = suspect.payment_id and p.payer = suspect.payer
     join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.source = 'gateway'
+    where p.source in ('gateway', 'tab')
       and not exists (select from forgiven_debt f where f.payment_id = p.id)
       and (
         h.state in ('cancelled', 'foreign_use')

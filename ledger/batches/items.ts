@@ -1,6 +1,8 @@
 import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
 import type { SignedAuthorization } from '#protocol/payload'
-import { type SplitterTerms, splitterShares } from '#protocol/splitter'
+import { encodeSplit, type SplitterTerms, splitterShares } from '#protocol/splitter'
+import { platformPart, type TabLine, tabValidBefore } from '#protocol/tab'
 import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
@@ -21,16 +23,41 @@ export type BatchItem = {
   fee: ItemHalf | null
   /** The terms of the splitter that `provider` pays, which is then the only half. */
   splitter?: SplitterTerms
+  /** What `provider` pays where it is a tab, and then the only half. */
+  tab?: ItemTab
 }
 
-/** What the platform gets of an item that pays a splitter, in base units. */
-export function sharedFee({ provider, splitter }: BatchItem): bigint {
+/** The state of a tab that settles. */
+export type ItemTab = {
+  sequence: number
+  /** Unix seconds. The authorization's `validBefore` holds this and the hash of the rest. */
+  expiry: number
+  /** Basis points of the platform's part that go to whoever settles. */
+  rewardShare: number
+  lines: readonly TabLine[]
+}
+
+/** What the platform gets of an item that pays a splitter or a tab, without the reward, in base units. */
+export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
+  if (tab) return platformPartOf(tab) - rewardOf({ tab })
   if (!splitter) return 0n
   const { providerShare, platformShare } = splitter
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
-type HalfRow = HalfColumns & SplitColumns & GasMeans & { position: number; isQuarantined: boolean }
+/** What whoever settles an item gets for it, in base units. */
+export function rewardOf({ tab }: Pick<BatchItem, 'tab'>): bigint {
+  return tab ? (platformPartOf(tab) * BigInt(tab.rewardShare)) / 10_000n : 0n
+}
+
+function platformPartOf({ lines }: ItemTab): bigint {
+  return lines.reduce((sum, { split, amount }) => sum + platformPart(split, amount), 0n)
+}
+
+type HalfRow = HalfColumns &
+  SplitColumns &
+  TabColumns &
+  GasMeans & { position: number; isQuarantined: boolean }
 
 /** A half, and what it was presented with; null: that is deleted. */
 export type HalfColumns = Omit<SignedAuthorization, 'signature'> & {
@@ -45,6 +72,26 @@ export function halfColumns(sql: Queryable) {
   return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
     h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state,
     case h.half when 0 then s.signature else s.fee_signature end as signature`
+}
+
+export type TabColumns = {
+  tab: {
+    sequence: number
+    rewardShare: number
+    lines: { payee: Address; providerShare: string; platformShare: string; amount: string }[]
+  } | null
+}
+
+/** The columns of {@link TabColumns} of the payment `p`. */
+export function tabColumns(sql: Queryable) {
+  return sql`case when p.source = 'tab' then (
+    select json_build_object('sequence', t.sequence, 'rewardShare', t.reward_share, 'lines', (
+      select json_agg(json_build_object('payee', l.payee, 'providerShare', l.provider_share::text,
+        'platformShare', l.platform_share::text, 'amount', l.amount::text) order by l.position)
+      from tab_line l where l.payment_id = t.payment_id
+    ))
+    from tab_payment t where t.payment_id = p.id
+  ) end as tab`
 }
 
 export type SplitColumns = {
@@ -84,7 +131,8 @@ export async function readBatchItems(
   among?: readonly string[],
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
-    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${splitColumns(sql)}, ${halfColumns(sql)}
+    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${splitColumns(sql)},
+      ${tabColumns(sql)}, ${halfColumns(sql)}
     from batch b
     join batch_item i on i.batch_id = b.id
     -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
@@ -102,7 +150,10 @@ export async function readBatchItems(
 function groupHalves(rows: HalfRow[]): BatchItem[] {
   const items = new Map<number, BatchItem>()
   for (const row of rows) {
-    const half: ItemHalf = { authorization: toAuthorization(row), state: row.state }
+    const tab = toTab(row)
+    const signed = toAuthorization(row)
+    const authorization = tab ? { ...signed, ...tab.signed } : signed
+    const half: ItemHalf = { authorization, state: row.state }
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
@@ -112,10 +163,36 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
         ...{ position, paymentId, isQuarantined, provider: half, fee: null },
         means: { fee, isSold, gasLeft },
         ...(splitter && { splitter }),
+        ...(tab && { tab: tab.terms }),
       })
     }
   }
   return [...items.values()]
+}
+
+/** A payment as the tab that it is, and what is signed of that beyond the columns of its half; null: it is none. */
+export function toTab({ tab, feeRecipient, validBefore }: TabColumns & SplitColumns & HalfColumns) {
+  if (!tab) return null
+  const { sequence, rewardShare } = tab
+  const lines = tab.lines.map(({ payee: provider, providerShare, platformShare, amount }) => ({
+    split: encodeSplit({
+      provider,
+      providerShare: BigInt(providerShare),
+      platformShare: BigInt(platformShare),
+    }),
+    amount: BigInt(amount),
+  }))
+  const terms: ItemTab = { sequence, rewardShare, expiry: Number(validBefore), lines }
+  return { terms, signed: signedOfTab(terms, feeRecipient) }
+}
+
+/** What is signed of a tab beyond payer, contract and nonce. */
+export function signedOfTab(tab: ItemTab, platform: Address) {
+  return {
+    value: tab.lines.reduce((sum, { amount }) => sum + amount, 0n),
+    validBefore: tabValidBefore({ platform, rewardShare: tab.rewardShare }, tab, keccak256),
+    primaryType: 'ReceiveWithAuthorization' as const,
+  }
 }
 
 /** The terms of the splitter that a payment pays; null: it pays none. */
@@ -125,8 +202,9 @@ export function toTerms({
   feeRecipient,
   providerAmount,
   feeAmount,
-}: SplitColumns): SplitterTerms | null {
-  if (!splitter) return null
+  tab,
+}: SplitColumns & TabColumns): SplitterTerms | null {
+  if (!splitter || tab) return null
   return { provider: payee, platform: feeRecipient, ...splitterShares(providerAmount + feeAmount, feeAmount) }
 }
 

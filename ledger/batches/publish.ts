@@ -10,9 +10,13 @@ import { settleMarginSeconds } from '../store/settleMargin.ts'
 import {
   type HalfColumns,
   halfColumns,
+  type ItemTab,
   type SplitColumns,
   splitColumns,
+  type TabColumns,
+  tabColumns,
   toAuthorization,
+  toTab,
   toTerms,
 } from './items.ts'
 
@@ -49,6 +53,8 @@ export type PublishedPayment = {
   paymentId: string
   payloads: string[]
   splitter: (SplitterTerms & { address: Address }) | null
+  /** Of a tab, which is then its one payload. */
+  tab: ItemTab | null
 }
 
 /**
@@ -70,8 +76,8 @@ export async function publishPayments(
       order by q.payment_id for update
     ) wanted
     on conflict do nothing`
-  const rows = await database<(HalfColumns & SplitColumns)[]>`
-    select ${halfColumns(database)}, ${splitColumns(database)}
+  const rows = await database<(HalfColumns & SplitColumns & TabColumns)[]>`
+    select ${halfColumns(database)}, ${splitColumns(database)}, ${tabColumns(database)}
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
     join presentation s on s.payment_id = p.id
@@ -94,6 +100,7 @@ export async function publishPayments(
     if (!first) return []
     const terms = toTerms(first)
     const splitter = terms && { ...terms, address: first.to }
-    return [{ paymentId: id, payloads: given.map((one) => encodePayload(toAuthorization(one))), splitter }]
+    const payloads = given.map((one) => encodePayload(toAuthorization(one)))
+    return [{ paymentId: id, payloads, splitter, tab: toTab(first)?.terms ?? null }]
   })
 }

@@ -1,6 +1,8 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Evidence } from '#chain/evidence'
 import type { SettledBatch } from '#chain/settledBatches'
+import type { SettledTab } from '#chain/settledTabs'
+import { toWord } from '#protocol/tab'
 import type { Queryable } from '../store/database.ts'
 import { isAuthorization } from './halves.ts'
 
@@ -23,6 +25,9 @@ export type IndexedEvent = Evidence & { batchLogIndex: number | null }
  * Records what happened to authorizations of ours; events of others are left out. An event that is known from another
  * block is put into the place of that one: its block was just seen to stand.
  *
+ * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted; what another state
+ * had on each is written to the lines. A tab's nonce that TabSettlement didn't use moved none of them.
+ *
  * This is the only place that says what is paid.
  *
  * @returns the payments that it touches.
@@ -34,7 +39,9 @@ export async function recordEvents(
   source: EventSource,
 ): Promise<string[]> {
   if (events.length === 0) return []
-  const texts = <Key extends keyof Evidence>(key: Key) => events.map((one) => one[key]?.toString() ?? null)
+  const texts = <Key extends Exclude<keyof Evidence, 'tab'>>(key: Key) =>
+    events.map((one) => one[key]?.toString() ?? null)
+  const lines = events.flatMap(({ tab }, event) => (tab?.lines ?? []).map((line) => ({ event, ...line })))
   const rows = await sql<{ id: string }[]>`
     with given as (
       select * from unnest(${texts('authorizer')}::text[], ${texts('nonce')}::text[], ${texts('state')}::text[],
@@ -42,14 +49,23 @@ export async function recordEvents(
         ${events.map(({ logIndex }) => logIndex)}::integer[],
         ${events.map(({ batchLogIndex }) => batchLogIndex ?? null)}::integer[], ${texts('blockNumber')}::bigint[],
         ${texts('blockHash')}::text[], ${texts('blockTime')}::bigint[]
-      ) as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time)
+      ) with ordinality
+        as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time, event)
+    ), given_line as materialized (
+      -- Two lines of one split are told apart by their order.
+      select event, split, amount, row_number() over (partition by event, split order by place) as occurrence
+      from unnest(${lines.map(({ event }) => event + 1)}::integer[], ${lines.map(({ split }) => toWord(split))}::text[],
+        ${lines.map(({ amount }) => `${amount}`)}::bigint[]) with ordinality as l (event, split, amount, place)
     ), ours as materialized (
-      select a.payment_id, a.half, given.*,
+      select a.payment_id, a.half, given.*, p.source = 'tab' as is_tab,
         coalesce(p.splitter, case when p.source = 'submission' then (
           select s.address from splitter s where s.chain_id = ${chainId} and s.token = ${token} and s.address = a.recipient
         ) end) as splitter,
         case
           when given.state = 'cancelled' then 'cancelled'
+          when p.source = 'tab' then case when (
+            select bool_and(moved.amount >= moved.signed) from ${movedLines(sql)} moved
+          ) then 'settled' else 'foreign_use' end
           when given.recipient = a.recipient and given.value = a.value
             and (a.accepted_block is null or given.number > a.accepted_block) then 'settled'
           else 'foreign_use'
@@ -62,6 +78,15 @@ export async function recordEvents(
       ) a
       join payment p on p.id = a.payment_id
       where ${isRecorded(sql, sql`given.hash`)} is null
+    ), moved as (
+      update tab_line l set moved = case when other.is_other then other.amount end
+      from (
+        select a.payment_id, moved.position, moved.amount,
+          a.state = 'used' and bool_or(moved.amount <> moved.signed) over (partition by a.payment_id) as is_other
+        from ours a cross join lateral (select a.event) given cross join lateral ${movedLines(sql)} moved
+        where a.is_tab
+      ) other
+      where l.payment_id = other.payment_id and l.position = other.position
     ), block as (
       insert into recorded_block (chain_id, number, hash, time)
       select distinct ${chainId}::integer, number, hash, time from ours order by number
@@ -80,6 +105,20 @@ export async function recordEvents(
       where known.block_id <> excluded.block_id
     returning payment_id as id`
   return [...new Set(rows.map(({ id }) => id))]
+}
+
+/** Of each line of the tab that the authorization `a` pays: what was signed, and what the event `given` had on it. */
+function movedLines(sql: Queryable) {
+  return sql`(
+    select own.position, own.amount as signed, coalesce(l.amount, 0) as amount
+    from (
+      select t.position, t.amount, '0x' || substr(t.payee, 3) || lpad(to_hex(t.provider_share), 12, '0')
+          || lpad(to_hex(t.platform_share), 12, '0') as split,
+        row_number() over (partition by t.payee, t.provider_share, t.platform_share order by t.position) as occurrence
+      from tab_line t where t.payment_id = a.payment_id
+    ) own
+    left join given_line l on l.event = given.event and l.split = own.split and l.occurrence = own.occurrence
+  )`
 }
 
 /**
@@ -137,8 +176,8 @@ export async function readUnrecorded(
 ): Promise<Unrecorded> {
   const within = sql`chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo}`
   const [events, payouts, batches] = await Promise.all([
-    sql<IndexedEvent[]>`
-      select used.authorizer, used.nonce, used.state, used.recipient, used.value, used.tx_hash as "txHash",
+    sql<(Omit<IndexedEvent, 'tab'> & { tab: Hex | null })[]>`
+      select used.authorizer, used.nonce, used.state, used.recipient, used.value, used.tab, used.tx_hash as "txHash",
         used.log_index as "logIndex", used.batch_log_index as "batchLogIndex", used.block_number as "blockNumber",
         used.block_hash as "blockHash", used.block_time as "blockTime"
       from (
@@ -189,10 +228,22 @@ export async function readUnrecorded(
     total: BigInt(one.total),
   })
   return {
-    events,
+    events: events.map(({ tab, ...event }) => ({ ...event, tab: tab === null ? null : readIndexedTab(tab) })),
     payouts,
     batches: batches.map((batch) => ({ ...batch, recipients: batch.recipients.map(toRecipient) })),
   }
+}
+
+/** As the index packs it: the sequence (5 bytes), and of each line its split (32) and amount (6). */
+function readIndexedTab(hex: Hex): SettledTab {
+  const number = (from: number, bytes: number) =>
+    BigInt(`0x${hex.slice(2 + 2 * from, 2 + 2 * (from + bytes))}`)
+  const count = (hex.length / 2 - 1 - 5) / 38
+  const lines = Array.from({ length: count }, (_, index) => {
+    const at = 5 + 38 * index
+    return { split: number(at, 32), amount: number(at + 32, 6) }
+  })
+  return { sequence: Number(number(0, 5)), lines }
 }
 
 type Recipient = SettledBatch['recipients'][number]
@@ -371,6 +422,9 @@ export async function dropBlock(
     with gone as (
       delete from recorded_block where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash}
       returning id
+    ), unmoved as (
+      update tab_line l set moved = null from authorization_event e
+      where e.block_id in (select id from gone) and l.payment_id = e.payment_id and l.moved is not null
     ), lowered as (
       update record_head set block_number = least(block_number, ${blockNumber - 1n}) where chain_id = ${chainId}
     )
@@ -418,7 +472,13 @@ export async function setConfirmed(
   return rows.length > 0
 }
 
-export type LookupRequest = { paymentId: string; from: Address; nonce: Hex; acceptedAt: Date }
+export type LookupRequest = {
+  paymentId: string
+  from: Address
+  nonce: Hex
+  /** Since when it can have been used: an older state of a tab before that was closed. */
+  since: Date
+}
 
 /** A half of these is spent on chain, and the record doesn't show it: the keeper is to find out by whom. */
 export async function requestLookups(
@@ -440,14 +500,28 @@ export async function readLookupRequests(
   limit: number,
 ): Promise<LookupRequest[]> {
   return sql<LookupRequest[]>`
-    select p.id as "paymentId", a.authorizer as "from", a.nonce, p.accepted_at as "acceptedAt"
+    select p.id as "paymentId", a.authorizer as "from", a.nonce, coalesce(t.opened_at, p.accepted_at) as since
     from lookup l
     join payment p on p.id = l.payment_id
+    left join tab_payment t on t.payment_id = p.id
     join signed_authorization a on a.payment_id = p.id
     where l.chain_id = ${chainId}
       and not exists (select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half)
     order by l.requested_at
     limit ${limit}`
+}
+
+/** Payments to be looked up of which the record explains every half by now: the index may have been faster. */
+export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select l.payment_id as id from lookup l
+    where l.chain_id = ${chainId} and not exists (
+      select from signed_authorization a where a.payment_id = l.payment_id and not exists (
+        select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
+      )
+    )
+    limit ${limit}`
+  return rows.map(({ id }) => id)
 }
 
 /** Stops looking for payments of which nothing is left to be found. */

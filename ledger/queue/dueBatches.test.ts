@@ -95,6 +95,7 @@ test('behavior: retries are at most half of a batch', async () => {
   const asked = {
     now: due,
     acceptedBy: due,
+    isTab: false,
     hasCode: false,
     below: 10n ** 12n,
     expiryLeadMs: 300_000,

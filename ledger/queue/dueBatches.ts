@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { estimateFees } from '#chain/feeEstimate'
-import { mostPairs, mostPayments } from '#chain/gas'
+import { mostPairs, mostPayments, mostTabs } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
 import type { Trigger } from '#protocol/settlement'
@@ -125,21 +125,22 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       const ordinary = { ...extremes, largestPayment: 0n }
       const trigger = await findDueTrigger(served, from, ordinary, settings, reads, now)
       if (trigger) {
-        const urgent = (hasCode: boolean) => ({
-          now,
-          acceptedBy,
-          hasCode,
-          below: highValue,
-          expiryLeadMs,
-          limit: mostPayments,
-          skip: page * mostPayments,
-        })
-        const [shared, code] = await Promise.all([
-          readMostUrgent(sql, group, urgent(false)),
-          readMostUrgent(sql, group, urgent(true)),
+        const readUrgent = (isTab: boolean, hasCode: boolean) => {
+          const limit = isTab ? mostTabs : mostPayments
+          const which = { now, acceptedBy, isTab, hasCode, below: highValue, expiryLeadMs }
+          return readMostUrgent(sql, group, { ...which, limit, skip: page * limit })
+        }
+        const [shared, code, ...tabs] = await Promise.all([
+          readUrgent(false, false),
+          readUrgent(false, true),
+          readUrgent(true, false),
+          readUrgent(true, true),
         ])
         add('shared', trigger, shared)
         add('code', trigger, code)
+        // Of payers with code and without, whoever waits longer goes first.
+        for (const payments of tabs.toSorted((a, b) => firstAccepted(a) - firstAccepted(b)))
+          add('tab', trigger, payments)
       }
     }
     add('quarantined', 'time', quarantined)
@@ -156,6 +157,10 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     for (const one of groups) due.push(...(await readGroup(one, options)))
     return due
   }
+}
+
+function firstAccepted(payments: readonly QueuedPayment[]): number {
+  return Math.min(...payments.map(({ acceptedAt }) => acceptedAt.getTime()))
 }
 
 function firstDue(payments: readonly AwaitedPayment[]): number {

@@ -15,15 +15,21 @@ test('behavior: what somebody waits for has every second turn', () => {
   ])
 })
 
-test('behavior: whoever always has something due, every second turn is the shared one’s and nobody else goes twice in a row', () => {
+test('behavior: single payments and tabs take turns, with each other and with the rest', () => {
+  expect(turnsOf(['shared', 'tab'], 4)).toEqual(['shared', 'tab', 'shared', 'tab'])
+  expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
+})
+
+test('behavior: whoever always has something due, every second turn is the main lanes’ and nobody goes twice in a row', () => {
   fc.assert(
     fc.property(fc.subarray([...lanes], { minLength: 1 }), (always) => {
       const due = new Set(always)
       const turns = turnsOf(always, 80)
       const rest = turns.filter((lane) => lane !== 'facilitator')
       if (due.has('facilitator')) expect(turns.length - rest.length).toBeGreaterThanOrEqual(40)
-      if (due.has('shared')) {
-        expect(rest.filter((lane) => lane === 'shared').length).toBeGreaterThanOrEqual(rest.length / 2)
+      if (due.has('shared') || due.has('tab')) {
+        const main = rest.filter((lane) => lane === 'shared' || lane === 'tab')
+        expect(main.length).toBeGreaterThanOrEqual(rest.length / 2)
       }
       for (const [index, lane] of turns.entries()) if (due.size > 1) expect(lane).not.toBe(turns[index - 1])
       // Each of the others has its share.

@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { BatchShape } from '#chain/gas'
+import type { BatchShape, TabShape } from '#chain/gas'
 import type { Queryable } from '../store/database.ts'
 import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
@@ -48,11 +48,13 @@ export async function readExtremes(
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
   const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
   const amount = sql`q.provider_amount + q.fee_amount`
-  const oldest = (hasCode: boolean) => sql`
-    (select q.accepted_at from queue q where ${waiting} and q.has_code = ${hasCode} and ${isRipe(sql, acceptedBy)} order by q.accepted_at limit 1)`
+  const oldest = (isTab: boolean, hasCode: boolean) => sql`
+    (select q.accepted_at from queue q
+      where ${waiting} and q.is_tab = ${isTab} and q.has_code = ${hasCode} and ${isRipe(sql, acceptedBy)}
+      order by q.accepted_at limit 1)`
   const [row] = await sql<[Probes]>`
     select
-      least(${oldest(false)}, ${oldest(true)}) as "firstQueuedAt",
+      least(${oldest(false, false)}, ${oldest(false, true)}, ${oldest(true, false)}, ${oldest(true, true)}) as "firstQueuedAt",
       (select q.valid_before from queue q
         where ${waiting} and ${isLoose(sql)}
         order by q.valid_before limit 1) as "firstValidBefore",
@@ -110,17 +112,26 @@ export async function readNextBatchSize(
   group: QueueGroup,
   { limit, acceptedBy }: { limit: number; acceptedBy: Date },
 ): Promise<NextBatchSize> {
+  const first = (isTab: boolean) => sql`(
+    select q.payment_id from queue q
+    where q.group_id = ${group.id} and ${isWaiting(sql)} and q.is_tab = ${isTab} and not q.has_code and ${isRipe(sql, acceptedBy)}
+    order by q.accepted_at, q.payment_id limit ${limit}
+  )`
   const [row] = await sql<[NextBatchSize]>`
-    select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
-      count(distinct recipient)::int as payees
+    select payments.*, tabs.*
     from (
-      select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
+      select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
+        count(distinct recipient)::int as payees
       from (
-        select q.payment_id from queue q where q.group_id = ${group.id} and ${isWaiting(sql)} and not q.has_code and ${isRipe(sql, acceptedBy)}
-        order by q.accepted_at, q.payment_id limit ${limit}
-      ) first
-      join payment p on p.id = first.payment_id
-    ) next`
+        select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
+        from ${first(false)} first join payment p on p.id = first.payment_id
+      ) next
+    ) payments
+    cross join (
+      select count(distinct l.payment_id)::int as tabs, count(*)::int as lines,
+        count(distinct (l.payee, l.provider_share, l.platform_share))::int as splits
+      from ${first(true)} first join tab_line l on l.payment_id = first.payment_id
+    ) tabs`
   return row
 }
 
@@ -197,8 +208,11 @@ export async function readHeldBack(
     limit ${limit}`
 }
 
-/** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
-export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'>
+/** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet; and tabs. */
+export type NextBatchSize = Omit<Required<BatchShape>, 'hasCode' | 'sweeps'>
+
+/** A tab, as far as it says in what company it can settle, and what it takes of a batch. */
+export type QueuedTab = TabShape & { rewardShare: number }
 
 export type QueuedPayment = {
   id: string
@@ -207,6 +221,8 @@ export type QueuedPayment = {
   isPair: boolean
   /** Goes along with payments of either kind. */
   isRefund: boolean
+  /** Null: it is none. */
+  tab: QueuedTab | null
   hasCode: boolean
   acceptedAt: Date
   /** Unix seconds. */
@@ -225,15 +241,18 @@ export type GasMeans = {
 
 /** {@link GasMeans} of the queue's row `q` and its payment `p`. */
 export function gasMeans(sql: Queryable) {
-  return sql`${feeOf(sql)} as fee, p.source = 'gateway' as "isSold", q.gas_reserved - q.gas_spent as "gasLeft"`
+  return sql`${feeOf(sql)} as fee, p.source in ('gateway', 'tab') as "isSold", q.gas_reserved - q.gas_spent as "gasLeft"`
 }
 
 /**
- * What the platform gets by the queue's row `q` and its payment `p`. A submission may be a fee alone, or pay a splitter of
- * which it doesn't say that it is one.
+ * What the platform gets by the queue's row `q` and its payment `p`: of a tab, without the reward of who settles it. A
+ * submission may be a fee alone, or pay a splitter of which it doesn't say that it is one.
  */
 export function feeOf(sql: Queryable) {
   return sql`case
+    when q.is_tab then (
+      select q.fee_amount - trunc(q.fee_amount * t.reward_share / 10000) from tab_payment t where t.payment_id = q.payment_id
+    )
     when q.fee_amount > 0 or p.source <> 'submission' then q.fee_amount
     when p.payee = p.fee_recipient then q.provider_amount
     else coalesce((
@@ -246,8 +265,19 @@ export function feeOf(sql: Queryable) {
 /** Of the queue's row `q` and its payment `p`. */
 export function queuedColumns(sql: Queryable) {
   return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
-    p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", q.has_code as "hasCode",
+    p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", ${tabOf(sql)} as tab, q.has_code as "hasCode",
     q.accepted_at as "acceptedAt", q.valid_before as "validBefore", ${gasMeans(sql)}`
+}
+
+/** {@link QueuedTab} of the queue's row `q`. */
+function tabOf(sql: Queryable) {
+  return sql`case when q.is_tab then (
+    select json_build_object('rewardShare', t.reward_share, 'lines', count(*),
+      'splits', json_agg(distinct concat(l.payee, ':', l.provider_share, ':', l.platform_share)))
+    from tab_payment t join tab_line l on l.payment_id = t.payment_id
+    where t.payment_id = q.payment_id
+    group by t.payment_id
+  ) end`
 }
 
 /** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
@@ -272,7 +302,8 @@ export async function readGreatest(
 
 export type UrgentOptions = {
   now: Date
-  /** Payers with code go by themselves. */
+  /** Tabs go by themselves, and payers with code. */
+  isTab: boolean
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
@@ -292,9 +323,10 @@ export type UrgentOptions = {
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, acceptedBy, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
+  { now, acceptedBy, isTab, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
-  const alike = sql`q.group_id = ${group.id} and q.has_code = ${hasCode} and q.provider_amount + q.fee_amount < ${below}`
+  const alike = sql`q.group_id = ${group.id} and q.is_tab = ${isTab} and q.has_code = ${hasCode}
+    and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
   const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
   const first = skip === 0

@@ -384,7 +384,7 @@ export async function endPayments(
       provider_id, payer, chain_id, accepted_at, valid_before, is_partial)
     select p.id, d.kind, coalesce(d.code, known.code), ${now}, case when d.is_final then ${now}::timestamptz end,
       coalesce(gone.attempts, 0), case when d.is_final then seen.arrived end,
-      case when d.is_final and p.source = 'gateway' and seen.arrived & 1 = 1
+      case when d.is_final and p.source in ('gateway', 'tab') and seen.arrived & 1 = 1
         then greatest(0, seen.last_time - extract(epoch from p.accepted_at)) end,
       p.provider_id, p.payer, p.chain_id, p.accepted_at, p.valid_before,
       d.is_final and seen.arrived in (1, 2) and p.fee_amount > 0
@@ -435,12 +435,12 @@ export async function reopenPayments(
       delete from outcome where payment_id = any(${[...paymentIds]}::text[]) returning payment_id, attempts
     )
     insert into queue (payment_id, group_id, stage, next_at, attempts, first_failed_at, provider_id, payer, payee,
-      provider_amount, fee_amount, accepted_at, valid_before)
+      provider_amount, fee_amount, accepted_at, valid_before, is_tab)
     select p.id, g.id, case when ${isTriedAnew} then 'waiting' else 'retrying' end,
       case when ${isTriedAnew} then null else now() end,
       case when ${isTriedAnew} then 0 else o.attempts end,
       case when ${isTriedAnew} then null else failure.failed_at end,
-      p.provider_id, p.payer, p.payee, p.provider_amount, p.fee_amount, p.accepted_at, p.valid_before
+      p.provider_id, p.payer, p.payee, p.provider_amount, p.fee_amount, p.accepted_at, p.valid_before, p.source = 'tab'
     from taken o
     join payment p on p.id = o.payment_id
     join queue_group g on g.chain_id = p.chain_id and g.token = p.token and g.fee_recipient = p.fee_recipient

@@ -171,7 +171,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   const { chainId } = stack.served.network
   const scope = { chainId, token: stack.served.token }
   const receipt = await chain.waitForTransactionReceipt({ hash: await sendDirectly(stack, payment.provider) })
-  await recordEvents(stack.database, scope, readEvidence(receipt, scope.token, 1n), 'lookup')
+  await recordEvents(stack.database, scope, readEvidence(receipt, stack.served, 1n), 'lookup')
   await chain.revert({ id: snapshot })
   await mine(stack, 3)
   await untilIndexed(stack)

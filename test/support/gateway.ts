@@ -304,7 +304,7 @@ export async function settleDirectly(
   const { served, database } = gateway
   const hash = await sendDirectly(gateway, parsePayload(payload))
   const receipt = await served.client.waitForTransactionReceipt({ hash })
-  const events = readEvidence(receipt, served.token, 1n)
+  const events = readEvidence(receipt, served, 1n)
   const scope = { chainId: served.network.chainId, token: served.token }
   await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
   await gateway.index()

@@ -38,7 +38,7 @@ const nonceOf = (body: VerifyBody, half: 0 | 1) => parsePayload(body.payloads[ha
 /** The payer cancels on chain, and it is recorded. */
 async function cancel(payer: PrivateKeyAccount, nonce: Hex): Promise<void> {
   const { database, served } = gateway
-  const events = readEvidence(await cancelDirectly(gateway, payer, nonce), served.token, 1n)
+  const events = readEvidence(await cancelDirectly(gateway, payer, nonce), served, 1n)
   const scope = { chainId: served.network.chainId, token: served.token }
   await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
   await gateway.index()

@@ -108,17 +108,38 @@ export function tabAuthorization(
   state: TabState,
   keccak: Keccak256 = portableKeccak256,
 ): Omit<SignedAuthorization, 'signature'> & { primaryType: 'ReceiveWithAuthorization' } {
-  const { tabId, payer, expiry, lines } = state
-  const commitment = tabCommitment(terms, state, keccak)
+  const { tabId, payer, lines } = state
   return {
     primaryType: 'ReceiveWithAuthorization',
     from: payer,
     to: terms.contract,
     value: lines.reduce((sum, { amount }) => sum + amount, 0n),
     validAfter: 0n,
-    validBefore: ((commitment >> 40n) << 40n) | BigInt(expiry),
+    validBefore: tabValidBefore(terms, state, keccak),
     nonce: tabNonce(terms.issuer, tabId, keccak),
   }
+}
+
+/**
+ * Computes `validBefore` of a state of a tab: the upper 216 bits of the hash of its terms and lines, and the expiry.
+ *
+ * @param terms who gets the platform's part, and what of it, in basis points, goes to whoever settles.
+ * @param state the expiry in Unix seconds, amounts in USDC base units.
+ * @throws {RangeError} for more lines or larger numbers than the contract takes.
+ * @example
+ * import { tabValidBefore } from '@tollkeeper/sdk/protocol'
+ *
+ * const terms = { platform: `0x${'b'.repeat(40)}`, rewardShare: 1_000 } as const
+ * const state = { sequence: 1, expiry: 1_800_093_600, lines: [{ split: 1n, amount: 1_000n }] }
+ * console.log(tabValidBefore(terms, state) % 2n ** 40n)
+ * // 1800093600n
+ */
+export function tabValidBefore(
+  terms: Pick<TabTerms, 'platform' | 'rewardShare'>,
+  state: Pick<TabState, 'sequence' | 'expiry' | 'lines'>,
+  keccak: Keccak256 = portableKeccak256,
+): bigint {
+  return ((tabCommitment(terms, state, keccak) >> 40n) << 40n) | BigInt(state.expiry)
 }
 
 /** keccak256 of the words platform << 96 | rewardShare << 40 | sequence, and each line's split and amount. */

@@ -1,0 +1,377 @@
+import type { Address, Hex } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { estimateBatchGas } from '#chain/gas'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
+import { readExposures } from '#ledger/acceptance/exposure'
+import { requeuePayment } from '#ledger/outcomes/requeue'
+import { voidPayment } from '#ledger/outcomes/voids'
+import { outcomes } from '#protocol/settlement'
+import { decodeSettleTabs } from '#protocol/tabSettlement'
+import {
+  expectUnharmed,
+  hourAgo,
+  isSettledOnChain,
+  mine,
+  mineUntil,
+  queueDue,
+  settleAll,
+  startRecording,
+  testClient,
+  untilIndexed,
+  whileRecording,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import { platformWallet, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { giveUp, standingOf, standingsOf } from '../support/standing.ts'
+import { type ClosedPayment, closeTab, movedOf, settleStates, signOlder } from '../support/tabs.ts'
+import { until } from '../support/until.ts'
+import { cancelDirectly, randomHex, sendDirectly, validFor } from '../support/usdc.ts'
+
+// Tabs: each is one payment of many lines, which TabSettlement pulls once and pays out.
+
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
+
+/** ERC-1271: says yes to every signature. */
+const alwaysYes = '0x631626ba7e60e01b60005260206000f3'
+
+async function transactionsOf(payments: readonly { paymentId: string }[]): Promise<Hex[]> {
+  const halves = (await Promise.all(payments.map(stack.halves))).flat()
+  return [...new Set(halves.map(({ txHash }) => txHash))] as Hex[]
+}
+
+test('default: one batch settles tabs of several payers, and pays each provider, the platform and the reward', async () => {
+  const payees = [randomHex(20), randomHex(20), randomHex(20)]
+  const buyers = await stack.buyers(4, 3_000_000n)
+  const platform = await stack.balanceOf(platformWallet)
+  const keeper = walletAccount(0).address.toLowerCase() as Address
+  const before = await stack.balanceOf(keeper)
+  const tabs = await Promise.all(
+    buyers.map((buyer) => {
+      const lines = payees.map((payee) => ({ payee, amount: 1_000_000n }))
+      return closeTab(stack, { buyer, lines, closedAt: hourAgo() })
+    }),
+  )
+  await settleAll(stack, tabs)
+  const [hash, ...others] = await transactionsOf(tabs)
+  expect(others).toEqual([])
+  for (const payee of payees) expect(await stack.balanceOf(payee)).toBe(4n * 950_000n)
+  // 5 % of twelve lines, and a tenth of it for whoever settles.
+  expect(await stack.balanceOf(platformWallet)).toBe(platform + 540_000n)
+  expect(await stack.balanceOf(keeper)).toBe(before + 60_000n)
+  expect(await stack.balanceOf(stack.served.deployment.tabSettlement)).toBe(0n)
+  for (const tab of tabs) expect(await movedOf(stack, tab)).toEqual([null, null, null])
+
+  const { gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hash as Hex })
+  const counts = { pairs: 0, singles: 0, payees: 0, tabs: 4, lines: 12, splits: 3 }
+  expect(gasUsed).toBeLessThan(estimateBatchGas({ ...counts, hasCode: false }))
+  const { input } = await stack.served.client.getTransaction({ hash: hash as Hex })
+  const listed = decodeSettleTabs(input).tabs.map(({ payer }) => payer)
+  expect(listed).toEqual(listed.toSorted())
+})
+
+test('behavior: a bad tab stops no other, and a payer of code is settled apart', async () => {
+  const [good, poor, forger, contract] = await stack.buyers(4, 1_000_000n)
+  const line = { payee: randomHex(20), amount: 400_000n }
+  const due = { lines: [line], closedAt: hourAgo() }
+  const settling = [
+    await closeTab(stack, { ...due, buyer: good }),
+    await closeTab(stack, { ...due, buyer: contract }),
+  ]
+  await testClient(stack).setCode({ address: contract.address, bytecode: alwaysYes })
+  const short = await closeTab(stack, { ...due, buyer: poor, lines: [{ ...line, amount: 1_000_001n }] })
+  const { signature } = settling[0]?.state.authorization ?? {}
+  const forged = await closeTab(stack, {
+    ...{ ...due, buyer: forger },
+    sign: (state) => ({ ...state, authorization: { ...state.authorization, signature: signature ?? '0x' } }),
+  })
+  await whileRunning(stack.keeper(), async () => {
+    await until('the good ones are settled', () => stack.isSettled(settling))
+    await until('the bad ones are counted', async () => {
+      const standings = await standingsOf(stack.database, [short, forged])
+      return standings.every(({ attempts }) => attempts === 1)
+    })
+  })
+  expect((await standingOf(stack.database, short)).failureCode).toBe('insufficient_balance')
+  expect((await standingOf(stack.database, forged)).failureCode).toBe('invalid_signature')
+  expect(await transactionsOf(settling)).toHaveLength(2)
+  expect(await stack.balanceOf(line.payee)).toBe(760_000n)
+})
+
+test('behavior: tabs of other rewards have a batch of their own', async () => {
+  const buyers = await stack.buyers(3, 100_000n)
+  const tabs = await Promise.all(
+    buyers.map((buyer, index) =>
+      closeTab(stack, {
+        ...{ buyer, rewardShare: index === 0 ? 0 : 2_000, closedAt: hourAgo() },
+        lines: [{ amount: 100_000n }],
+      }),
+    ),
+  )
+  await settleAll(stack, tabs)
+  expect(await transactionsOf(tabs)).toHaveLength(2)
+})
+
+test('behavior: tabs and single payments that are due together both settle, in turns', async () => {
+  const buyers = await stack.buyers(3, 100_000n)
+  const [singles, tabs] = await Promise.all([
+    queueDue(stack, 3),
+    Promise.all(
+      buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 100_000n }], closedAt: hourAgo() })),
+    ),
+  ])
+  await settleAll(stack, [...singles, ...tabs])
+  expect(await transactionsOf(singles)).toHaveLength(1)
+  expect(await transactionsOf(tabs)).toHaveLength(1)
+  await expectUnharmed(stack, singles)
+})
+
+test('behavior: its batch counts with the others: whom it paid, and what its keeper settled', async () => {
+  const [buyer, other] = await stack.buyers(2, 1_000_000n)
+  const [both, one] = [randomHex(20), randomHex(20)]
+  const keeper = walletAccount(0).address.toLowerCase()
+  const day = async () => {
+    const [row] = await stack.database<{ payments: number; total: bigint }[]>`
+      select sum(payments)::int as payments, sum(total) as total from keeper_day where keeper = ${keeper}`
+    return { payments: row?.payments ?? 0, total: BigInt(row?.total ?? 0n) }
+  }
+  const before = await day()
+  const line = (payee: Hex) => ({ payee, amount: 100_000n })
+  const tabs = [
+    await closeTab(stack, { buyer, lines: [line(both), line(one)], closedAt: hourAgo() }),
+    await closeTab(stack, { buyer: other, lines: [line(both)], closedAt: hourAgo() }),
+  ]
+  await settleAll(stack, tabs)
+  const [hash] = await transactionsOf(tabs)
+  const read = () => stack.database<
+    { sequence: number | null; recipient: Hex; paymentCount: number; total: bigint }[]
+  >`
+    select b.sequence, r.recipient, r.payment_count as "paymentCount", r.total
+    from settled_batch b join batch_recipient r on r.batch_id = b.id where b.tx_hash = ${hash ?? null}
+    order by r.total desc`
+  await whileRecording(stack, () =>
+    until('the index numbers it', async () => (await read()).every(({ sequence }) => sequence !== null)),
+  )
+  expect((await read()).map(({ sequence: _, ...row }) => row)).toEqual([
+    { recipient: both, paymentCount: 2, total: 190_000n },
+    { recipient: one, paymentCount: 1, total: 95_000n },
+    { recipient: platformWallet, paymentCount: 2, total: 13_500n },
+    { recipient: keeper, paymentCount: 2, total: 1_500n },
+  ])
+  const [batch] = await stack.database`
+    select payment_count, provider_total, fee_total from settled_batch where tx_hash = ${hash ?? null}`
+  expect(batch).toEqual({ payment_count: 2, provider_total: 285_000n, fee_total: 15_000n })
+  const after = await day()
+  expect([after.payments - before.payments, after.total - before.total]).toEqual([2, 300_000n])
+  // As the index itself has it.
+  const [indexed] = await stack.database`
+    select payment_count, provider_total, fee_total, authorizations from indexer.batch where tx_hash = ${hash ?? null}`
+  expect(indexed).toEqual({
+    payment_count: 2,
+    provider_total: 285_000n,
+    fee_total: 15_000n,
+    authorizations: 2,
+  })
+  expect(
+    await stack.database`select from splitter where address = ${stack.served.deployment.tabSettlement}`,
+  ).toEqual([])
+})
+
+async function debtOf({ buyer }: ClosedPayment): Promise<bigint> {
+  const payer = buyer.address.toLowerCase() as Address
+  const exposures = await readExposures(stack.database, stack.served, {
+    ...{ payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true },
+  })
+  return BigInt(exposures.get(payer)?.debt ?? -1n)
+}
+
+describe('another state of a tab moved', () => {
+  const fork = async (task: () => Promise<void>) => {
+    const snapshot = await testClient(stack).snapshot()
+    await task()
+    await testClient(stack).revert({ id: snapshot })
+    await mine(stack, 3)
+  }
+
+  test('behavior: an older one, sent by a stranger, is recorded as what moved, and the rest is a debt; a reorg takes that back', async () => {
+    const [buyer] = await stack.buyers(1, 1_000_000n)
+    const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
+    const tab = await closeTab(stack, {
+      buyer,
+      lines: [
+        { payee: first, amount: 300_000n },
+        { payee: second, amount: 200_000n },
+        { payee: third, amount: 100_000n },
+      ],
+      closedAt: hourAgo(),
+    })
+    await untilIndexed(stack)
+    const recording = startRecording(stack)
+    onTestFinished(() => recording.stop())
+    await fork(async () => {
+      // It had two lines, and more on the second than was charged in the end.
+      await settleStates(stack, [await signOlder(stack, tab, [100_000n, 250_000n])])
+      await whileRunning(stack.keeper(), () =>
+        until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
+      )
+      expect(await movedOf(stack, tab)).toEqual([100_000n, 250_000n, 0n])
+      expect(await debtOf(tab)).toBe(300_000n)
+      expect(await stack.balanceOf(first)).toBe(95_000n)
+    })
+    await until('it is taken back', async () => (await stack.halves(tab))[0]?.state === 'open')
+    expect(await movedOf(stack, tab)).toEqual([null, null, null])
+    expect(await debtOf(tab)).toBe(0n)
+    await settleAll(stack, [tab])
+    expect(await movedOf(stack, tab)).toEqual([null, null, null])
+    expect(await stack.balanceOf(first)).toBe(285_000n)
+  })
+
+  test('behavior: of two states in one batch the first one listed moves, and one that pays every line at least as much settles', async () => {
+    const buyers = await stack.buyers(2, 1_000_000n)
+    const [short, full] = (await Promise.all(
+      buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })),
+    )) as [ClosedPayment, ClosedPayment]
+    const [older, more] = [
+      await signOlder(stack, short, [200_000n]),
+      await signOlder(stack, full, [400_000n]),
+    ]
+    await settleStates(stack, [older, short.state, more, full.state])
+    await whileRunning(stack.keeper(), async () => {
+      await until('one is settled', () => stack.isSettled([full]))
+      await until('the other is seen', async () => (await stack.halves(short))[0]?.state === 'foreign_use')
+    })
+    expect(await movedOf(stack, short)).toEqual([200_000n])
+    expect(await movedOf(stack, full)).toEqual([400_000n])
+    expect(await debtOf(full)).toBe(0n)
+  })
+
+  test('behavior: a transfer straight to the contract under its nonce settles nothing, whatever its value', async () => {
+    const [buyer] = await stack.buyers(1, 300_000n)
+    const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
+    const { to, value, nonce } = tab.state.authorization
+    await sendDirectly(
+      stack,
+      await signTransfer(stack.served, buyer, { to, value, nonce, ...validFor(3_600) }),
+    )
+    await whileRunning(stack.keeper(), () =>
+      until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use'),
+    )
+    expect(await movedOf(stack, tab)).toEqual([0n])
+    expect(await debtOf(tab)).toBe(300_000n)
+  })
+
+  test('behavior: what the index shows of a state is what the receipt does', async () => {
+    const [buyer] = await stack.buyers(1, 300_000n)
+    const payee = randomHex(20)
+    const tab = await closeTab(stack, { buyer, lines: [{ payee, amount: 200_000n }], closedAt: hourAgo() })
+    const older = await signOlder(stack, tab, [150_000n])
+    await whileRecording(stack, async () => {
+      await settleStates(stack, [older])
+      await until('it is recorded', async () => (await stack.halves(tab))[0]?.state === 'foreign_use')
+    })
+    const [event] =
+      await stack.database`select source from authorization_event where payment_id = ${tab.paymentId}`
+    expect(event).toEqual({ source: 'index' })
+    expect(await movedOf(stack, tab)).toEqual([150_000n])
+  })
+
+  test('behavior: a cancelled nonce moved nothing, and all of it is a debt', async () => {
+    const [buyer] = await stack.buyers(1, 300_000n)
+    const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })
+    await cancelDirectly(stack, buyer, tab.state.authorization.nonce)
+    await whileRunning(stack.keeper(), () =>
+      until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'cancelled'),
+    )
+    expect(await movedOf(stack, tab)).toEqual([null])
+    expect(await debtOf(tab)).toBe(300_000n)
+  })
+})
+
+test('behavior: a reorg takes back a tab’s settlement, and it is settled again', async () => {
+  const [buyer] = await stack.buyers(1, 300_000n)
+  const payee = randomHex(20)
+  const tab = await closeTab(stack, { buyer, lines: [{ payee, amount: 300_000n }], closedAt: hourAgo() })
+  await untilIndexed(stack)
+  const snapshot = await testClient(stack).snapshot()
+  await whileRunning(stack.keeper(), async () => {
+    await until('it is settled', () => stack.isSettled([tab]))
+    const [before] = await transactionsOf([tab])
+    expect(before).toBeDefined()
+    await testClient(stack).revert({ id: snapshot })
+    await mine(stack, 4)
+    await until('it is settled again', () => isSettledOnChain(stack, [tab]))
+  })
+  expect(await stack.balanceOf(payee)).toBe(285_000n)
+})
+
+test('behavior: no provider voids a tab, and its operator may queue a failed one again', async () => {
+  const [buyer] = await stack.buyers(1, 300_000n)
+  const tab = await closeTab(stack, { buyer, lines: [{ amount: 300_000n }] })
+  const [own] = await stack.database<{ id: string }[]>`
+    select provider_id as id from tab_sale where payment_id = ${tab.paymentId}`
+  const by = { paymentId: tab.paymentId, providerId: own?.id ?? '', now: new Date() }
+  expect(await voidPayment(stack.database, by)).toBe('forbidden')
+  await giveUp(stack.database, [tab.paymentId])
+  expect(await requeuePayment(stack.database, by)).toBe('forbidden')
+  expect(await requeuePayment(stack.database, { ...by, providerId: undefined })).toBe('requeued')
+  const tomorrow = () => new Date(Date.now() + 3_600_000)
+  await settleAll(stack, [tab], { now: tomorrow })
+})
+
+test('behavior: one that expires while its transaction is out is passed over, and ends as expired', async () => {
+  const buyers = await stack.buyers(2, 300_000n)
+  const [late, good] = (await Promise.all(
+    [180, 93_600].map((validFor, index) =>
+      closeTab(stack, {
+        ...{ buyer: buyers[index] as PrivateKeyAccount, validFor, closedAt: hourAgo() },
+        lines: [{ amount: 300_000n }],
+      }),
+    ),
+  )) as [ClosedPayment, ClosedPayment]
+  let isOver = false
+  const checkpoint = async (name: CheckpointName) => {
+    if (name !== 'after-simulation' || isOver) return
+    isOver = true
+    await testClient(stack).setNextBlockTimestamp({ timestamp: BigInt(late.state.expiry) })
+  }
+  await whileRunning(stack.keeper({ checkpoint }), async () => {
+    await until('the other is settled', () => stack.isSettled([good]))
+    await mineUntil(stack, 'it ends', async () => (await standingOf(stack.database, late)).kind === 'failed')
+  })
+  expect((await standingOf(stack.database, late)).failureCode).toBe('authorization_expired')
+  const [item] = await stack.database`
+    select provider_outcome as digit from batch_item where payment_id = ${late.paymentId}`
+  expect(item).toEqual({ digit: outcomes.indexOf('expired') })
+  expect(await stack.balanceOf(late.buyer.address)).toBe(300_000n)
+})
+
+test('behavior: a tab that ended by an older state is in the providers’ sums as far as it moved', async () => {
+  const [buyer] = await stack.buyers(1, 1_000_000n)
+  const tab = await closeTab(stack, {
+    buyer,
+    lines: [{ amount: 300_000n }, { payee: randomHex(20), amount: 100_000n }],
+    closedAt: hourAgo(),
+    validFor: 3_600,
+  })
+  await settleStates(stack, [await signOlder(stack, tab, [300_000n])])
+  await whileRunning(stack.keeper(), async () => {
+    await mineUntil(
+      stack,
+      'it has failed',
+      async () => (await standingOf(stack.database, tab)).kind === 'failed',
+    )
+    // Until it has run out, a reorg might give it back.
+    await testClient(stack).setNextBlockTimestamp({ timestamp: BigInt(tab.state.expiry) + 1n })
+    await mineUntil(stack, 'it is over', async () => (await standingOf(stack.database, tab)).isFinal)
+  })
+  expect(await standingOf(stack.database, tab)).toMatchObject({
+    kind: 'failed',
+    failureCode: 'authorization_used',
+  })
+  expect(await debtOf(tab)).toBe(100_000n)
+  const payer = buyer.address.toLowerCase()
+  const [sums] = await stack.database`
+    select payments, gross, settled_net from payer_revenue where payer = ${payer} and period = 'all'`
+  // Only what the registered provider sold; the other line is of nobody.
+  expect(sums).toEqual({ payments: 1, gross: 300_000n, settled_net: 285_000n })
+})

@@ -1,0 +1,159 @@
+import { randomBytes } from 'node:crypto'
+import { type Address, createWalletClient, type Hash, http } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { callGasLimit } from '#chain/gas'
+import { takeTabs } from '#ledger/acceptance/takeTabs'
+import { newId } from '#ledger/store/identifiers'
+import { eip712Domain, receiveWithAuthorizationTypes } from '#protocol/eip3009'
+import type { SignedAuthorization } from '#protocol/payload'
+import { triggerCodes } from '#protocol/settlement'
+import { encodeSplit } from '#protocol/splitter'
+import { platformPart, type TabLine, tabAuthorization } from '#protocol/tab'
+import { encodeSettleTabs } from '#protocol/tabSettlement'
+import { devAccount } from '../../local/chain/accounts.ts'
+import { type KeeperStack, platformWallet } from './keeperStack.ts'
+import { randomHex } from './usdc.ts'
+
+const issuer = 'https://gateway.example'
+
+export type TabOptions = {
+  buyer: PrivateKeyAccount
+  /** What is owed on each line, USDC base units, and to whom: by default the registered provider, or a wallet of nobody. */
+  lines: readonly { amount: bigint; payee?: Address }[]
+  /** Basis points. Default 1,000. */
+  rewardShare?: number
+  /** Default: {@link platformWallet}. */
+  platform?: Address
+  closedAt?: Date
+  /** Seconds from now. */
+  validFor?: number
+  /** Changes what is signed, without changing what is stored of it. */
+  sign?: (state: SignedState) => SignedState
+}
+
+/** A state of a tab, signed. */
+export type SignedState = {
+  tabId: string
+  sequence: number
+  expiry: number
+  rewardShare: number
+  platform: Address
+  lines: TabLine[]
+  authorization: SignedAuthorization
+}
+
+/** A closed tab as the ledger took it in. */
+export type ClosedPayment = { paymentId: string; buyer: PrivateKeyAccount; state: SignedState }
+
+type Stack = Pick<KeeperStack, 'database' | 'served' | 'payee'>
+
+/** Signs a state of a tab. */
+export async function signState(
+  { served }: Pick<KeeperStack, 'served'>,
+  buyer: PrivateKeyAccount,
+  state: Omit<SignedState, 'authorization'>,
+): Promise<SignedState> {
+  const { network, token, deployment } = served
+  const { platform, rewardShare } = state
+  const payer = buyer.address.toLowerCase() as Address
+  const { primaryType, ...message } = tabAuthorization(
+    { issuer, contract: deployment.tabSettlement, platform, rewardShare },
+    { ...state, payer },
+  )
+  const domain = eip712Domain(network, token)
+  const types = receiveWithAuthorizationTypes
+  const signature = await buyer.signTypedData({ domain, types, primaryType, message })
+  return { ...state, authorization: { ...message, signature, primaryType } }
+}
+
+/** Closes a tab as the gateway does: reserved, bought on, and taken in as a payment; really signed. */
+export async function closeTab(stack: Stack, options: TabOptions): Promise<ClosedPayment> {
+  const { database, served, payee } = stack
+  const { buyer, closedAt = new Date(), rewardShare = 1_000, platform = platformWallet } = options
+  const { sign = (state) => state } = options
+  const tabId = `tab_${randomBytes(16).toString('hex')}`
+  const wallets = options.lines.map((line) => line.payee ?? payee)
+  const shares = { providerShare: 19n, platformShare: 1n }
+  const lines = options.lines.map(({ amount }, index) => ({
+    split: encodeSplit({ provider: wallets[index] as Address, ...shares }),
+    amount,
+  }))
+  const expiry = Math.floor(Date.now() / 1000) + (options.validFor ?? 93_600)
+  const state = sign(
+    await signState(stack, buyer, { tabId, sequence: 9, expiry, rewardShare, platform, lines }),
+  )
+  const { authorization } = state
+  const { chainId } = served.network
+  const total = lines.reduce((sum, { amount }) => sum + amount, 0n)
+  await database`
+    select reserve_for_tab(${tabId}, ${chainId}, ${served.token}, ${authorization.from}, ${total}, null, null, current_date)`
+  const [own] = await database<{ providerId: string; endpointId: string }[]>`
+    select w.provider_id as "providerId", e.id as "endpointId" from wallet w join endpoint e on e.wallet_id = w.id
+    where w.address = ${payee}`
+  const paymentId = newId('pay')
+  const acceptedAt = closedAt.getTime()
+  await takeTabs(database, [
+    {
+      ...{ paymentId, tabId, chainId, token: served.token, payer: authorization.from, payerHasCode: false },
+      ...{
+        contract: served.deployment.tabSettlement,
+        platform,
+        rewardShare,
+        sequence: 9,
+        requests: lines.length,
+      },
+      ...{ closeReason: 'idle', openedAt: acceptedAt - 60_000, closedAt: acceptedAt, expiresAt: expiry },
+      ...{ nonce: authorization.nonce, signature: authorization.signature },
+      lines: lines.map(({ amount }, index) => ({ payee: wallets[index] as Address, ...shares, amount })),
+      sales: lines.flatMap(({ split, amount }, line) => {
+        if (!own || wallets[line] !== payee) return []
+        const feeAmount = platformPart(split, amount)
+        return [{ ...own, line, requests: 1, providerAmount: amount - feeAmount, feeAmount, acceptedAt }]
+      }),
+    },
+  ])
+  return { paymentId, buyer, state }
+}
+
+/** An earlier state of a closed tab, signed as its buyer did then. */
+export function signOlder(
+  stack: Pick<KeeperStack, 'served'>,
+  { buyer, state }: ClosedPayment,
+  amounts: readonly bigint[],
+): Promise<SignedState> {
+  const { authorization: _, ...newest } = state
+  const lines = amounts.flatMap((amount, index) => {
+    const line = newest.lines[index]
+    return line ? [{ ...line, amount }] : []
+  })
+  return signState(stack, buyer, { ...newest, sequence: newest.sequence - 1, lines })
+}
+
+/** A stranger settles states of tabs of one reward; doesn't wait until that is mined. */
+export async function settleStates(
+  { chain, served }: Pick<KeeperStack, 'chain' | 'served'>,
+  states: readonly [SignedState, ...SignedState[]],
+  account = devAccount(18),
+): Promise<Hash> {
+  const [{ platform: feeRecipient, rewardShare }] = states
+  const batch = { token: served.token, feeRecipient, rewardShare, batchId: randomHex(32) }
+  const { calldata } = encodeSettleTabs(
+    { ...batch, trigger: triggerCodes.direct, callGasLimit: callGasLimit(false) },
+    states.map(({ authorization: { from: payer, nonce, signature }, ...state }) => ({
+      ...{ ...state, payer, nonce, signature },
+    })),
+  )
+  const wallet = createWalletClient({ account, transport: http(chain.url) })
+  const to = served.deployment.tabSettlement
+  return wallet.sendTransaction({ to, data: calldata, gas: 5_000_000n, chain: null })
+}
+
+/** What each line of a closed tab moved where another state of it did. */
+export async function movedOf(
+  { database }: Pick<KeeperStack, 'database'>,
+  { paymentId }: { paymentId: string },
+): Promise<(bigint | null)[]> {
+  const rows = await database<{ moved: bigint | null }[]>`
+    select moved from tab_line where payment_id = ${paymentId} order by position`
+  return rows.map(({ moved }) => moved)
+}
