@@ -155,7 +155,9 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
         drained: [],
       },
       ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [] },
-      ...{ stuck: [], unready: [], failed: [] },
+      ...{ unread: [], stuck: [], unready: [], failed: [] },
+      // Keepers die: what one had claimed waits for its lease.
+      overlooked: expect.any(Array),
     })
   } finally {
     over.abort()

@@ -7,7 +7,7 @@ import { findKeyOwner } from '#ledger/registry/apiKeys'
 import { setSuspended } from '#ledger/registry/suspendProvider'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { testClient, whileRunning } from '../support/keeperScenes.ts'
+import { mineUntil, testClient, whileRunning } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, signTransfer, startKeeperStack } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { randomHex, validFor } from '../support/usdc.ts'
@@ -250,6 +250,11 @@ describe('payers with code', () => {
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })
+      // A reorg may turn it yet.
+      expect((await submit(pair, { apiKey })).code).toBe('settlement_pending')
+      await mineUntil(stack, 'that is final', async () => {
+        return (await stack.database`select from batch where outcome = 'reverted'`).length === 1
+      })
       for (const transfers of [pair, pair.toReversed(), pair]) {
         const again = await submit(transfers as Pair, { apiKey })
         expect([again.status, again.code]).toEqual([422, 'settlement_failed'])

@@ -1,4 +1,4 @@
-import { type Address, createWalletClient, type Hash, http, parseEther } from 'viem'
+import { type Address, type Hash, parseEther } from 'viem'
 import { expect, onTestFinished, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { concludeMined } from '#keeper/loops/conclude'
@@ -7,7 +7,6 @@ import { readRecordState } from '#keeper/loops/recordState'
 import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches/batches'
 import { recordEvents, setFinal } from '#ledger/facts/record'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import { createKeeperContext } from '../support/keeperContext.ts'
@@ -17,6 +16,7 @@ import {
   hourAgo,
   isSettledOnChain,
   mine,
+  moveMoney,
   queueDue,
   queueOneDue,
   settleAll,
@@ -24,7 +24,7 @@ import {
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { platformWallet, startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { countFinal, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
@@ -56,17 +56,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
     await chain.revert({ id: snapshot })
     await chain.setAutomine(false)
     // The buyer's money goes elsewhere before the same bytes are mined again.
-    const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })
-    await wallet.writeContract({
-      address: stack.served.token,
-      abi: usdcAbi,
-      functionName: 'transfer',
-      args: [platformWallet, 60_000n],
-      gas: 100_000n,
-      maxFeePerGas: 50_000_000_000n,
-      maxPriorityFeePerGas: 2_000_000_000n,
-      chain: null,
-    })
+    await moveMoney(stack, buyer, 60_000n)
     await chain.mine({ blocks: 1 })
     await chain.setAutomine(true)
     while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })

@@ -26,6 +26,7 @@ import {
   hourAgo,
   isSettledOnChain,
   mine,
+  mineUntil,
   settleAll,
   startRecording,
   testClient,
@@ -385,6 +386,30 @@ test('behavior: under a backlog that fills a batch, the next one sweeps what has
   expect(paid.filter(({ args }) => args.to.toLowerCase() === stale.terms.provider)).toHaveLength(1)
   expect(hashes.filter((hash) => hash === first).length).toBeGreaterThan(200)
   expect(new Set(hashes).size).toBe(2)
+})
+
+test('behavior: under a backlog of pairs alone, what has waited is swept, beside the half of one of them', async () => {
+  const waiting = await queueSplits([{ payee: randomHex(20) }, { payee: randomHex(20) }])
+  await settle(waiting)
+  await untilIndexed(stack)
+  const [buyer] = await stack.buyers(1, 60n * 50_000n)
+  const queuePairs = (count: number) =>
+    Promise.all(
+      Array.from({ length: count }, () => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })),
+    )
+  const pairs = await queuePairs(30)
+  const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+  await whileRunning(stack.keeper({ now: tomorrow }), async () => {
+    await until('the splitters are empty', async () => (await waitingIn(waiting)) === 0n)
+    pairs.push(...(await queuePairs(30)))
+    await mineUntil(stack, 'all pairs are settled, fees included', () => stack.isSettled(pairs))
+  })
+  for (const { terms } of waiting) expect(await stack.balanceOf(terms.provider)).toBe(47_500n)
+  const hashes = (await Promise.all(pairs.map(stack.halves))).map((halves) =>
+    halves.map(({ txHash }) => txHash),
+  )
+  // One was paid for the sweep's sake, and its fee went with others.
+  expect(hashes.filter(([provider, fee]) => provider !== fee)).toHaveLength(1)
 })
 
 describe('a payer who fails once his batch is simulated', () => {

@@ -1,14 +1,7 @@
 import type { Server } from 'node:http'
 import { promisify } from 'node:util'
 import { createAdaptorServer } from '@hono/node-server'
-import {
-  createTestClient,
-  createWalletClient,
-  type Hex,
-  http,
-  type PrivateKeyAccount,
-  parseEther,
-} from 'viem'
+import { createTestClient, http, type PrivateKeyAccount, parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { findProviderPayments } from '#api/views/providerPaymentQueries'
@@ -16,13 +9,12 @@ import type { Keeper } from '#keeper/keeper'
 import { readCaller, releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
 import { setSuspended } from '#ledger/registry/suspendProvider'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, startKeeperStack } from '../support/keeperStack.ts'
+import { mine, moveMoney, raiseBaseFee, reorg, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { giveUp, standingOf } from '../support/standing.ts'
@@ -436,14 +428,6 @@ describe('what is not mined in time', () => {
 })
 
 describe('a no that stays true', () => {
-  /** Replaces all blocks since a snapshot by empty ones, and more of them. */
-  async function reorg(snapshot: Hex, head: bigint): Promise<void> {
-    const chain = testClient(stack)
-    await chain.revert({ id: snapshot })
-    while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
-  }
-  const height = () => testClient(stack).getBlockNumber({ cacheTime: 0 })
-
   test('behavior: what its payer cancels is given up before its seller hears so: a reorg of that settles nothing', async () => {
     const [buyer, other] = [await oneBuyer(), await oneBuyer()]
     const [payment, later] = [await pay(buyer), await pay(other)]
@@ -453,7 +437,7 @@ describe('a no that stays true', () => {
     expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
       ...{ success: false, errorReason: 'invalid_transaction_state' },
     })
-    await reorg(snapshot, await height())
+    await reorg(stack, snapshot)
     expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
     expect(await stack.balanceOf(buyer.address)).toBe(1_000_000n)
   })
@@ -473,11 +457,7 @@ describe('a no that stays true', () => {
       await chain.setAutomine(false)
       expect((await settle()).body).toMatchObject(pending)
       // Its money goes elsewhere in the block before.
-      await createWalletClient({ account: buyer, transport: http(stack.chain.url) }).writeContract({
-        ...{ address: stack.served.token, abi: usdcAbi, functionName: 'transfer' },
-        ...{ args: [platformWallet, 10_000n], gas: 100_000n, chain: null },
-        ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
-      })
+      await moveMoney(stack, buyer, 10_000n)
       await chain.mine({ blocks: 1 })
       await chain.setAutomine(true)
       await until('it failed', async () => {
@@ -487,7 +467,7 @@ describe('a no that stays true', () => {
         return row !== undefined
       })
       expect((await settle()).body).toMatchObject(pending)
-      if (fate === 'is gone') await reorg(snapshot, await height())
+      if (fate === 'is gone') await reorg(stack, snapshot)
       let answer = await settle()
       while (answer.body.errorReason === 'settlement_pending') {
         await untilIndexed(stack)

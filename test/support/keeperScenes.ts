@@ -1,4 +1,4 @@
-import { createTestClient, type Hex, http, publicActions } from 'viem'
+import { createTestClient, createWalletClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper, KeeperDependencies } from '#keeper/keeper'
@@ -6,8 +6,9 @@ import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { type Loop, repeat } from '#process/repeat'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { createKeeperContext } from './keeperContext.ts'
-import type { KeeperStack, Many, QueuedPayment } from './keeperStack.ts'
+import { type KeeperStack, type Many, platformWallet, type QueuedPayment } from './keeperStack.ts'
 import { standingsOf } from './standing.ts'
 import { until } from './until.ts'
 
@@ -92,6 +93,28 @@ export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
 /** One by one: blocks mined in bulk have no parent hash. */
 export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
+}
+
+/** Replaces all blocks since a snapshot by empty ones, and more of them. */
+export async function reorg(stack: Pick<KeeperStack, 'chain'>, snapshot: Hex): Promise<void> {
+  const chain = testClient(stack)
+  const height = () => chain.getBlockNumber({ cacheTime: 0 })
+  const head = await height()
+  await chain.revert({ id: snapshot })
+  while ((await height()) < head + 3n) await chain.mine({ blocks: 1 })
+}
+
+/** Sends a payer's USDC away by a transaction of its own, which goes before ours in the next block. */
+export async function moveMoney(
+  { chain, served }: KeeperStack,
+  account: PrivateKeyAccount,
+  amount: bigint,
+): Promise<void> {
+  await createWalletClient({ account, transport: http(chain.url) }).writeContract({
+    ...{ address: served.token, abi: usdcAbi, functionName: 'transfer' },
+    ...{ args: [platformWallet, amount], gas: 100_000n, chain: null },
+    ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
+  })
 }
 
 /** Mines a block with a base fee of one gwei: a local chain's falls with every block that is nearly empty. */
