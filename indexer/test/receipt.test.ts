@@ -9,6 +9,7 @@ import {
 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { countPayments, type ReceiptLog, readReceipt, shareOf } from '../src/receipt.ts'
 
@@ -18,6 +19,7 @@ const tabSettlement: Hex = '0x00000000000000000000000000000000000000bc'
 const buyer: Hex = '0x00000000000000000000000000000000000000b1'
 const other: Hex = '0x00000000000000000000000000000000000000b2'
 const payee: Hex = '0x00000000000000000000000000000000000000c1'
+const stranger: Hex = '0x00000000000000000000000000000000000000c2'
 const platform: Hex = '0x00000000000000000000000000000000000000fe'
 
 type Unplaced = Omit<ReceiptLog, 'logIndex'>
@@ -64,6 +66,29 @@ const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
   ),
 })
 
+const splits = [payee, other].map((provider) => BigInt(`${provider}000000000013000000000001`))
+/** A tab in TabsSettled: its sequence, and the index of the split and the amount of each line. */
+const tab = (sequence: number, ...lines: [number, number][]) =>
+  [lines.length, ...[sequence]].map((n, i) => n.toString(16).padStart(i === 0 ? 4 : 10, '0')).join('') +
+  lines
+    .map(([split, amount]) => split.toString(16).padStart(4, '0') + amount.toString(16).padStart(12, '0'))
+    .join('')
+
+const tabsSettled = (...tabs: string[]): Unplaced => ({
+  address: tabSettlement,
+  topics: encodeEventTopics({
+    abi: tabSettlementAbi,
+    eventName: 'TabsSettled',
+    args: { batchId: zeroHash },
+  }) as Hex[],
+  data: encodeAbiParameters([{ type: 'uint256[]' }, { type: 'bytes' }], [splits, `0x${tabs.join('')}`]),
+})
+
+const tabBatch = (outcomes: Hex, ofToken?: Hex): Unplaced => ({
+  ...settled(outcomes, ofToken),
+  address: tabSettlement,
+})
+
 const read = (...logs: Unplaced[]) =>
   readReceipt(place(logs), { settlement, tabSettlement, token, platforms: [platform] })
 
@@ -79,11 +104,13 @@ test('default: a use and its transfer are one entry', () => {
         logIndex: 7,
         batchLogIndex: null,
         half: null,
+        tab: null,
       },
     ],
     unreadable: [],
     batches: [],
     payouts: [],
+    paidByTabs: new Map(),
   })
 })
 
@@ -116,7 +143,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
 
   test('behavior: another token’s use is ignored', () => {
     const reading = read(used(1, other), transfer(5n, buyer, other))
-    expect(reading).toEqual({ entries: [], unreadable: [], batches: [], payouts: [] })
+    expect(reading).toMatchObject({ entries: [], unreadable: [], batches: [], payouts: [] })
   })
 
   test('behavior: a gap in the log positions parts a pair', () => {
@@ -237,5 +264,63 @@ describe('payouts', () => {
     ['an authorization between', [transfer(1n, other, token, platform), used(1), transfer(19n)]],
   ] as [string, Unplaced[]][])('behavior: %s: none', (_, logs) => {
     expect(payouts(...logs)).toEqual([])
+  })
+})
+
+describe('tabs', () => {
+  const pull = (n: number, value: bigint) => [used(n), transfer(value, buyer, token, tabSettlement)]
+  const pay = (to: Hex, value: bigint) => transfer(value, tabSettlement, token, to)
+  const packed = (sequence: number, ...lines: [number, number][]) =>
+    `0x${sequence.toString(16).padStart(10, '0')}${lines
+      .map(
+        ([split, amount]) =>
+          splits[split]?.toString(16).padStart(64, '0') + amount.toString(16).padStart(12, '0'),
+      )
+      .join('')}`
+
+  test('default: each of a batch has the state that moved, and its transfers say whom it paid', () => {
+    const { entries, paidByTabs, payouts } = read(
+      ...pull(1, 300n),
+      ...pull(2, 40n),
+      tabsSettled(tab(3, [0, 100], [1, 200]), tab(1, [0, 40])),
+      ...[pay(payee, 133n), pay(other, 190n), pay(platform, 9n), pay(platform, 8n)],
+      tabBatch('0x1010'),
+      ...pull(3, 5n),
+    )
+    expect(entries.map((entry) => [entry.tab, entry.batchLogIndex])).toEqual([
+      [packed(3, [0, 100], [1, 200]), 16],
+      [packed(1, [0, 40]), 16],
+      [null, null],
+    ])
+    expect(paidByTabs.get(16)).toEqual(
+      new Map([
+        [payee, { paymentCount: 2, total: 133n }],
+        [other, { paymentCount: 1, total: 190n }],
+        [platform, { paymentCount: 2, total: 17n }],
+      ]),
+    )
+    expect(payouts).toEqual([])
+  })
+
+  test('behavior: what another token’s batch says, around one of the token, is nobody’s state', () => {
+    const { entries, batches } = read(
+      ...pull(1, 7n),
+      tabsSettled(tab(9, [0, 7])),
+      ...pull(2, 40n),
+      tabsSettled(tab(1, [1, 40])),
+      ...[pay(other, 38n), pay(platform, 2n), tabBatch('0x10')],
+      tabBatch('0x10', stranger),
+    )
+    expect(entries.map((entry) => entry.tab)).toEqual([null, packed(1, [1, 40])])
+    expect(batches).toHaveLength(1)
+  })
+
+  test('behavior: TabsSettled of another contract says nothing', () => {
+    const { entries } = read(
+      ...pull(1, 40n),
+      { ...tabsSettled(tab(1, [1, 40])), address: other },
+      tabBatch('0x10'),
+    )
+    expect(entries.map((entry) => entry.tab)).toEqual([null])
   })
 })

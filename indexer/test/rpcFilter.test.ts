@@ -84,8 +84,8 @@ test('behavior: a block with nothing of ours keeps one log, or none where it has
 
 test('default: of a range’s Transfers those of no batch of the token; its batches are asked for', async () => {
   answers = ({ params }) => {
-    const [filter] = params as [{ address?: Hex; topics: Hex[] }]
-    const isOfBatches = filter.topics[0] === batchSettled && filter.address === settlement
+    const [filter] = params as [{ address?: Hex[]; topics: Hex[] }]
+    const isOfBatches = filter.topics[0] === batchSettled && filter.address?.[0] === settlement
     return { body: { result: isOfBatches ? [batch] : [fee, direct, besideIt] } }
   }
   expect((await ask('eth_getLogs', transfersOf)).result).toEqual([direct, besideIt])

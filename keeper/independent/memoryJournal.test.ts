@@ -59,8 +59,8 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
   )
   expect(await open.readItems()).toEqual([feeSpent, good])
   const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
-  await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, { cost: 0n, reward: 0n })
-  expect(journal.report()).toEqual({ batches: 1, payments: 2, stillOut: null })
+  await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, { cost: 3n, reward: 5n })
+  expect(journal.report()).toEqual({ batches: 1, payments: 2, spent: 3n, earned: 5n, stillOut: null })
 })
 
 test('behavior: what was used already is left alone, until a reorg takes back what the chain said', async () => {

@@ -228,7 +228,7 @@ export async function readUnrecorded(
     total: BigInt(one.total),
   })
   return {
-    events: events.map(({ tab, ...event }) => ({ ...event, tab: tab === null ? null : readIndexedTab(tab) })),
+    events: events.map(({ tab, ...event }) => ({ ...event, ...(tab && { tab: readIndexedTab(tab) }) })),
     payouts,
     batches: batches.map((batch) => ({ ...batch, recipients: batch.recipients.map(toRecipient) })),
   }

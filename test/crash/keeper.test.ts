@@ -14,6 +14,7 @@ import {
   walletAccount,
 } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
+import { type ClosedPayment, closeTab, movedOf, settleStates } from '../support/tabs.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
@@ -58,15 +59,18 @@ async function resumeMining(): Promise<void> {
   await mine(1)
 }
 
-type Payment = QueuedPayment | SplitPayment
+type Payment = QueuedPayment | SplitPayment | ClosedPayment
 
 /** A stretch of the settlement path, and what the chain has to do for a keeper to come along it. */
 type Scene = {
   name: string
   /** In the order in which the path comes to them. */
   checkpoints: CheckpointName[]
-  /** The kind of payment that is claimed first, so that keepers die over its batch: of two signatures, or of one. */
-  first: 'pairs' | 'singles'
+  /**
+   * The kind of payment that is claimed first, so that keepers die over its batch: of two signatures, of one, or tabs, which are
+   * alone then.
+   */
+  first: 'pairs' | 'singles' | 'tabs'
   /** Before the first keeper starts. */
   prepare?: (payments: Payment[]) => Promise<unknown>
   /** While it runs. */
@@ -76,7 +80,10 @@ type Scene = {
 }
 
 async function sendAllDirectly(payments: Payment[]): Promise<void> {
-  for (const one of payments.flatMap(authorizationsOf)) await sendDirectly(stack, one)
+  for (const one of payments) {
+    if ('state' in one) await settleStates(stack, [one.state])
+    else for (const half of authorizationsOf(one)) await sendDirectly(stack, half)
+  }
 }
 
 let beforeBatch: `0x${string}`
@@ -89,6 +96,43 @@ const scenes: Scene[] = [
     // Nobody mines: else a keeper would never have to offer more.
     prepare: () => chain().setAutomine(false),
     tidy: resumeMining,
+  },
+  {
+    name: 'claims, signs, sends and replaces a batch of tabs',
+    first: 'tabs',
+    checkpoints: stretch('before-claim', 'after-replacement-broadcast'),
+    prepare: () => chain().setAutomine(false),
+    tidy: resumeMining,
+  },
+  {
+    name: 'finds its batch of tabs mined, with one taken by a stranger',
+    first: 'tabs',
+    checkpoints: [
+      ...stretch('before-mined-recorded', 'after-mined-recorded'),
+      ...stretch('before-conclusion', 'after-conclusion'),
+    ],
+    prepare: () => chain().setAutomine(false),
+    provoke: async (payments) => {
+      await until('the batch is out', async () => (await sentBatches()) > 0)
+      const last = payments.findLast((one) => 'state' in one)
+      if (last) await settleStates(stack, [last.state])
+      await resumeMining()
+    },
+  },
+  {
+    name: 'sees a reorg drop its batch of tabs',
+    first: 'tabs',
+    checkpoints: stretch('before-reorg-recorded', 'after-reorg-recorded'),
+    prepare: async () => {
+      beforeBatch = await chain().snapshot()
+    },
+    provoke: async (payments) => {
+      await until('the batch is mined', async () => (await countBatches('mined')) > 0)
+      await until('they are settled', () => stack.isSettled(payments))
+      await chain().revert({ id: beforeBatch })
+      await chain().setAutomine(true)
+      await mine(4)
+    },
   },
   {
     name: 'finds its batch mined, with one half taken by a stranger',
@@ -214,7 +258,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   await closeEarlierBatches()
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const platformBefore = await stack.balanceOf(platformWallet)
-  const { pairs, singles, payments } = await queueDue(first)
+  const { pairs, singles, tabs, payments } = await queueDue(first)
   await prepare?.(payments)
 
   let provoked: Promise<unknown> | undefined
@@ -240,9 +284,13 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - 3n * 2_500n)
+  // 5 % of each tab, less the reward.
+  const ofOthers = BigInt(pairs.length) * 2_500n + BigInt(tabs.length) * 22_500n
+  await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - ofOthers)
+  for (const tab of tabs) expect(await movedOf(stack, tab)).toEqual([null])
   for (const { provider } of pairs) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
   for (const { authorization } of singles) expect(await stack.balanceOf(authorization.from)).toBe(50_000n)
+  for (const { buyer } of tabs) expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
   const { database, served } = stack
   expect(
     await findUnknownTransactions(
@@ -256,8 +304,8 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
 }
 
 /**
- * Three payments of two signatures that are due, and three of one that are worth a sweep, in the order in which they'll be
- * claimed: each kind has a batch of its own.
+ * Three payments of two signatures that are due, three of one that are worth a sweep, and three tabs, in the order in which
+ * they'll be claimed: each kind has a batch of its own. Others would go before tabs.
  */
 async function queueDue(first: Scene['first']) {
   const hourAgo = Date.now() - 3_700_000
@@ -265,7 +313,9 @@ async function queueDue(first: Scene['first']) {
     acceptedAt: new Date(hourAgo + (kind === first ? 0 : 10_000) + index * 1_000),
   })
   const payee = randomHex(20)
-  const [ofPairs, ofSingles] = [await stack.buyers(3, 100_000n), await stack.buyers(3, 550_000n)]
+  const others = first === 'tabs' ? 0 : 3
+  const [ofPairs, ofSingles] = [await stack.buyers(others, 100_000n), await stack.buyers(others, 550_000n)]
+  const ofTabs = await stack.buyers(3, 550_000n)
   const pairs = await Promise.all(
     ofPairs.map((buyer, index) => stack.queue({ buyer, price: 50_000n, ...due('pairs', index) })),
   )
@@ -274,14 +324,20 @@ async function queueDue(first: Scene['first']) {
       stack.queueSplit({ buyer, payee, price: 500_000n, ...due('singles', index) }),
     ),
   )
-  const payments: Payment[] = first === 'pairs' ? [...pairs, ...singles] : [...singles, ...pairs]
-  return { pairs, singles, payments }
+  const tabs = await Promise.all(
+    ofTabs.map((buyer, index) =>
+      closeTab(stack, { buyer, lines: [{ amount: 500_000n }], closedAt: due('tabs', index).acceptedAt }),
+    ),
+  )
+  const payments: Payment[] =
+    first === 'pairs' ? [...pairs, ...singles, ...tabs] : [...singles, ...pairs, ...tabs]
+  return { pairs, singles, tabs, payments }
 }
 
 /** What a batch of ours settled to a splitter it paid out as well; what a stranger sent there waits, and is whole. */
 async function expectPaidOut(singles: SplitPayment[], platformAmount: bigint): Promise<void> {
   const [one] = singles
-  if (!one) throw new Error('nothing queued')
+  if (!one) return expect(platformAmount).toBe(0n)
   const isOurs = await isSettledByUs(singles)
   const [waiting, paid] = [await stack.balanceOf(one.splitter), await stack.balanceOf(one.terms.provider)]
   expect({ waiting, paid, platformAmount }).toEqual(

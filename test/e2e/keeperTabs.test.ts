@@ -1,13 +1,26 @@
+import { Hono } from 'hono'
 import type { Address, Hex } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { estimateBatchGas } from '#chain/gas'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createPayerCode } from '#chain/payerCode'
+import { createBudget } from '#keeper/independent/budget'
+import { fetchPending } from '#keeper/independent/pendingQueue'
+import { createSettler } from '#keeper/independent/settler'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
+import { createMetrics } from '#keeper/settings/metrics'
 import { readExposures } from '#ledger/acceptance/exposure'
 import { requeuePayment } from '#ledger/outcomes/requeue'
 import { voidPayment } from '#ledger/outcomes/voids'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
+import { encodePayload } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
+import { encodeSplit } from '#protocol/splitter'
+import { toWord } from '#protocol/tab'
 import { decodeSettleTabs } from '#protocol/tabSettlement'
+import { createStackGateway } from '../support/keeperGateway.ts'
 import {
   expectUnharmed,
   hourAgo,
@@ -23,8 +36,15 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { platformWallet, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
-import { giveUp, standingOf, standingsOf } from '../support/standing.ts'
-import { type ClosedPayment, closeTab, movedOf, settleStates, signOlder } from '../support/tabs.ts'
+import { giveUp, giveUpAll, standingOf, standingsOf } from '../support/standing.ts'
+import {
+  type ClosedPayment,
+  closeTab,
+  movedOf,
+  type SignedState,
+  settleStates,
+  signOlder,
+} from '../support/tabs.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, validFor } from '../support/usdc.ts'
 
@@ -302,6 +322,126 @@ test('behavior: a reorg takes back a tab’s settlement, and it is settled again
     await until('it is settled again', () => isSettledOnChain(stack, [tab]))
   })
   expect(await stack.balanceOf(payee)).toBe(285_000n)
+})
+
+describe('the operator’s keeper is dead', () => {
+  /** A keeper of somebody else's, without a database. */
+  function createStranger(index: number, gatewayUrl: string) {
+    const account = walletAccount(index)
+    const now = () => new Date()
+    const address = account.address.toLowerCase() as Address
+    const settler = createSettler({
+      served: stack.served,
+      wallet: {
+        address,
+        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+      },
+      // Of whoever would rather earn than pay.
+      settings: {
+        ...{ ...stack.settings, ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 1n }) },
+        ...{ gasTokenUsd: 3_000_000_000n, expiryLeadMs: 300_000 },
+      },
+      budget: createBudget(now),
+      payersWithCode: createPayerCode(stack.served.client, now),
+      readPending: () => fetchPending(gatewayUrl, stack.served, 0, now()),
+      now,
+      randomBytes32: () => randomHex(32),
+      log: createLogger('test', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
+      metrics: createMetrics(),
+    })
+    return { address, settler }
+  }
+
+  test('behavior: two strangers settle every tab that is due, and end with more than they began', async () => {
+    await giveUpAll(stack.database)
+    const options = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' } as const
+    const server = await serve(createStackGateway(stack), options)
+    onTestFinished(() => server.close())
+    const strangers = [5, 6].map((index) => createStranger(index, `http://127.0.0.1:${server.port}`))
+    const wealth = async () => {
+      // At 3,000 USD for a whole token.
+      const held = strangers.map(async ({ address }) => {
+        const wei = await stack.served.client.getBalance({ address })
+        return (await stack.balanceOf(address)) + (wei * 3_000_000_000n) / 10n ** 18n
+      })
+      return Promise.all(held)
+    }
+    const payees = Array.from({ length: 5 }, () => randomHex(20))
+    // 40 payers owe 0.20 USDC to each of five providers: 5 % is the platform's, and a tenth of that the reward.
+    const closeSome = async (count: number) => {
+      const buyers = await stack.buyers(count, 1_000_000n)
+      const lines = payees.map((payee) => ({ payee, amount: 200_000n }))
+      return Promise.all(buyers.map((buyer) => closeTab(stack, { buyer, lines, closedAt: hourAgo() })))
+    }
+    const before = await wealth()
+    const tabs: ClosedPayment[] = []
+    await whileRecording(stack, async () => {
+      for (const { settler } of strangers) {
+        // What Base asks for on a quiet day.
+        await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 5_000_000n })
+        await mine(stack, 1)
+        const some = await closeSome(20)
+        tabs.push(...some)
+        await until('this one settles its share', async () => {
+          await settler.step()
+          return stack.isSettled(some)
+        })
+      }
+      await Promise.all(strangers.map(({ settler }) => settler.step()))
+    })
+    expect(await stack.isSettled(tabs)).toBe(true)
+    for (const payee of payees) expect(await stack.balanceOf(payee)).toBe(40n * 190_000n)
+    const after = await wealth()
+    for (const [index, { settler }] of strangers.entries()) {
+      const { earned, spent, payments } = settler.report()
+      expect(payments).toBe(20)
+      // 20 tabs of 1 USDC: a tenth of 5 %.
+      expect(earned).toBe(100_000n)
+      expect(spent).toBeGreaterThan(0n)
+      expect(spent).toBeLessThan(earned)
+      expect(after[index]).toBeGreaterThan(before[index] as bigint)
+    }
+  })
+
+  test('behavior: a gateway that lists two states of a tab, or lines that nobody signed, moves the newest and nothing else', async () => {
+    await giveUpAll(stack.database)
+    const buyers = await stack.buyers(2, 3_000_000n)
+    const [one, other] = (await Promise.all(
+      buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 3_000_000n }], closedAt: hourAgo() })),
+    )) as [ClosedPayment, ClosedPayment]
+    const older = await signOlder(stack, one, [1_000_000n])
+    const thief = randomHex(20)
+    const publish = ({ authorization, ...state }: SignedState, split = state.lines[0]?.split ?? 0n) => ({
+      payload: encodePayload({ ...authorization, validBefore: BigInt(state.expiry) }),
+      ...{ sequence: state.sequence, rewardShare: state.rewardShare },
+      lines: state.lines.map(({ amount }) => [toWord(split), `${amount}`]),
+    })
+    const stolen = encodeSplit({ provider: thief, providerShare: 19n, platformShare: 1n })
+    const { batchSettlement, tabSettlement } = stack.served.deployment
+    const lying = new Hono().get('/settlements/pending', (c) =>
+      c.json({
+        ...{ batchSettlement, tabSettlement, token: stack.served.token },
+        batches: [
+          {
+            ...{ feeRecipient: platformWallet, trigger: 'time', payments: [], splitters: [] },
+            tabs: [publish(older), publish(one.state), publish(other.state, stolen)],
+          },
+        ],
+      }),
+    )
+    const server = await serve(lying, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
+    onTestFinished(() => server.close())
+    const { settler } = createStranger(7, `http://127.0.0.1:${server.port}`)
+    await whileRecording(stack, () =>
+      until('the newest is settled', async () => {
+        await settler.step()
+        return stack.isSettled([one])
+      }),
+    )
+    expect(await movedOf(stack, one)).toEqual([null])
+    expect(await stack.balanceOf(other.buyer.address)).toBe(3_000_000n)
+    expect(await stack.balanceOf(thief)).toBe(0n)
+  })
 })
 
 test('behavior: no provider voids a tab, and its operator may queue a failed one again', async () => {

@@ -38,7 +38,13 @@ export type SplitPayment = {
   terms: SplitterTerms
 }
 
-export function authorizationsOf(payment: QueuedPayment | SplitPayment): SignedAuthorization[] {
+/** What was signed of a tab, which is one authorization as well. */
+type TabPayment = { paymentId: string; state: { authorization: SignedAuthorization } }
+
+export type AnyPayment = QueuedPayment | SplitPayment | TabPayment
+
+export function authorizationsOf(payment: AnyPayment): SignedAuthorization[] {
+  if ('state' in payment) return [payment.state.authorization]
   return 'fee' in payment ? [payment.provider, payment.fee] : [payment.authorization]
 }
 

@@ -2,7 +2,7 @@ import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseA
 import { halves } from '#ledger/facts/halves'
 import type { Database } from '#ledger/store/database'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { authorizationsOf, type KeeperStack, type QueuedPayment, type SplitPayment } from './keeperStack.ts'
+import { type AnyPayment, authorizationsOf, type KeeperStack } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.
 
@@ -67,7 +67,7 @@ const transferEvent = parseAbiItem('event Transfer(address indexed from, address
  */
 export async function findMisplaced(
   { served }: Pick<KeeperStack, 'served'>,
-  payments: readonly (QueuedPayment | SplitPayment)[],
+  payments: readonly AnyPayment[],
   fromBlock: bigint,
 ): Promise<string[]> {
   const { client, token: address } = served
