@@ -234,7 +234,7 @@ describe('POST /submit', () => {
     const snapshot = await testClient(stack).snapshot()
     const cancelled = await cancelDirectly(stack, buyer, pair[0]?.nonce ?? '0x')
     const { token, network } = stack.served
-    const evidence = readEvidence(cancelled, token, 1n)
+    const evidence = readEvidence(cancelled, stack.served, 1n)
     await recordEvents(stack.database, { chainId: network.chainId, token }, evidence, 'lookup')
     // No worker has looked at it.
     expect((await submit({ network: 'localhost', transfers })).body).toMatchObject({
