@@ -2,7 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
 import { mine, queueDue, queueFor, testClient, transactionsOf } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
+import { useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
@@ -12,12 +12,11 @@ import { until } from '../support/until.ts'
 
 const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)
 
-let stack: KeeperStack
+const stack = useKeeperStack({}, { own: true })
 let postgres: CutProxy
 let rpc: CutProxy
 let running: RunningCommand | null = null
 beforeAll(async () => {
-  stack = await startKeeperStack()
   const [database, chain] = [new URL(stack.databaseUrl), new URL(stack.chain.url)]
   postgres = await startCutProxy(database.hostname, Number(database.port))
   rpc = await startCutProxy(chain.hostname, Number(chain.port))
@@ -33,7 +32,6 @@ afterEach(async () => {
 afterAll(async () => {
   await postgres?.close()
   await rpc?.close()
-  await stack?.close()
 })
 
 async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {

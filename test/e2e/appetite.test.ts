@@ -11,18 +11,17 @@ import {
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
 // How much a keeper asks its node: what is measured here stands in docs/performance.md.
 
-let stack: KeeperStack
+const stack = useKeeperStack({}, { own: true })
 let rpc: ChaosRpc
 let behindRpc: ServedNetwork
 beforeAll(async () => {
-  stack = await startKeeperStack()
   rpc = await startChaosRpc({ target: stack.chain.url })
   const { network, deployment } = stack.served
   const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
@@ -31,7 +30,6 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await rpc?.close()
-  await stack?.close()
 })
 
 /** Counts calls from now on. */

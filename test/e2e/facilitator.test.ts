@@ -8,11 +8,10 @@ import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { launchBrowser } from '../support/browser.ts'
 import { testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
-  type KeeperStack,
   platformWallet,
   type QueuedPayment,
   signTransfer,
-  startKeeperStack,
+  useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
@@ -23,17 +22,15 @@ import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 const listening = { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' }
 const browserPath = chooseBrowser('settleNow')
 
-let stack: KeeperStack
+// What waits to be mined is told by its first transaction: none is replaced.
+const stack = useKeeperStack({ replaceAfterMs: 600_000 })
 let keeper: Keeper
 beforeAll(async () => {
-  // What waits to be mined is told by its first transaction: none is replaced.
-  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   keeper = stack.keeper()
   keeper.start()
 })
 afterAll(async () => {
   await keeper?.stop()
-  await stack?.close()
 })
 
 async function submit(body: unknown, apiKey?: string) {

@@ -8,18 +8,17 @@ import { setSuspended } from '#ledger/registry/suspendProvider'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { testClient, whileRunning } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, signTransfer, startKeeperStack } from '../support/keeperStack.ts'
+import { type KeeperStack, platformWallet, signTransfer, useKeeperStack } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { randomHex, validFor } from '../support/usdc.ts'
 
 // Strangers who want POST /submit to spend the keeper's gas, or its node's time, for nothing.
 
-let stack: KeeperStack
+const stack = useKeeperStack()
 let rpc: ChaosRpc
 /** The chain behind a proxy that counts what is asked of it. */
 let counted: KeeperStack['served']
 beforeAll(async () => {
-  stack = await startKeeperStack()
   rpc = await startChaosRpc({ target: stack.chain.url })
   const { network, deployment } = stack.served
   const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
@@ -28,7 +27,6 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await rpc?.close()
-  await stack?.close()
 })
 
 type Answer = { status: number; code: unknown; body: Record<string, unknown> }

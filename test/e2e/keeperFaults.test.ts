@@ -16,13 +16,7 @@ import {
   whileRunning as whileAtWork,
   whileRecording,
 } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { platformWallet, type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
@@ -30,11 +24,10 @@ import { randomHex } from '../support/usdc.ts'
 
 // Named after the rows of docs/operations.md, "What others suffered".
 
-let stack: KeeperStack
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
 let chaos: ChaosRpc
 let behindChaos: ServedNetwork
 beforeAll(async () => {
-  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
   chaos = await startChaosRpc({ target: stack.chain.url, delayMs: 1_500 })
   const deployment = stack.chain.deployments.localhost
   if (!deployment) throw new Error('no deployment')
@@ -47,7 +40,6 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await chaos?.close()
-  await stack?.close()
 })
 
 const sending = 'eth_sendRawTransaction'

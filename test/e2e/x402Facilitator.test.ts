@@ -22,7 +22,7 @@ import { audit } from '#sdk/audit/audit'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, startKeeperStack } from '../support/keeperStack.ts'
+import { platformWallet, useKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { giveUp, standingOf } from '../support/standing.ts'
@@ -32,20 +32,18 @@ import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
 
-let stack: KeeperStack
+// What waits to be mined is told by its first transaction: none is replaced.
+const stack = useKeeperStack({ replaceAfterMs: 600_000 })
 let keeper: Keeper
 let key: string
 const facilitator = { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n }
 beforeAll(async () => {
-  // What waits to be mined is told by its first transaction: none is replaced.
-  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
   keeper = stack.keeper({ facilitator })
   keeper.start()
 })
 afterAll(async () => {
   await keeper?.stop()
-  await stack?.close()
 })
 
 async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {

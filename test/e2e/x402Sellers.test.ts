@@ -35,7 +35,7 @@ const closing: (() => void)[] = []
 
 beforeAll(async () => {
   const chain = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
-  stack = await startKeeperStack({}, chain)
+  stack = await startKeeperStack({}, { chain })
   closing.push(() => void chain.close())
   keeper = stack.keeper()
   keeper.start()
