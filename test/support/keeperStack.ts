@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Address, createTestClient, type Hex, http, keccak256, parseEther } from 'viem'
+import { type Address, type Hex, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
@@ -26,6 +26,7 @@ import { type LocalChain, startLocalChain } from '../../local/chain/startLocalCh
 import { createMigratedDatabase } from './database.ts'
 import { type Half, halvesOfPayment } from './halves.ts'
 import { storePayments, toCandidate } from './seedPayments.ts'
+import { resetChain } from './sharedChain.ts'
 import { randomHex, readBalance, signAuthorization, validFor } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -105,6 +106,8 @@ export type KeeperStack = {
   env: Record<string, string>
   /** New accounts with USDC. */
   buyers: <N extends number>(count: N, usdc: bigint) => Promise<Many<PrivateKeyAccount, N>>
+  /** One of them. Default: with a USDC. */
+  buyer: (usdc?: bigint) => Promise<PrivateKeyAccount>
   /** A payment as `/verify` leaves it, really signed. */
   queue: (options: QueueOptions) => Promise<QueuedPayment>
   /** The same of a payment of one signature. */
@@ -174,21 +177,13 @@ async function shareGround(): Promise<Ground> {
 }
 
 /**
- * Empties our tables, fills the keepers' wallets, and has gas at its first price and each transaction mined at once.
+ * Empties our tables, and resets the chain.
  *
  * @returns false if a test put the chain's clock forward, or ended the index.
  */
-async function clean({ chain, databaseUrl, indexer, served }: Ground): Promise<boolean> {
+async function clean({ chain, databaseUrl, indexer }: Ground): Promise<boolean> {
   const hasEnded = await Promise.race([indexer.exited.then(() => true), delay(0, false)])
-  if (hasEnded) return false
-  await chain.setMining(0)
-  const node = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
-  for (let index = 0; index < 10; index++)
-    await node.setBalance({ address: walletAccount(index).address, value: parseEther('10000') })
-  await node.setNextBlockBaseFeePerGas({ baseFeePerGas: 1_000_000n })
-  await node.mine({ blocks: 1 })
-  const { timestamp } = await served.client.getBlock()
-  if (Number(timestamp) > Date.now() / 1_000 + 5) return false
+  if (hasEnded || !(await resetChain(chain))) return false
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test', limited: false })
   const [tables] = await sql<[{ names: string }]>`
     select string_agg(quote_ident(tablename), ', ') as names from pg_tables
@@ -292,14 +287,9 @@ async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Pr
         ...more,
       }),
     async buyers(count, usdc) {
-      const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
-      if (usdc > 0n)
-        await chain.mintUsdc(
-          accounts.map((account) => account.address),
-          usdc,
-        )
-      return accounts as Many<PrivateKeyAccount, typeof count>
+      return (await newBuyers(chain, count, usdc)) as Many<PrivateKeyAccount, typeof count>
     },
+    buyer: async (usdc = 1_000_000n) => (await newBuyers(chain, 1, usdc))[0] as PrivateKeyAccount,
     queue: (options) => queuePayment(database, served, registry, options),
     queueSplit: (options) => queueSplitPayment(database, served, registry, options),
     queueRefund: (options) => queueRefund(database, served, registry, options),
@@ -313,6 +303,13 @@ async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Pr
       await Promise.all([database.end({ timeout: 1 }), keepersDatabase.end({ timeout: 1 })])
     },
   }
+}
+
+async function newBuyers(chain: LocalChain, count: number, usdc: bigint): Promise<PrivateKeyAccount[]> {
+  const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
+  const addresses = accounts.map(({ address }) => address)
+  if (usdc > 0n) await chain.mintUsdc(addresses, usdc)
+  return accounts
 }
 
 /** Key of a funded account that settles; 0 of the dev accounts is the USDC's administrator. */
