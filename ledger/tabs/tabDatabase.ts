@@ -62,7 +62,7 @@ export function onOnePostgres(sql: Database): TabDatabase {
  *
  * @returns whether it is on Citus.
  */
-export async function migrateTabs(url: string): Promise<boolean> {
+async function migrateTabs(url: string): Promise<boolean> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
     await requirePostgres(sql, oldestPostgres)

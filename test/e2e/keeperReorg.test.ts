@@ -29,7 +29,7 @@ import { countFinal, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 
-const stack = useKeeperStack()
+const stack = useKeeperStack({}, { own: true })
 
 test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
   const chain = testClient(stack)
@@ -186,7 +186,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
 
 test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too: it is told, settled again, and told again', async () => {
   // Where Ponder's finality stands depends on the blocks since its start: here all 36 are above it.
-  const stack = await startKeeperStack()
+  const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const refunded = await queueOneDue(stack)
@@ -244,7 +244,7 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
 test("behavior: a hole in the index holds no batch: the keeper's own receipt is enough", async () => {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const indexRpc = await startChaosRpc({ target: chain.url })
-  const stack = await startKeeperStack({}, chain, indexRpc.url)
+  const stack = await startKeeperStack({}, { chain, indexRpcUrl: indexRpc.url })
   onTestFinished(async () => {
     await stack.close()
     await indexRpc.close()

@@ -1,18 +1,10 @@
 import { tmpdir } from 'node:os'
-import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
+import { createWalletClient, type Hex, http, parseEventLogs } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/payments/records/payments'
 import { estimateBatchGas } from '#chain/gas'
-import { gasLimitsOf } from '#chain/gasLimits'
-import { createPayerCode } from '#chain/payerCode'
-import { createBudget } from '#keeper/independent/budget'
-import { fetchPending } from '#keeper/independent/pendingQueue'
-import { createSettler } from '#keeper/independent/settler'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
-import { createMetrics } from '#keeper/settings/metrics'
-import { createLogger } from '#process/log'
-import { serve } from '#process/serve'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -21,7 +13,7 @@ import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
 import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { runCli } from '../support/cli.ts'
-import { createStackGateway } from '../support/keeperGateway.ts'
+import { openIndependentSettler } from '../support/independentSettler.ts'
 import {
   hourAgo,
   isSettledOnChain,
@@ -34,13 +26,7 @@ import {
   whileRecording,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import {
-  platformWallet,
-  type SplitPayment,
-  signTransfer,
-  useKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { platformWallet, type SplitPayment, signTransfer, useKeeperStack } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
@@ -511,48 +497,19 @@ test('behavior: a splitter that USDC has blacklisted fails with its code, and st
 })
 
 test('behavior: a keeper without a database settles them, sees their fees, and pays out what its batch brings', async () => {
-  const server = await serve(createStackGateway(stack), {
-    host: '127.0.0.1',
-    port: 0,
-    portVariable: 'API_PORT',
-  })
-  try {
-    const payee = randomHex(20)
-    const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
-    const [buyer] = await stack.buyers(1, 50_000n)
-    const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
-    await untilIndexed(stack)
-    const account = walletAccount(5)
-    const now = () => new Date()
-    const settler = createSettler({
-      served: stack.served,
-      wallet: {
-        address: account.address.toLowerCase() as Address,
-        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
-      },
-      settings: {
-        ...stack.settings,
-        ...gasLimitsOf(stack.served.network, { gasPerFee: 1_000_000n }),
-        expiryLeadMs: 300_000,
-      },
-      budget: createBudget(now),
-      payersWithCode: createPayerCode(stack.served.client, now),
-      readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, stack.served, 0, now()),
-      now,
-      randomBytes32: () => randomHex(32),
-      log: createLogger('test', 'silent'),
-      metrics: createMetrics(),
-    })
-    await whileRecording(stack, () =>
-      until('all are settled', async () => {
-        await settler.step()
-        return stack.isSettled([...payments, pair])
-      }),
-    )
-    expect(await stack.balanceOf(payee)).toBe(475_000n)
-  } finally {
-    await server.close()
-  }
+  const payee = randomHex(20)
+  const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
+  const [buyer] = await stack.buyers(1, 50_000n)
+  const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+  await untilIndexed(stack)
+  const settler = await openIndependentSettler(stack, { gasPerFee: 1_000_000n })
+  await whileRecording(stack, () =>
+    until('all are settled', async () => {
+      await settler.step()
+      return stack.isSettled([...payments, pair])
+    }),
+  )
+  expect(await stack.balanceOf(payee)).toBe(475_000n)
 })
 
 async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefined> {

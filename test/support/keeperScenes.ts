@@ -1,12 +1,14 @@
 import { createTestClient, createWalletClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { expect } from 'vitest'
+import { afterAll, beforeAll, expect } from 'vitest'
+import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import type { Keeper, KeeperDependencies } from '#keeper/keeper'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { type Loop, repeat } from '#process/repeat'
 import { usdcAbi } from '#protocol/abi/usdc'
+import { type ChaosRpc, type ChaosRpcOptions, startChaosRpc } from './chaosRpc.ts'
 import { createKeeperContext } from './keeperContext.ts'
 import { type KeeperStack, type Many, platformWallet, type QueuedPayment } from './keeperStack.ts'
 import { standingsOf } from './standing.ts'
@@ -83,6 +85,24 @@ export function startRecording(stack: KeeperStack): Loop {
     },
     onError: () => {},
   })
+}
+
+/** The chain as keepers see it through a proxy, which counts and disturbs: for the tests of a file. */
+export function useChaosRpc(
+  stack: KeeperStack,
+  options: Partial<ChaosRpcOptions> = {},
+  limits?: Parameters<typeof openServedNetworks>[1],
+): { rpc: ChaosRpc; served: ServedNetwork } {
+  const behind = {} as { rpc: ChaosRpc; served: ServedNetwork }
+  beforeAll(async () => {
+    behind.rpc = await startChaosRpc({ target: stack.chain.url, ...options })
+    const { network, deployment } = stack.served
+    const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [behind.rpc.url] }], limits)
+    if (!served) throw new Error('not served')
+    behind.served = served
+  })
+  afterAll(() => behind.rpc?.close())
+  return behind
 }
 
 /** Drives the local chain. */

@@ -63,6 +63,22 @@ export type Verdict = {
   unready: string[]
 }
 
+/** Of a scene in which nothing went wrong. */
+export const nothingWrong: Verdict = {
+  ...{
+    refused: [],
+    unsettled: [],
+    starved: [],
+    blamed: [],
+    misplaced: [],
+    unannounced: [],
+    costly: [],
+    drained: [],
+  },
+  ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [], stuck: [], unready: [] },
+  ...{ overlooked: [], unread: [] },
+}
+
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
 export async function judge(scene: Market, { purchases, sales, announced }: Trade): Promise<Verdict> {
   const { database, chain, token, liars } = scene
