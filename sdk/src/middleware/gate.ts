@@ -151,6 +151,7 @@ export function createGate(options: InnerGateOptions): Gate {
   }
   const challenges = createChallenges(gateway, { ...options, pricing, warnings })
   const checkOrigin = createOriginCheck(options.warn)
+  const { charge, voidPayment } = createCharges(gateway, { mockPayments, warnings })
 
   const check: Gate['check'] = async (asked, waitUntil) => {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
@@ -245,37 +246,40 @@ export function createGate(options: InnerGateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
+  return { check, void: voidPayment }
+}
+
+/** What is charged after the handler: less than the price of a request on a tab, or nothing. */
+function createCharges(
+  gateway: GatewayClientOptions,
+  { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
+) {
+  async function send(call: GatewayCall, what: string): Promise<boolean> {
+    if (!gateway.apiKey) {
+      warnings.tell('no_api_key')
+      return false
+    }
+    const answer = await postToGateway(gateway, call)
+    const isDone = answer !== undefined && answer.status >= 200 && answer.status < 300
+    if (answer && !isDone) warnings.explain(answer, what)
+    return isDone
+  }
+
   /** Charges so much of a request on a tab. */
   async function charge({ tab }: Chargeable, amount: bigint): Promise<boolean> {
     if (!tab) return false
-    if (!apiKey) warnings.tell('no_api_key')
-    if (!apiKey) return false
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
-    return post(gateway, { path, body: { amount: formatUsdc(amount) } }, 'charging a tab', warnings)
+    return send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
   }
 
   async function voidPayment(payment: Chargeable): Promise<boolean> {
     if (mockPayments) return true
     if (payment.tab) return charge(payment, 0n)
-    if (!apiKey) warnings.tell('no_api_key')
-    if (!apiKey) return false
     const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
-    return post(gateway, { path, body: {} }, 'voiding a payment', warnings)
+    return send({ path, body: {} }, 'voiding a payment')
   }
 
-  return { check, void: voidPayment }
-}
-
-async function post(
-  gateway: GatewayClientOptions,
-  call: GatewayCall,
-  what: string,
-  warnings: Pick<Warnings, 'explain'>,
-): Promise<boolean> {
-  const answer = await postToGateway(gateway, call)
-  const isDone = answer !== undefined && answer.status >= 200 && answer.status < 300
-  if (answer && !isDone) warnings.explain(answer, what)
-  return isDone
+  return { charge, voidPayment }
 }
 
 function checkMock(
