@@ -48,7 +48,7 @@ export type ClosedPayment = { paymentId: string; buyer: PrivateKeyAccount; state
 type Stack = Pick<KeeperStack, 'database' | 'served' | 'payee'>
 
 /** Signs a state of a tab. */
-export async function signState(
+async function signState(
   { served }: Pick<KeeperStack, 'served'>,
   buyer: PrivateKeyAccount,
   state: Omit<SignedState, 'authorization'>,
