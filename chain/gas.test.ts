@@ -86,3 +86,29 @@ test('behavior: as many sweeps are added as fit under the cut', () => {
   expect(estimateBatchGas({ ...shape, sweeps: sweeps + 1 })).toBeGreaterThan(batchGasCut)
   expect(countSweepsThatFit({ ...shape, singles: 300 })).toBe(0)
 })
+
+test('behavior: tabs are cut so that their limit, with what is kept back for payouts, stays off the cap', () => {
+  const tabs = (providers: number, lines: number) =>
+    Array.from({ length: 400 }, (_, tab) => ({
+      ...{ isPair: false, recipient: 'contract' },
+      tab: {
+        lines,
+        splits: Array.from({ length: lines }, (_, line) => `${(tab + line) % providers}`),
+      },
+    }))
+  for (const [providers, lines] of [
+    [1, 1],
+    [20, 20],
+    [400, 1],
+  ] as const) {
+    const fit = countThatFit(tabs(providers, lines), false)
+    const splits = Math.min(providers, fit + lines - 1)
+    const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false, tabs: fit, lines: fit * lines, splits }
+    expect(batchGasLimit(shape, new Uint8Array(0))).toBeLessThanOrEqual(batchGasCut)
+    expect(batchGasLimit(shape, new Uint8Array(0))).toBeGreaterThan(estimateBatchGas(shape) + 180_000n)
+  }
+  expect(countThatFit(tabs(1, 1), false)).toBeGreaterThan(280)
+  expect(countThatFit(tabs(20, 20), false)).toBeGreaterThan(220)
+  expect(countThatFit(tabs(400, 1), false)).toBeLessThan(120)
+  expect(countThatFit(tabs(1, 1), true)).toBeLessThan(50)
+})

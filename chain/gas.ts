@@ -24,7 +24,7 @@ const newPayeeGas = 22_800n
 // and the reward.
 const tabReserve = 500n
 const lineReserve = 250n
-const payoutReserve = 65_000n
+const payoutReserve = 50_000n
 // Upper bounds, calldata and events included, as above: 49,300 for a tab of one line, 480 a line more, 11,600 for whom a batch pays
 // and 20,000 more if he had no balance.
 const tabGas = 50_400n
