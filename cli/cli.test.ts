@@ -75,6 +75,22 @@ afterAll(async () => {
 const run = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
+/** The words of a command line: a value is one of them, a list as many as it has. */
+const words = ({ raw }: TemplateStringsArray, ...values: (string | readonly string[])[]): string[] =>
+  raw.flatMap((text, index) => [...text.split(' '), ...[values[index] ?? []].flat()]).filter(Boolean)
+
+/** A command that fails with status 2, and says this. */
+async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
+  const { status, stderr } = await run(args, env)
+  expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
+}
+
+/** The environment of a provider's own scripts. */
+const providerEnv = ({ key, providerId }: Shop) => ({
+  TOLLKEEPER_API_KEY: key,
+  TOLLKEEPER_PROVIDER_ID: providerId,
+})
+
 let count = 0
 function pay(providerId = 'prov_a'): TestPayment {
   count += 1
@@ -90,21 +106,16 @@ function pay(providerId = 'prov_a'): TestPayment {
   })
 }
 
-const auditFlags = () => [
-  '--rpc',
-  chain.url,
-  '--jwks',
-  'jwks.json',
-  '--deployments',
-  deploymentsFile,
-  '--confirmations',
-  '0',
-]
+const auditFlags = () =>
+  words`--rpc ${chain.url} --jwks jwks.json --deployments ${deploymentsFile} --confirmations 0`
 
 const databaseUrl = () => {
   const { host, port, user, pass, database } = gateway.database.options
   return `postgres://${user}:${pass}@${host[0]}:${port[0]}/${database}`
 }
+
+/** The environment of the operator's commands. */
+const operatorEnv = () => ({ DATABASE_URL: databaseUrl() })
 
 describe('tollkeeper', () => {
   test('args: --help', async () => {
@@ -247,31 +258,18 @@ describe('tollkeeper provider', () => {
   })
 
   test('error: the gateway says what is wrong, with its code', async () => {
-    const wallet = [
-      'provider',
-      'wallet',
-      '--provider',
-      'prov_x',
-      '--network',
-      'localhost',
-      '--address',
-      platform,
-    ]
-    const refused = await run([...wallet, '--gateway', gatewayUrl, '--api-key', 'tk_wrong'])
-    expect([refused.status, refused.stderr]).toEqual([
-      2,
-      expect.stringMatching(/TOLLKEEPER_API_KEY \(unauthorized\)\n$/),
-    ])
+    const wallet = words`provider wallet --provider prov_x --network localhost --address ${platform}`
+    await expectRefusal(
+      /TOLLKEEPER_API_KEY \(unauthorized\)\n$/,
+      words`${wallet} --gateway ${gatewayUrl} --api-key tk_wrong`,
+    )
     const gone = await run([...wallet, '--gateway', 'http://127.0.0.1:9'])
     expect(gone.stderr).toMatch(/can't be reached; is it running\? \(gateway_unreachable\)/)
-    const other = await run([...wallet, '--gateway', chain.url])
-    expect([other.status, other.stderr]).toEqual([2, expect.stringMatching(/\(not_a_gateway\)/)])
+    await expectRefusal(/\(not_a_gateway\)/, [...wallet, '--gateway', chain.url])
   })
 })
 
 describe('tollkeeper receipts', () => {
-  const env = ({ key, providerId }: Shop) => ({ TOLLKEEPER_API_KEY: key, TOLLKEEPER_PROVIDER_ID: providerId })
-
   test('default: a file, through connections that break; on from where it ended; no receipt twice', async () => {
     const shop = await openShop(gateway.app)
     const provider = { ...shop, endpointIds: [shop.endpointId] }
@@ -304,7 +302,7 @@ describe('tollkeeper receipts', () => {
         .split('\n')
         .map((line) => JSON.parse(line).paymentId)
     const args = ['receipts', '--file', path, '--gateway', `http://127.0.0.1:${port}`]
-    const { status, stderr } = await run(args, env(shop))
+    const { status, stderr } = await run(args, providerEnv(shop))
     expect([status, stderr]).toEqual([0, `450 receipts added to ${path}\n`])
     expect(asked).toHaveLength(3)
     expect(await ids()).toEqual(expected)
@@ -312,17 +310,20 @@ describe('tollkeeper receipts', () => {
     // As a crash would leave it.
     await appendFile(path, '{"paymentId":"pay_')
     await seed(3)
-    expect((await run(args, env(shop))).stderr).toBe(`3 receipts added to ${path}\n`)
+    expect((await run(args, providerEnv(shop))).stderr).toBe(`3 receipts added to ${path}\n`)
     expect(await ids()).toEqual(expected)
     breaking.close()
 
-    const other = await run(['receipts', '--file', 'jwks.json', '--gateway', gatewayUrl], env(shop))
-    expect([other.status, other.stderr]).toEqual([2, expect.stringMatching(/jwks.json holds something else/)])
-    const filtered = await run(
-      [...args.slice(0, 3), '--gateway', gatewayUrl, '--status', 'failed'],
-      env(shop),
+    await expectRefusal(
+      /jwks.json holds something else/,
+      ['receipts', '--file', 'jwks.json', '--gateway', gatewayUrl],
+      providerEnv(shop),
     )
-    expect([filtered.status, filtered.stderr]).toEqual([2, expect.stringMatching(/\(invalid_cursor\)/)])
+    await expectRefusal(
+      /\(invalid_cursor\)/,
+      [...args.slice(0, 3), '--gateway', gatewayUrl, '--status', 'failed'],
+      providerEnv(shop),
+    )
   })
 
   test('behavior: into the auditor by a pipe; a payment that is refunded', async () => {
@@ -341,7 +342,7 @@ describe('tollkeeper receipts', () => {
     const flags = ['--gateway', gatewayUrl, '--issuer', gatewayIssuer, '--json']
     const refund = (amount: string) =>
       run(['provider', 'refund', paymentId, '--number', '1', '--amount', amount, ...flags], {
-        ...env(shop),
+        ...providerEnv(shop),
         WALLET_PRIVATE_KEY: key,
       })
     const first = await refund('0.02')
@@ -353,13 +354,12 @@ describe('tollkeeper receipts', () => {
     // A script that runs again signs anew: of the same number, it is the same refund.
     expect(JSON.parse((await refund('0.02')).stdout)).toEqual(JSON.parse(first.stdout))
     expect((await refund('0.03')).stderr).toMatch(/\(payment_replayed\)/)
-    const elsewhere = await run(['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
-      ...env(shop),
+    await expectRefusal(/--issuer/, ['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
+      ...providerEnv(shop),
       WALLET_PRIVATE_KEY: key,
     })
-    expect([elsewhere.status, elsewhere.stderr]).toEqual([2, expect.stringMatching(/--issuer/)])
     const keyless = await run(['provider', 'refund', paymentId, ...flags], {
-      ...env(shop),
+      ...providerEnv(shop),
       WALLET_PRIVATE_KEY: 'secret',
     })
     expect(keyless.stderr).toMatch(/WALLET_PRIVATE_KEY or --key-file/)
@@ -367,7 +367,7 @@ describe('tollkeeper receipts', () => {
 
     gateway.setNow(Date.now() + 60_000)
     try {
-      const downloaded = await run(['receipts', '--gateway', gatewayUrl], env(shop))
+      const downloaded = await run(['receipts', '--gateway', gatewayUrl], providerEnv(shop))
       const jwks = `${gatewayUrl}/.well-known/jwks.json`
       const audited = await run(
         ['audit', '--receipts', '-', ...auditFlags(), '--jwks', jwks, '--json'],
@@ -433,7 +433,7 @@ describe('tollkeeper provider grant', () => {
   test('default: given, and taken back; error: nobody of that id', async () => {
     const providerId = `prov_${'7'.repeat(32)}`
     await gateway.database`insert into provider (id, name) values (${providerId}, 'Another operator')`
-    const env = { DATABASE_URL: databaseUrl() }
+    const env = operatorEnv()
     const grant = (usdc: string, id = providerId) =>
       run(['provider', 'grant', '--provider', id, '--usdc', usdc], env)
     const read = async () => {
@@ -460,7 +460,7 @@ describe('tollkeeper provider grant', () => {
 describe('tollkeeper provider disable, by the operator', () => {
   test('default: it sells nothing, and can not enable itself; error: nobody of that id', async () => {
     const shop = await openShop(gateway.app)
-    const env = { DATABASE_URL: databaseUrl() }
+    const env = operatorEnv()
     const ask = () => {
       // A registry of its own: what another process changed is seen after two seconds.
       const json = { providerId: shop.providerId, endpointId: shop.endpointId }
@@ -475,11 +475,11 @@ describe('tollkeeper provider disable, by the operator', () => {
       0,
     )
     expect((await ask()).body.code).not.toBe('provider_disabled')
-    const unknown = await run(
+    await expectRefusal(
+      /unknown_provider/,
       ['provider', 'disable', '--operator', '--provider', `prov_${'8'.repeat(32)}`],
       env,
     )
-    expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
   })
 })
 
@@ -495,14 +495,7 @@ describe('tollkeeper provider: what changes', () => {
     const own = (args: string[], key = apiKey) => tell([...args, '--provider', providerId], key)
     const address = `0x${'a1'.repeat(20)}`
     const wallet = await own(['wallet', '--network', 'localhost', '--address', `0x${'a0'.repeat(20)}`])
-    const terms = [
-      '--url',
-      'https://weather.example/cities/:city',
-      '--price',
-      '0.05',
-      '--network',
-      'localhost',
-    ]
+    const terms = words`--url https://weather.example/cities/:city --price 0.05 --network localhost`
     const { endpointId, version } = await own(['endpoint', ...terms])
 
     expect(await own(['endpoint', 'update', endpointId, '--price', '0.06'])).toMatchObject({ version: 2 })
@@ -515,12 +508,9 @@ describe('tollkeeper provider: what changes', () => {
 
     const stale = ['endpoint', 'update', endpointId, '--price', '0.07', '--if-version', String(version)]
     const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, TOLLKEEPER_API_KEY: apiKey }
-    const refused = await run(['provider', ...stale, '--provider', providerId], env)
-    expect([refused.status, refused.stderr]).toEqual([2, expect.stringMatching(/precondition_failed/)])
+    await expectRefusal(/precondition_failed/, ['provider', ...stale, '--provider', providerId], env)
 
-    const issued = await run(['provider', 'key', '--provider', providerId, '--json'], {
-      DATABASE_URL: databaseUrl(),
-    })
+    const issued = await run(['provider', 'key', '--provider', providerId, '--json'], operatorEnv())
     expect(issued.status).toBe(0)
     const { keyId, apiKey: anew } = JSON.parse(issued.stdout)
     const { changes } = await own(['changes'], anew)
@@ -530,18 +520,19 @@ describe('tollkeeper provider: what changes', () => {
     expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
     expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)
 
-    const reader = await run(['provider', 'key', '--provider', providerId, '--scope', 'read', '--json'], {
-      DATABASE_URL: databaseUrl(),
-    })
+    const reader = await run(
+      ['provider', 'key', '--provider', providerId, '--scope', 'read', '--json'],
+      operatorEnv(),
+    )
     const reading = { ...env, TOLLKEEPER_API_KEY: JSON.parse(reader.stdout).apiKey }
     expect((await run(['provider', 'changes', '--provider', providerId], reading)).status).toBe(0)
-    const writing = await run(['provider', 'disable', '--provider', providerId], reading)
-    expect([writing.status, writing.stderr]).toEqual([2, expect.stringMatching(/forbidden/)])
+    await expectRefusal(/forbidden/, ['provider', 'disable', '--provider', providerId], reading)
 
-    const unknown = await run(['provider', 'key', '--provider', `prov_${'8'.repeat(32)}`], {
-      DATABASE_URL: databaseUrl(),
-    })
-    expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
+    await expectRefusal(
+      /unknown_provider/,
+      ['provider', 'key', '--provider', `prov_${'8'.repeat(32)}`],
+      operatorEnv(),
+    )
   })
 })
 
@@ -557,7 +548,7 @@ describe('tollkeeper provider: what is registered', () => {
 
   test('default: lists what there is, as tables and as JSON', async () => {
     const shop = await openShop(gateway.app)
-    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    const env = providerEnv(shop)
     expect(await told(['show'], env)).toContain(`providerId   ${shop.providerId}\n`)
     const wallets = JSON.parse(await told(['wallet', 'list', '--json'], env)).wallets
     expect(wallets).toMatchObject([{ providerId: shop.providerId, network: 'localhost' }])
@@ -571,7 +562,7 @@ describe('tollkeeper provider: what is registered', () => {
 
   test('behavior: a key is issued, listed and revoked; the last one only by force', async () => {
     const shop = await openShop(gateway.app)
-    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    const env = providerEnv(shop)
     const added = JSON.parse(await told(['key', 'add', '--label', 'ci', '--scope', 'read', '--json'], env))
     const reader = { ...env, TOLLKEEPER_API_KEY: added.apiKey }
     expect(await told(['key', 'list'], reader)).toMatch(new RegExp(`\n${added.keyId} +ci +read +\\S+Z\n`))
@@ -582,14 +573,13 @@ describe('tollkeeper provider: what is registered', () => {
       true,
     ])
     const last = ['key', 'revoke', keys[0].keyId]
-    const refused = await run(['provider', ...last, '--gateway', gatewayUrl], env)
-    expect([refused.status, refused.stderr]).toEqual([2, expect.stringMatching(/last_api_key/)])
+    await expectRefusal(/last_api_key/, ['provider', ...last, '--gateway', gatewayUrl], env)
     await told([...last, '--force'], env)
   })
 
   test('behavior: a webhook is registered, listed, given another secret, and removed', async () => {
     const shop = await openShop(gateway.app)
-    const env = { TOLLKEEPER_API_KEY: shop.key, TOLLKEEPER_PROVIDER_ID: shop.providerId }
+    const env = providerEnv(shop)
     const flags = ['--url', 'https://192.0.2.1/told', '--events', 'payment.settled', 'refund.settled']
     const added = JSON.parse(await told(['webhook', ...flags, '--json'], env))
     expect(added).toMatchObject({ events: ['payment.settled', 'refund.settled'], secret: expect.any(String) })
@@ -819,7 +809,7 @@ describe('tollkeeper doctor', () => {
         ['payer', 'debts'],
         ['provider', 'key', '--provider', provider],
       ]) {
-        const refused = await run(command, { DATABASE_URL: databaseUrl() })
+        const refused = await run(command, operatorEnv())
         expect([refused.status, refused.stdout]).toEqual([2, ''])
         expect(refused.stderr).toMatch(/made by Tollkeeper 0\.0\.9, .* \(other_schema\)/)
       }
@@ -827,13 +817,11 @@ describe('tollkeeper doctor', () => {
       await database`update migration set checksum = ${checksum}, version = ${version} where name = ${name}`
     }
     const lacking = await createTestDatabase()
-    const refused = await run(['payer', 'debts'], { DATABASE_URL: lacking })
-    expect([refused.status, refused.stderr]).toEqual([
-      2,
-      expect.stringMatching(
-        /lacks 0001_schema\.sql.* Start the api or the keeper first.* \(schema_pending\)/,
-      ),
-    ])
+    await expectRefusal(
+      /lacks 0001_schema\.sql.* Start the api or the keeper first.* \(schema_pending\)/,
+      ['payer', 'debts'],
+      { DATABASE_URL: lacking },
+    )
   })
 
   test('behavior: the price feed of a network that has one: in order, stale, or gone', async () => {

@@ -82,5 +82,6 @@ function describe({ event, paymentId, data }: Notice): string {
   if (event === 'webhook.disabled') return `${data.webhookId} ${data.url}`
   const next = typeof data.nextAttemptAt === 'string' ? `, next attempt ${data.nextAttemptAt}` : ''
   const of = event.startsWith('refund.') ? `refund ${data.number} of ` : ''
-  return `${of}${data.paymentId ?? paymentId} ${data.code}${next}`
+  const tab = typeof data.tabId === 'string' ? ` (a tab with ${data.requests} requests to you)` : ''
+  return `${of}${data.paymentId ?? paymentId}${tab} ${data.code}${next}`
 }

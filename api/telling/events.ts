@@ -2,6 +2,9 @@
 export const webhookEvents = [
   'payment.settled',
   'payment.reverted',
+  'tab.closed',
+  'tab.settled',
+  'tab.reverted',
   'batch.confirmed',
   'settlement.failing',
   'settlement.failed',

@@ -4,6 +4,7 @@ import { dropBlock } from '#ledger/facts/record'
 import { endPayments, type OutcomeKind, reopenPayments } from '#ledger/queue/stages'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { createMigratedDatabase } from '../../test/support/database.ts'
+import { explain } from '../../test/support/explain.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { seedBatch } from '../../test/support/seedBatch.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
@@ -67,42 +68,7 @@ test('default: sums by day and by week, by keeper, and of all; of one network al
   expect(nothing).toMatchObject({ total: { batches: 0, keepers: 0 }, intervals: [], keepers: [] })
 })
 
-type Plan = {
-  'Node Type': string
-  'Relation Name'?: string
-  'Actual Rows': number
-  'Actual Loops': number
-  'Rows Removed by Filter'?: number
-  Plans?: Plan[]
-}
-
-/** What a query reads of the index: the rows that it keeps and those that it throws away, by table and way of reading. */
-async function explained(run: (sql: Database) => Promise<unknown>): Promise<Record<string, number>> {
-  const read: Record<string, number> = {}
-  const visit = (node: Plan): void => {
-    const name = node['Relation Name']
-    if (name && name !== 'gas_token_price') {
-      // Rows are averages over the loops, with two decimals.
-      const each = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)
-      const rows = Math.round(each * node['Actual Loops'])
-      const way = `${node['Node Type'].replace(/Bitmap Heap|Index Only/, 'Index')} ${name}`
-      read[way] = (read[way] ?? 0) + rows
-    }
-    for (const inner of node.Plans ?? []) visit(inner)
-  }
-  const explaining = ((parts: TemplateStringsArray, ...values: unknown[]) => {
-    const isWhole = /^\s*with (found|summed)/.test(parts[0] ?? '')
-    if (!isWhole) return sql(parts, ...(values as never[]))
-    const [first = '', ...rest] = parts
-    const explain = Object.assign([`explain (analyze, format json) ${first}`, ...rest], { raw: parts.raw })
-    return sql(explain as unknown as TemplateStringsArray, ...(values as never[])).then(([row]) => {
-      visit(row?.['QUERY PLAN'][0].Plan)
-      return []
-    })
-  }) as unknown as Database
-  await run(explaining)
-  return read
-}
+const explained = (run: (sql: Database) => Promise<unknown>) => explain(sql, /^\s*with (found|summed)/, run)
 
 test('behavior: what was settled before costs nothing, however much it was', async () => {
   const month = { chainId: seedChainId, interval: 'day' as const, from: daysBefore(29), keepers: 50 }

@@ -41,6 +41,9 @@ const operatedNetwork = z
     queue: z.array(
       z.object({
         wallet: wire.addressOut,
+        tabs: z.boolean().openapi({
+          description: 'It is TabSettlement: closed tabs, which pay many wallets',
+        }),
         providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),
         retrying: z.int(),
@@ -167,8 +170,9 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       chainBlock: chainBlock === null ? null : Number(chainBlock),
       unreadable: Object.fromEntries(unreadable ?? []),
     },
-    queue: shown.map(({ payee, verified, retrying, settling, amount, oldestAt }) => ({
+    queue: shown.map(({ payee, isTabs, verified, retrying, settling, amount, oldestAt }) => ({
       wallet: payee,
+      tabs: isTabs,
       providers: (providers.get(payee) ?? []).map(({ providerId, name }) => ({ providerId, name })),
       ...{ verified, retrying, settling },
       accumulated_usdc: formatUsdc(amount),

@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
-import { bothHalves } from '#ledger/facts/halves'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
@@ -12,7 +11,7 @@ import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
-import { isSummed, unsummed } from './revenueQueries.ts'
+import { isSummed, openRevenue } from './revenueQueries.ts'
 
 const payersQuery = z.object({
   network: wire.networkName.optional(),
@@ -127,15 +126,11 @@ export async function findTopPayers(
       where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
   return sql<TopPayer[]>`
     with open as (
-      select p.chain_id, p.payer, sum(share.payments) as payments, sum(share.gross) as gross,
-        sum(share.settled_net) as settled_net, max(p.accepted_at) as last_accepted_at
-      from ${unsummed(sql, { providerId, period })} u
-      join payment p on p.id = u.payment_id
-      cross join lateral ${bothHalves(sql)} half
-      cross join lateral revenue_share(p.provider_amount, p.fee_amount, u.kind = 'voided',
-        case when half.provider = 'settled' then 1 else 0 end) share
+      select chain_id, payer, sum(payments) as payments, sum(gross) as gross, sum(settled_net) as settled_net,
+        max(accepted_at) as last_accepted_at
+      from ${openRevenue(sql, { providerId, period })} u
       where true ${onChain}
-      group by p.chain_id, p.payer
+      group by chain_id, payer
     ), summed as (${summed})
     select chain_id as "chainId", payer,
       (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,

@@ -15,6 +15,7 @@ import {
 } from '../payments/records/payments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { RouteOptions } from '../routeOptions.ts'
+import { readTab, tab } from './tabs.ts'
 
 const half = z
   .object({
@@ -34,6 +35,7 @@ export const payment = z
     requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
+    tab: tab.nullable().openapi({ description: 'Of a tab that closed; null: a payment of its own' }),
     providerId: wire.providerId.nullable(),
     endpointId: wire.endpointId.nullable(),
     network: wire.networkName,
@@ -78,6 +80,7 @@ export const payment = z
 const getPayment = route('get', '/payments/{paymentId}', {
   summary: 'A payment and where it stands',
   tags: ['Payments'],
+  description: "Of a tab, a provider's key shows its own lines as well.",
   responses: { 200: jsonAnswer('The payment', payment) },
 })
 
@@ -91,14 +94,17 @@ const postVoid = route('post', '/payments/{paymentId}/void', {
 })
 
 export function addPaymentRoutes(app: App, { sql, heads, networks, now }: RouteOptions): void {
-  async function readPayment(paymentId: string) {
+  async function readPayment(paymentId: string, caller: string | undefined) {
     const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(found.chainId).served
-    return { ...toAnswer(found, network), indexedBlock: await heads.of(found.chainId) }
+    const tab = found.source === 'tab' ? await readTab(sql, paymentId, caller) : null
+    return { ...toAnswer(found, network), tab, indexedBlock: await heads.of(found.chainId) }
   }
 
-  app.openapi(getPayment, async (c) => c.json(await readPayment(c.req.valid('param').paymentId), 200))
+  app.openapi(getPayment, async (c) =>
+    c.json(await readPayment(c.req.valid('param').paymentId, c.get('caller')), 200),
+  )
 
   app.openapi(postVoid, async (c) => {
     const { paymentId } = c.req.valid('param')
@@ -108,7 +114,7 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, now }: RouteO
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
-    const voided = await readPayment(paymentId)
+    const voided = await readPayment(paymentId, providerId)
     for (const { payers } of networks.byChainId.values()) payers.forget(voided.payer)
     return c.json(voided, 200)
   })

@@ -8,10 +8,12 @@ import type { PaymentSource } from '../payments/records/payments.ts'
 
 export type ProviderPayment = {
   paymentId: string
-  /** Null: came through the facilitator. */
+  /** Null: came through the facilitator, or is of a tab. */
   requestId: string | null
   status: PaymentStatus
   source: PaymentSource
+  /** What was sold on a tab to one endpoint within an hour; null: a payment of its own. */
+  tab: { tabId: string; sale: number; requests: number } | null
   /** Null: came through the facilitator. */
   endpointId: string | null
   chainId: number
@@ -20,6 +22,9 @@ export type ProviderPayment = {
   /** Base units, as signed. */
   providerAmount: bigint
   feeAmount: bigint
+  /** Of these, what has arrived. Of a tab that is all, unless an older state of it moved. */
+  settledAmount: bigint
+  settledFeeAmount: bigint
   tier: string
   resource: string
   acceptedAt: Date
@@ -44,8 +49,8 @@ export type ProviderPayment = {
   facilitatorFee: bigint
 }
 
-/** Where a page ended. */
-export type PaymentPosition = { acceptedAt: Date; paymentId: string }
+/** Where a page ended. `sale`: of a tab. */
+export type PaymentPosition = { acceptedAt: Date; paymentId: string; sale?: number | undefined }
 
 export type PaymentFilters = {
   providerId: string
@@ -61,6 +66,8 @@ export type PaymentFilters = {
   maxAmount?: bigint | undefined
   /** Only payments of which a half settled in this transaction. */
   txHash?: Hex | undefined
+  /** Without what was sold on tabs. */
+  withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number
   /** Default: the newest first. */
@@ -75,17 +82,22 @@ export type PaymentPage = {
   next: PaymentPosition | null
 }
 
-type Row = Omit<ProviderPayment, 'status'> & {
+type Row = Omit<ProviderPayment, 'status' | 'tab'> & {
+  tabId: string | null
+  sale: number | null
+  requests: number | null
   /** Null: it is only reserved. */
   status: PaymentStatus | null
   /** A search ended with it, and may have more. */
   isLast: boolean
 }
 
+type WantedRow = Row & { status: PaymentStatus }
+
 const rowsLookedAt = 5_000
 
 /**
- * A provider's payments, newest or oldest first.
+ * A provider's payments, newest or oldest first. What was sold on tabs is among them, a row for each hour of an endpoint.
  *
  * A status is partly the chain's business and stands in no column. So the filter takes what could have it, by an index, and
  * then asks what each of them is; rows that turn out otherwise are bounded a page. So are those of another amount, of which
@@ -95,6 +107,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   const { limit } = filters
   const payments: ProviderPayment[] = []
   let { after } = filters
+  let last: Row | undefined
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, { ...filters, after }, chunk)
@@ -102,8 +115,9 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
       if (!isWanted(row, filters)) continue
-      if (payments.length === limit) return { payments, next: positionOf(payments.at(-1)) }
-      payments.push(row)
+      if (payments.length === limit) return { payments, next: positionOf(last) }
+      payments.push(toPayment(row))
+      last = row
     }
     after = positionOf(end)
     if (after === null) break
@@ -111,17 +125,21 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   return { payments, next: after }
 }
 
-function isWanted(
-  row: Row,
-  { status, minAmount = 0n, maxAmount }: PaymentFilters,
-): row is Row & ProviderPayment {
+function isWanted(row: Row, { status, minAmount = 0n, maxAmount }: PaymentFilters): row is WantedRow {
   const amount = row.providerAmount + row.feeAmount
   if (amount < minAmount || (maxAmount !== undefined && amount > maxAmount)) return false
   return row.status !== null && (status === undefined || row.status === status)
 }
 
-function positionOf(payment: PaymentPosition | undefined): PaymentPosition | null {
-  return payment ? { acceptedAt: payment.acceptedAt, paymentId: payment.paymentId } : null
+function toPayment({ tabId, sale, requests, isLast: _, ...row }: WantedRow): ProviderPayment {
+  const tab = tabId === null || sale === null || requests === null ? null : { tabId, sale, requests }
+  return { ...row, tab }
+}
+
+function positionOf(row: Row | undefined): PaymentPosition | null {
+  if (row === undefined) return null
+  const { acceptedAt, paymentId, sale } = row
+  return { acceptedAt, paymentId, ...(sale !== null && { sale }) }
 }
 
 type Fragment = ReturnType<typeof settledBy>
@@ -130,43 +148,77 @@ type Fragment = ReturnType<typeof settledBy>
  * Where payments of a status can be: tables of which an index of each is in the order of the page. What the filters ask
  * of the payment itself is joined, and costs nothing where they don't.
  */
-function candidates(sql: Queryable, { status, now }: PaymentFilters) {
+function candidates(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters) {
   const placed = (table: Fragment, condition: Fragment) => sql`(
-    select k.payment_id, k.provider_id, p.endpoint_id, p.chain_id, k.payer, k.accepted_at
+    select k.payment_id, null::smallint as number, k.provider_id, p.endpoint_id, p.chain_id, k.payer, k.accepted_at
     from ${table} k left join payment p on p.id = k.payment_id where ${condition}
   )`
   const queued = (condition: Fragment) => placed(sql`queue`, sql`${isShown(sql, 'k')} and ${condition}`)
   const ended = (condition: Fragment) => placed(sql`outcome`, condition)
   const payments = (condition: Fragment) => sql`(
-    select payment_id, provider_id, endpoint_id, chain_id, payer, accepted_at
+    select payment_id, null::smallint as number, provider_id, endpoint_id, chain_id, payer, accepted_at
     from (select *, id as payment_id from payment) k where ${condition}
   )`
+  // What was sold on a tab, whose stage is in the row `q`, and its end in `k`.
+  const sold = (condition: Fragment) => sql`(
+    select s.payment_id, s.number, s.provider_id, s.endpoint_id, s.chain_id, s.payer, s.accepted_at
+    from tab_sale s
+    left join queue q on q.payment_id = s.payment_id
+    left join outcome k on k.payment_id = s.payment_id
+    where ${condition}
+  )`
+  const isOpen = sql`s.arrived is null`
+  const isExceptional = sql`s.is_exceptional`
   const hasArrived = hasSettled(sql, sql`k.payment_id`)
+  const tabHasArrived = hasSettled(sql, sql`s.payment_id`)
   const spent = sql`k.kind = 'spent' and k.final_at is null and ${hasArrived} is null`
-  const expired = sql`k.valid_before <= ${Math.floor(now.getTime() / 1000)}`
-  switch (status) {
-    case 'settled':
-      return [payments(hasArrived)]
-    case 'partially_settled':
-      return [queued(hasArrived), ended(sql`k.is_partial`), ended(sql`k.final_at is null and ${hasArrived}`)]
-    case 'voided':
-      return [ended(sql`k.kind = 'voided'`)]
-    case 'failed':
-      return [
-        ended(sql`k.kind = 'failed'`),
-        // Ran out, and the keeper hasn't come to say so yet.
-        queued(expired),
-        ended(sql`${spent} and ${expired}`),
-      ]
-    case 'retrying':
-      return [queued(sql`k.attempts > 0`), ended(spent)]
-    case 'verified':
-      return [queued(isFresh(sql, 'k')), ended(spent)]
-    case 'settling':
-      return [queued(isSent(sql, 'k'))]
-    default:
-      return [payments(sql`true`)]
+  const hasRunOut = sql`valid_before <= ${Math.floor(now.getTime() / 1000)}`
+  const expired = sql`k.${hasRunOut}`
+  const byStatus = (): [own: Fragment[], ofTabs: Fragment[]] => {
+    switch (status) {
+      case 'settled':
+        return [[payments(hasArrived)], [sold(tabHasArrived)]]
+      case 'partially_settled':
+        return [
+          [queued(hasArrived), ended(sql`k.is_partial`), ended(sql`k.final_at is null and ${hasArrived}`)],
+          [sold(sql`${isOpen} and ${tabHasArrived}`), sold(sql`${isExceptional} and k.is_partial`)],
+        ]
+      case 'voided':
+        return [
+          [ended(sql`k.kind = 'voided'`)],
+          [isOpen, isExceptional].map((where) => sold(sql`${where} and k.kind = 'voided'`)),
+        ]
+      case 'failed':
+        return [
+          [
+            ended(sql`k.kind = 'failed'`),
+            // Ran out, and the keeper hasn't come to say so yet.
+            queued(expired),
+            ended(sql`${spent} and ${expired}`),
+          ],
+          [
+            sold(sql`${isOpen} and (k.kind = 'failed' or q.${hasRunOut} or (${spent} and ${expired}))`),
+            sold(sql`${isExceptional} and k.kind = 'failed'`),
+          ],
+        ]
+      case 'retrying':
+        return [
+          [queued(sql`k.attempts > 0`), ended(spent)],
+          [sold(sql`${isOpen} and (q.attempts > 0 or (${spent}))`)],
+        ]
+      case 'verified':
+        return [
+          [queued(isFresh(sql, 'k')), ended(spent)],
+          [sold(sql`${isOpen} and (${isFresh(sql)} or (${spent}))`)],
+        ]
+      case 'settling':
+        return [[queued(isSent(sql, 'k'))], [sold(sql`${isOpen} and ${isSent(sql)}`)]]
+      default:
+        return [[payments(sql`true`)], [sold(sql`true`)]]
+    }
   }
+  const [own, ofTabs] = byStatus()
+  return withoutTabs ? own : [...own, ...ofTabs]
 }
 
 /** The first of each search, in one order. Of other statuses only those that end a search leave the database. */
@@ -174,10 +226,10 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
   const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
   const { minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
-  const order = sql`accepted_at ${direction}, payment_id ${direction}`
+  const order = sql`accepted_at ${direction}, payment_id ${direction}, number ${direction}`
   const searches = candidates(sql, filters).map(
     (table) => sql`(
-      select payment_id, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
+      select payment_id, number, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
       from ${table} candidate
       where provider_id = ${providerId}
         ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
@@ -186,37 +238,70 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
         ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
         ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}
-        ${after === null ? sql`` : sql`and (accepted_at, payment_id) ${isAfter} (${after.acceptedAt}, ${after.paymentId})`}
+        ${
+          after === null
+            ? sql``
+            : sql`and (accepted_at, payment_id, coalesce(number, 0)) ${isAfter}
+              (${after.acceptedAt}, ${after.paymentId}, ${after.sale ?? 0})`
+        }
       order by ${order}
       limit ${limit}
     )`,
   )
+  const amount = sql`coalesce(s.provider_amount + s.fee_amount, p.provider_amount + p.fee_amount)`
   return sql<Row[]>`
     with page as materialized (${searches.reduce((all, search) => sql`${all} union all ${search}`)})
-    select p.id as "paymentId", p.request_id as "requestId", p.source, p.endpoint_id as "endpointId", p.chain_id as "chainId",
-      p.payer, p.payee as "payTo", p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.tier, p.resource,
+    select p.id as "paymentId", p.request_id as "requestId", p.source, coalesce(s.endpoint_id, p.endpoint_id) as "endpointId",
+      p.chain_id as "chainId", p.payer, coalesce(s.payee, p.payee) as "payTo",
+      coalesce(s.provider_amount, p.provider_amount) as "providerAmount", coalesce(s.fee_amount, p.fee_amount) as "feeAmount",
+      tab.tab_id as "tabId", s.number as sale, s.requests, p.tier, coalesce(sold.url, p.resource) as resource,
       page.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status, standing.attempts,
       standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode", standing.failed_at as "failedAt",
-      standing.voided_at as "voidedAt", standing.provider_tx as "txHash", standing.fee_tx as "feeTxHash",
-      standing.provider_time as "settledTime", p.splitter, payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
+      standing.voided_at as "voidedAt", moved.*, case when s.number is null then p.splitter end as splitter,
+      payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
       ) as "refundedAmount",
       coalesce((select fee from facilitation f where f.payment_id = p.id), 0) as "facilitatorFee"
     from page join payment p on p.id = page.payment_id
+    left join tab_sale s on s.payment_id = page.payment_id and s.number = page.number
+    left join tab_payment tab on tab.payment_id = s.payment_id
+    left join endpoint sold on sold.id = s.endpoint_id
     cross join lateral ${standingOf(sql, filters.now)} standing
+    cross join lateral ${movedOf(sql)} moved
     left join lateral ${payoutOf(sql)} payout on true
     where page.is_last or (
       ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
-      ${minAmount === undefined ? sql`` : sql`and p.provider_amount + p.fee_amount >= ${minAmount}`}
-      ${maxAmount === undefined ? sql`` : sql`and p.provider_amount + p.fee_amount <= ${maxAmount}`}
+      ${minAmount === undefined ? sql`` : sql`and ${amount} >= ${minAmount}`}
+      ${maxAmount === undefined ? sql`` : sql`and ${amount} <= ${maxAmount}`}
+      ${txHash === undefined ? sql`` : sql`and (s.number is null or moved."txHash" is not null)`}
     )
-    order by page.accepted_at ${direction}, page.payment_id ${direction}`
+    order by page.accepted_at ${direction}, page.payment_id ${direction}, page.number ${direction}`
 }
 
-/** The payments of which a transaction settled a half: an array, which are few and looked up one by one. */
+/** What has moved of the payment `p`, `standing` there, or of the sale `s` of a tab: a lateral subquery of just one row. */
+function movedOf(sql: Queryable) {
+  return sql`(
+    select standing.provider_tx as "txHash", standing.fee_tx as "feeTxHash", standing.provider_time as "settledTime",
+      case when standing.provider_tx is null then 0 else p.provider_amount end as "settledAmount",
+      case when standing.fee_tx is null then 0 else p.fee_amount end as "settledFeeAmount"
+    where s.number is null
+    union all
+    select used.tx_hash, used.tx_hash, used.block_time, share.settled_net, share.settled_fee
+    from arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, standing.provider) reach
+    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived)) share
+    left join lateral (
+      select h.tx_hash, h.block_time from ${halves(sql)} h
+      where h.payment_id = s.payment_id and h.half = 0 and coalesce(s.arrived, reach.arrived) > 0
+    ) used on true
+  )`
+}
+
+/** The payments of which a transaction moved something: an array, which are few and looked up one by one. */
 function settledBy(sql: Queryable, txHash: Hex) {
   return sql`array(select payment_id from authorization_event
-    where left(tx_hash, 10) = left(${txHash}, 10) and tx_hash = ${txHash} and state = 'settled')`
+    where left(tx_hash, 10) = left(${txHash}, 10) and tx_hash = ${txHash} and (state = 'settled' or exists (
+      select from tab_line l where l.payment_id = authorization_event.payment_id and l.moved > 0
+    )))`
 }

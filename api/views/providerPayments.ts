@@ -4,7 +4,7 @@ import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { createCursor, textField, timeField } from '../http/cursor.ts'
+import { createCursor, integerField, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
@@ -52,6 +52,18 @@ export const providerPayment = z
     requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
+    tab: z
+      .object({
+        tabId: wire.tabId,
+        sale: z.int().openapi({ description: 'Its number among what was sold on this tab' }),
+        requests: z.int(),
+      })
+      .nullable()
+      .openapi({
+        description:
+          'What was sold on a tab: a row for each endpoint and hour, with its requests and amounts. ' +
+          'Where it stands is where the payment of the whole tab does',
+      }),
     endpointId: wire.endpointId.nullable(),
     network: wire.networkName,
     testnet: wire.testnet,
@@ -60,6 +72,9 @@ export const providerPayment = z
     totalUsdc: wire.baseUnits,
     providerUsdc: wire.baseUnits,
     platformUsdc: wire.baseUnits,
+    settledUsdc: wire.baseUnits.openapi({
+      description: 'Of `providerUsdc`, what has arrived: less than all where an older state of a tab moved',
+    }),
     tier: z.string(),
     resource: z.string(),
     acceptedAt: wire.isoTime,
@@ -105,7 +120,11 @@ const getPayments = route('get', '/providers/{id}/payments', {
 
 const csvPageSize = 2_000
 
-export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
+export const paymentPositions = createCursor({
+  acceptedAt: timeField,
+  paymentId: textField,
+  sale: integerField.optional(),
+})
 
 export function addProviderPaymentRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayments, async (c) => {
@@ -144,6 +163,7 @@ export function toProviderPayment(payment: ProviderPayment) {
     requestId: payment.requestId,
     payment_status: payment.status,
     source: payment.source,
+    tab: payment.tab,
     endpointId: payment.endpointId,
     network: name,
     testnet,
@@ -152,6 +172,7 @@ export function toProviderPayment(payment: ProviderPayment) {
     totalUsdc: (payment.providerAmount + payment.feeAmount).toString(),
     providerUsdc: payment.providerAmount.toString(),
     platformUsdc: payment.feeAmount.toString(),
+    settledUsdc: payment.settledAmount.toString(),
     tier: payment.tier,
     resource: payment.resource,
     acceptedAt: payment.acceptedAt.toISOString(),

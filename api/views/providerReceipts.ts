@@ -24,7 +24,8 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   description:
     'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
     'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
-    'short ends without its last chunk. Payments that came through the facilitator have no receipt.',
+    'short ends without its last chunk. Payments that came through the facilitator have no receipt, nor have tabs: each of their ' +
+    'requests had one of its own.',
   query: receiptsQuery,
   responses: {
     200: {
@@ -73,7 +74,16 @@ export function addProviderReceiptRoute(
     }
     const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
       const at = new Date(now())
-      const page = { providerId, chainId, to, after, limit: pageSize, oldestFirst: true, now: at }
+      const page = {
+        providerId,
+        chainId,
+        to,
+        after,
+        limit: pageSize,
+        oldestFirst: true,
+        withoutTabs: true,
+        now: at,
+      }
       const { payments, next } = await findProviderPayments(sql, { ...filters, ...page })
       const ids = payments.map(({ paymentId }) => paymentId)
       const records = await findPayments(sql, ids, at)

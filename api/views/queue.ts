@@ -25,7 +25,10 @@ const walletQueue = z
     walletId: wire.walletId,
     wallet: wire.addressOut,
     network: wire.networkName,
-    payments: z.int().openapi({ description: 'Waiting, without what failed before' }),
+    payments: z.int().openapi({
+      description: 'Waiting, without what failed before. Each request on a closed tab is one',
+    }),
+    tabs: z.int().openapi({ description: 'How many closed tabs are among them' }),
     accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
     settlingPayments: z.int().openapi({ description: 'In a transaction, until it is final' }),
     settling_usdc: wire.decimalUsdc,
@@ -40,7 +43,8 @@ const walletQueue = z
       amount: z.object({
         counted_usdc: wire.decimalUsdc.openapi({
           description:
-            'Of what waits, without what is settled apart, is asked for at once, or is in a batch already',
+            'Of what waits, without what is settled apart, is asked for at once, or is in a batch already, and without ' +
+            'tabs, which wait together with those of others',
         }),
         threshold_usdc: wire.decimalUsdc,
         raised_threshold_usdc: wire.decimalUsdc,
@@ -79,10 +83,12 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
       chainId,
       token: networks.ofChain(chainId).served.token,
     }))
-    const work = await readProviderWork(sql, { providerId, tokens, now: asOf })
-    const wallets = all.map((wallet) =>
-      toWalletQueue(wallet, work.get(wallet.walletId) ?? noWork, settings.triggers, asOf),
-    )
+    const question = { providerId, tokens, now: asOf }
+    const [work, tabs] = await Promise.all([readProviderWork(sql, question), readProviderTabs(sql, question)])
+    const wallets = all.map((wallet) => {
+      const own = work.get(wallet.walletId) ?? noWork
+      return toWalletQueue(wallet, own, tabs.get(wallet.walletId), settings.triggers, asOf)
+    })
     return c.json({ wallets, asOf: asOf.toISOString(), indexedBlocks }, 200)
   })
 }
@@ -90,23 +96,28 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
 function toWalletQueue(
   { walletId, address, chainId }: Wallet,
   { counted, ...work }: WalletWork,
+  tabs: TabWork | undefined,
   triggers: TriggerSettings,
   now: Date,
 ) {
   // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
   const fired = firedTrigger(counted, triggers, 0n, now)
   const first = counted.paymentCount === 0 ? null : counted
-  const settlesAt = fired || first ? estimatedSettlement(counted, triggers, now) : null
+  const times = [...(fired || first ? [counted] : []), ...(tabs && tabs.tabs > 0 ? [tabs.counted] : [])].map(
+    (waiting) => estimatedSettlement(waiting, triggers, now).getTime(),
+  )
+  const settlesAt = times.length === 0 ? null : new Date(Math.min(...times))
   const expiresAt = first && new Date(Number(first.firstValidBefore) * 1000)
   return {
     walletId,
     wallet: address,
     network: networkByChainId(chainId).name,
-    payments: work.waitingPayments,
-    accumulated_usdc: formatUsdc(work.waitingAmount),
-    settlingPayments: work.settlingPayments,
-    settling_usdc: formatUsdc(work.settlingAmount),
-    retryingPayments: work.retryingPayments,
+    payments: work.waitingPayments + (tabs?.waitingPayments ?? 0),
+    tabs: tabs?.tabs ?? 0,
+    accumulated_usdc: formatUsdc(work.waitingAmount + (tabs?.waitingAmount ?? 0n)),
+    settlingPayments: work.settlingPayments + (tabs?.settlingPayments ?? 0),
+    settling_usdc: formatUsdc(work.settlingAmount + (tabs?.settlingAmount ?? 0n)),
+    retryingPayments: work.retryingPayments + (tabs?.retryingPayments ?? 0),
     fired,
     settlesAt: wire.isoOrNull(settlesAt),
     triggers: {
@@ -159,6 +170,12 @@ const noWork: WalletWork = {
   },
 }
 
+/** The same of what was sold on closed tabs, by requests. */
+type TabWork = WalletWork & {
+  /** That wait, without what failed before. */
+  tabs: number
+}
+
 type Row = Omit<WalletWork, 'counted'> & WaitingPayments & { walletId: string }
 
 type ProviderWorkQuestion = {
@@ -189,13 +206,45 @@ async function readProviderWork(
       coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
       count(*) filter (where ${isRetrying(sql)})::int as "retryingPayments"
     from wallet w
-    join unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
-      as served (chain_id, token) on served.chain_id = w.chain_id
+    join ${servedTokens(sql, tokens)} on served.chain_id = w.chain_id
     join queue_group g on g.chain_id = served.chain_id and g.token = served.token
     join queue q on q.group_id = g.id and q.payee = w.address and ${isShown(sql)}
     where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     group by w.id`
   return new Map(rows.map((row) => [row.walletId, toWork(row)]))
+}
+
+function servedTokens(sql: Database, tokens: ProviderWorkQuestion['tokens']) {
+  return sql`unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
+    as served (chain_id, token)`
+}
+
+/** What was sold on tabs that may still move. When they settle depends on everybody's: here by the time alone. */
+async function readProviderTabs(
+  sql: Database,
+  { providerId, tokens, now }: ProviderWorkQuestion,
+): Promise<Map<string, TabWork>> {
+  const waits = isFresh(sql)
+  const counted = sql`filter (where ${isWaiting(sql)})`
+  const rows = await sql<(Row & { tabs: number })[]>`
+    select w.id as "walletId", count(distinct s.payment_id) ${counted}::int as tabs,
+      coalesce(sum(s.requests) filter (where ${waits}), 0)::int as "waitingPayments",
+      coalesce(sum(s.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
+      coalesce(sum(s.requests) ${counted}, 0)::int as "paymentCount",
+      0::numeric as amount, 0::numeric as "largestPayment", false as "retryDue",
+      coalesce(min(q.accepted_at) ${counted}, ${now}) as "firstQueuedAt",
+      coalesce(min(q.valid_before) ${counted}, ${2n ** 40n}) as "firstValidBefore",
+      coalesce(sum(s.requests) filter (where ${isSent(sql)}), 0)::int as "settlingPayments",
+      coalesce(sum(s.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
+      coalesce(sum(s.requests) filter (where ${isRetrying(sql)}), 0)::int as "retryingPayments"
+    from (select * from tab_sale where provider_id = ${providerId} and arrived is null) s
+    join queue q on q.payment_id = s.payment_id
+    join queue_group g on g.id = q.group_id
+    join ${servedTokens(sql, tokens)} on served.chain_id = g.chain_id and served.token = g.token
+    join wallet w on w.provider_id = ${providerId} and w.chain_id = s.chain_id and w.address = s.payee
+    where ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    group by w.id`
+  return new Map(rows.map(({ tabs, ...row }) => [row.walletId, { ...toWork(row), tabs }]))
 }
 
 function toWork({

@@ -115,7 +115,7 @@ export async function findRevenue(
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
         settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net, 0
-      from ${openRevenue(sql, { providerId, from, to })} open
+      from ${openRevenue(sql, { providerId, period: { from, to } })} open
       where true ${filters}
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee,
@@ -166,41 +166,43 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
 }
 
 /**
- * A provider's payments that aren't in the sums: those in the queue, and those whose end isn't final. Columns: `payment_id`
- * and `kind`, of its outcome.
+ * What is not in the sums yet adds to them now: payments in the queue, those whose end isn't final, and what was sold on such tabs.
+ * A row each: what it is of, `accepted_at`, and the columns of the sums.
  */
-export function unsummed(
+export function openRevenue(
   sql: Queryable,
   { providerId, period }: { providerId: string; period?: { from: Date; to: Date } | undefined },
 ) {
   const its = sql`provider_id = ${providerId}
     ${period ? sql`and accepted_at >= ${period.from} and accepted_at < ${period.to}` : sql``}`
+  // It will not arrive: it was used otherwise, or nothing tries any more.
+  const isLost = (kind: ReturnType<typeof sql>) =>
+    sql`coalesce(${kind} = 'failed', false) or half.provider in ('cancelled', 'foreign_use')`
+  const shares = sql`share.is_voided, share.payments, share.voided_payments, share.settled_payments, share.gross, share.fee,
+    share.settled_net, share.settled_fee, case when lost.is_lost then share.failed_payments else 0 end as failed_payments,
+    case when lost.is_lost then share.failed_net else 0 end as failed_net`
   return sql`(
-    select payment_id, 'queued' as kind from queue q where ${its} and ${isShown(sql)}
-    union all
-    select payment_id, kind from outcome where ${its} and final_at is null
-  )`
-}
-
-/** What payments that are not in the sums yet add to them now. */
-function openRevenue(
-  sql: Queryable,
-  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
-) {
-  return sql`(
-    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.is_voided, share.payments, share.voided_payments,
-      share.settled_payments, share.gross, share.fee, share.settled_net, share.settled_fee,
-      case when lost.is_lost then share.failed_payments else 0 end as failed_payments,
-      case when lost.is_lost then share.failed_net else 0 end as failed_net
-    from ${unsummed(sql, { providerId, period: { from, to } })} open
+    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, ${shares}
+    from (
+      select payment_id, 'queued' as kind from queue q where ${its} and ${isShown(sql)}
+      union all
+      select payment_id, kind from outcome where ${its} and final_at is null
+    ) open
     join payment p on p.id = open.payment_id
     cross join lateral ${bothHalves(sql)} half
     cross join lateral revenue_share(p.provider_amount, p.fee_amount, open.kind = 'voided',
       (case when half.provider = 'settled' then 1 else 0 end) + (case when half.fee = 'settled' then 2 else 0 end)) share
-    -- It will not arrive: it was used otherwise, or nothing tries any more.
-    cross join lateral (
-      select open.kind = 'failed' or half.provider in ('cancelled', 'foreign_use') as is_lost
-    ) lost
+    cross join lateral (select ${isLost(sql`open.kind`)} as is_lost) lost
+    union all
+    select s.accepted_at, s.endpoint_id, s.chain_id, s.payee, s.payer, ${shares}
+    from (select * from tab_sale where ${its} and arrived is null) s
+    join payment p on p.id = s.payment_id
+    left join outcome o on o.payment_id = s.payment_id
+    cross join lateral ${bothHalves(sql)} half
+    cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, half.provider) reach
+    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, coalesce(o.kind = 'voided', false),
+      reach.arrived) share
+    cross join lateral (select ${isLost(sql`o.kind`)} as is_lost) lost
   )`
 }
 
@@ -234,4 +236,16 @@ export async function sumFacilitatorFees(
     where p.provider_id = ${providerId} and p.accepted_at >= ${from} and p.accepted_at < ${to} and half.provider = 'settled'
     group by 1`
   return new Map(rows.map(({ chainId, fee }) => [chainId, fee]))
+}
+
+/** How many requests on tabs were accepted in [from, to), by chain. */
+export async function countTabPayments(
+  sql: Database,
+  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
+): Promise<Map<number, number>> {
+  const rows = await sql<{ chainId: number; requests: number }[]>`
+    select chain_id as "chainId", sum(requests)::int as requests from tab_sale
+    where provider_id = ${providerId} and accepted_at >= ${from} and accepted_at < ${to}
+    group by 1`
+  return new Map(rows.map(({ chainId, requests }) => [chainId, requests]))
 }

@@ -37,24 +37,36 @@ export async function readWalletQueue(
   sql: Database,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
-  const part = half === 0 ? sql`q.provider_amount` : sql`q.fee_amount`
+  const group = sql`q.group_id in (
+    select id from queue_group
+    where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
+  )`
+  // Of what was sold on tabs, each request counts. When they settle depends on everybody's: here by the time alone.
+  const own =
+    half === 0
+      ? sql`
+        select q.*, q.provider_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
+        from queue q where ${group} and q.payee = ${wallet}
+        union all
+        select q.*, s.provider_amount, 0, s.requests
+        from (select distinct provider_id from wallet where chain_id = ${chainId} and address = ${wallet}) w
+        join tab_sale s on s.provider_id = w.provider_id and s.arrived is null and s.payee = ${wallet}
+        join queue q on q.payment_id = s.payment_id and ${group}`
+      : sql`
+        select q.*, q.fee_amount as part, q.provider_amount + q.fee_amount as whole, 1 as payments
+        from queue q where ${group} and q.fee_amount > 0`
   const waits = isWaiting(sql)
   const [row] = await sql<Row[]>`
-    select count(*)::int as "paymentCount", sum(${part}) as amount, min(q.accepted_at) as "firstQueuedAt",
+    select sum(q.payments)::int as "paymentCount", sum(q.part) as amount, min(q.accepted_at) as "firstQueuedAt",
       (array_agg(q.held_by order by q.accepted_at, q.payment_id))[1] as "heldBy",
-      count(*) filter (where ${waits})::int as "waitingCount",
-      coalesce(sum(${part}) filter (where ${waits}), 0) as "waitingAmount",
-      max(q.provider_amount + q.fee_amount) filter (where ${waits}) as "largestPayment",
+      coalesce(sum(q.payments) filter (where ${waits} and not q.is_tab), 0)::int as "waitingCount",
+      coalesce(sum(q.part) filter (where ${waits} and not q.is_tab), 0) as "waitingAmount",
+      max(q.whole) filter (where ${waits}) as "largestPayment",
       min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
       min(q.valid_before) filter (where ${waits}) as "firstValidBefore",
       min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
-    from queue q
-    where q.group_id in (
-        select id from queue_group
-        where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
-      )
-      and ${half === 0 ? sql`q.payee = ${wallet}` : sql`q.fee_amount > 0`} and ${isShown(sql)}
-      and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    from (${own}) q
+    where ${isShown(sql)} and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     having count(*) > 0`
   return row === undefined ? null : toQueue(row)
 }

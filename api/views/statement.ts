@@ -25,7 +25,13 @@ import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { revenueSums, toRevenueSums } from './revenue.ts'
-import { findRevenue, type RevenueRow, type RevenueSums, sumFacilitatorFees } from './revenueQueries.ts'
+import {
+  countTabPayments,
+  findRevenue,
+  type RevenueRow,
+  type RevenueSums,
+  sumFacilitatorFees,
+} from './revenueQueries.ts'
 
 const statementQuery = z.object({
   month: z
@@ -46,6 +52,7 @@ const statementRow = z
     testnet: wire.testnet,
     asset: wire.addressOut.nullable(),
     ...revenueSums.shape,
+    tabPayments: z.int().openapi({ description: 'Of `payments`, how many were requests on tabs' }),
     facilitator_fee_usdc: wire.decimalUsdc.openapi({
       description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
     }),
@@ -104,12 +111,13 @@ export function addStatementRoute(app: App, options: RouteOptions): void {
       const readPage = (after: LinePosition) => readLines(options, period, after)
       return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
     }
-    const [indexedBlocks, real, test, refunds, fees, shares] = await Promise.all([
+    const [indexedBlocks, real, test, refunds, fees, onTabs, shares] = await Promise.all([
       heads.ofProvider(providerId),
       readRevenue(sql, period, false),
       readRevenue(sql, period, true),
       sumRefunds(sql, period),
       sumFacilitatorFees(sql, period),
+      countTabPayments(sql, period),
       findGasShares(sql, period),
     ])
     const gasOf = await priceGas(options, shares)
@@ -120,6 +128,7 @@ export function addStatementRoute(app: App, options: RouteOptions): void {
     const rows = [...chainIds].map((chainId) => ({
       ...describeNetwork(networks, chainId),
       ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
+      tabPayments: onTabs.get(chainId) ?? 0,
       facilitator_fee_usdc: formatUsdc(fees.get(chainId) ?? 0n),
       ...toRefundSums(refundsOf.get(chainId)),
       gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
@@ -216,6 +225,9 @@ const columns = [
   'fee_tx_hash',
   'paid_out_at',
   'payout_tx_hash',
+  'tab_id',
+  'tab_sale',
+  'requests',
 ] as const
 
 /** Lines in the columns of the statement, as they are read. */
@@ -268,7 +280,7 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
   const fee = isVoided ? 0n : payment.feeAmount
   const { network, testnet, asset } = describeNetwork(networks, payment.chainId)
   return toCsvLine({
-    kind: 'payment',
+    kind: payment.tab === null ? 'payment' : 'tab',
     payment_id: payment.paymentId,
     ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
     endpoint_id: payment.endpointId,
@@ -279,8 +291,8 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     gross_usdc: formatUsdc(net + fee),
     fee_usdc: formatUsdc(fee),
     net_usdc: formatUsdc(net),
-    settled_usdc: formatUsdc(payment.txHash === null ? 0n : payment.providerAmount),
-    settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
+    settled_usdc: formatUsdc(payment.settledAmount),
+    settled_fee_usdc: formatUsdc(payment.settledFeeAmount),
     facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
     settled_at: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
@@ -288,6 +300,9 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     fee_tx_hash: payment.feeTxHash,
     paid_out_at: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
     payout_tx_hash: payment.payoutTxHash,
+    tab_id: payment.tab?.tabId ?? null,
+    tab_sale: payment.tab?.sale ?? null,
+    requests: payment.tab?.requests ?? 1,
   })
 }
 

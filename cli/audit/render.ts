@@ -13,7 +13,7 @@ const listed = 50
 
 /** Formats the report for a person. */
 export function renderReport(report: AuditReport, lines: Lines): string {
-  const { receipts, states, providers, batches, wallets, heads } = report
+  const { receipts, states, providers, batches, tabs, wallets, heads } = report
   const blocks: string[] = []
   const odd = receipts.filter(({ reconciled }) => !reconciled)
   if (odd.length > 0) {
@@ -55,6 +55,26 @@ export function renderReport(report: AuditReport, lines: Lines): string {
       formatUsdc(total.platformAmount),
     ])
     blocks.push(formatTable(['batch', 'block', 'mined', 'payments', 'providers USDC', 'platform USDC'], rows))
+  }
+  if (tabs.length > 0) {
+    const rows = tabs.flatMap(({ id, network, lines, transactionHash = '-' }) =>
+      lines.map((line) => [
+        ...[id, network, shorten(line.provider), String(line.requests), formatUsdc(line.boughtAmount)],
+        line.movedAmount === undefined ? '-' : formatUsdc(line.movedAmount),
+        ...[formatUsdc(line.gap), transactionHash],
+      ]),
+    )
+    const header = [
+      'tab',
+      'network',
+      'provider',
+      'requests',
+      'receipts USDC',
+      'moved USDC',
+      'gap USDC',
+      'transaction',
+    ]
+    blocks.push(formatTable(header, rows))
   }
   for (const { wallet, network, transfers, plainTransfers, unreceipted } of wallets) {
     const summary = `${wallet} on ${network}: ${transfers} transfers by authorization, ${unreceipted.length} without a receipt; ${plainTransfers} plain ones`
@@ -112,7 +132,7 @@ export function* renderCsv(report: AuditReport, lines: Lines): Generator<string>
       'provider_tx_hash',
       'platform_state',
     ],
-    ...['platform_tx_hash', 'refunded_usdc', 'detail'],
+    ...['platform_tx_hash', 'refunded_usdc', 'tab_id', 'tab_sequence', 'tab_line_total_usdc', 'detail'],
   ])
   for (const receipt of report.receipts) yield formatCsvLine(toRow(receipt, lines))
 }
@@ -131,6 +151,7 @@ function toRow(receipt: AuditedReceipt, lines: Lines): (string | number | undefi
     ...describeHalf(halves?.[0]),
     ...describeHalf(halves?.[1]),
     payment && formatUsdc(sumRefunds(receipt)),
+    ...[payment?.tab?.id, payment?.tab?.sequence, payment?.tab && formatUsdc(payment.tab.lineTotal)],
     detail,
   ]
 }

@@ -3,7 +3,7 @@ import type { PresentedFailure } from '#ledger/acceptance/checkSignatures'
 import type { SettlementProgress } from '#ledger/acceptance/facilitations'
 import { isLooseStage } from '#ledger/queue/stages'
 import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
-import { isDecided } from './facilitator/settlementWatch.ts'
+import { isDecided, isUsedUp } from './facilitator/settlementWatch.ts'
 
 /** Why a transfer of a submission can't be settled; nothing of the submission is, then. */
 export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
@@ -75,6 +75,24 @@ export function isLetGo(
   key: Hex,
 ): boolean {
   return isLooseStage(stage) && submission !== key
+}
+
+/** Whether a transfer looks lost, and may move all the same: by a transaction that is out, or after a reorg. */
+export function isUndecided(watched: WatchedTransfer, key: Hex): boolean {
+  const { half, progress } = watched
+  if (progress === undefined || isLetGo(progress, key)) return false
+  if (progress.state === 'settled')
+    return half === 1 && isUsedUp({ state: stateOf(watched) }) && !progress.isFinal
+  return (
+    (isUsedUp(progress) || progress.ended === 'failed' || progress.ended === 'voided') && !progress.isLost
+  )
+}
+
+/** The answer while a no might not stay true: the same transfers again hear what became of them. */
+export function pendingAnswer(watched: readonly WatchedTransfer[] = []): BaseError {
+  const transfers = watched.map(placeOf)
+  const details = { ...(transfers.length > 0 && { transfers }), retryAfter: 2 }
+  return new BaseError('settlement_pending', undefined, { details })
 }
 
 /**

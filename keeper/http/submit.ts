@@ -15,6 +15,7 @@ import {
   SubmissionConflict,
   storeSubmission,
 } from '#ledger/acceptance/submissions'
+import { giveUpUnsent } from '#ledger/outcomes/voids'
 import { coverSubmission } from '#ledger/queue/gasDraws'
 import { isReservedStage } from '#ledger/queue/stages'
 import type { RateLimiter } from '#process/rateLimiter'
@@ -22,10 +23,18 @@ import { BaseError } from '#protocol/errors'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
 import type { SubmitLimits } from '../settings/settings.ts'
-import { answerOf, isLetGo, refusalOf, type SubmitAnswer, toRefusal } from './answer.ts'
+import {
+  answerOf,
+  isLetGo,
+  isUndecided,
+  pendingAnswer,
+  refusalOf,
+  type SubmitAnswer,
+  toRefusal,
+} from './answer.ts'
 import { networkOf } from './facilitator/reserve.ts'
 import type { SettleContext } from './facilitator/settle.ts'
-import { isDecided } from './facilitator/settlementWatch.ts'
+import { isDecided, isUsedUp } from './facilitator/settlementWatch.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
 
@@ -66,12 +75,15 @@ export async function submitTransfers(
   requireTheirs(submission, known)
   const isUnderWay = transfers.every((one) => {
     const payment = known.get(nameOf(one))
-    return payment !== undefined && payment.ended !== 'failed' && !isLetGo(payment, key)
+    return payment !== undefined && (payment.ended !== 'failed' || payment.isOut) && !isLetGo(payment, key)
   })
   if (!isUnderWay) {
+    if ([...known.values()].some(({ isOut }) => isOut)) throw pendingAnswer()
     const judged = await requireOpen(sql, submission, providerId, (one) => !isNew(known, one))
       .then(() => judge(dependencies, submission, known, mayHaveCode))
       .catch((error: unknown) => {
+        if (error instanceof PresentedRefused && [...known.values()].some(({ maySettle }) => maySettle))
+          throw pendingAnswer()
         throw (error instanceof PresentedRefused && toRefusal(error.failures)) || error
       })
     await checkpoint('before-submission-recorded')
@@ -252,23 +264,35 @@ async function waitForAnswer(
   submission: Submission,
   mayHaveCode: boolean,
 ): Promise<SubmitAnswer> {
-  const { sql, watch, timeoutMs } = dependencies
+  const { sql, watch, timeoutMs, now } = dependencies
   const { transfers, key } = submission
   const payments = await findPayments(sql, scopeOf(submission), transfers)
   const until = performance.now() + timeoutMs
   const ids = [...new Set([...payments.values()].map(({ paymentId }) => paymentId))]
+  const submitted = new Set([...payments.values()].flatMap((one) => (one.isSubmission ? one.paymentId : [])))
   const seen = await Promise.all(
-    ids.map((id) =>
-      watch.wait(id, until, (one) => isDecided(one) || one.txHash !== null || isLetGo(one, key)),
-    ),
+    ids.map(async (id) => {
+      const one = await watch.wait(
+        id,
+        until,
+        (one) => isDecided(one) || one.txHash !== null || isLetGo(one, key),
+      )
+      // What its payer took back is given up before the caller hears so: a reorg would bring it back.
+      const isTakenBack = one && isUsedUp(one) && !one.isLost && submitted.has(id)
+      return isTakenBack && (await giveUpUnsent(sql, id, now())) ? watch.wait(id, 0) : one
+    }),
   )
   const progress = new Map(seen.flatMap((one) => (one ? [[one.paymentId, one] as const] : [])))
   const watched = transfers.map((transfer) => {
     const payment = payments.get(nameOf(transfer))
     return { half: payment?.half ?? 0, progress: payment && progress.get(payment.paymentId) }
   })
+  // A no is given once it stays true, whatever a reorg brings back.
+  if (watched.some((one) => isUndecided(one, key))) throw pendingAnswer(watched)
   const isGivenUp = seen.some(
-    (one) => one && (one.ended === 'failed' || one.ended === 'voided' || isLetGo(one, key)),
+    (one) =>
+      one &&
+      ((one.ended === 'failed' && one.state !== 'settled') || one.ended === 'voided' || isLetGo(one, key)),
   )
   if (!isGivenUp) return answerOf(watched)
   // All of it is given up for the fault of one: only the chain says whose it is.

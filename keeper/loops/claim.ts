@@ -22,6 +22,8 @@ import { isTokenPaused } from './tokenPause.ts'
 const settledElsewhereMs = 15_000
 /** Most looks at the queue in one step; each may find a whole batch settled by others. */
 const mostRounds = 50
+/** How often a pair goes alone at most, for the splitters that wait. */
+const sweepBesidePairsMs = 600_000
 /** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
 const rememberedTurns = 10
 const failedAtOnce = 100
@@ -79,7 +81,8 @@ async function claimFirst(
     const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
     const alike = takeAlike(payments)
     const cut = batchGasCut - (await keptForSweeps(context, group, alike, isIsolated))
-    const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, cut)
+    const isForSweeps = lane === 'shared' && (await waitSplittersForPairs(context, group, payments))
+    const fit = lane === 'high_value' || isForSweeps ? 1 : countThatFit(alike, isIsolated, cut)
     const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
     if (chosen.length === 0) {
       result = 'look again'
@@ -107,6 +110,7 @@ async function claimFirst(
       })
       result = 'look again'
     }
+    if (batch && isForSweeps) context.memory.sweptBesideAt = context.now().getTime()
     if (batch) return batch
   }
   return result
@@ -121,6 +125,21 @@ function takeAlike(payments: readonly QueuedPayment[]): QueuedPayment[] {
   const rewardOf = ({ tab }: QueuedPayment) => tab?.rewardShare ?? null
   if (first?.tab) return payments.filter((one) => one.tab && rewardOf(one) === rewardOf(first))
   return payments.filter(({ isPair, isRefund, tab }) => !tab && (isRefund || isPair === first?.isPair))
+}
+
+/**
+ * Whether splitters wait while nothing but pairs does, whose function of the contract sweeps nothing. Then the most urgent one
+ * goes alone, its provider's half as a single authorization beside the sweeps, and its fee later.
+ */
+async function waitSplittersForPairs(
+  { sql, now, memory }: Context,
+  { chainId, token, feeRecipient: platform }: DueBatch['group'],
+  payments: readonly QueuedPayment[],
+): Promise<boolean> {
+  if (payments[0]?.isPair !== true || !payments.every(({ isPair, isRefund }) => isPair || isRefund))
+    return false
+  if (now().getTime() - memory.sweptBesideAt < sweepBesidePairsMs) return false
+  return (await countWaitingSplitters(sql, { chainId, token, platform }, now())) > 0
 }
 
 /** The gas that a batch leaves to sweeps, of splitters that have waited for it. Only where it isn't left anyway. */

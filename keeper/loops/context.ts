@@ -48,6 +48,8 @@ export function createMemory() {
     turns: new Map<Address, Lane[]>(),
     /** Until when (ms) the network is said to wait for cheaper gas; 0: it isn't. */
     dearUntil: 0,
+    /** When (ms) a pair was last claimed alone, so that its batch could sweep. */
+    sweptBesideAt: 0,
     /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
     tokenLookAt: null as number | null,
   }

@@ -76,8 +76,8 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
 }
 
 /**
- * Lets a plan sweep the splitters that are due, as many as fit. Without them where its fees don't carry their gas:
- * to settle comes first, and what waits in a splitter is nobody else's.
+ * Lets a plan sweep the splitters that are due, as many as fit and its fees carry: to settle comes first, and what waits in a
+ * splitter is nobody else's. Only the contract's function for single authorizations sweeps.
  */
 async function addSweeps(
   { served, ceiling }: SettlerContext,
@@ -85,17 +85,33 @@ async function addSweeps(
   plan: Plan,
   { fees, balance }: { fees: Fees; balance: bigint },
 ): Promise<Plan> {
-  // Only one function of the contracts sweeps.
-  if (plan.shape.pairs > 0 || plan.contract === 'tabSettlement') return plan
-  const items = plan.entries.map(({ item }) => item)
-  const splitters = await readSweeps(items, countSweepsThatFit(plan.shape))
-  if (splitters.length === 0) return plan
-  const sweeps = { factory: served.deployment.splitterFactory, splitters }
-  const swept = buildPlan(batch, plan.entries, plan.shape.hasCode, sweeps)
-  if (balance < swept.gas * fees.maxFeePerGas) return plan
+  // TabSettlement sweeps nothing.
+  if (plan.contract === 'tabSettlement') return plan
+  const single = plan.shape.pairs > 0 ? halvePair(batch, plan) : plan
+  if (single === null) return plan
+  const items = single.entries.map(({ item }) => item)
+  const splitters = await readSweeps(items, countSweepsThatFit(single.shape))
   const spenders = plan.entries.map((entry) => spenderOf(entry, plan.shape.hasCode))
-  const gas = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape)
-  return (await ceiling.carries(spenders, gas)) ? swept : plan
+  const later = single === plan ? 0n : estimateBatchGas({ ...single.shape, payees: 0 })
+  for (let count = splitters.length; count > 0; count = Math.floor(count / 2)) {
+    const sweeps = {
+      factory: served.deployment.splitterFactory,
+      splitters: splitters.slice(0, count),
+    }
+    const swept = buildPlan(batch, single.entries, single.shape.hasCode, sweeps)
+    if (balance < swept.gas * fees.maxFeePerGas) continue
+    const gas = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape) + later
+    if (await ceiling.carries(spenders, gas)) return swept
+  }
+  return plan
+}
+
+/** The provider's half of a pair that is alone in its batch, whose fee goes in a later one; null: it isn't such a batch. */
+function halvePair(batch: PlannedBatch, { entries, shape }: Plan): Plan | null {
+  const [entry] = entries
+  if (entry === undefined || entries.length > 1 || shape.hasCode || batch.lane !== 'shared') return null
+  const { authorization } = entry.settlement
+  return buildPlan(batch, [{ item: entry.item, settlement: { authorization } }], false)
 }
 
 /**

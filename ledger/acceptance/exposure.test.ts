@@ -5,6 +5,7 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
 import { useDatabase } from '../../test/support/database.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
+import { recordFailure } from '../queue/failures.ts'
 import { quarantinePayers } from '../queue/quarantine.ts'
 import { endPayments } from '../queue/stages.ts'
 import { readExposures } from './exposure.ts'
@@ -14,30 +15,45 @@ const token: Address = `0x${'ab'.repeat(20)}`
 
 const sql = await useDatabase()
 
-test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
-  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
-  const { payer } = payment
-  const chainId = seedChainId
-  const network = Object.values(networks).find((one) => one.chainId === chainId)
-  if (!network) throw new Error(`no network ${chainId}`)
-  const isQuarantined = async () => {
-    const question = { payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true }
-    return (await readExposures(sql, { network, token }, question)).get(payer)?.isQuarantined
-  }
-  expect(await isQuarantined()).toBe(false)
-  await quarantinePayers(sql, { chainId, token }, [payer])
-  expect(await isQuarantined()).toBe(true)
-  // Settled after all.
-  await seedSettlement(sql, payment)
-  expect(await isQuarantined()).toBe(false)
-})
-
 const served = { network: networks.localhost, token } as unknown as ServedNetwork
 
 async function unsettledOf(payer: Address, { block = 0n, now = Math.floor(Date.now() / 1000) } = {}) {
   const read = await readExposures(sql, served, { payers: [payer], block, now, withHistory: false })
   return read.get(payer)?.unsettled
 }
+
+async function isQuarantined(payer: Address): Promise<boolean | undefined> {
+  const question = { payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true }
+  return (await readExposures(sql, served, question)).get(payer)?.isQuarantined
+}
+
+test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer } = payment
+  expect(await isQuarantined(payer)).toBe(false)
+  await quarantinePayers(sql, { chainId: seedChainId, token }, [payer])
+  expect(await isQuarantined(payer)).toBe(true)
+  // Settled after all.
+  await seedSettlement(sql, payment)
+  expect(await isQuarantined(payer)).toBe(false)
+})
+
+test('behavior: so is one while a payment waits that its wallet disowned to a keeper, whatever else may fail', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer, paymentId } = payment
+  const fail = (code: string) =>
+    recordFailure(
+      sql,
+      { paymentId, batchId: null, code, detail: '', isFinal: false },
+      { now: new Date(), leadMs: 0 },
+    )
+  await fail('insufficient_balance')
+  expect(await isQuarantined(payer)).toBe(false)
+  await fail('invalid_signature')
+  expect(await isQuarantined(payer)).toBe(true)
+  await seedSettlement(sql, payment)
+  expect(await isQuarantined(payer)).toBe(false)
+})
 
 test('behavior: what settled after the block of a balance is unsettled there, also once it is over', async () => {
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })

@@ -13,7 +13,10 @@ export type Exposure = {
   unsettled: bigint
   /** What it owes for a fault of its own, and nobody forgave. */
   debt: bigint
-  /** Whether a payment of it failed on chain that the simulation had let pass, and waits still (quarantine.ts). */
+  /**
+   * Whether a payment of it waits that failed on chain though the simulation had let it pass (quarantine.ts), or whose wallet has
+   * disowned to a keeper what it agreed to here.
+   */
   isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
@@ -68,7 +71,7 @@ export async function readExposures(
             )`
           : database`0::numeric`
       } as settled,
-      coalesce(payer.mined_failures > 0 and owed.is_quarantined, false) as "isQuarantined",
+      coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
         where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
@@ -91,13 +94,18 @@ export async function readExposures(
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
-      ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined
+      ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined,
+        bool_or(open.is_disowned and h.state = 'open') as is_disowned
       from (
-        select q.payment_id, ${isApart(database)} or b.lane = 'quarantined' as is_apart
+        select q.payment_id, ${isApart(database)} or b.lane = 'quarantined' as is_apart,
+          q.attempts > 0 and exists (
+            select from settlement_failure f
+            where f.payment_id = q.payment_id and f.attempt = q.attempts and f.code = 'invalid_signature'
+          ) as is_disowned
         from queue q left join batch b on b.id = q.batch_id
         where q.payer = asked.address
         union all
-        select o.payment_id, false from outcome o
+        select o.payment_id, false, false from outcome o
         where o.payer = asked.address and o.kind <> 'voided'
           and (o.final_at is null or o.final_at > to_timestamp(${now - endedSeconds}))
       ) open

@@ -132,6 +132,8 @@ export type SettlementProgress = {
   ended: OutcomeKind | null
   /** It isn't settled, and never will be, whatever a reorg brings back. */
   isLost: boolean
+  /** Nothing of it can move any more. */
+  isFinal: boolean
   failureCode: string | null
   /** Of its last failure, in words. */
   failureDetail: string | null
@@ -155,7 +157,7 @@ export async function readProgress(
         o.final_at is not null
         or h.state = 'open' and coalesce(p.valid_before <= head.block_time and head.block_number = head.read_number, false)
         or coalesce(o.kind in ('failed', 'voided'), false) and not ${mayStillSettle(sql, sql`p.id`)}
-      ) as "isLost",
+      ) as "isLost", o.final_at is not null as "isFinal",
       coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
       case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId",
       case when o.kind = 'failed' then (

@@ -115,7 +115,7 @@ test('default: what was submitted together is due at once, and is settled as a w
   expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
   expect(known.get(nameOf(fee))).toEqual({
     ...{ paymentId: await paymentOf(other), half: 1, recipient: seedPlatform, value: 1n },
-    isTriedInVain: false,
+    ...{ isTriedInVain: false, isOut: false, maySettle: false },
     ...{ isSubmission: true, stage: 'waiting', ended: null, submission: key },
   })
   const due = await readSubmission(sql, seedScope)

@@ -1,9 +1,17 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
-import { isAuthorization } from '../facts/halves.ts'
+import { halves, isAuthorization } from '../facts/halves.ts'
 import { recordFailure } from '../queue/failures.ts'
-import { isInBatch, isLoose, moves, type OutcomeKind, reopenPayments, type Stage } from '../queue/stages.ts'
+import {
+  isInBatch,
+  isLoose,
+  mayStillSettle,
+  moves,
+  type OutcomeKind,
+  reopenPayments,
+  type Stage,
+} from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
@@ -32,6 +40,10 @@ export type KnownAuthorization = {
    * signed it can sign another.
    */
   isTriedInVain: boolean
+  /** It failed, and the transaction in which it did isn't final, or has settled it after a reorg. */
+  isOut: boolean
+  /** It failed, and may be settled all the same. */
+  maySettle: boolean
 }
 
 type Scope = { chainId: number; token: Address }
@@ -53,7 +65,15 @@ export async function findPayments(
           or (b.trigger = 'direct' and (b.outcome = 'reverted'
             or exists (select from transaction t where t.batch_id = b.id and not t.succeeded)))
         )
-      ) as "isTriedInVain"
+      ) as "isTriedInVain",
+      o.kind is not null and o.kind = 'failed' and (
+        exists (select from ${halves(sql)} h where h.payment_id = p.id and h.state = 'settled')
+        or exists (
+          select from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
+          where i.payment_id = p.id and not i.is_dropped and b.state <> 'closed'
+        )
+      ) as "isOut",
+      o.kind is not null and o.kind = 'failed' and ${mayStillSettle(sql, sql`p.id`)} as "maySettle"
     from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
       as asked (authorizer, nonce)
     join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}

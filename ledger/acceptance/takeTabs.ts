@@ -66,7 +66,7 @@ export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Prom
     select from take_tabs(
       ${compositeArray(tabs.map(toFields))}::text::closed_tab[],
       ${compositeArray(tabs.flatMap(toLineFields))}::text::tab_line[],
-      ${compositeArray(tabs.flatMap(toSaleFields))}::text::tab_sale[])`
+      ${compositeArray(tabs.flatMap(toSaleFields))}::text::sold_on_tab[])`
 }
 
 /** As the type `closed_tab` has them. */
@@ -109,7 +109,7 @@ function toLineFields({ paymentId, lines }: ClosedTab): CompositeField[][] {
   ])
 }
 
-/** As the type `tab_sale` has them. */
+/** As the type `sold_on_tab` has them. */
 function toSaleFields({ paymentId, chainId, payer, lines, sales }: ClosedTab): CompositeField[][] {
   return sales.map((sale, number) => {
     const line = lines[sale.line]

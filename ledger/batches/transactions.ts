@@ -142,27 +142,48 @@ export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promis
 /**
  * A reorg dropped what of this batch was mined: what it cost is not spent, and what failed in it hasn't failed. What was given
  * up for that stays given up, since whoever waited for it may know.
+ *
+ * What its payments drew for it is reserved again for those that are still in it, and free again for the others.
  */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     with undone as materialized (
-      select t.hash, b.chain_id, b.token, t.cost, t.cost_day, t.refused
+      select t.hash, b.chain_id, b.token, t.cost, t.cost_day, t.refused, t.beyond
       from transaction t join batch b on b.id = t.batch_id
       where t.batch_id = ${batchId} and t.mined_block is not null
     ), unpaid as (
       update gas_cost g set cost = g.cost - undone.cost
       from undone where g.chain_id = undone.chain_id and g.day = undone.cost_day
+    ), item as materialized (
+      select i.payment_id, i.gas, i.gas_drawer, i.gas_day, q.batch_id is not distinct from i.batch_id as is_in_it
+      from batch_item i left join queue q on q.payment_id = i.payment_id
+      where i.batch_id = ${batchId} and i.gas is not null
     ), returned as (
-      update queue q set gas_spent = greatest(0, q.gas_spent - i.gas)
-      from batch_item i where i.batch_id = ${batchId} and i.payment_id = q.payment_id and i.gas is not null
+      -- Whoever drew anew since then has it in no reservation.
+      update queue q set gas_spent = greatest(0, q.gas_spent - item.gas),
+        gas_reserved = case when is_in_it then q.gas_reserved else q.gas_reserved - item.gas end
+      from item
+      where item.payment_id = q.payment_id and (
+        is_in_it or (q.gas_drawer = item.gas_drawer and q.gas_day = item.gas_day and q.gas_spent >= item.gas)
+      )
+    ), undrawn as (
+      update gas_draw d set drawn = greatest(0, d.drawn - free.amount)
+      from (
+        select drawer, day, sum(amount) as amount
+        from (
+          select gas_drawer, gas_day, gas from item where not is_in_it
+          union all
+          select 'budget:' || chain_id, cost_day, beyond from undone where beyond is not null
+        ) own (drawer, day, amount) group by drawer, day
+      ) free where d.drawer = free.drawer and d.day = free.day
     ), forgotten as (
-      update batch_item set gas = null where batch_id = ${batchId} and gas is not null
+      update batch_item set gas = null, gas_drawer = null, gas_day = null where batch_id = ${batchId} and gas is not null
     ), unblamed as (
       update payer p set mined_failures = greatest(0, mined_failures - 1)
       from undone where p.chain_id = undone.chain_id and p.token = undone.token and p.address = any(undone.refused)
     )
     update transaction t set mined_block = null, mined_block_hash = null, succeeded = null, cost = null, cost_day = null,
-      refused = null
+      refused = null, beyond = null
     from undone where t.hash = undone.hash`
   await takeFailuresBack(sql, batchId)
 }

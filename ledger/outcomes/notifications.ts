@@ -1,5 +1,5 @@
 import type { Hash } from 'viem'
-import { bothHalves } from '../facts/halves.ts'
+import { bothHalves, halves } from '../facts/halves.ts'
 import type { RecordedBlock } from '../facts/record.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -10,52 +10,71 @@ function isBlock(sql: Queryable, { chainId, block }: NotificationScope) {
   return sql`b.chain_id = ${chainId} and b.number = ${block.blockNumber} and b.hash = ${block.blockHash}`
 }
 
-/** Whether the provider of the payment `p` was told last that it settled. */
-function isTold(sql: Queryable) {
-  return sql`exists (
-    select from outbox o
-    where o.event in ('payment.settled', 'refund.settled') and o.payment_id = p.id
-      and not exists (
-        select from outbox r
-        where r.event in ('payment.reverted', 'refund.reverted') and r.payment_id = p.id and r.occurrence = o.occurrence
-      )
+const settledEvents = ['payment.settled', 'refund.settled', 'tab.settled'] as const
+
+/** Whether the outbox's row `o` is what was said last of a payment, and not taken back: it settled. */
+function isStanding(sql: Queryable) {
+  return sql`o.event in ${sql(settledEvents)} and not exists (
+    select from outbox r
+    where r.event = replace(o.event, '.settled', '.reverted') and r.payment_id = o.payment_id and r.occurrence = o.occurrence
   )`
 }
 
+/** Whether the providers of the payment `p` were told last that it settled. */
+function isTold(sql: Queryable) {
+  return sql`exists (select from outbox o where o.payment_id = p.id and ${isStanding(sql)})`
+}
+
+/** Whether something of the event `e`'s payment moved: it settled, or another state did of a tab. */
+function hasMoved(sql: Queryable) {
+  return sql`(e.state = 'settled' or e.state = 'foreign_use' and exists (
+    select from tab_line l where l.payment_id = e.payment_id and l.moved > 0
+  ))`
+}
+
 /**
- * Writes `payment.settled`, or `refund.settled`, for payments of which the last half arrived in a block that was just
- * confirmed, whoever sent them, unless their providers were told that already.
+ * Writes `payment.settled`, `refund.settled` or `tab.settled` for payments of which the last half arrived in a block that was
+ * just confirmed, whoever sent them, unless their providers were told that already. Of a tab, each provider hears of its own sales,
+ * if something of them arrived.
  *
- * @returns how many.
+ * @returns how many messages.
  */
 export async function notifySettled(sql: Queryable, scope: NotificationScope): Promise<number> {
   const { count } = await sql`
     with touched as (
       select distinct e.payment_id from recorded_block b join authorization_event e on e.block_id = b.id
-      where ${isBlock(sql, scope)} and e.state = 'settled'
+      where ${isBlock(sql, scope)} and ${hasMoved(sql)}
     )
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
-    select case when r.number is null then 'payment.settled' else 'refund.settled' end,
-      coalesce(p.provider_id, r.provider_id), p.id, half.provider_tx,
-      1 + (select coalesce(max(t.occurrence), 0) from outbox t
-        where t.event in ('payment.settled', 'refund.settled') and t.payment_id = p.id),
-      jsonb_build_object('network', ${scope.network}::text, 'blockNumber', half.last_block,
-        'settledAt', ${isoTime(sql, sql`half.last_time`)})
-      || case
-        when r.number is null then jsonb_build_object('providerUsdc', p.provider_amount::text,
-          'platformUsdc', p.fee_amount::text, 'platformTxHash', half.fee_tx)
-        else jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number, 'valueUsdc', p.provider_amount::text)
-      end
+    select told.event, told.provider_id, p.id, told.tx_hash,
+      1 + (select coalesce(max(t.occurrence), 0) from outbox t where t.event in ${sql(settledEvents)} and t.payment_id = p.id),
+      jsonb_build_object('network', ${scope.network}::text, 'blockNumber', told.block_number,
+        'settledAt', ${isoTime(sql, sql`told.time`)}) || told.data
     from touched join payment p on p.id = touched.payment_id
     left join refund r on r.payment_id = p.id
     cross join lateral ${bothHalves(sql)} half
-    where coalesce(p.provider_id, r.provider_id) is not null and half.provider = 'settled'
-      and coalesce(half.fee, 'settled') = 'settled' and not ${isTold(sql)}
+    cross join lateral (
+      select case when r.number is null then 'payment.settled' else 'refund.settled' end as event,
+        coalesce(p.provider_id, r.provider_id) as provider_id, half.provider_tx as tx_hash, half.last_block as block_number,
+        half.last_time as time, case
+          when r.number is null then jsonb_build_object('providerUsdc', p.provider_amount::text,
+            'platformUsdc', p.fee_amount::text, 'platformTxHash', half.fee_tx)
+          else jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number, 'valueUsdc', p.provider_amount::text)
+        end as data
+      where coalesce(p.provider_id, r.provider_id) is not null and half.provider = 'settled'
+        and coalesce(half.fee, 'settled') = 'settled'
+      union all
+      select 'tab.settled', share.provider_id, moved.tx_hash, moved.block_number, moved.block_time, share.data
+      from tab_shares(p.id) share
+      join ${halves(sql)} moved on moved.payment_id = p.id and moved.half = 0
+      where p.source = 'tab' and share.arrived > 0
+    ) told
+    where not ${isTold(sql)}
       and not exists (
         select from authorization_event e join recorded_block b on b.id = e.block_id
         where e.payment_id = p.id and b.confirmed_at is null
       )
-    order by p.id
+    order by p.id, told.provider_id
     on conflict do nothing`
   return count
 }
@@ -65,23 +84,22 @@ export type DoubtfulPayment = { paymentId: string; hashes: Hash[] }
 
 /** Payments of a block that their providers take for settled. */
 export async function readTold(sql: Queryable, scope: NotificationScope): Promise<DoubtfulPayment[]> {
-  const rows = await sql<{ paymentId: string; providerTx: Hash; feeTx: Hash | null }[]>`
-    select p.id as "paymentId", half.provider_tx as "providerTx", half.fee_tx as "feeTx"
+  return sql<DoubtfulPayment[]>`
+    select p.id as "paymentId", moved.hashes
     from (
       select distinct e.payment_id from recorded_block b join authorization_event e on e.block_id = b.id
       where ${isBlock(sql, scope)}
     ) touched
     join payment p on p.id = touched.payment_id
-    cross join lateral ${bothHalves(sql)} half
-    where half.provider_tx is not null and ${isTold(sql)}
+    cross join lateral (
+      select array_agg(distinct e.tx_hash::text) as hashes, bool_or(e.half = 0) as has_provider
+      from authorization_event e where e.payment_id = p.id and ${hasMoved(sql)}
+    ) moved
+    where moved.has_provider and ${isTold(sql)}
     order by p.id`
-  return rows.map(({ paymentId, providerTx, feeTx }) => ({
-    paymentId,
-    hashes: [...new Set([providerTx, ...(feeTx === null ? [] : [feeTx])])],
-  }))
 }
 
-/** Writes `payment.reverted`, or `refund.reverted`: what was said of it is no longer so. */
+/** Writes `payment.reverted`, `refund.reverted` or `tab.reverted`: what was said of it is no longer so. */
 export async function notifyReverted(
   sql: Queryable,
   network: string,
@@ -90,23 +108,21 @@ export async function notifyReverted(
   if (paymentIds.length === 0) return
   await sql`
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
-    select case when r.number is null then 'payment.reverted' else 'refund.reverted' end,
-      coalesce(p.provider_id, r.provider_id), p.id, told.tx_hash, told.occurrence,
-      jsonb_build_object('network', ${network}::text)
-        || case when r.number is null then '{}' else jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number) end
-    from payment p
-    left join refund r on r.payment_id = p.id
-    cross join lateral (
-      select tx_hash, occurrence from outbox o
-      where o.event in ('payment.settled', 'refund.settled') and o.payment_id = p.id
-      order by occurrence desc limit 1
-    ) told
-    where p.id = any(${[...paymentIds]}::text[]) and ${isTold(sql)}
+    select replace(o.event, '.settled', '.reverted'), o.provider_id, o.payment_id, o.tx_hash, o.occurrence,
+      jsonb_build_object('network', ${network}::text) || case
+        when r.number is not null then jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number)
+        when o.event = 'tab.settled' then jsonb_build_object('tabId', o.data -> 'tabId')
+        else '{}'
+      end
+    from outbox o left join refund r on r.payment_id = o.payment_id
+    where o.payment_id = any(${[...paymentIds]}::text[]) and ${isStanding(sql)}
+    order by o.id
     on conflict do nothing`
 }
 
 /**
- * Writes `batch.confirmed` to each provider that has payments in a batch of a confirmed block in (after, upTo].
+ * Writes `batch.confirmed` to each provider that has payments in a batch of a confirmed block in (after, upTo], or sold on a tab
+ * that settled in it: each request of that counts as one.
  *
  * A batch that a reorg put into another block is confirmed anew there.
  */
@@ -115,11 +131,10 @@ export async function notifyBatches(
   { chainId, network, after, upTo }: { chainId: number; network: string; after: bigint; upTo: bigint },
 ): Promise<void> {
   await sql`
-    with share as (
-      select batch.tx_hash, batch.log_index, batch.block_hash, batch.sequence, batch.time as block_time, batch.confirmed_at,
-        p.provider_id, count(distinct p.id) as payments, coalesce(sum(p.provider_amount) filter (where e.half = 0), 0) as net
+    with moved as materialized (
+      select batch.*, e.payment_id, e.half
       from (
-        select b.id as block_id, b.hash as block_hash, b.time, b.confirmed_at, s.tx_hash, s.log_index, s.sequence
+        select b.id as block_id, b.hash as block_hash, b.time as block_time, b.confirmed_at, s.tx_hash, s.log_index, s.sequence
         from recorded_block b join settled_batch s on s.block_id = b.id and s.sequence is not null
         where b.chain_id = ${chainId} and b.number > ${after} and b.number <= ${upTo} and b.confirmed_at is not null
           and not exists (
@@ -130,10 +145,24 @@ export async function notifyBatches(
         -- First: a plan that joins the payments before would read those of every batch that was told of.
         offset 0
       ) batch
-      join authorization_event e on e.block_id = batch.block_id and e.state = 'settled' and e.tx_hash = batch.tx_hash
+      join authorization_event e on e.block_id = batch.block_id and ${hasMoved(sql)} and e.tx_hash = batch.tx_hash
         and (e.batch_log_index = batch.log_index or e.source = 'receipt')
-      join payment p on p.id = e.payment_id and p.provider_id is not null
-      group by batch.tx_hash, batch.log_index, batch.block_hash, batch.sequence, batch.time, batch.confirmed_at, p.provider_id
+    ), own as (
+      select moved.tx_hash, moved.log_index, p.provider_id, moved.payment_id, null::bigint as requests,
+        case when moved.half = 0 then p.provider_amount else 0 end as net
+      from moved join payment p on p.id = moved.payment_id and p.provider_id is not null
+      union all
+      select moved.tx_hash, moved.log_index, share.provider_id, null, share.settled_requests, share.settled_net
+      from moved join payment p on p.id = moved.payment_id and p.source = 'tab'
+      cross join lateral tab_shares(p.id) share
+      where share.arrived > 0
+    ), share as (
+      select own.tx_hash, own.log_index, batch.block_hash, batch.sequence, batch.block_time, batch.confirmed_at, own.provider_id,
+        count(distinct own.payment_id) + coalesce(sum(own.requests), 0) as payments, sum(own.net) as net
+      from own join (
+        select distinct tx_hash, log_index, block_hash, sequence, block_time, confirmed_at from moved
+      ) batch using (tx_hash, log_index)
+      group by own.tx_hash, own.log_index, batch.block_hash, batch.sequence, batch.block_time, batch.confirmed_at, own.provider_id
     ), said as (
       insert into batch_notification as n (chain_id, tx_hash, log_index, provider_id, block_hash)
       select ${chainId}::integer, tx_hash, log_index, provider_id, block_hash from share

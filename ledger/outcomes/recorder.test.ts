@@ -1,29 +1,32 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createLogger } from '#process/log'
+import { backdate, withinMonth } from '../../test/support/backdate.ts'
 import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { setIndexedHead, withoutIndex } from '../../test/support/indexTables.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { readRecordState } from '../facts/recordState.ts'
 import { createRecorder } from './recorder.ts'
 
+const { month, time, ageMs } = withinMonth()
 let gateway: TestGateway
 let shop: Shop
 beforeAll(async () => {
   gateway = await startGateway()
   shop = await openShop(gateway.app)
   // A statement has the networks of what was accepted.
-  await pay(gateway, shop)
+  await backdate(gateway.database, await pay(gateway, shop), ageMs)
 })
 afterAll(() => gateway?.close())
 
 const ask = (method: string, ...params: unknown[]) =>
   gateway.served.client.request({ method, params } as never) as Promise<unknown>
 
-/** What Ponder would write of a stranger's batch that paid the shop in the newest block. */
+/** What Ponder would write of a stranger's batch that paid the shop in the newest block, but for its time. */
 async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
   const { database, served } = gateway
-  const { number, hash, timestamp } = await served.client.getBlock()
+  const { number, hash } = await served.client.getBlock()
+  const blockTime = BigInt(Math.floor(time.getTime() / 1_000))
   const place = {
     chain_id: served.network.chainId,
     tx_hash: txHash,
@@ -36,7 +39,7 @@ async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
       ...{
         ...place,
         block_hash: hash,
-        block_time: timestamp,
+        block_time: blockTime,
         batch_id: randomHex(32),
         keeper: `0x${'5a'.repeat(20)}`,
       },
@@ -51,7 +54,7 @@ async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
     })}`
   await database`
     insert into indexer.batch_recipient ${database({
-      ...{ ...place, block_time: timestamp, recipient: shop.wallet, payment_count: 2, total: 95_000 },
+      ...{ ...place, block_time: blockTime, recipient: shop.wallet, payment_count: 2, total: 95_000 },
     })}`
 }
 
@@ -73,7 +76,6 @@ async function dropIndex(): Promise<void> {
 /** What the views of batches answer, by an app that has kept no answer. */
 async function readViews(): Promise<unknown[]> {
   const app = gateway.another()
-  const month = new Date().toISOString().slice(0, 7)
   const at = `/providers/${shop.providerId}`
   return Promise.all(
     [

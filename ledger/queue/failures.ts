@@ -29,6 +29,7 @@ export async function recordFailure(
       firstFailedAt: Date | null
       validBefore: bigint
       isSubmission: boolean
+      isTab: boolean
       stage: Stage | null
       dueAt: Date | null
       providerId: string | null
@@ -36,7 +37,7 @@ export async function recordFailure(
     }[]
   >`
     select coalesce(q.attempts, o.attempts) as attempts, q.first_failed_at as "firstFailedAt", q.stage,
-      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.valid_before as "validBefore", coalesce(p.provider_id, r.provider_id) as "providerId",
+      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.source = 'tab' as "isTab", p.valid_before as "validBefore", coalesce(p.provider_id, r.provider_id) as "providerId",
       case when r.number is not null then json_build_object('paymentId', r.of_payment_id, 'number', r.number) end as refund
     from payment p
     left join (select * from queue where payment_id = ${paymentId} for update) q on true
@@ -68,7 +69,7 @@ export async function recordFailure(
   // A provider who was paid in full has lost nothing: what failed is the platform's fee.
   const [paid] = await sql`
     select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
-  if (paid || payment.providerId === null) return attempts
+  if (paid || (payment.providerId === null && !payment.isTab)) return attempts
   const { refund } = payment
   const subject = refund ? 'refund' : 'settlement'
   const event =
@@ -81,9 +82,16 @@ export async function recordFailure(
     // A payment that was queued again by hand may fail once more: that is another occurrence of the same event.
     await sql`
       insert into outbox (event, provider_id, payment_id, data, occurrence)
-      values (${event}, ${payment.providerId}, ${paymentId},
-        ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
-        (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
+      select ${event}, told.provider_id, ${paymentId},
+        told.data || ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })}::jsonb,
+        (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId})
+      from (
+        select ${payment.providerId}::text as provider_id, '{}'::jsonb as data
+        union all
+        -- Of a tab, whoever sold on it and wasn't paid in full by another state.
+        select provider_id, data from tab_shares(${paymentId}) where arrived < amount
+      ) told
+      where told.provider_id is not null`
   }
   return attempts
 }

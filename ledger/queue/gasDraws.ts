@@ -94,7 +94,8 @@ export async function coverSubmission(
 /**
  * Books what a mined transaction cost for the payments in it that drew for their gas: what is left of their reservations is
  * free again, unless they are to be tried once more. Each has cost its share beyond its fee, whichever drawer that is of. What
- * neither these nor the fees of all cover is the operator's budget: sweeps, and a price that rose meanwhile.
+ * neither these nor the fees of all cover is the operator's budget: sweeps, a price that rose meanwhile, a transaction that nothing
+ * is left in, and one that reverted twice, since a reorg took it back.
  *
  * @param cost USDC base units.
  */
@@ -124,7 +125,7 @@ export async function bookGas(
       where gas_drawer is not null
     ), noted as (
       -- A reorg takes it back.
-      update batch_item i set gas = booked.added from booked
+      update batch_item i set gas = booked.added, gas_drawer = booked.gas_drawer, gas_day = booked.gas_day from booked
       where i.batch_id = ${batchId} and i.payment_id = booked.payment_id
     ), kept as (
       update queue q set gas_spent = booked.spent,
@@ -138,11 +139,14 @@ export async function bookGas(
     )
     select 'budget:' || b.chain_id as drawer, left_over.amount
     from batch b cross join (
-      select ${cost} - sum(fee) - (select coalesce(sum(added), 0) from booked) as amount from share
+      select ${cost} - coalesce(sum(fee), 0) - (select coalesce(sum(added), 0) from booked) as amount from share
     ) left_over
     where b.id = ${batchId} and left_over.amount > 0`
   if (beyond === undefined) return
   await tx`
+    with noted as (
+      update transaction set beyond = ${beyond.amount} where batch_id = ${batchId} and mined_block is not null
+    )
     insert into gas_draw as d (day, drawer, drawn) values (${dayOf(now)}, ${beyond.drawer}, ${beyond.amount})
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
 }

@@ -4,6 +4,8 @@ import { type HoldReason, isFresh, isRetrying, isSent, isShown, waitsForGas } fr
 
 export type QueueDepth = {
   payee: Address
+  /** It is TabSettlement: these are tabs, whose lines pay many wallets. */
+  isTabs: boolean
   /** Those that wait, and those that failed before. */
   verified: number
   retrying: number
@@ -21,7 +23,7 @@ export async function readQueueDepth(
   scope: { chainId: number; token: Address },
 ): Promise<QueueDepth[]> {
   return sql<QueueDepth[]>`
-    select payee,
+    select payee, bool_or(is_tab) as "isTabs",
       count(*) filter (where ${isFresh(sql)})::int as verified,
       count(*) filter (where ${isRetrying(sql)})::int as retrying,
       count(*) filter (where ${isSent(sql)})::int as settling,

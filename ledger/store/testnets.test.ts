@@ -10,3 +10,10 @@ test('behavior: the database tells test networks from production ones as the net
     select chain_id as "chainId", is_testnet(chain_id) as testnet from unnest(${chainIds}::int[]) as given (chain_id)`
   expect(rows).toEqual(Object.values(networks).map(({ chainId, testnet }) => ({ chainId, testnet })))
 })
+
+test('behavior: the database names networks as the networks table does', async () => {
+  const all = Object.values(networks)
+  const rows = await database<{ name: string }[]>`
+    select network_name(chain_id) as name from unnest(${all.map(({ chainId }) => chainId)}::int[]) as given (chain_id)`
+  expect(rows.map(({ name }) => name)).toEqual(all.map(({ name }) => name))
+})

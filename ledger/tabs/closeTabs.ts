@@ -41,7 +41,7 @@ export async function closeDueTabs(
     update tabs.tab t set closed_at = ${now}, close_reason = due.reason
     from (
       select payer, id, case
-        when expires_at < extract(epoch from ${now}::timestamptz) + ${expiryLeadMs / 1000} then 'expiring'
+        when expires_at < ${Math.ceil((now.getTime() + expiryLeadMs) / 1000)}::bigint then 'expiring'
         when charged < least then null
         when charged >= ${amount} then 'amount'
         when charged * 5 >= ${credit}::bigint * 4 then 'credit'

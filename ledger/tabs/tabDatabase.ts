@@ -62,7 +62,7 @@ export function onOnePostgres(sql: Database): TabDatabase {
  *
  * @returns whether it is on Citus.
  */
-export async function migrateTabs(url: string): Promise<boolean> {
+async function migrateTabs(url: string): Promise<boolean> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
     await requirePostgres(sql, oldestPostgres)
@@ -79,7 +79,7 @@ export async function migrateTabs(url: string): Promise<boolean> {
 async function distribute(sql: Database): Promise<void> {
   for (const table of ['tab', 'line', 'item', 'request', 'credit']) {
     const name = `${tabSchema}.${table}`
-    const [known] = await sql`select from citus_tables where table_name = ${name}::regclass`
+    const [known] = await sql`select from pg_dist_partition where logicalrelid = ${name}::regclass`
     if (known) continue
     await (table === 'tab'
       ? sql`select create_distributed_table(${name}, 'payer')`

@@ -200,7 +200,7 @@ export function createTabStore(database: TabDatabase): TabStore {
           )`
         : sql``
       const closed = await sql`
-        update tabs.tab set ${state} closed_at = clock_timestamp(), close_reason = ${reason}
+        update tabs.tab set ${state} closed_at = now(), close_reason = ${reason}
         where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and closed_at is null ${covers}
         returning id`
       return closed.length > 0

@@ -200,7 +200,7 @@ async function markTaken(
   const key = toBytes(payer)
   await sql.begin(async (own) => {
     const taken = await own`
-      update tabs.tab set taken_at = clock_timestamp()
+      update tabs.tab set taken_at = now()
       where payer = ${key} and id = ${tabBytes(tabId)} and taken_at is null
       returning id`
     if (taken.length === 0) return

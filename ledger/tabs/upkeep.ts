@@ -115,5 +115,3 @@ export function createTabUpkeep({
     },
   }
 }
-
-export type TabUpkeep = ReturnType<typeof createTabUpkeep>

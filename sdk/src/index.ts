@@ -22,9 +22,9 @@ export {
 } from './client/errors.ts'
 export type { LimitOptions, ProposedPayment } from './client/limits.ts'
 export type { Payer, PayerWallet } from './client/payer.ts'
-export type { SignedPayment } from './client/payment.ts'
 export type { PaidReceipt, PaymentOptions } from './client/paymentFlow.ts'
 export type { Settlement } from './client/settlement.ts'
+export type { SignedExactPayment, SignedPayment, SignedTabPayment } from './client/signedPayment.ts'
 export {
   createSpendingMemory,
   type DailyLimits,
@@ -33,6 +33,8 @@ export {
   type Spending,
   type SpendingStore,
 } from './client/spending.ts'
-export { wrapFetch } from './client/wrapFetch.ts'
+export type { SavedTab, TabStore } from './client/tabStore.ts'
+export type { OpenTab, TabOptions } from './client/tabs.ts'
+export { type PayingFetch, wrapFetch } from './client/wrapFetch.ts'
 export { BaseError, type ErrorCode, ProtocolError } from './protocol/errors.ts'
 export { type NetworkName, networkNames, networks } from './protocol/networks.ts'

@@ -31,6 +31,8 @@ async function createSigner() {
 }
 
 const { jwks, sign } = await createSigner()
+/** Signs claims as the gateway does. */
+export const signReceipt = sign
 const [accepted, settled] = receipts.receipts.map(({ claims }) => claims)
 const nonce = boundNonce(gatewayUrl, requestId)
 /** Of the payment that a client signs for {@link challengeFor}. */

@@ -1,14 +1,9 @@
 import fc from 'fast-check'
 import { createTestClient, http, publicActions } from 'viem'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { isIndexed, isSettledOnChain, untilIndexed } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import {
   describeState,
   findBlamed,
@@ -77,12 +72,11 @@ const event = fc.oneof(
 )
 type Event = typeof event extends fc.Arbitrary<infer One> ? One : never
 
-let stack: KeeperStack
-beforeAll(async () => {
-  // A lease ends when a run says so, not by the clock.
-  stack = await startKeeperStack({ leaseMs: 3_600_000, rebroadcastAfterMs: 2_000, replaceAfterMs: 5_000 })
-})
-afterAll(() => stack?.close())
+// A lease ends when a run says so, not by the clock.
+const stack = useKeeperStack(
+  { leaseMs: 3_600_000, rebroadcastAfterMs: 2_000, replaceAfterMs: 5_000 },
+  { own: true },
+)
 
 const testClient = () =>
   createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)

@@ -36,8 +36,8 @@ type Operator = {
 
 let operators: [Operator, Operator]
 beforeAll(async () => {
-  const first = await startKeeperStack()
-  const second = await startKeeperStack({}, first.chain)
+  const first = await startKeeperStack({}, { own: true })
+  const second = await startKeeperStack({}, { chain: first.chain })
   operators = [
     { stack: first, wallet: 0, broadcasts: watchBroadcasts(first.database) },
     { stack: second, wallet: 1, broadcasts: watchBroadcasts(second.database) },

@@ -2,7 +2,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
 import { mine, queueDue, queueFor, testClient, transactionsOf } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
+import { useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
@@ -12,12 +12,11 @@ import { until } from '../support/until.ts'
 
 const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)
 
-let stack: KeeperStack
+const stack = useKeeperStack({}, { own: true })
 let postgres: CutProxy
 let rpc: CutProxy
 let running: RunningCommand | null = null
 beforeAll(async () => {
-  stack = await startKeeperStack()
   const [database, chain] = [new URL(stack.databaseUrl), new URL(stack.chain.url)]
   postgres = await startCutProxy(database.hostname, Number(database.port))
   rpc = await startCutProxy(chain.hostname, Number(chain.port))
@@ -33,7 +32,6 @@ afterEach(async () => {
 afterAll(async () => {
   await postgres?.close()
   await rpc?.close()
-  await stack?.close()
 })
 
 async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
@@ -75,57 +73,8 @@ async function countRows(): Promise<{ payments: number; authorizations: number }
   return row
 }
 
-describe.each([
-  { what: 'Postgres', proxy: () => postgres, named: 'database' },
-  { what: 'the RPC', proxy: () => rpc, named: 'rpc localhost' },
-])('$what is gone', ({ proxy, named }) => {
-  test.each(['cut', 'stall'] as const)(
-    `behavior: %s for ${seconds} s in the middle of a batch: the process stays, /readyz names it, and all goes on`,
-    async (how) => {
-      const { keeper, url } = await startKeeper()
-      const { pid } = keeper.child
-      const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
-      await until('it is ready', async () => (await readReady(url)).status === 200)
-      const buyers = await stack.buyers(3, 50_000n)
-      await testClient(stack).setAutomine(false)
-      const payments = await queueFor(stack, buyers)
-      await until('their batch is out', async () => {
-        return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
-      })
-
-      proxy()[how]()
-      const goneAt = Date.now()
-      // Both go on meanwhile: what is out is mined, and the gateway accepts payments.
-      await testClient(stack).setAutomine(true)
-      await mine(stack, 1)
-      payments.push(...(await queueDue(stack, 2)))
-      const before = await countRows()
-      await until('/readyz names it', async () => (await readReady(url)).failing.includes(named))
-      while (Date.now() - goneAt < seconds * 1_000) {
-        expect(await readReady(url)).toMatchObject({ status: 503, failing: expect.arrayContaining([named]) })
-        expect((await fetch(`${url}/healthz`)).status).toBe(200)
-        await wait(100)
-      }
-      proxy().mend()
-
-      await until('all are settled', () => stack.isSettled(payments))
-      await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
-      expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
-      expect(await countRows()).toEqual(before)
-      expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-      expect(await findBreaches(stack.database)).toEqual([])
-      const wallets = [walletAccount(0).address]
-      const { database, served } = stack
-      expect(await findUnknownTransactions({ database, client: served.client }, wallets, startBlock)).toEqual(
-        [],
-      )
-      expect(await findBlamed(database)).toEqual([])
-      expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
-    },
-  )
-})
-
-test('behavior: connections to Postgres fall silent in the middle of a batch: the keeper replaces them and settles all', async () => {
+/** A keeper whose first batch is out and isn't mined. */
+async function beginBatch() {
   const { keeper, url } = await startKeeper()
   const { pid } = keeper.child
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
@@ -136,19 +85,66 @@ test('behavior: connections to Postgres fall silent in the middle of a batch: th
   await until('their batch is out', async () => {
     return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
   })
+  let rows: Awaited<ReturnType<typeof countRows>>
+  return {
+    ...{ url, startBlock, payments },
+    /** Chain and gateway do: what is out is mined, and payments are accepted. */
+    async goOn() {
+      await testClient(stack).setAutomine(true)
+      await mine(stack, 1)
+      payments.push(...(await queueDue(stack, 2)))
+      rows = await countRows()
+    },
+    /** By the same process, in two transactions, with nothing lost or made up. */
+    async expectAllSettled() {
+      await until('all are settled', () => stack.isSettled(payments))
+      await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
+      expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
+      expect(await countRows()).toEqual(rows)
+      expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+      expect(await findBreaches(stack.database)).toEqual([])
+      expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
+    },
+  }
+}
+
+describe.each([
+  { what: 'Postgres', proxy: () => postgres, named: 'database' },
+  { what: 'the RPC', proxy: () => rpc, named: 'rpc localhost' },
+])('$what is gone', ({ proxy, named }) => {
+  test.each(['cut', 'stall'] as const)(
+    `behavior: %s for ${seconds} s in the middle of a batch: the process stays, /readyz names it, and all goes on`,
+    async (how) => {
+      const { url, startBlock, goOn, expectAllSettled } = await beginBatch()
+
+      proxy()[how]()
+      const goneAt = Date.now()
+      await goOn()
+      await until('/readyz names it', async () => (await readReady(url)).failing.includes(named))
+      while (Date.now() - goneAt < seconds * 1_000) {
+        expect(await readReady(url)).toMatchObject({ status: 503, failing: expect.arrayContaining([named]) })
+        expect((await fetch(`${url}/healthz`)).status).toBe(200)
+        await wait(100)
+      }
+      proxy().mend()
+
+      await expectAllSettled()
+      const wallets = [walletAccount(0).address]
+      const { database, served } = stack
+      expect(await findUnknownTransactions({ database, client: served.client }, wallets, startBlock)).toEqual(
+        [],
+      )
+      expect(await findBlamed(database)).toEqual([])
+    },
+  )
+})
+
+test('behavior: connections to Postgres fall silent in the middle of a batch: the keeper replaces them and settles all', async () => {
+  const { goOn, expectAllSettled } = await beginBatch()
 
   // New connections work: only the keeper itself can notice, and only it can end those that stand.
   postgres.abandon()
-  await testClient(stack).setAutomine(true)
-  await mine(stack, 1)
-  payments.push(...(await queueDue(stack, 2)))
-  const before = await countRows()
+  await goOn()
 
-  await until('all are settled', () => stack.isSettled(payments))
-  await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
-  expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
-  expect(await countRows()).toEqual(before)
-  expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  expect(await findBreaches(stack.database)).toEqual([])
-  expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
+  await expectAllSettled()
 })

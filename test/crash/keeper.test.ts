@@ -6,11 +6,10 @@ import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { attemptsOf, mine as mineBlocks, testClient } from '../support/keeperScenes.ts'
 import {
   authorizationsOf,
-  type KeeperStack,
   platformWallet,
   type QueuedPayment,
   type SplitPayment,
-  startKeeperStack,
+  useKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
@@ -23,11 +22,10 @@ import { killAll, type Mortal, startKeeper as startMortal } from './mortalKeeper
 /** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
 
-let stack: KeeperStack
+const stack = useKeeperStack({ leaseMs: 3_600_000, rebroadcastAfterMs: 300, replaceAfterMs: 1_000 })
 let rpc: ChaosRpc
 let broadcasts: ReturnType<typeof watchBroadcasts>
 beforeAll(async () => {
-  stack = await startKeeperStack({ leaseMs: 3_600_000, rebroadcastAfterMs: 300, replaceAfterMs: 1_000 })
   broadcasts = watchBroadcasts(stack.database)
   rpc = await startChaosRpc({
     target: stack.chain.url,
@@ -37,7 +35,6 @@ beforeAll(async () => {
 afterEach(killAll)
 afterAll(async () => {
   await rpc?.close()
-  await stack?.close()
 })
 
 /** These end a real process by SIGKILL, as all do in `npm run test:crash`; at the others a keeper of this process is cut off. */

@@ -1,43 +1,30 @@
 import { encodeFunctionData, parseAbi, toFunctionSelector } from 'viem'
-import { afterAll, beforeAll, expect, type TestContext, test } from 'vitest'
-import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
+import { expect, type TestContext, test } from 'vitest'
 import { createVoidWatch } from '#keeper/loops/lookups'
-import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import type { ChaosRpc } from '../support/chaosRpc.ts'
 import {
   expectUnharmed,
   hourAgo,
   queueDue,
   testClient,
   untilIndexed,
+  useChaosRpc,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
 // How much a keeper asks its node: what is measured here stands in docs/performance.md.
 
-let stack: KeeperStack
-let rpc: ChaosRpc
-let behindRpc: ServedNetwork
-beforeAll(async () => {
-  stack = await startKeeperStack()
-  rpc = await startChaosRpc({ target: stack.chain.url })
-  const { network, deployment } = stack.served
-  const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
-  if (!served) throw new Error('not served')
-  behindRpc = served
-})
-afterAll(async () => {
-  await rpc?.close()
-  await stack?.close()
-})
+const stack = useKeeperStack({}, { own: true })
+const behind = useChaosRpc(stack)
 
 /** Counts calls from now on. */
 function countCalls(only: (call: ChaosRpc['calls'][number]) => boolean = () => true): () => number {
-  const from = rpc.calls.length
-  return () => rpc.calls.slice(from).filter(only).length
+  const from = behind.rpc.calls.length
+  return () => behind.rpc.calls.slice(from).filter(only).length
 }
 
 /** The head is asked for by the clock, whatever there is to do; see the first test. */
@@ -68,7 +55,7 @@ test('behavior: eight wallets with nothing to do share one look at the head', as
 }: TestContext) => {
   let steps = 0
   const keeper = stack.keeper({
-    networks: [behindRpc],
+    networks: [behind.served],
     accounts: Array.from({ length: 8 }, (_, index) => walletAccount(index)),
     checkpoint: (name) => {
       if (name === 'before-claim') steps += 1
@@ -91,7 +78,7 @@ test('behavior: while nothing of USDC moves, 300 queued payments cost one batch,
   let offset = 0
   const seen = new Map<string, number>()
   const keeper = stack.keeper({
-    networks: [behindRpc],
+    networks: [behind.served],
     now: () => new Date(Date.now() + offset),
     checkpoint: (name) => void seen.set(name, (seen.get(name) ?? 0) + 1),
   })
@@ -132,7 +119,7 @@ test('behavior: of 206 voided payments the cheapest, taken all the same, is foun
   const hash = await sendDirectly(stack, taken.provider)
   await stack.served.client.waitForTransactionReceipt({ hash })
 
-  const look = createVoidWatch({ sql: stack.database, served: behindRpc, now: () => new Date() })
+  const look = createVoidWatch({ sql: stack.database, served: behind.served, now: () => new Date() })
   const calls = countCalls()
   await look()
   await look()

@@ -21,18 +21,20 @@ import { startChaosRpc } from '../support/chaosRpc.ts'
 import {
   createPayment,
   createSplitPayment,
+  createTab,
   createTestIssuer,
   createWallet,
   settle,
+  settleTabs,
   sweep,
   type TestIssuer,
   type TestPayment,
 } from '../support/paidReceipts.ts'
 import { setBlacklisted, tokenOf } from '../support/usdc.ts'
 
-const provider = '0x1000000000000000000000000000000000000001'
-const otherProvider = '0x1000000000000000000000000000000000000002'
-const platform = '0x2000000000000000000000000000000000000001'
+const provider: Address = '0x1000000000000000000000000000000000000001'
+const otherProvider: Address = '0x1000000000000000000000000000000000000002'
+const platform: Address = '0x2000000000000000000000000000000000000001'
 const buyers = [3, 4, 5, 6].map(devPrivateKey)
 
 let chain: LocalChain
@@ -121,6 +123,90 @@ describe('audit', () => {
     expect(report.batches).toMatchObject([
       { transactionHash: first, payments: 10, authorizations: 20, providerAmount: 95_000n },
       { transactionHash: second, payments: 20, authorizations: 40, providerAmount: 190_000n },
+    ])
+  })
+
+  test('behavior: requests on a tab are settled by one transaction, each if its line moved far enough', async () => {
+    const tabId = `tab_${'1'.repeat(32)}`
+    const bought = [
+      { payTo: provider, price: 1_000n, providerId: 'prov_a' },
+      { payTo: otherProvider, price: 50_000n, providerId: 'prov_b' },
+      { payTo: provider, price: 7n, providerId: 'prov_a' },
+      { payTo: provider, price: 2_000n, providerId: 'prov_a' },
+    ]
+    const terms = {
+      buyer: buyers[0] as Hex,
+      platform,
+      paymentId: 'pay_tab',
+      acceptedAt: now(),
+      tabId,
+    } as const
+    const whole = createTab(chain, { ...terms, requests: bought })
+    const before = await run(whole.claims.map((claims) => gateway.sign(claims)))
+    expect(verdicts(before)).toEqual(Array(4).fill('pending: waiting'))
+    expect(before.tabs).toMatchObject([
+      { id: tabId, requests: 4, lines: [{ requests: 3, gap: 0n }, { requests: 1 }] },
+    ])
+
+    // The state of the third request settles: the fourth isn't in it.
+    const { tab } = createTab(chain, { ...terms, requests: bought.slice(0, 3) })
+    const other = createTab(chain, {
+      ...{ ...terms, buyer: buyers[1] as Hex, paymentId: 'pay_other', tabId: `tab_${'2'.repeat(32)}` },
+      requests: [{ payTo: provider, price: 30_000n, providerId: 'prov_a' }],
+    })
+    const hash = await settleTabs(chain, platform, [other.tab, tab])
+    const receipts = [...whole.claims, ...other.claims].map((claims) => gateway.sign(claims))
+    const report = await run(receipts)
+    expect(verdicts(report)).toEqual(['settled', 'settled', 'settled', 'mismatch: line', 'settled'])
+    expect(report.receipts[3]?.detail).toContain('moved with only 0.001007 USDC on its line')
+    expect(report.tabs).toMatchObject([
+      {
+        ...{ id: tabId, transactionHash: hash, movedAmount: 51_007n, requests: 4 },
+        lines: [
+          {
+            provider,
+            requests: 3,
+            boughtAmount: 3_007n,
+            lineTotal: 3_007n,
+            movedAmount: 1_007n,
+            gap: 2_000n,
+          },
+          { provider: otherProvider, requests: 1, lineTotal: 50_000n, movedAmount: 50_000n, gap: 0n },
+        ],
+      },
+      { requests: 1, movedAmount: 30_000n },
+    ])
+    expect(report.batches).toMatchObject([{ transactionHash: hash, payments: 4, authorizations: 2 }])
+    expect(
+      report.providers.map(({ settled, failing, waitingAmount }) => [settled, failing, waitingAmount]),
+    ).toEqual([
+      [3, 1, 0n],
+      [1, 0, 0n],
+    ])
+  })
+
+  test('behavior: of two receipts of one number on a tab the later is a duplicate; one that is signed again is not', async () => {
+    const { tab, claims } = createTab(chain, {
+      ...{ buyer: buyers[2] as Hex, platform, paymentId: 'pay_twice', acceptedAt: now() },
+      tabId: `tab_${'3'.repeat(32)}`,
+      requests: [1, 2, 3].map(() => ({ payTo: provider, price: 1_000n, providerId: 'prov_a' })),
+    })
+    await settleTabs(chain, platform, [tab])
+    const [first, second, third] = claims as [ReceiptClaims, ReceiptClaims, ReceiptClaims]
+    const shared = {
+      ...second,
+      tab: third.tab,
+      timestamp: third.timestamp,
+      endpointId: 'ep_other',
+    } as ReceiptClaims
+    const again = { ...first, iat: first.iat + 60 }
+    // The second's receipt is missing, which is no gap.
+    const report = await run(
+      [first, again, third, { ...shared, iat: third.iat + 1 }].map((one) => gateway.sign(one)),
+    )
+    expect(verdicts(report)).toEqual(['settled', 'settled', 'settled', 'duplicate: sequence_shared'])
+    expect(report.tabs).toMatchObject([
+      { requests: 2, lines: [{ boughtAmount: 2_000n, lineTotal: 3_000n, gap: 0n }] },
     ])
   })
 

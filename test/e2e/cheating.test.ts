@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { parseUsdc } from '#protocol/amount'
 import { boundNonce } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
-import type { SignedPayment } from '#sdk/client/payment'
+import type { SignedExactPayment } from '#sdk/client/signedPayment'
 import { devAccount } from '../../local/chain/accounts.ts'
 import type { Service } from '../../local/stack/service.ts'
 import { newBuyer, openShop, present, type Shop, signOnly, type TestBuyer } from '../support/shop.ts'
@@ -61,7 +61,7 @@ type Verified = { status: number; body: { code?: string; paymentId?: string; rec
 async function verify(
   api: Service,
   at: Shop,
-  { macaroon, payloads }: SignedPayment,
+  { macaroon, payloads }: SignedExactPayment,
   key?: string,
 ): Promise<Verified> {
   const response = await fetch(new URL('/verify', api.url), {

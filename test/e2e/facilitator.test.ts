@@ -1,39 +1,33 @@
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
-import type { PrivateKeyAccount } from 'viem'
+import { parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readEvidence } from '#chain/evidence'
 import type { Keeper } from '#keeper/keeper'
+import { recordEvents } from '#ledger/facts/record'
 import { serve } from '#process/serve'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { launchBrowser } from '../support/browser.ts'
-import { testClient, whileRunning } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  signTransfer,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { mine, moveMoney, reorg, testClient, untilIndexed, whileRunning } from '../support/keeperScenes.ts'
+import { type QueuedPayment, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
+import { countTransactions, signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
-import { cancelDirectly, randomHex, validFor } from '../support/usdc.ts'
+import { cancelDirectly, randomHex } from '../support/usdc.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
 const listening = { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' }
 const browserPath = chooseBrowser('settleNow')
 
-let stack: KeeperStack
+// What waits to be mined is told by its first transaction: none is replaced.
+const stack = useKeeperStack({ replaceAfterMs: 600_000 }, { own: true })
 let keeper: Keeper
 beforeAll(async () => {
-  // What waits to be mined is told by its first transaction: none is replaced.
-  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   keeper = stack.keeper()
   keeper.start()
 })
 afterAll(async () => {
   await keeper?.stop()
-  await stack?.close()
 })
 
 async function submit(body: unknown, apiKey?: string) {
@@ -58,34 +52,16 @@ async function bundleClient(): Promise<string> {
   return outputFiles[0]?.text ?? ''
 }
 
-async function countTransactions(): Promise<number> {
-  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
-  return row.count
-}
-
-async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
-  const [buyer] = await stack.buyers(1, usdc)
-  return buyer
-}
-
-/** What a buyer signs for a registered provider: its part, then the platform's fee. */
-async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}) {
-  const window = validFor(3_600)
-  const provider = { to: stack.payee, value: 47_500n, ...window, nonce: randomHex(32), ...change }
-  const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
-  return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]
-}
-
 describe('POST /submit', () => {
   test('default: settles at once; the same transfers again get the same hash', async () => {
-    const buyer = await oneBuyer(50_000n)
-    const transfers = (await signPair(buyer)).map(encodePayload)
+    const buyer = await stack.buyer(50_000n)
+    const transfers = (await signPair(stack, buyer)).map(encodePayload)
     const first = await submit({ network: 'localhost', transfers })
     expect(first).toMatchObject({ status: 200, body: { txHash: expect.stringMatching(/^0x[0-9a-f]{64}$/) } })
-    const sent = await countTransactions()
+    const sent = await countTransactions(stack)
     const again = await submit({ network: 'localhost', transfers: transfers.toReversed() })
     expect(again.body.txHash).toBe(first.body.txHash)
-    expect(await countTransactions()).toBe(sent)
+    expect(await countTransactions(stack)).toBe(sent)
 
     const hash = first.body.txHash as `0x${string}`
     const receipt = await stack.served.client.waitForTransactionReceipt({ hash })
@@ -109,7 +85,7 @@ describe('POST /submit', () => {
       const facilitatorUrl = `http://127.0.0.1:${server.port}`
       await page.goto(`http://127.0.0.1:${site.port}`)
       await page.addScriptTag({ content: await bundleClient() })
-      const payloads = (await signPair(await oneBuyer())).map(encodePayload)
+      const payloads = (await signPair(stack, await stack.buyer())).map(encodePayload)
       const settle = (presented: string[]) =>
         page.evaluate(
           async ({ facilitatorUrl, usdcAddress, payloads }) => {
@@ -177,8 +153,8 @@ describe('POST /submit', () => {
     await keeper.stop()
     const [innocent, buyer] = await stack.buyers(2, 50_000n)
     const { provider, fee } = await stack.queue({ buyer, price: 50_000n })
-    const transfers = [...(await signPair(innocent)), provider, fee].map(encodePayload)
-    const sent = await countTransactions()
+    const transfers = [...(await signPair(stack, innocent)), provider, fee].map(encodePayload)
+    const sent = await countTransactions(stack)
     keeper = stack.keeper({ submitTimeoutMs: 200 })
     // Judged and stored; no worker has claimed it yet.
     expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
@@ -199,16 +175,16 @@ describe('POST /submit', () => {
         })),
       },
     })
-    expect(await countTransactions()).toBe(sent)
+    expect(await countTransactions(stack)).toBe(sent)
   })
 
   test('error: voided since it was asked for: nothing of its company is settled, until that comes alone', async () => {
     await keeper.stop()
     const [alone, buyer] = await stack.buyers(2, 50_000n)
     const payment = await stack.queue({ buyer, price: 50_000n })
-    const pair = (await signPair(alone)).map(encodePayload)
+    const pair = (await signPair(stack, alone)).map(encodePayload)
     const transfers = [...pair, ...[payment.provider, payment.fee].map(encodePayload)]
-    const sent = await countTransactions()
+    const sent = await countTransactions(stack)
     keeper = stack.keeper({ submitTimeoutMs: 200 })
     expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
     await voidNow(stack.database, payment)
@@ -216,13 +192,88 @@ describe('POST /submit', () => {
     keeper = stack.keeper()
     keeper.start()
     expect((await submit({ network: 'localhost', transfers: pair })).status).toBe(200)
-    expect(await countTransactions()).toBe(sent + 1)
+    expect(await countTransactions(stack)).toBe(sent + 1)
     await until('it is paid', async () => (await stack.balanceOf(alone.address)) === 0n)
     expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
   })
 
+  test('behavior: what its payer cancels is given up before the caller hears so: a reorg of that settles nothing', async () => {
+    await keeper.stop()
+    const buyer = await stack.buyer(50_000n)
+    const pair = await signPair(stack, buyer)
+    const transfers = pair.map(encodePayload)
+    keeper = stack.keeper({ submitTimeoutMs: 200 })
+    expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
+    await untilIndexed(stack)
+    const snapshot = await testClient(stack).snapshot()
+    const cancelled = await cancelDirectly(stack, buyer, pair[0]?.nonce ?? '0x')
+    const { token, network } = stack.served
+    const evidence = readEvidence(cancelled, stack.served, 1n)
+    await recordEvents(stack.database, { chainId: network.chainId, token }, evidence, 'lookup')
+    // No worker has looked at it.
+    expect((await submit({ network: 'localhost', transfers })).body).toMatchObject({
+      code: 'authorization_used',
+      transfers: [{ status: 'cancelled' }, { status: 'queued' }],
+    })
+    await reorg(stack, snapshot)
+    keeper = stack.keeper()
+    keeper.start()
+    const other = (await signPair(stack, await stack.buyer())).map(encodePayload)
+    expect((await submit({ network: 'localhost', transfers: other })).status).toBe(200)
+    expect((await submit({ network: 'localhost', transfers })).body.code).toBe('payment_voided')
+    expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
+  })
+
+  test.each(['is final', 'is gone'])(
+    'behavior: what failed in a transaction of ours is refused once that stays true: when its block %s',
+    async (fate) => {
+      await keeper.stop()
+      const chain = testClient(stack)
+      const buyer = await stack.buyer(50_000n)
+      await chain.setBalance({ address: buyer.address, value: parseEther('10') })
+      const transfers = (await signPair(stack, buyer)).map(encodePayload)
+      const pending = { status: 503, body: { code: 'settlement_pending' } }
+      keeper = stack.keeper()
+      keeper.start()
+      await untilIndexed(stack)
+      const snapshot = await chain.snapshot()
+      await chain.setAutomine(false)
+      expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
+      await moveMoney(stack, buyer, 50_000n)
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      await until('it failed', async () => {
+        const [row] = await stack.database`
+          select from outcome join payment p on p.id = payment_id
+          where p.payer = ${buyer.address.toLowerCase()} and kind = 'failed'`
+        return row !== undefined
+      })
+      expect(await submit({ network: 'localhost', transfers })).toMatchObject(pending)
+      // In other company, too.
+      const mixed = [...(await signPair(stack, await stack.buyer())).map(encodePayload), ...transfers]
+      expect(await submit({ network: 'localhost', transfers: mixed })).toMatchObject(pending)
+      if (fate === 'is gone') await reorg(stack, snapshot)
+      const isSettled = async () => (await stack.balanceOf(buyer.address)) === 0n
+      let answer = await submit({ network: 'localhost', transfers })
+      while (answer.status === 503) {
+        await untilIndexed(stack)
+        await mine(stack, 10)
+        answer = await submit({ network: 'localhost', transfers })
+      }
+      if (fate === 'is final')
+        expect(answer).toMatchObject({ status: 422, body: { code: 'settlement_failed' } })
+      else {
+        expect(answer).toMatchObject({
+          status: 200,
+          body: { transfers: Array(2).fill({ status: 'settled' }) },
+        })
+        expect(await isSettled()).toBe(true)
+      }
+    },
+  )
+
   test('args: transfers as objects', async () => {
-    const transfers = (await signPair(await oneBuyer())).map((one) => ({
+    const transfers = (await signPair(stack, await stack.buyer())).map((one) => ({
       ...one,
       value: `${one.value}`,
       validAfter: `${one.validAfter}`,
@@ -232,7 +283,7 @@ describe('POST /submit', () => {
   })
 
   test('behavior: a payment of this gateway settles as that payment, trigger `direct`', async () => {
-    const payment = await stack.queue({ buyer: await oneBuyer(), price: 50_000n })
+    const payment = await stack.queue({ buyer: await stack.buyer(), price: 50_000n })
     const transfers = [payment.provider, payment.fee].map(encodePayload)
     expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
     await until('it is settled', () => stack.isSettled([payment]))
@@ -242,14 +293,14 @@ describe('POST /submit', () => {
   })
 
   test('error: what is refused gets a problem and no transaction', async () => {
-    const buyer = await oneBuyer()
-    const sent = await countTransactions()
-    const [provider, fee] = await signPair(buyer)
-    const [stranger, strangerFee] = await signPair(buyer, { to: randomHex(20) })
-    const [expired, expiredFee] = await signPair(buyer, {
+    const buyer = await stack.buyer()
+    const sent = await countTransactions(stack)
+    const [provider, fee] = await signPair(stack, buyer)
+    const [stranger, strangerFee] = await signPair(stack, buyer, { to: randomHex(20) })
+    const [expired, expiredFee] = await signPair(stack, buyer, {
       validBefore: BigInt(Math.floor(Date.now() / 1000) - 10),
     })
-    const [poor, poorFee] = await signPair(await oneBuyer(0n))
+    const [poor, poorFee] = await signPair(stack, await stack.buyer(0n))
     if (!provider || !fee || !stranger || !strangerFee || !expired || !expiredFee || !poor || !poorFee) {
       throw new Error('a pair is two')
     }
@@ -278,14 +329,14 @@ describe('POST /submit', () => {
     expect((await submit(encode(stranger), `tk_${'0'.repeat(32)}_${'a'.repeat(43)}`)).body.code).toBe(
       'unauthorized',
     )
-    expect(await countTransactions()).toBe(sent)
+    expect(await countTransactions(stack)).toBe(sent)
   })
 
   test('error: nobody is settled whose fees don’t carry the gas, with a key or without; whom it pays is no matter', async () => {
-    const sent = await countTransactions()
-    const buyer = await oneBuyer()
-    const [provider, fee] = await signPair(buyer)
-    const [second] = await signPair(buyer)
+    const sent = await countTransactions(stack)
+    const buyer = await stack.buyer()
+    const [provider, fee] = await signPair(stack, buyer)
+    const [second] = await signPair(stack, buyer)
     if (!provider || !fee || !second) throw new Error('a pair is two')
     const sign = (transfer: SignedAuthorization, change: Partial<SignedAuthorization>) =>
       signTransfer(stack.served, buyer, { ...transfer, ...change, nonce: randomHex(32) })
@@ -312,7 +363,7 @@ describe('POST /submit', () => {
       for (const apiKey of [undefined, stack.apiKey])
         expect(await ask(transfers, apiKey)).toEqual([422, 'gas_not_covered'])
     expect(await ask([provider, await sign(fee, { value: 0n })])).toEqual([402, 'amount_too_low'])
-    expect(await countTransactions()).toBe(sent)
+    expect(await countTransactions(stack)).toBe(sent)
     expect(await countPayments()).toBe(0)
 
     const stranger = await sign(provider, { to: randomHex(20) })
@@ -328,9 +379,9 @@ describe('POST /submit', () => {
   })
 
   test('error: a used nonce', async () => {
-    const buyer = await oneBuyer()
-    const [provider, fee] = await signPair(buyer)
-    const [, otherFee] = await signPair(buyer)
+    const buyer = await stack.buyer()
+    const [provider, fee] = await signPair(stack, buyer)
+    const [, otherFee] = await signPair(stack, buyer)
     if (!provider || !fee || !otherFee) throw new Error('a pair is two')
     const first = await submit({ network: 'localhost', transfers: [provider, fee].map(encodePayload) })
     await stack.served.client.waitForTransactionReceipt({ hash: first.body.txHash as `0x${string}` })
@@ -340,10 +391,10 @@ describe('POST /submit', () => {
 
   test('error: a facilitator without gas money says so, and settles when it has some', async () => {
     await keeper.stop()
-    const empty = await oneBuyer(0n)
+    const empty = await stack.buyer(0n)
     keeper = stack.keeper({ accounts: [empty] })
     keeper.start()
-    const transfers = (await signPair(await oneBuyer())).map(encodePayload)
+    const transfers = (await signPair(stack, await stack.buyer())).map(encodePayload)
     expect(await submit({ network: 'localhost', transfers })).toMatchObject({
       status: 503,
       body: { code: 'insufficient_gas_funds' },

@@ -1,35 +1,20 @@
 import { concatHex, type Hex, padHex } from 'viem'
-import type { PrivateKeyAccount } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openServedNetworks } from '#chain/servedNetworks'
+import { describe, expect, test } from 'vitest'
 import type { KeeperDependencies } from '#keeper/keeper'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
 import { setSuspended } from '#ledger/registry/suspendProvider'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
-import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { testClient, whileRunning } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, signTransfer, startKeeperStack } from '../support/keeperStack.ts'
+import { mineUntil, testClient, useChaosRpc, whileRunning } from '../support/keeperScenes.ts'
+import { signTransfer, useKeeperStack } from '../support/keeperStack.ts'
+import { countTransactions, type Pair, signPair } from '../support/submit.ts'
 import { until } from '../support/until.ts'
-import { randomHex, validFor } from '../support/usdc.ts'
+import { randomHex } from '../support/usdc.ts'
 
 // Strangers who want POST /submit to spend the keeper's gas, or its node's time, for nothing.
 
-let stack: KeeperStack
-let rpc: ChaosRpc
+const stack = useKeeperStack()
 /** The chain behind a proxy that counts what is asked of it. */
-let counted: KeeperStack['served']
-beforeAll(async () => {
-  stack = await startKeeperStack()
-  rpc = await startChaosRpc({ target: stack.chain.url })
-  const { network, deployment } = stack.served
-  const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
-  if (!served) throw new Error('not served')
-  counted = served
-})
-afterAll(async () => {
-  await rpc?.close()
-  await stack?.close()
-})
+const counted = useChaosRpc(stack)
 
 type Answer = { status: number; code: unknown; body: Record<string, unknown> }
 
@@ -39,7 +24,7 @@ const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 /** @param minutes from now, when the clock stands still: requests of one minute are counted together, whichever keeper took them. */
 function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
   const keeper = stack.keeper({
-    networks: [counted],
+    networks: [counted.served],
     trustedProxies: 1,
     now: () => new Date(minutes === 0 ? Date.now() : minute + minutes * 60_000),
     submitLimits: { perCaller: 1_000 },
@@ -60,29 +45,9 @@ function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
   return { keeper, submit }
 }
 
-async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
-  const [buyer] = await stack.buyers(1, usdc)
-  return buyer
-}
-
-type Pair = [SignedAuthorization, SignedAuthorization]
-
-/** What a buyer signs for the registered provider: its part, then the platform's fee. */
-async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}): Promise<Pair> {
-  const window = validFor(3_600)
-  const provider = { to: stack.payee, value: 47_500n, ...window, ...change, nonce: randomHex(32) }
-  const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
-  return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]
-}
-
 async function countSubmissions(): Promise<number> {
   const [row] = await stack.database<[{ count: number }]>`
     select count(*)::int as count from payment where source = 'submission'`
-  return row.count
-}
-
-async function countTransactions(): Promise<number> {
-  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
   return row.count
 }
 
@@ -90,14 +55,14 @@ describe('a key is no licence', () => {
   test('error: transfers of nothing; and without a fee for its gas, where nothing else is left for it', async () => {
     const { submit } = open({ settings: { ...stack.settings, gasAllowance: 0n } })
     const before = await countSubmissions()
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const window = { validAfter: 0n, validBefore: 2n ** 39n }
     const nothing = await Promise.all(
       Array.from({ length: 250 }, () =>
         signTransfer(stack.served, buyer, { to: stack.payee, value: 0n, ...window, nonce: randomHex(32) }),
       ),
     )
-    const [provider] = await signPair(buyer)
+    const [provider] = await signPair(stack, buyer)
     const { apiKey, grantedKey } = stack
     expect((await submit(nothing, { apiKey })).code).toBe('amount_too_low')
     expect((await submit(nothing, { apiKey: grantedKey })).code).toBe('amount_too_low')
@@ -108,7 +73,7 @@ describe('a key is no licence', () => {
 
   test('default: whom it pays is no matter, where the fee carries the gas: without a key', async () => {
     const { keeper, submit } = open({ settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n } })
-    const pair = await signPair(await oneBuyer(), { to: randomHex(20) })
+    const pair = await signPair(stack, await stack.buyer(), { to: randomHex(20) })
     await whileRunning(keeper, async () => {
       expect((await submit(pair)).status).toBe(200)
       await until('it is paid', async () => (await stack.balanceOf(pair[0].to)) === pair[0].value)
@@ -117,7 +82,7 @@ describe('a key is no licence', () => {
 
   test('default: with the operator’s grant a half alone is settled, to whomever', async () => {
     const { keeper, submit } = open()
-    const [half] = await signPair(await oneBuyer(), { to: randomHex(20) })
+    const [half] = await signPair(stack, await stack.buyer(), { to: randomHex(20) })
     await whileRunning(keeper, async () => {
       expect((await submit([half], { apiKey: stack.grantedKey })).status).toBe(200)
       await until('it is paid', async () => (await stack.balanceOf(half.to)) === half.value)
@@ -128,10 +93,10 @@ describe('a key is no licence', () => {
     const { keeper, submit } = open()
     const { apiKey, database } = stack
     const providerId = (await findKeyOwner(database, apiKey)) ?? ''
-    const accepted = await stack.queue({ buyer: await oneBuyer(), price: 50_000n })
+    const accepted = await stack.queue({ buyer: await stack.buyer(), price: 50_000n })
     const [own, foreign] = [
-      await signPair(await oneBuyer()),
-      await signPair(await oneBuyer(), { to: randomHex(20) }),
+      await signPair(stack, await stack.buyer()),
+      await signPair(stack, await stack.buyer(), { to: randomHex(20) }),
     ]
     const before = await countSubmissions()
     expect(await setSuspended(database, providerId, new Date())).toBe(true)
@@ -149,7 +114,7 @@ describe('a key is no licence', () => {
 
   test('error: an address has its limit with a key as well, and a key from every address', async () => {
     const { submit } = open({ submitLimits: { perCaller: 2 } }, 10)
-    const pair = await signPair(await oneBuyer(), { value: 0n })
+    const pair = await signPair(stack, await stack.buyer(), { value: 0n })
     const { apiKey } = stack
     expect((await submit(pair)).status).toBe(402)
     expect((await submit(pair, { apiKey })).status).toBe(402)
@@ -165,14 +130,14 @@ describe('a key is no licence', () => {
 describe('junk', () => {
   const sign = async (count: number): Promise<Pair[]> => {
     const buyers = await stack.buyers(count, 0n)
-    return Promise.all(buyers.map((buyer) => signPair(buyer)))
+    return Promise.all(buyers.map((buyer) => signPair(stack, buyer)))
   }
 
   test('error: 70 submissions of 344 worthless signatures cost the node nothing', async () => {
     const { submit } = open()
     const pairs = (await sign(172)).flat()
     const junk = pairs.map((one) => ({ ...one, signature: `0x${'11'.repeat(64)}1b` as Hex }))
-    const asked = rpc.calls.length
+    const asked = counted.rpc.calls.length
     for (let i = 0; i < 70; i++) expect((await submit(junk)).code).toBe('invalid_signature')
     // One forged among good ones.
     const [first] = pairs
@@ -181,25 +146,25 @@ describe('junk', () => {
     expect((await submit(forged)).body.failures).toEqual([
       { transfer: 343, code: 'invalid_signature', detail: expect.stringContaining('with an API key') },
     ])
-    expect(rpc.calls.length).toBe(asked)
+    expect(counted.rpc.calls.length).toBe(asked)
   })
 
   test('error: good signatures without money cost ten calls, and each transfer hears why it is refused', async () => {
     const { submit } = open()
     const pairs = (await sign(170)).flat()
-    const asked = rpc.calls.length
+    const asked = counted.rpc.calls.length
     const { status, body } = await submit(pairs.slice(0, 300))
     expect([status, body.code, body.transfer]).toEqual([402, 'insufficient_balance', 0])
     expect(body.failures).toHaveLength(300)
-    expect(rpc.calls.length - asked).toBeLessThanOrEqual(10)
+    expect(counted.rpc.calls.length - asked).toBeLessThanOrEqual(10)
   })
 
   test('error: a key doesn’t make the node look at more wallets than one transaction could hold', async () => {
     const { submit } = open()
     const junk = (await sign(60)).flat().map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex }))
-    const asked = rpc.calls.length
+    const asked = counted.rpc.calls.length
     expect((await submit(junk, { apiKey: stack.apiKey })).code).toBe('payload_too_large')
-    expect(rpc.calls.length).toBe(asked)
+    expect(counted.rpc.calls.length).toBe(asked)
   })
 })
 
@@ -211,9 +176,9 @@ describe('payers with code', () => {
   const saysNo = answering('0xffffffff')
 
   async function signWithCode(): Promise<Pair> {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     await testClient(stack).setCode({ address: buyer.address, bytecode: saysYes })
-    return signPair(buyer)
+    return signPair(stack, buyer)
   }
 
   test('error: without a key they are refused, also where their own key signed; with one they settle', async () => {
@@ -221,11 +186,11 @@ describe('payers with code', () => {
     const pair = await signWithCode()
     expect((await submit(pair)).code).toBe('unauthorized')
     // Only its wallet could say that this is its signature.
-    const asked = rpc.calls.length
+    const asked = counted.rpc.calls.length
     const refused = await submit(pair.map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex })))
     expect([refused.status, refused.code]).toEqual([402, 'invalid_signature'])
     expect(refused.body.detail).toContain('If the payer is a contract, send it with an API key')
-    expect(rpc.calls.length).toBe(asked)
+    expect(counted.rpc.calls.length).toBe(asked)
     await whileRunning(keeper, async () => {
       expect((await submit(pair, { apiKey: stack.apiKey })).status).toBe(200)
     })
@@ -234,7 +199,7 @@ describe('payers with code', () => {
   test('error: what reverted is remembered: asked for again it is refused, without a transaction', async () => {
     const pair = await signWithCode()
     const [{ from }] = pair
-    const before = await countTransactions()
+    const before = await countTransactions(stack)
     const { keeper, submit } = open({
       // It agrees to the simulation, and not to the transaction: no look at the chain can see that beforehand.
       checkpoint: async (name) => {
@@ -250,16 +215,21 @@ describe('payers with code', () => {
         return batch !== undefined
       })
       await testClient(stack).setCode({ address: from, bytecode: saysYes })
+      // A reorg may turn it yet.
+      expect((await submit(pair, { apiKey })).code).toBe('settlement_pending')
+      await mineUntil(stack, 'that is final', async () => {
+        return (await stack.database`select from batch where outcome = 'reverted'`).length === 1
+      })
       for (const transfers of [pair, pair.toReversed(), pair]) {
         const again = await submit(transfers as Pair, { apiKey })
         expect([again.status, again.code]).toEqual([422, 'settlement_failed'])
       }
       // In other company, too.
-      const other = await signPair(await oneBuyer())
+      const other = await signPair(stack, await stack.buyer())
       const mixed = await submit([...other, ...pair], { apiKey })
       expect(mixed.body.failures).toMatchObject([{ transfer: 2 }, { transfer: 3 }])
       expect((await submit(other, { apiKey })).status).toBe(200)
     })
-    expect(await countTransactions()).toBe(before + 2)
+    expect(await countTransactions(stack)).toBe(before + 2)
   })
 })

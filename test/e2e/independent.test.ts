@@ -15,20 +15,19 @@ import {
   startRecording,
   testClient,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
+import { useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
 import { killAll, type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
 // A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
 
-let stack: KeeperStack
+const stack = useKeeperStack()
 let server: Awaited<ReturnType<typeof serve>>
 let recording: ReturnType<typeof startRecording>
 let folder: string
 const running = new Set<RunningCommand>()
 beforeAll(async () => {
-  stack = await startKeeperStack()
   recording = startRecording(stack)
   server = await serve(createStackGateway(stack), { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-independent-'))
@@ -41,7 +40,6 @@ afterEach(async () => {
 afterAll(async () => {
   await server?.close()
   await recording?.stop()
-  await stack?.close()
   await rm(folder, { recursive: true, force: true })
 })
 

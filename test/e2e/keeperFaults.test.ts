@@ -1,10 +1,10 @@
 import { createWalletClient, encodeFunctionData, http, numberToHex, parseAbi } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
+import { describe, expect, test } from 'vitest'
+import { openServedNetworks } from '#chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { priceFeedRuntimeCode } from '../../local/chain/generated/predeploys.ts'
-import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import { startChaosRpc } from '../support/chaosRpc.ts'
 import { startCutProxy } from '../support/cutProxy.ts'
 import {
   checksOf,
@@ -13,16 +13,11 @@ import {
   queueDue,
   testClient,
   transactionsOf,
+  useChaosRpc,
   whileRunning as whileAtWork,
   whileRecording,
 } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { platformWallet, type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
@@ -30,31 +25,14 @@ import { randomHex } from '../support/usdc.ts'
 
 // Named after the rows of docs/operations.md, "What others suffered".
 
-let stack: KeeperStack
-let chaos: ChaosRpc
-let behindChaos: ServedNetwork
-beforeAll(async () => {
-  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
-  chaos = await startChaosRpc({ target: stack.chain.url, delayMs: 1_500 })
-  const deployment = stack.chain.deployments.localhost
-  if (!deployment) throw new Error('no deployment')
-  const [served] = await openServedNetworks(
-    [{ network: stack.served.network, deployment, rpcUrls: [chaos.url] }],
-    { timeoutMs: 1_000 },
-  )
-  if (!served) throw new Error('not served')
-  behindChaos = served
-})
-afterAll(async () => {
-  await chaos?.close()
-  await stack?.close()
-})
+const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
+const behind = useChaosRpc(stack, { delayMs: 1_500 }, { timeoutMs: 1_000 })
 
 const sending = 'eth_sendRawTransaction'
 
 /** With a keeper at work; afterwards its RPC is well again. */
 function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
-  return whileAtWork(keeper, task).finally(() => chaos.heal())
+  return whileAtWork(keeper, task).finally(() => behind.rpc.heal())
 }
 
 async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
@@ -67,9 +45,9 @@ describe('what others suffered', () => {
   test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
     'behavior: a broadcast whose answer is %s: the hash was known before, and it is settled once (KEEPER 1)',
     async (fault) => {
-      chaos.next(sending, fault)
+      behind.rpc.next(sending, fault)
       const payments = await queueDue(stack, 2)
-      await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
+      await whileRunning(stack.keeper({ networks: [behind.served] }), () =>
         until('they are settled', () => stack.isSettled(payments)),
       )
       expect(await transactionsOf(stack, payments)).toHaveLength(1)
@@ -84,15 +62,15 @@ describe('what others suffered', () => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)
       await whileRecording(stack, () => untilInRecord(stack))
-      chaos.always(method, 'stale-head')
-      await whileRunning(stack.keeper({ networks: [behindChaos] }), async () => {
+      behind.rpc.always(method, 'stale-head')
+      await whileRunning(stack.keeper({ networks: [behind.served] }), async () => {
         await until('they are claimed', () => isClaimed(payments))
-        const from = chaos.calls.length
+        const from = behind.rpc.calls.length
         await until(
           'old blocks were answered, more than once',
-          () => chaos.calls.slice(from).filter((call) => call.fault === 'stale-head').length >= 4,
+          () => behind.rpc.calls.slice(from).filter((call) => call.fault === 'stale-head').length >= 4,
         )
-        chaos.heal()
+        behind.rpc.heal()
         await until('they are settled', () => stack.isSettled(payments))
       })
       await expectUnharmed(stack, payments)
@@ -131,9 +109,9 @@ describe('what others suffered', () => {
   })
 
   test('behavior: a timeout is not a failure (KEEPER 5)', async () => {
-    chaos.always(sending, 'delay')
+    behind.rpc.always(sending, 'delay')
     const payments = await queueDue(stack)
-    await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
+    await whileRunning(stack.keeper({ networks: [behind.served] }), () =>
       until('it is settled', () => stack.isSettled(payments)),
     )
     expect(await transactionsOf(stack, payments)).toHaveLength(1)
@@ -180,14 +158,14 @@ describe('dependencies that are gone', () => {
   })
 
   test('behavior: the RPC: nothing fails, /readyz names it, and it goes on when it is back', async () => {
-    chaos.always('*', 'refuse')
+    behind.rpc.always('*', 'refuse')
     const payments = await queueDue(stack)
-    const keeper = stack.keeper({ networks: [behindChaos] })
+    const keeper = stack.keeper({ networks: [behind.served] })
     await whileRunning(keeper, async () => {
       await until('/readyz names it', async () => (await checksOf(keeper))['rpc localhost'] === false)
       expect(await checksOf(keeper)).toMatchObject({ database: true })
       expect(await transactionsOf(stack, payments)).toEqual([])
-      chaos.heal()
+      behind.rpc.heal()
       await until('it is settled', () => stack.isSettled(payments))
       await until('/readyz says so', async () => (await checksOf(keeper))['rpc localhost'] === true)
     })

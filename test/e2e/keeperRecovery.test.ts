@@ -18,12 +18,7 @@ import {
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-} from '../support/keeperStack.ts'
+import { platformWallet, type QueuedPayment, useKeeperStack } from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { countFinal } from '../support/standing.ts'
@@ -35,16 +30,14 @@ import { sendDirectly } from '../support/usdc.ts'
 // Ponder starts, is dropped and built anew in each: a minute, and longer where the machine is shared.
 vi.setConfig({ testTimeout: 300_000 })
 
-let stack: KeeperStack
+const stack = useKeeperStack({ replaceAfterMs: 600_000 }, { own: true })
 let indexer: Indexer
 beforeAll(async () => {
-  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   indexer = stack.indexer
 })
 afterEach(() => testClient(stack).setAutomine(true))
 afterAll(async () => {
   await indexer?.close()
-  await stack?.close()
 })
 
 function startAgain(): Promise<Indexer> {

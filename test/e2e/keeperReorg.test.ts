@@ -1,4 +1,4 @@
-import { type Address, createWalletClient, type Hash, http, parseEther } from 'viem'
+import { type Address, type Hash, parseEther } from 'viem'
 import { expect, onTestFinished, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { concludeMined } from '#keeper/loops/conclude'
@@ -7,7 +7,6 @@ import { readRecordState } from '#keeper/loops/recordState'
 import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches/batches'
 import { recordEvents, setFinal } from '#ledger/facts/record'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import { createKeeperContext } from '../support/keeperContext.ts'
@@ -17,6 +16,7 @@ import {
   hourAgo,
   isSettledOnChain,
   mine,
+  moveMoney,
   queueDue,
   queueOneDue,
   settleAll,
@@ -24,12 +24,12 @@ import {
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { platformWallet, startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { startKeeperStack, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { countFinal, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 
-const stack = useKeeperStack()
+const stack = useKeeperStack({}, { own: true })
 
 test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
   const chain = testClient(stack)
@@ -56,17 +56,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
     await chain.revert({ id: snapshot })
     await chain.setAutomine(false)
     // The buyer's money goes elsewhere before the same bytes are mined again.
-    const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })
-    await wallet.writeContract({
-      address: stack.served.token,
-      abi: usdcAbi,
-      functionName: 'transfer',
-      args: [platformWallet, 60_000n],
-      gas: 100_000n,
-      maxFeePerGas: 50_000_000_000n,
-      maxPriorityFeePerGas: 2_000_000_000n,
-      chain: null,
-    })
+    await moveMoney(stack, buyer, 60_000n)
     await chain.mine({ blocks: 1 })
     await chain.setAutomine(true)
     while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
@@ -196,7 +186,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
 
 test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too: it is told, settled again, and told again', async () => {
   // Where Ponder's finality stands depends on the blocks since its start: here all 36 are above it.
-  const stack = await startKeeperStack()
+  const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const refunded = await queueOneDue(stack)
@@ -254,7 +244,7 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
 test("behavior: a hole in the index holds no batch: the keeper's own receipt is enough", async () => {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const indexRpc = await startChaosRpc({ target: chain.url })
-  const stack = await startKeeperStack({}, chain, indexRpc.url)
+  const stack = await startKeeperStack({}, { chain, indexRpcUrl: indexRpc.url })
   onTestFinished(async () => {
     await stack.close()
     await indexRpc.close()

@@ -1,18 +1,10 @@
 import { tmpdir } from 'node:os'
-import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
+import { createWalletClient, type Hex, http, parseEventLogs } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/payments/records/payments'
 import { estimateBatchGas } from '#chain/gas'
-import { gasLimitsOf } from '#chain/gasLimits'
-import { createPayerCode } from '#chain/payerCode'
-import { createBudget } from '#keeper/independent/budget'
-import { fetchPending } from '#keeper/independent/pendingQueue'
-import { createSettler } from '#keeper/independent/settler'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
-import { createMetrics } from '#keeper/settings/metrics'
-import { createLogger } from '#process/log'
-import { serve } from '#process/serve'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -21,11 +13,12 @@ import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
 import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { runCli } from '../support/cli.ts'
-import { createStackGateway } from '../support/keeperGateway.ts'
+import { openIndependentSettler } from '../support/independentSettler.ts'
 import {
   hourAgo,
   isSettledOnChain,
   mine,
+  mineUntil,
   settleAll,
   startRecording,
   testClient,
@@ -33,13 +26,7 @@ import {
   whileRecording,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import {
-  platformWallet,
-  type SplitPayment,
-  signTransfer,
-  useKeeperStack,
-  walletAccount,
-} from '../support/keeperStack.ts'
+import { platformWallet, type SplitPayment, signTransfer, useKeeperStack } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
@@ -387,6 +374,30 @@ test('behavior: under a backlog that fills a batch, the next one sweeps what has
   expect(new Set(hashes).size).toBe(2)
 })
 
+test('behavior: under a backlog of pairs alone, what has waited is swept, beside the half of one of them', async () => {
+  const waiting = await queueSplits([{ payee: randomHex(20) }, { payee: randomHex(20) }])
+  await settle(waiting)
+  await untilIndexed(stack)
+  const [buyer] = await stack.buyers(1, 60n * 50_000n)
+  const queuePairs = (count: number) =>
+    Promise.all(
+      Array.from({ length: count }, () => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })),
+    )
+  const pairs = await queuePairs(30)
+  const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+  await whileRunning(stack.keeper({ now: tomorrow }), async () => {
+    await until('the splitters are empty', async () => (await waitingIn(waiting)) === 0n)
+    pairs.push(...(await queuePairs(30)))
+    await mineUntil(stack, 'all pairs are settled, fees included', () => stack.isSettled(pairs))
+  })
+  for (const { terms } of waiting) expect(await stack.balanceOf(terms.provider)).toBe(47_500n)
+  const hashes = (await Promise.all(pairs.map(stack.halves))).map((halves) =>
+    halves.map(({ txHash }) => txHash),
+  )
+  // One was paid for the sweep's sake, and its fee went with others.
+  expect(hashes.filter(([provider, fee]) => provider !== fee)).toHaveLength(1)
+})
+
 describe('a payer who fails once his batch is simulated', () => {
   const attacks = {
     'moves his balance': async (buyer: PrivateKeyAccount) => {
@@ -486,48 +497,19 @@ test('behavior: a splitter that USDC has blacklisted fails with its code, and st
 })
 
 test('behavior: a keeper without a database settles them, sees their fees, and pays out what its batch brings', async () => {
-  const server = await serve(createStackGateway(stack), {
-    host: '127.0.0.1',
-    port: 0,
-    portVariable: 'API_PORT',
-  })
-  try {
-    const payee = randomHex(20)
-    const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
-    const [buyer] = await stack.buyers(1, 50_000n)
-    const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
-    await untilIndexed(stack)
-    const account = walletAccount(5)
-    const now = () => new Date()
-    const settler = createSettler({
-      served: stack.served,
-      wallet: {
-        address: account.address.toLowerCase() as Address,
-        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
-      },
-      settings: {
-        ...stack.settings,
-        ...gasLimitsOf(stack.served.network, { gasPerFee: 1_000_000n }),
-        expiryLeadMs: 300_000,
-      },
-      budget: createBudget(now),
-      payersWithCode: createPayerCode(stack.served.client, now),
-      readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, stack.served, 0, now()),
-      now,
-      randomBytes32: () => randomHex(32),
-      log: createLogger('test', 'silent'),
-      metrics: createMetrics(),
-    })
-    await whileRecording(stack, () =>
-      until('all are settled', async () => {
-        await settler.step()
-        return stack.isSettled([...payments, pair])
-      }),
-    )
-    expect(await stack.balanceOf(payee)).toBe(475_000n)
-  } finally {
-    await server.close()
-  }
+  const payee = randomHex(20)
+  const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
+  const [buyer] = await stack.buyers(1, 50_000n)
+  const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+  await untilIndexed(stack)
+  const settler = await openIndependentSettler(stack, { gasPerFee: 1_000_000n })
+  await whileRecording(stack, () =>
+    until('all are settled', async () => {
+      await settler.step()
+      return stack.isSettled([...payments, pair])
+    }),
+  )
+  expect(await stack.balanceOf(payee)).toBe(475_000n)
 })
 
 async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefined> {

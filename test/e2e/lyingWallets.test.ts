@@ -1,20 +1,11 @@
 import type { Address, Hex } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { gasLimitsOf } from '#chain/gasLimits'
-import { createPayerCode } from '#chain/payerCode'
-import { createBudget } from '#keeper/independent/budget'
-import { fetchPending } from '#keeper/independent/pendingQueue'
-import { createSettler } from '#keeper/independent/settler'
 import type { Keeper } from '#keeper/keeper'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
-import { createMetrics } from '#keeper/settings/metrics'
-import { createLogger } from '#process/log'
-import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
-import { createStackGateway } from '../support/keeperGateway.ts'
+import { openIndependentSettler } from '../support/independentSettler.ts'
 import { hourAgo, settleAll, testClient, whileRecording, whileRunning } from '../support/keeperScenes.ts'
-import { type QueuedPayment, useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
+import { type QueuedPayment, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { giveUpAll, standingsOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
@@ -214,51 +205,22 @@ async function settleOne(keeper: Keeper): Promise<void> {
 }
 
 test('behavior: the keeper without a database: 75 liars cost it no more, and the honest settle within two transactions', async () => {
-  const server = await serve(createStackGateway(stack), {
-    host: '127.0.0.1',
-    port: 0,
-    portVariable: 'API_PORT',
+  const nonce = await nonceOf(5)
+  await queueWith(liesWhenMined, 75, 5_000n)
+  const honest = await queueWith(null, 6, 50_000n)
+  let offset = 0
+  const now = () => new Date(Date.now() + offset)
+  const settler = await openIndependentSettler(stack, { now, checkpoint: lieInBlocks })
+  await whileRecording(stack, async () => {
+    for (let step = 0; step < 60; step++) await settler.step()
+    await until('the honest ones are settled', () => stack.isSettled(honest))
   })
-  try {
-    const nonce = await nonceOf(5)
-    await queueWith(liesWhenMined, 75, 5_000n)
-    const honest = await queueWith(null, 6, 50_000n)
-    let offset = 0
-    const now = () => new Date(Date.now() + offset)
-    const account = privateKeyToAccount(walletKey(5))
-    const settler = createSettler({
-      served: stack.served,
-      wallet: {
-        address: account.address.toLowerCase() as Address,
-        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
-      },
-      settings: {
-        ...stack.settings,
-        ...gasLimitsOf(stack.served.network, {}),
-        expiryLeadMs: 300_000,
-      },
-      budget: createBudget(now),
-      payersWithCode: createPayerCode(stack.served.client, now),
-      readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, stack.served, 0, now()),
-      now,
-      randomBytes32: () => randomHex(32),
-      log: createLogger('test', 'silent'),
-      metrics: createMetrics(),
-      checkpoint: lieInBlocks,
-    })
-    await whileRecording(stack, async () => {
-      for (let step = 0; step < 60; step++) await settler.step()
-      await until('the honest ones are settled', () => stack.isSettled(honest))
-    })
-    expect(await settledWithin(honest, nonce, 5)).toBeLessThanOrEqual(2)
-    for (let day = 0; day < 5; day++) {
-      offset += 61_000
-      for (let step = 0; step < 20; step++) await settler.step()
-    }
-    expect((await nonceOf(5)) - nonce).toBeLessThanOrEqual(1 + 12)
-  } finally {
-    await server.close()
+  expect(await settledWithin(honest, nonce, 5)).toBeLessThanOrEqual(2)
+  for (let day = 0; day < 5; day++) {
+    offset += 61_000
+    for (let step = 0; step < 20; step++) await settler.step()
   }
+  expect((await nonceOf(5)) - nonce).toBeLessThanOrEqual(1 + 12)
 })
 
 async function attempts(payments: QueuedPayment[]): Promise<number> {

@@ -8,7 +8,7 @@ import type { Challenge } from '#protocol/challenge'
 import { decodeReceipt, zeroHash } from '#protocol/receipt'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { createClient } from '#sdk/client/createClient'
-import type { SignedPayment } from '#sdk/client/payment'
+import type { SignedExactPayment } from '#sdk/client/signedPayment'
 import { createSpendingMemory } from '#sdk/client/spending'
 import { wrapFetch } from '#sdk/client/wrapFetch'
 import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
@@ -85,7 +85,7 @@ test.each(['hono', 'express', 'fetch'] as const)(
     const shop = await openShop(stack, { framework })
     const buyer = await newBuyer(stack, '1')
     const { payment, paymentId } = await buyer.client.request(shop.url)
-    const again = await present(shop, payment as SignedPayment)
+    const again = await present(shop, payment as SignedExactPayment)
     expect(again.status).toBe(409)
     expect(again.headers.get('content-type')).toMatch(/^application\/problem\+json/)
     expect(await again.json()).toMatchObject({ code: 'payment_replayed', paymentId })

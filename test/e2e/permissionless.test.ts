@@ -37,6 +37,7 @@ import {
   platformWallet,
   type QueuedPayment,
   startKeeperStack,
+  useKeeperStack,
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
@@ -46,14 +47,13 @@ import { giveUp } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
-let stack: KeeperStack
+const stack = useKeeperStack()
 let app: App
 let server: Awaited<ReturnType<typeof serve>>
 let folder: string
 let shop: Shop
 let recorder: Loop
 beforeAll(async () => {
-  stack = await startKeeperStack()
   app = createStackGateway(stack)
   server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stranger-'))
@@ -63,7 +63,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await recorder?.stop()
   await server?.close()
-  await stack?.close()
   await rm(folder, { recursive: true, force: true })
 })
 
@@ -336,7 +335,7 @@ describe('strangers change nothing but their own gas bill', () => {
 
 test('behavior: two operators with databases of their own and the same payments: money moves once', async () => {
   const payments = await queueDue(stack, 4)
-  const other = await startKeeperStack({}, stack.chain)
+  const other = await startKeeperStack({}, { chain: stack.chain })
   try {
     await copyPayments(other, payments)
     const keepers = [

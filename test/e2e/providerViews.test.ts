@@ -7,7 +7,7 @@ import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
 import { encodePayload } from '#protocol/payload'
 import { decodeReceipt, type ReceiptClaims } from '#protocol/receipt'
-import { backdate } from '../support/backdate.ts'
+import { backdate, withinMonth } from '../support/backdate.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { dropBlocksSince, mineUntil, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { countFinal } from '../support/standing.ts'
@@ -66,7 +66,10 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
 })
 
 test('behavior: a statement is what USDC’s own logs show: received, fees, and what was refunded', async () => {
-  const paid = await pay([0, 0])
+  const { month, time, ageMs } = withinMonth()
+  await stack.keeper.stop()
+  const paid = await pay([ageMs, ageMs])
+  await stack.keeper.start(eager)
   await untilFinal(paid)
   const [paymentId = ''] = paid
   const account = privateKeyToAccount(generatePrivateKey())
@@ -85,7 +88,7 @@ test('behavior: a statement is what USDC’s own logs show: received, fees, and 
     return refund?.refund_status === 'settled'
   })
 
-  const month = new Date().toISOString().slice(0, 7)
+  await database`update refund set accepted_at = ${time} where of_payment_id = ${paymentId}`
   const { networks: [row] = [], from, to } = (await view(`statement?month=${month}`)) as Record<string, Rows>
   const receipts = await readAllReceipts(`from=${from}&to=${to}`, Number(row?.payments))
   const used = await readUses()

@@ -54,6 +54,9 @@ const runHere: RunCommand = async ([, ...words], apiKey) => {
   return written.join('')
 }
 
+/** Npx is the same for each command: the first one, which needs no key, goes through it. */
+const runFirstByNpx: RunCommand = (words, apiKey) => (apiKey ? runHere : runByNpx)(words, apiKey)
+
 /** Registers a provider by the commands that a text shows, and gives what they answer. */
 async function register(text: string, count: number, here: (code: string) => string, run: RunCommand) {
   const address = privateKeyToAddress(generatePrivateKey())
@@ -86,7 +89,7 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
       .replace(/\bport: \d+/, `port: ${providerPort}`)
 
   const [, sell = ''] = readme.split('## Sell')
-  const registered = await register(sell, 3, here, runByNpx)
+  const registered = await register(sell, 3, here, runFirstByNpx)
   const provider = runSnippet(here(snippet('provider')), {
     PROVIDER_ID: registered.providerId,
     PROVIDER_API_KEY: registered.apiKey,

@@ -1,14 +1,7 @@
 import type { Server } from 'node:http'
 import { promisify } from 'node:util'
 import { createAdaptorServer } from '@hono/node-server'
-import {
-  createTestClient,
-  createWalletClient,
-  type Hex,
-  http,
-  type PrivateKeyAccount,
-  parseEther,
-} from 'viem'
+import { createTestClient, http, type PrivateKeyAccount, parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { findProviderPayments } from '#api/views/providerPaymentQueries'
@@ -16,50 +9,38 @@ import type { Keeper } from '#keeper/keeper'
 import { readCaller, releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
 import { setSuspended } from '#ledger/registry/suspendProvider'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, startKeeperStack } from '../support/keeperStack.ts'
+import { mine, moveMoney, raiseBaseFee, reorg, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { useKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { giveUp, standingOf } from '../support/standing.ts'
+import { countTransactions } from '../support/submit.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
 
-let stack: KeeperStack
+// What waits to be mined is told by its first transaction: none is replaced.
+const stack = useKeeperStack({ replaceAfterMs: 600_000 })
 let keeper: Keeper
 let key: string
 const facilitator = { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n }
 beforeAll(async () => {
-  // What waits to be mined is told by its first transaction: none is replaced.
-  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
   keeper = stack.keeper({ facilitator })
   keeper.start()
 })
 afterAll(async () => {
   await keeper?.stop()
-  await stack?.close()
 })
-
-async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
-  const [buyer] = await stack.buyers(1, usdc)
-  return buyer
-}
 
 const pay = async (buyer: PrivateKeyAccount, options: Partial<Parameters<typeof signPayment>[2]> = {}) =>
   signPayment(stack.served, buyer, { payTo: randomHex(20), ...options })
-
-async function countTransactions(): Promise<number> {
-  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
-  return row.count
-}
 
 /** What the payer's row says was accepted of it. */
 async function acceptedOf(buyer: PrivateKeyAccount): Promise<bigint> {
@@ -85,7 +66,7 @@ describe('GET /supported', () => {
 
 describe('POST /verify', () => {
   test('behavior: of ten copies of a payment at once, one is valid', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/verify', { body, key })))
     expect(answers.every(({ status }) => status === 200)).toBe(true)
     expect(answers.filter((answer) => answer.body.isValid)).toHaveLength(1)
@@ -96,7 +77,7 @@ describe('POST /verify', () => {
   })
 
   test('behavior: of ten payments at once on a balance for one, one is valid', async () => {
-    const buyer = await oneBuyer(10_000n)
+    const buyer = await stack.buyer(10_000n)
     const payments = await Promise.all(Array.from({ length: 10 }, () => pay(buyer)))
     const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key })))
     expect(answers.filter((answer) => answer.body.isValid)).toHaveLength(1)
@@ -106,7 +87,7 @@ describe('POST /verify', () => {
 
   test('behavior: a reservation that lapsed gives authorization and balance back, also before the upkeep', async () => {
     const brief = stack.keeper({ facilitator: { reserveMs: 1 } })
-    const buyer = await oneBuyer(10_000n)
+    const buyer = await stack.buyer(10_000n)
     const [first, second] = [await pay(buyer), await pay(buyer)]
     for (const { body } of [first, first, second, first]) {
       expect((await ask(brief, '/verify', { body, key })).body).toMatchObject({ isValid: true })
@@ -122,7 +103,7 @@ describe('POST /verify', () => {
     const verify = async ({ body }: Awaited<ReturnType<typeof pay>>) =>
       (await ask(keeper, '/verify', { body, key })).body
     const short = { isValid: false, invalidReason: 'insufficient_funds' }
-    const buyer = await oneBuyer(30_000n)
+    const buyer = await stack.buyer(30_000n)
     const [used, second, third] = [await pay(buyer), await pay(buyer), await pay(buyer)]
     expect(await verify(used)).toMatchObject({ isValid: true })
     await sendDirectly(stack, (await pay(buyer, { value: 10_000n })).authorization)
@@ -137,14 +118,14 @@ describe('POST /verify', () => {
     expect(await verify(third)).toMatchObject(short)
     expect(await acceptedOf(buyer)).toBe(20_000n)
 
-    const rich = await oneBuyer(1_000_000n)
+    const rich = await stack.buyer(1_000_000n)
     expect(await verify(await pay(rich))).toMatchObject({ isValid: true })
     await sendDirectly(stack, (await pay(rich, { value: 990_000n })).authorization)
     expect(await verify(await pay(rich))).toMatchObject(short)
   })
 
   test('error: what is wrong with a payment gets the standard’s word for it, and HTTP 200', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const good = await pay(buyer)
     const change = (path: string, value: unknown) => {
       const copy = structuredClone(good.body)
@@ -177,7 +158,7 @@ describe('POST /verify', () => {
         change('paymentPayload.payload.authorization.validAfter', '2000000000'),
       ],
       ['invalid_exact_evm_payload_authorization_valid_before', later.body],
-      ['insufficient_funds', (await pay(await oneBuyer(0n))).body],
+      ['insufficient_funds', (await pay(await stack.buyer(0n))).body],
     ]
     for (const [reason, body] of cases) {
       const payer = (
@@ -191,7 +172,7 @@ describe('POST /verify', () => {
   })
 
   test('error: a payer in debt gets a verdict, like every other', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { paymentId } = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date() })
     await giveUp(stack.database, [paymentId], 'insufficient_balance')
     const { body } = await pay(buyer)
@@ -202,7 +183,7 @@ describe('POST /verify', () => {
   })
 
   test('error: no verdict on what is malformed, not served, or asked without a key', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })
     expect(await ask(keeper, '/verify', { body: { x402Version: 2 }, key })).toMatchObject({
       status: 400,
@@ -223,7 +204,7 @@ describe('POST /verify', () => {
   test('error: a read-only key reserves and settles nothing, and submits nothing', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) as string
     const { apiKey: reading } = await issueApiKey(stack.database, providerId, { scope: 'read' })
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     for (const path of ['/verify', '/settle', '/submit'] as const)
       expect(await ask(keeper, path, { body, key: reading })).toMatchObject({
         status: 403,
@@ -232,7 +213,7 @@ describe('POST /verify', () => {
   })
 
   test('behavior: what is reserved is settled by nobody else through us', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { body, authorization } = await pay(buyer, { payTo: stack.payee })
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
     const response = await keeper.app.request('/submit', {
@@ -246,7 +227,7 @@ describe('POST /verify', () => {
 
 describe('POST /settle', () => {
   test('default: verified, settled, and answered with the transaction', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const payTo = randomHex(20)
     const { body, authorization } = await pay(buyer, { payTo })
     expect((await ask(keeper, '/verify', { body, key })).body).toEqual({
@@ -285,9 +266,9 @@ describe('POST /settle', () => {
   })
 
   test('behavior: without a verification before, it verifies', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
-    const poor = await pay(await oneBuyer(0n))
+    const poor = await pay(await stack.buyer(0n))
     expect(await ask(keeper, '/settle', { body: poor.body, key })).toMatchObject({
       status: 200,
       body: { success: false, errorReason: 'insufficient_funds', transaction: '', network: 'eip155:31337' },
@@ -295,7 +276,7 @@ describe('POST /settle', () => {
   })
 
   test('behavior: of ten calls at once for one payment, one succeeds', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/settle', { body, key })))
     expect(answers.filter((answer) => answer.body.success)).toHaveLength(1)
     const others = answers.filter((answer) => !answer.body.success)
@@ -305,7 +286,7 @@ describe('POST /settle', () => {
   })
 
   test('behavior: a payment verified for one resource is not settled for another, nor for another seller', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
     const other = structuredClone(body) as { paymentPayload: { resource: { url: string } } }
@@ -324,16 +305,16 @@ describe('POST /settle', () => {
     const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
     for (const answer of await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key }))))
       expect(answer.body).toMatchObject({ isValid: true })
-    const before = await countTransactions()
+    const before = await countTransactions(stack)
     await stack.chain.setMining(1_000)
     const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/settle', { body, key })))
     await stack.chain.setMining(0)
     expect(answers.filter((answer) => answer.body.success)).toHaveLength(100)
-    expect((await countTransactions()) - before).toBeLessThanOrEqual(3)
+    expect((await countTransactions(stack)) - before).toBeLessThanOrEqual(3)
   })
 
   test('error: what fails is over: it is answered the same again, and never settled later', async () => {
-    const buyer = await oneBuyer(10_000n)
+    const buyer = await stack.buyer(10_000n)
     const payment = await pay(buyer)
     expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
     // The buyer takes its money elsewhere, by another authorization.
@@ -380,7 +361,7 @@ describe('what is not mined in time', () => {
   test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
     const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
     const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
-    const [two, one] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
+    const [two, one] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
     const [v2, v1] = [two.body, toV1(one)]
     for (const body of [v2, v1])
       expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
@@ -419,7 +400,10 @@ describe('what is not mined in time', () => {
     const idle = stack.keeper({ facilitator: { timeoutMs: 1, holdMs: 50 } })
     await keeper.stop()
     const payTo = randomHex(20)
-    const [given, other] = [await pay(await oneBuyer(), { payTo }), await pay(await oneBuyer(), { payTo })]
+    const [given, other] = [
+      await pay(await stack.buyer(), { payTo }),
+      await pay(await stack.buyer(), { payTo }),
+    ]
     const refusal = {
       body: {
         ...{ success: false, errorReason: 'unexpected_settle_error', transaction: '' },
@@ -436,16 +420,8 @@ describe('what is not mined in time', () => {
 })
 
 describe('a no that stays true', () => {
-  /** Replaces all blocks since a snapshot by empty ones, and more of them. */
-  async function reorg(snapshot: Hex, head: bigint): Promise<void> {
-    const chain = testClient(stack)
-    await chain.revert({ id: snapshot })
-    while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
-  }
-  const height = () => testClient(stack).getBlockNumber({ cacheTime: 0 })
-
   test('behavior: what its payer cancels is given up before its seller hears so: a reorg of that settles nothing', async () => {
-    const [buyer, other] = [await oneBuyer(), await oneBuyer()]
+    const [buyer, other] = [await stack.buyer(), await stack.buyer()]
     const [payment, later] = [await pay(buyer), await pay(other)]
     expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
     const snapshot = await testClient(stack).snapshot()
@@ -453,7 +429,7 @@ describe('a no that stays true', () => {
     expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
       ...{ success: false, errorReason: 'invalid_transaction_state' },
     })
-    await reorg(snapshot, await height())
+    await reorg(stack, snapshot)
     expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
     expect(await stack.balanceOf(buyer.address)).toBe(1_000_000n)
   })
@@ -462,7 +438,7 @@ describe('a no that stays true', () => {
     'behavior: what failed in a transaction of ours is refused once that is final: when its block %s',
     async (fate) => {
       const chain = testClient(stack)
-      const buyer = await oneBuyer(10_000n)
+      const buyer = await stack.buyer(10_000n)
       await chain.setBalance({ address: buyer.address, value: parseEther('10') })
       const payment = await pay(buyer)
       const patient = stack.keeper({ facilitator: { timeoutMs: 2_000 } })
@@ -473,11 +449,7 @@ describe('a no that stays true', () => {
       await chain.setAutomine(false)
       expect((await settle()).body).toMatchObject(pending)
       // Its money goes elsewhere in the block before.
-      await createWalletClient({ account: buyer, transport: http(stack.chain.url) }).writeContract({
-        ...{ address: stack.served.token, abi: usdcAbi, functionName: 'transfer' },
-        ...{ args: [platformWallet, 10_000n], gas: 100_000n, chain: null },
-        ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
-      })
+      await moveMoney(stack, buyer, 10_000n)
       await chain.mine({ blocks: 1 })
       await chain.setAutomine(true)
       await until('it failed', async () => {
@@ -487,7 +459,7 @@ describe('a no that stays true', () => {
         return row !== undefined
       })
       expect((await settle()).body).toMatchObject(pending)
-      if (fate === 'is gone') await reorg(snapshot, await height())
+      if (fate === 'is gone') await reorg(stack, snapshot)
       let answer = await settle()
       while (answer.body.errorReason === 'settlement_pending') {
         await untilIndexed(stack)
@@ -513,7 +485,7 @@ describe('the gas', () => {
       settings: { ...stack.settings, gasAllowance: 0n },
       facilitator: { isOpen: true },
     })
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     for (const path of ['/verify', '/settle'] as const) {
       for (const by of [{}, { key }]) {
         const refused = await ask(poor, path, { body, ...by })
@@ -539,10 +511,10 @@ describe('the gas', () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
     })
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     expect((await ask(open, '/settle', { body })).body.success).toBe(true)
-    const wallet = await oneBuyer()
+    const wallet = await stack.buyer()
     const delegated = await pay(wallet)
     const node = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) })
     await node.setCode({ address: wallet.address, bytecode: '0x00' })
@@ -555,7 +527,7 @@ describe('the gas', () => {
 describe('callers', () => {
   test('behavior: of a suspended provider nothing new is taken, and what was verified before settles', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) ?? ''
-    const [verified, later] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
+    const [verified, later] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
     expect((await ask(keeper, '/verify', { body: verified.body, key })).body.isValid).toBe(true)
     expect(await setSuspended(stack.database, providerId, new Date())).toBe(true)
     // What a keeper knows of a caller is a second old at most; another one asks for the first time.
@@ -565,7 +537,7 @@ describe('callers', () => {
       expect(JSON.stringify(body)).toContain('this provider is disabled')
     }
     // A new key of its owner's doesn't help for its wallet.
-    const toWallet = await pay(await oneBuyer(), { payTo: stack.payee })
+    const toWallet = await pay(await stack.buyer(), { payTo: stack.payee })
     const { body: refused } = await ask(other, '/verify', { body: toWallet.body, key: stack.grantedKey })
     expect(JSON.stringify(refused)).toContain('this provider is disabled')
     expect((await ask(other, '/settle', { body: verified.body, key })).body.success).toBe(true)
@@ -578,7 +550,7 @@ describe('callers', () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
     })
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     const guess = () => ask(open, '/verify', { body, key: `tk_${randomHex(16).slice(2)}_${'a'.repeat(43)}` })
     // A minute may end in between, once.
     const statuses: number[] = []
@@ -623,7 +595,7 @@ describe('who is told that it is settled', () => {
   }
 
   test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const paymentIdentifier = `order_${randomHex(16)}`
     const { body } = await pay(buyer, { paymentIdentifier })
     await expectTold(body)
@@ -634,7 +606,7 @@ describe('who is told that it is settled', () => {
   })
 
   test('behavior: whose connection broke while it waited was not told: the next is, and nobody after', async () => {
-    const { body, authorization } = await pay(await oneBuyer())
+    const { body, authorization } = await pay(await stack.buyer())
     await testClient(stack).setAutomine(false)
     try {
       const isOut = until('it is sent', async () => {
@@ -652,7 +624,7 @@ describe('who is told that it is settled', () => {
   })
 
   test('behavior: nor was whose connection broke between the mark and the answer', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     const marked = Promise.withResolvers<void>()
     const goOn = Promise.withResolvers<void>()
     const other = stack.keeper({
@@ -670,7 +642,7 @@ describe('who is told that it is settled', () => {
   })
 
   test('behavior: of twins at two keepers one is told', async () => {
-    const { body } = await pay(await oneBuyer())
+    const { body } = await pay(await stack.buyer())
     const twin = stack.keeper()
     const answers = await Promise.all(
       Array.from({ length: 10 }, (_, index) =>
@@ -697,7 +669,7 @@ describe('the provider’s views', () => {
       return text.startsWith('{') ? JSON.parse(text) : text
     }
     const today = new Date().toISOString().slice(0, 10)
-    const { body } = await pay(await oneBuyer(), { payTo, value: 77_777n })
+    const { body } = await pay(await stack.buyer(), { payTo, value: 77_777n })
     const { transaction } = (await ask(keeper, '/settle', { body, key: otherKey })).body
     await untilIndexed(stack)
     const own = {
@@ -732,7 +704,7 @@ describe('the provider’s views', () => {
 
   test('behavior: an auditor finds it without a receipt, under the transaction and nonce of the answer', async () => {
     const payTo = randomHex(20)
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { body } = await pay(buyer, { payTo })
     const { transaction, extra } = (await ask(keeper, '/settle', { body, key })).body
     const report = await audit({
@@ -750,7 +722,7 @@ describe('the provider’s views', () => {
   })
 
   test('behavior: its payments are in its list, apart from the gateway’s by their source', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { body } = await pay(buyer)
     const reserved = await pay(buyer)
     const settled = await ask(keeper, '/settle', { body, key })
@@ -792,7 +764,7 @@ describe('a crowd', () => {
     const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
     await isDue(320)
     // Over its limit it is told so.
-    const refused = await ask(crowd, '/verify', { body: (await pay(await oneBuyer())).body, key })
+    const refused = await ask(crowd, '/verify', { body: (await pay(await stack.buyer())).body, key })
     expect(refused.body).toMatchObject({
       ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
       invalidMessage: expect.stringContaining(`${maxOpen} payments open: try again`),
@@ -817,7 +789,7 @@ describe('a crowd', () => {
 // Last: the chain's clock is ahead from then on.
 test('behavior: version 1 is refused once it has run out, however long its transaction takes', async () => {
   const chain = testClient(stack)
-  const payment = await pay(await oneBuyer())
+  const payment = await pay(await stack.buyer())
   const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
   await chain.setAutomine(false)
   const first = ask(keeper, '/settle', { body: toV1(payment), key })

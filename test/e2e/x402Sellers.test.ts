@@ -35,7 +35,7 @@ const closing: (() => void)[] = []
 
 beforeAll(async () => {
   const chain = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
-  stack = await startKeeperStack({}, chain)
+  stack = await startKeeperStack({}, { chain })
   closing.push(() => void chain.close())
   keeper = stack.keeper()
   keeper.start()
@@ -152,11 +152,6 @@ const buyersV1: typeof buyersV2 = {
   },
 }
 
-async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
-  const [buyer] = await stack.buyers(1, usdc)
-  return buyer
-}
-
 async function expectSettled(response: string, payer: PrivateKeyAccount): Promise<Hex> {
   const settled = decodePaymentResponseHeader(response)
   expect(settled.success).toBe(true)
@@ -176,7 +171,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
   })
 
   test.each(Object.keys(buyersV2))('default: %s buys', async (client) => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const before = seller.served()
     const bought = await buyersV2[client]?.(buyer, `${seller.url}/weather`)
     expect(bought?.weather).toEqual({ weather: 'sunny' })
@@ -186,7 +181,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
   })
 
   test('behavior: the same header ten times at once: one handler runs, one payment', async () => {
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const { header } = await catchHeader(buyer, `${seller.url}/weather`)
     const before = seller.served()
     const answers = await Promise.all(
@@ -200,7 +195,7 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
   })
 
   test('behavior: ten payments at once on a balance for one: one handler runs', async () => {
-    const buyer = await oneBuyer(10_000n)
+    const buyer = await stack.buyer(10_000n)
     const headers = await Promise.all(
       Array.from({ length: 10 }, () => catchHeader(buyer, `${seller.url}/weather`)),
     )
@@ -220,7 +215,7 @@ describe('@x402/hono that settles before it serves', () => {
     async (id) => {
       const accepts = { ...routes['GET /weather'].accepts, extra: { paymentFlow: 'upfront' } }
       const seller = await honoSeller({ 'GET /weather': { ...routes['GET /weather'], accepts } })
-      const buyer = await oneBuyer()
+      const buyer = await stack.buyer()
       const { header } = await catchHeader(buyer, `${seller.url}/weather`)
       const payload = JSON.parse(Buffer.from(header, 'base64').toString())
       const extensions = id === undefined ? {} : { 'payment-identifier': { info: { id } } }
@@ -238,7 +233,7 @@ describe('@x402/hono that settles before it serves', () => {
 describe('x402-hono', () => {
   test.each(Object.keys(buyersV1))('default: %s buys', async (client) => {
     const seller = await (sellers['x402-hono'] as () => Promise<Seller>)()
-    const buyer = await oneBuyer()
+    const buyer = await stack.buyer()
     const bought = await buyersV1[client]?.(buyer, `${seller.url}/weather`)
     expect(bought?.weather).toEqual({ weather: 'sunny' })
     await expectSettled(bought?.response ?? '', buyer)

@@ -22,3 +22,11 @@ export async function backdate(
     await tx`update outcome set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
   })
 }
+
+/** A little ago, or yesterday on the first of a month: what a test dates back by `ageMs` is all of one month. */
+export function withinMonth(): { month: string; time: Date; ageMs: number } {
+  const now = new Date()
+  const ageMs = now.getUTCDate() === 1 ? 86_400_000 : 600_000
+  const time = new Date(now.getTime() - ageMs)
+  return { month: time.toISOString().slice(0, 7), time, ageMs }
+}

@@ -21,6 +21,8 @@ export type CutProxy = {
    * Resolves once that has happened.
    */
   abandonAfter: (text: string) => Promise<void>
+  /** Breaks one connection, and then one more as each of the next `count` sessions starts: a pool is replaced by then, and again. */
+  cutBesideStarts: (count: number) => void
   mend: () => void
   close: () => Promise<void>
 }
@@ -32,14 +34,24 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   const targets = new Set<Socket>()
   let isCut = false
   let isStalled = false
+  let starts = 0
   let lost = { text: '', count: 0 }
   let last: { text: string; happened: () => void } | undefined
   const abandon = (socket: Socket) => {
     abandoned.add(socket)
     socket.pause()
   }
+  const clients = new Set<Socket>()
+  const cutOne = (starting?: Socket) => [...clients].find((one) => one !== starting)?.destroy()
   const server = createServer((client) => {
     if (isCut) return void client.destroy()
+    clients.add(client)
+    client.once('close', () => clients.delete(client))
+    client.once('data', () => {
+      if (starts === 0) return
+      starts--
+      cutOne(client)
+    })
     const target = connect(port, host)
     targets.add(target)
     target.once('close', () => targets.delete(target))
@@ -92,6 +104,10 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       const { promise, resolve } = Promise.withResolvers<void>()
       last = { text, happened: resolve }
       return promise
+    },
+    cutBesideStarts: (count) => {
+      starts = count
+      cutOne()
     },
     loseAnswersTo: (text, count) => {
       lost = { text, count }

@@ -13,9 +13,10 @@ import { createLogger } from '#process/log'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { type NetworkName, networks } from '#protocol/networks'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
-import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
+import type { LocalChain } from '../../local/chain/startLocalChain.ts'
 import { createMigratedDatabase } from './database.ts'
 import { createIndexTables, setIndexedHead } from './indexTables.ts'
+import { shareChain } from './sharedChain.ts'
 import { sendDirectly, signAuthorization, validFor } from './usdc.ts'
 
 export const gatewayIssuer = 'https://gateway.example'
@@ -86,7 +87,7 @@ export const testGatewaySettings: GatewaySettings = {
  * head, as do the index tables for the tests that fill them.
  */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
-  const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+  const chain = await shareChain()
   const databaseUrl = await createMigratedDatabase()
   const database = openDatabase({ url: databaseUrl, max: 10, applicationName: 'test' })
   await createIndexTables(database)
@@ -139,10 +140,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
       if (usdc > 0n) await chain.mintUsdc([account.address], usdc)
       return account
     },
-    async close() {
-      await database.end()
-      await chain.close()
-    },
+    close: () => database.end(),
   }
 }
 

@@ -1,13 +1,16 @@
-import { createTestClient, type Hex, http, publicActions } from 'viem'
+import { createTestClient, createWalletClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { expect } from 'vitest'
+import { afterAll, beforeAll, expect } from 'vitest'
+import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import type { Keeper, KeeperDependencies } from '#keeper/keeper'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { type Loop, repeat } from '#process/repeat'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { type ChaosRpc, type ChaosRpcOptions, startChaosRpc } from './chaosRpc.ts'
 import { createKeeperContext } from './keeperContext.ts'
-import type { KeeperStack, Many, QueuedPayment } from './keeperStack.ts'
+import { type KeeperStack, type Many, platformWallet, type QueuedPayment } from './keeperStack.ts'
 import { standingsOf } from './standing.ts'
 import { until } from './until.ts'
 
@@ -84,6 +87,24 @@ export function startRecording(stack: KeeperStack): Loop {
   })
 }
 
+/** The chain as keepers see it through a proxy, which counts and disturbs: for the tests of a file. */
+export function useChaosRpc(
+  stack: KeeperStack,
+  options: Partial<ChaosRpcOptions> = {},
+  limits?: Parameters<typeof openServedNetworks>[1],
+): { rpc: ChaosRpc; served: ServedNetwork } {
+  const behind = {} as { rpc: ChaosRpc; served: ServedNetwork }
+  beforeAll(async () => {
+    behind.rpc = await startChaosRpc({ target: stack.chain.url, ...options })
+    const { network, deployment } = stack.served
+    const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [behind.rpc.url] }], limits)
+    if (!served) throw new Error('not served')
+    behind.served = served
+  })
+  afterAll(() => behind.rpc?.close())
+  return behind
+}
+
 /** Drives the local chain. */
 export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
   return createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
@@ -92,6 +113,28 @@ export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
 /** One by one: blocks mined in bulk have no parent hash. */
 export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
+}
+
+/** Replaces all blocks since a snapshot by empty ones, and more of them. */
+export async function reorg(stack: Pick<KeeperStack, 'chain'>, snapshot: Hex): Promise<void> {
+  const chain = testClient(stack)
+  const height = () => chain.getBlockNumber({ cacheTime: 0 })
+  const head = await height()
+  await chain.revert({ id: snapshot })
+  while ((await height()) < head + 3n) await chain.mine({ blocks: 1 })
+}
+
+/** Sends a payer's USDC away by a transaction of its own, which goes before ours in the next block. */
+export async function moveMoney(
+  { chain, served }: KeeperStack,
+  account: PrivateKeyAccount,
+  amount: bigint,
+): Promise<void> {
+  await createWalletClient({ account, transport: http(chain.url) }).writeContract({
+    ...{ address: served.token, abi: usdcAbi, functionName: 'transfer' },
+    ...{ args: [platformWallet, amount], gas: 100_000n, chain: null },
+    ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
+  })
 }
 
 /** Mines a block with a base fee of one gwei: a local chain's falls with every block that is nearly empty. */

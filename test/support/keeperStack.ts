@@ -2,6 +2,7 @@ import { hash, randomBytes } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { type Address, type Hex, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll } from 'vitest'
@@ -13,6 +14,7 @@ import { defaultTriggers } from '#ledger/queue/triggers'
 import { setGasGrant } from '#ledger/registry/apiKeys'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { createLogger } from '#process/log'
+import { removeWithUs } from '#process/reaper'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { refundNonce } from '#protocol/refund'
@@ -24,6 +26,7 @@ import { type LocalChain, startLocalChain } from '../../local/chain/startLocalCh
 import { createMigratedDatabase } from './database.ts'
 import { type Half, halvesOfPayment } from './halves.ts'
 import { storePayments, toCandidate } from './seedPayments.ts'
+import { resetChain } from './sharedChain.ts'
 import { randomHex, readBalance, signAuthorization, validFor } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -109,6 +112,8 @@ export type KeeperStack = {
   env: Record<string, string>
   /** New accounts with USDC. */
   buyers: <N extends number>(count: N, usdc: bigint) => Promise<Many<PrivateKeyAccount, N>>
+  /** One of them. Default: with a USDC. */
+  buyer: (usdc?: bigint) => Promise<PrivateKeyAccount>
   /** A payment as `/verify` leaves it, really signed. */
   queue: (options: QueueOptions) => Promise<QueuedPayment>
   /** The same of a payment of one signature. */
@@ -122,28 +127,83 @@ export type KeeperStack = {
 }
 
 /** {@link startKeeperStack} for the tests of a file, which it is closed after. */
-export function useKeeperStack(overrides?: Partial<KeeperSettings>): KeeperStack {
+export function useKeeperStack(overrides?: Partial<KeeperSettings>, options?: GroundOptions): KeeperStack {
   const stack = {} as KeeperStack
   beforeAll(async () => {
-    Object.assign(stack, await startKeeperStack(overrides))
+    Object.assign(stack, await startKeeperStack(overrides, options))
   })
   afterAll(() => stack.close?.())
   return stack
 }
 
+type GroundOptions = {
+  /** For a test that ends the index, goes back behind it, or runs beside another stack. */
+  own?: boolean
+  /** A chain that was started already. */
+  chain?: LocalChain
+  /** Another way to the chain, for the index alone. */
+  indexRpcUrl?: string
+}
+
+/** What takes long to start: the chain, and the index of it in a database. */
+type Ground = Pick<KeeperStack, 'chain' | 'databaseUrl' | 'deploymentsFile' | 'served' | 'indexer'> & {
+  close: () => Promise<void>
+}
+
+/** The ground of all files of this worker that need none of their own. Its processes end with the worker. */
+let shared: Promise<Ground> | undefined
+
 /** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
 export async function startKeeperStack(
   overrides: Partial<KeeperSettings> = {},
-  sharedChain?: LocalChain,
-  /** Another way to the chain, for the index alone. */
-  indexRpcUrl?: string,
+  options: GroundOptions = {},
 ): Promise<KeeperStack> {
-  const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
+  const isOwn = Object.values(options).some(Boolean)
+  const ground = await (isOwn ? startGround(options) : shareGround())
+  const stack = await openStack(ground, overrides)
+  if (!isOwn) return stack
+  return {
+    ...stack,
+    async close() {
+      await stack.close()
+      await ground.close()
+    },
+  }
+}
+
+/** The one that is there, without what the file before left in it. */
+async function shareGround(): Promise<Ground> {
+  const before = await shared
+  if (before !== undefined) {
+    if (await clean(before)) return before
+    await before.close()
+  }
+  shared = startGround({})
+  return shared
+}
+
+/**
+ * Empties our tables, and resets the chain.
+ *
+ * @returns false if a test put the chain's clock forward, or ended the index.
+ */
+async function clean({ chain, databaseUrl, indexer }: Ground): Promise<boolean> {
+  const hasEnded = await Promise.race([indexer.exited.then(() => true), delay(0, false)])
+  if (hasEnded || !(await resetChain(chain))) return false
+  const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test', limited: false })
+  const [tables] = await sql<[{ names: string }]>`
+    select string_agg(quote_ident(tablename), ', ') as names from pg_tables
+    where schemaname = current_schema and tablename <> 'migration'`
+  await sql.unsafe(`truncate ${tables.names} restart identity`)
+  await sql.end()
+  return true
+}
+
+async function startGround({ chain: given, indexRpcUrl }: GroundOptions): Promise<Ground> {
+  const chain = given ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createMigratedDatabase()
-  // The test may have to wait while Ponder takes its tables apart after a reorg; its keepers have the limits of every keeper.
-  const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
-  const keepersDatabase = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test keeper' })
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
+  removeWithUs(folder)
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
   let isClosing = false
@@ -168,7 +228,22 @@ export async function startKeeperStack(
   void indexer.exited.then((status) => {
     if (!isClosing) console.error(`the index ended with status ${status}:\n${indexLines.join('\n')}`)
   })
+  return {
+    ...{ chain, databaseUrl, deploymentsFile, served, indexer },
+    async close() {
+      isClosing = true
+      await indexer.close()
+      if (given === undefined) await chain.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
 
+async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Promise<KeeperStack> {
+  const { chain, databaseUrl, deploymentsFile, served, indexer } = ground
+  // The test may have to wait while Ponder takes its tables apart after a reorg; its keepers have the limits of every keeper.
+  const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
+  const keepersDatabase = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test keeper' })
   const settings: KeeperSettings = {
     triggers: { ...defaultTriggers, minAgeMs: 0 },
     pollMs: 100,
@@ -218,14 +293,9 @@ export async function startKeeperStack(
         ...more,
       }),
     async buyers(count, usdc) {
-      const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
-      if (usdc > 0n)
-        await chain.mintUsdc(
-          accounts.map((account) => account.address),
-          usdc,
-        )
-      return accounts as Many<PrivateKeyAccount, typeof count>
+      return (await newBuyers(chain, count, usdc)) as Many<PrivateKeyAccount, typeof count>
     },
+    buyer: async (usdc = 1_000_000n) => (await newBuyers(chain, 1, usdc))[0] as PrivateKeyAccount,
     queue: (options) => queuePayment(database, served, registry, options),
     queueSplit: (options) => queueSplitPayment(database, served, registry, options),
     queueRefund: (options) => queueRefund(database, served, registry, options),
@@ -236,13 +306,16 @@ export async function startKeeperStack(
     },
     balanceOf: (address) => readBalance(served.client, served.token, address),
     async close() {
-      isClosing = true
-      await indexer.close()
       await Promise.all([database.end({ timeout: 1 }), keepersDatabase.end({ timeout: 1 })])
-      if (chain !== sharedChain) await chain.close()
-      await rm(folder, { recursive: true, force: true })
     },
   }
+}
+
+async function newBuyers(chain: LocalChain, count: number, usdc: bigint): Promise<PrivateKeyAccount[]> {
+  const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
+  const addresses = accounts.map(({ address }) => address)
+  if (usdc > 0n) await chain.mintUsdc(addresses, usdc)
+  return accounts
 }
 
 /** Key of a funded account that settles; 0 of the dev accounts is the USDC's administrator. */

@@ -19,7 +19,9 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
-import { splitPrice } from '#protocol/tier'
+import { tabAuthorization, tabNonce, tabSplit, toWord } from '#protocol/tab'
+import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
+import { effectiveRate, splitAnyPrice, splitPrice } from '#protocol/tier'
 import { devAccount } from '../../local/chain/accounts.ts'
 import type { LocalChain } from '../../local/chain/startLocalChain.ts'
 import { randomHex, tokenOf } from './usdc.ts'
@@ -138,6 +140,80 @@ export function createSplitPayment(
     claims: { ...claims, split: wallets, authorizations: [{ to, value: price.toString(), nonce }] },
     split: encodeSplit({ ...wallets, ...shares }),
   }
+}
+
+/** A tab that a buyer really signed, as of its last request, and the receipt of each request. */
+export function createTab(
+  chain: LocalChain,
+  terms: Pick<PaymentTerms, 'buyer' | 'platform' | 'paymentId' | 'acceptedAt'> & {
+    tabId: string
+    requests: readonly { payTo: Address; price: bigint; providerId: string }[]
+  },
+): { tab: SignedTab; claims: ReceiptClaims[] } {
+  const { buyer, platform, paymentId, acceptedAt, tabId, requests } = terms
+  const contract = chain.deployments[chain.network]?.tabSettlement
+  if (!contract) throw new Error('no TabSettlement')
+  const payer = lower(privateKeyToAddressOnce(buyer))
+  const expiry = acceptedAt + 93_600
+  const lines = new Map<bigint, bigint>()
+  const issuer = 'https://gateway.example'
+  const claims = requests.map(({ payTo, price, providerId }, index): ReceiptClaims => {
+    const { tier, providerAmount, feeAmount } = splitAnyPrice(price)
+    const wallets = { provider: lower(payTo), platform: lower(platform) }
+    const shares = tabSplit(wallets, price)
+    if (!shares) throw new Error(`${price} is no price of a tab`)
+    const split = encodeSplit(shares)
+    const lineTotal = (lines.get(split) ?? 0n) + price
+    lines.set(split, lineTotal)
+    return {
+      ...{ paymentId, providerId, endpointId: 'ep_test', totalUsdc: price.toString(), tier },
+      ...{ providerUsdc: providerAmount.toString(), platformUsdc: feeAmount.toString() },
+      effectiveRate: effectiveRate(price, feeAmount),
+      timestamp: new Date(acceptedAt * 1000 + index).toISOString(),
+      ...{ transactionHash: zeroHash, iss: issuer, iat: acceptedAt, status: 'verified' },
+      ...{ network: chain.network, testnet: networks[chain.network].testnet, asset: tokenOf(chain), payer },
+      ...{ resource: 'https://provider.example/weather', validBefore: expiry.toString(), split: wallets },
+      authorizations: [{ to: contract, value: price.toString(), nonce: tabNonce(issuer, tabId) }],
+      tab: { id: tabId, sequence: index + 1, split: toWord(split), lineTotal: lineTotal.toString() },
+    }
+  })
+  const state = {
+    ...{ tabId, payer, sequence: requests.length, expiry },
+    lines: [...lines].map(([split, amount]) => ({ split, amount })),
+  }
+  const unsigned = tabAuthorization(
+    { issuer, contract, platform: lower(platform), rewardShare: 1_000 },
+    state,
+  )
+  const separator = domainSeparator(eip712Domain(networks[chain.network], tokenOf(chain)))
+  const digest = hashAuthorization(separator, unsigned)
+  const { signature, recid } = secp256k1.ecdsaSign(digest, Buffer.from(buyer.slice(2), 'hex'))
+  return {
+    claims,
+    tab: { ...state, nonce: unsigned.nonce, signature: `${toHex(signature)}${recid === 0 ? '1b' : '1c'}` },
+  }
+}
+
+/** Settles tabs in one transaction of TabSettlement. */
+export async function settleTabs(
+  chain: LocalChain,
+  platform: Address,
+  tabs: readonly SignedTab[],
+): Promise<Hash> {
+  const wallet = createWallet(chain)
+  const { calldata } = encodeSettleTabs(
+    {
+      ...{ token: tokenOf(chain), feeRecipient: platform, rewardShare: 1_000, batchId: randomHex(32) },
+      ...{ trigger: triggerCodes.count, callGasLimit: 200_000n },
+    },
+    tabs,
+  )
+  const to = chain.deployments[chain.network]?.tabSettlement
+  if (!to) throw new Error('no TabSettlement')
+  const hash = await wallet.sendTransaction({ to, data: calldata, gas: 5_000_000n })
+  const { status } = await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+  if (status !== 'success') throw new Error(`settle reverted: ${hash}`)
+  return hash
 }
 
 /** Anybody sweeps splitters of a platform. */

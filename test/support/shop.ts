@@ -14,7 +14,9 @@ import { parseChallenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { LimitOptions } from '#sdk/client/limits'
-import { type SignedPayment, signPayment } from '#sdk/client/payment'
+import { signPayment } from '#sdk/client/payment'
+import type { PaymentOptions } from '#sdk/client/paymentFlow'
+import type { SignedExactPayment } from '#sdk/client/signedPayment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
 import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
 import { exposedHeaders, type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
@@ -242,7 +244,11 @@ export async function openAttackedShops(stack: Stack) {
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
 
 /** A wallet with some USDC, and a client that pays from it. */
-export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions = {}): Promise<TestBuyer> {
+export async function newBuyer(
+  stack: Stack,
+  usdc: string,
+  options: LimitOptions & Pick<PaymentOptions, 'tabs' | 'onReceipt'> = {},
+): Promise<TestBuyer> {
   const privateKey = generatePrivateKey()
   const address = privateKeyToAddress(privateKey)
   await stack.chain.mintUsdc([address], parseUsdc(usdc))
@@ -253,13 +259,15 @@ export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions 
     usdcAddress: tokenOf(stack.chain),
     maxPaymentUsdc: '20',
     timeout: 60_000,
-    ...limits,
+    // Each request is a payment of its own, unless a test is of tabs.
+    tabs: false,
+    ...options,
   })
   return { address, privateKey, client }
 }
 
 /** Signs a shop's challenge without presenting the payment. */
-export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Promise<SignedPayment> {
+export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Promise<SignedExactPayment> {
   const challenge = parseChallenge(await (await fetch(shop.url)).json())
   return signPayment(challenge, {
     payer: privateKeyToAccount(buyer.privateKey),
@@ -270,6 +278,6 @@ export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Prom
 }
 
 /** Presents a signed payment, as often as it's called. */
-export function present(shop: Shop, payment: SignedPayment): Promise<Response> {
+export function present(shop: Shop, payment: SignedExactPayment): Promise<Response> {
   return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment) } })
 }

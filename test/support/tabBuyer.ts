@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto'
-import type { Hex, PrivateKeyAccount } from 'viem'
+import type { Address, Hex, PrivateKeyAccount } from 'viem'
 import { type Challenge, parseChallenge } from '#protocol/challenge'
 import { eip712Domain, receiveWithAuthorizationTypes } from '#protocol/eip3009'
-import { encodeTabPayload, type TabPayload, type TabTerms, tabAuthorization } from '#protocol/tab'
+import { encodeTabPayload, type TabPayload, type TabTerms, tabAuthorization, tabNonce } from '#protocol/tab'
 import type { App } from '../../api/http/app.ts'
 import { call, type Shop, type TestGateway } from './gateway.ts'
+import { cancelDirectly } from './usdc.ts'
 
 export type TabAnswer = {
   verified?: boolean
@@ -101,11 +102,14 @@ export function openTab(gateway: TestGateway, payer: PrivateKeyAccount, now = Da
 
   return {
     tabId,
+    payer: payer.address.toLowerCase() as Address,
     lines,
     challenge,
     sign,
     present,
     signState,
+    /** Takes the tab's nonce back on chain. */
+    cancel: () => cancelDirectly(gateway, payer, tabNonce(terms.issuer, tabId)),
     /** A purchase as a client makes it. */
     buy: async (shop: Shop, change?: StateChange) => present(await sign(shop, change)),
     close: async (change: StateChange = {}) =>

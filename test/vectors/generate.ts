@@ -4,6 +4,7 @@ import { generatePayloads } from './payloads.ts'
 import { generatePayments } from './payments.ts'
 import { generateReceipts } from './receipts.ts'
 import { generateSplitters } from './splitters.ts'
+import { generateTabs } from './tabs.ts'
 import { generateTiers } from './tiers.ts'
 
 // `node test/vectors/generate.ts` writes the vector files anew. A test compares them with what is committed.
@@ -14,6 +15,7 @@ export const generators: Record<string, () => unknown> = {
   'payments.json': generatePayments,
   'receipts.json': generateReceipts,
   'splitters.json': generateSplitters,
+  'tabs.json': generateTabs,
   'tiers.json': generateTiers,
 }
 

@@ -287,52 +287,46 @@ const batch = {
   callGasLimit: 150_000n,
 } as const
 
-/** One call of `settleAuthorizations` with the payments' first authorizations, and splitters to sweep. */
-async function authorizationsVector(names: readonly string[], splits: readonly bigint[]) {
+/** Several payments of one call: payees and signatures are shared lists that they point into. */
+async function packAll(names: readonly string[], signaturesOf: (all: Hex[]) => Hex[]) {
   const payees: Address[] = []
-  const authorizations = []
   const signatures: Hex[] = []
-  for (const name of names) {
-    const from = cases.find((candidate) => candidate.name === name)
-    if (!from) throw new Error(`No case is named ${name}`)
-    if (!payees.includes(from.payee)) payees.push(from.payee)
-    const { packed } = await pack(from, payees.indexOf(from.payee), signatures.length)
-    const { head, nonce, r, vs } = packed
-    if (from.walletSignatures) signatures.push(from.walletSignatures.provider)
-    authorizations.push({ head: BigInt(head), value: from.value, nonce, r, vs })
-  }
-  const sweep = { factory: account('factory').address, gasLimit: 250_000n, splits }
-  const args = [batch, payees, authorizations, signatures, sweep] as const
-  return {
-    batch: { ...batch, callGasLimit: batch.callGasLimit.toString() },
-    payments: names,
-    payees,
-    signatures,
-    sweep: { ...sweep, gasLimit: sweep.gasLimit.toString(), splits: splits.map(String) },
-    calldata: encodeFunctionData({ abi: settleAuthorizationsAbi, args }),
-  }
-}
-
-/** One call of `settle` with several payments: payees and signatures are shared lists that the payments point into. */
-async function batchVector(names: readonly string[]) {
-  const payees: Address[] = []
-  const payments = []
-  const signatures: Hex[] = []
+  const all = []
   for (const name of names) {
     const from = cases.find((candidate) => candidate.name === name)
     if (!from) throw new Error(`No case is named ${name}`)
     if (!payees.includes(from.payee)) payees.push(from.payee)
     const { packed, signatures: added } = await pack(from, payees.indexOf(from.payee), signatures.length)
-    payments.push({ ...packed, head: BigInt(packed.head), values: BigInt(packed.values) })
-    signatures.push(...added)
+    all.push({ from, packed })
+    signatures.push(...signaturesOf(added))
   }
+  const shown = { ...batch, callGasLimit: batch.callGasLimit.toString() }
+  return { all, payees, signatures, shared: { batch: shown, payments: names, payees, signatures } }
+}
+
+/** One call of `settleAuthorizations` with the payments' first authorizations, and splitters to sweep. */
+async function authorizationsVector(names: readonly string[], splits: readonly bigint[]) {
+  const { all, payees, signatures, shared } = await packAll(names, (both) => both.slice(0, 1))
+  const authorizations = all.map(({ from: { value }, packed: { head, nonce, r, vs } }) => {
+    return { head: BigInt(head), value, nonce, r, vs }
+  })
+  const sweep = { factory: account('factory').address, gasLimit: 250_000n, splits }
+  const args = [batch, payees, authorizations, signatures, sweep] as const
   return {
-    batch: { ...batch, callGasLimit: batch.callGasLimit.toString() },
-    payments: names,
-    payees,
-    signatures,
-    calldata: encodeFunctionData({ abi: settleAbi, args: [batch, payees, payments, signatures] }),
+    ...shared,
+    sweep: { ...sweep, gasLimit: sweep.gasLimit.toString(), splits: splits.map(String) },
+    calldata: encodeFunctionData({ abi: settleAuthorizationsAbi, args }),
   }
+}
+
+/** One call of `settle` with several payments. */
+async function batchVector(names: readonly string[]) {
+  const { all, payees, signatures, shared } = await packAll(names, (both) => both)
+  const payments = all.map(({ packed }) => {
+    return { ...packed, head: BigInt(packed.head), values: BigInt(packed.values) }
+  })
+  const args = [batch, payees, payments, signatures] as const
+  return { ...shared, calldata: encodeFunctionData({ abi: settleAbi, args }) }
 }
 
 /** What `test/vectors/payments.json` holds. */

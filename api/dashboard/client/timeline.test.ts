@@ -49,6 +49,20 @@ const payment = (fields: Partial<Payment>) =>
 const outline = (fields: Partial<Payment>, timeline: Partial<Timeline>) =>
   stepsOf(payment(fields), { ...waiting, ...timeline }).map(({ title, state }) => `${title}: ${state}`)
 
+test('behavior: a tab was opened and closed instead of challenged', () => {
+  const tab = { openedAt: at(0), closedAt: at(1), requests: 12 } as NonNullable<Payment['tab']>
+  expect(outline({ source: 'tab', tab, platform: null }, {})).toEqual([
+    ...[
+      'Opened: done',
+      'Closed: done',
+      'Queued: now',
+      'Broadcast: ahead',
+      'Mined: ahead',
+      'Confirmed: ahead',
+    ],
+  ])
+})
+
 test('default: it waits, is broadcast, is mined, is confirmed', () => {
   const begun = ['Challenged: done', 'Verified: done']
   expect(outline({}, {})).toEqual([

@@ -1,5 +1,5 @@
 import type { Payment, Timeline } from './answers.ts'
-import { describeCode, nameTrigger } from './format.ts'
+import { countOf, describeCode, nameTrigger } from './format.ts'
 
 export type Step = {
   title: string
@@ -16,7 +16,11 @@ export type Step = {
  * The chain decides: a payment that somebody else settled is mined although this gateway broadcast nothing.
  */
 export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
-  const steps = payment.source === 'facilitator' ? stepsForSeller(timeline) : stepsHere(timeline)
+  const steps = payment.tab
+    ? stepsOfTab(payment.tab, timeline)
+    : payment.source === 'facilitator'
+      ? stepsForSeller(timeline)
+      : stepsHere(timeline)
   const tries = [...failedTries(timeline), ...broadcasts(timeline)].sort(byTime)
   steps.push(...tries)
 
@@ -64,6 +68,24 @@ function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
       detail: 'What was signed is good. The service was rendered, the receipt signed.',
     },
     { title: 'Queued', at: acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
+  ]
+}
+
+/** The steps of a tab: what was bought on it was served by then. */
+function stepsOfTab(
+  { openedAt, closedAt, requests }: NonNullable<Payment['tab']>,
+  timeline: Timeline,
+): Step[] {
+  const count = countOf(requests, 'request')
+  return [
+    { title: 'Opened', at: openedAt, state: 'done', detail: 'The buyer signed the first state.' },
+    {
+      title: 'Closed',
+      at: closedAt,
+      state: 'done',
+      detail: `With ${count} of everybody’s, each with its receipt.`,
+    },
+    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
   ]
 }
 

@@ -8,8 +8,8 @@ import { type RefundRecord, readRefunds } from './refunds.ts'
 
 // Until api/payments/verification/settleBeforeServe.ts imports it from there.
 
-/** Whether it came through the gateway's /verify, x402's facilitator, or the keeper's /submit. */
-export const paymentSources = ['gateway', 'facilitator', 'submission'] as const
+/** Whether it came through the gateway's /verify, x402's facilitator, or the keeper's /submit, or is a tab that closed. */
+export const paymentSources = ['gateway', 'facilitator', 'submission', 'tab'] as const
 export type PaymentSource = (typeof paymentSources)[number]
 
 export type PaymentHalf = {
@@ -29,7 +29,7 @@ export type PaymentRecord = {
   /** The challenge that it answers; null: it came through another door than the gateway's /verify. */
   requestId: string | null
   source: PaymentSource
-  /** Null: of a facilitator's caller without an API key, or a submission. */
+  /** Null: of a facilitator's caller without an API key, a submission, or a tab. */
   providerId: string | null
   /** Null: came through another door than the gateway's /verify. */
   endpointId: string | null
@@ -52,7 +52,7 @@ export type PaymentRecord = {
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** Whom the one authorization pays that carries both parts; null: each part has its own. */
+  /** The splitter that the one authorization pays; null: each part has its own, or it is a tab's, which pays out at once. */
   splitter: Address | null
   /** Unix seconds: the earliest of its authorizations'. */
   validBefore: bigint
@@ -92,7 +92,8 @@ export async function findPayments(
       select p.id as "paymentId", p.request_id as "requestId", p.source, p.provider_id as "providerId",
         p.endpoint_id as "endpointId", p.chain_id as "chainId", p.token, p.payer, p.resource, p.tier,
         p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", p.payee, p.fee_recipient as "feeRecipient",
-        p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.splitter, p.valid_before as "validBefore",
+        p.provider_amount as "providerAmount", p.fee_amount as "feeAmount",
+        case when p.source <> 'tab' then p.splitter end as splitter, p.valid_before as "validBefore",
         standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt",
         standing.held_by as "heldBy", standing.failure_code as "failureCode", standing.failed_at as "failedAt", standing.voided_at as "voidedAt",
         h.state, h.recipient, h.value, h.nonce, h.tx_hash as "txHash", h.log_index as "logIndex",

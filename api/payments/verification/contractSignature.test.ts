@@ -13,6 +13,8 @@ const shop = useShop(gateway)
 /** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32) */
 const answering = (word: Hex): Hex =>
   concatHex(['0x7f', padHex(word, { dir: 'right', size: 32 }), '0x5f5260205ff3'])
+/** PUSH32 word, GASPRICE or TIMESTAMP, ISZERO, MUL, PUSH0, MSTORE, RETURN(0, 32) */
+const onlyAtZero = (opcode: string): Hex => `0x7f1626ba7e${'0'.repeat(56)}${opcode}15025f5260205ff3`
 const wallets = {
   'says yes': answering('0x1626ba7e'),
   'says no': answering('0xffffffff'),
@@ -20,8 +22,8 @@ const wallets = {
   'answers nothing': '0x00',
   'burns all its gas': '0x5b5f56', // JUMPDEST, PUSH0, JUMP
   reverts: '0x5f5ffd',
-  // PUSH32 word, GASPRICE, ISZERO, MUL, PUSH0, MSTORE, RETURN(0, 32)
-  'says yes only where gas has no price': `0x7f1626ba7e${'0'.repeat(56)}3a15025f5260205ff3`,
+  'says yes only where gas has no price': onlyAtZero('3a'),
+  'says yes only at no time': onlyAtZero('42'),
 } satisfies Record<string, Hex>
 
 async function setCode(address: Address, bytecode: Hex): Promise<void> {

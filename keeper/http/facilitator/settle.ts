@@ -22,7 +22,7 @@ import {
   requireIdentifier,
   reserve,
 } from './reserve.ts'
-import type { SettlementWatch } from './settlementWatch.ts'
+import { isUsedUp, type SettlementWatch } from './settlementWatch.ts'
 
 /** A settled payment. */
 export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
@@ -187,10 +187,6 @@ export function createSettle(context: SettleContext): Settle {
 /** Whoever is told that it failed doesn't serve: so it must not be settled later. */
 function hasEnded({ state, isLost }: SettlementProgress): boolean {
   return state === 'settled' || isLost
-}
-
-function isUsedUp({ state }: SettlementProgress): boolean {
-  return state === 'cancelled' || state === 'foreign_use'
 }
 
 function failed(progress: SettlementProgress): InvalidPayment {

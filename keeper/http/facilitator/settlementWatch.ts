@@ -70,3 +70,8 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
 export function isDecided({ state, ended }: SettlementProgress): boolean {
   return state !== 'open' || ended === 'failed' || ended === 'voided'
 }
+
+/** Whether its payer has cancelled it, or used it for something else, as far as the record shows. */
+export function isUsedUp({ state }: Pick<SettlementProgress, 'state'>): boolean {
+  return state === 'cancelled' || state === 'foreign_use'
+}

@@ -17,8 +17,8 @@ create table tabs.tab (
   expires_at bigint not null, -- as signed, Unix seconds
   has_code boolean not null,
   payment_id text not null,   -- of the payment as which it will be taken into the ledger
-  opened_at timestamptz not null default clock_timestamp(),
-  used_at timestamptz not null default clock_timestamp(),
+  opened_at timestamptz not null,
+  used_at timestamptz not null, -- of its latest request
   reserved bigint not null,   -- credit that the ledger reserved for it
   requests integer not null default 0,
   -- The newest state, and what is charged: an amount a line. A state is a request's, so its signature stands there, but for the
@@ -119,15 +119,16 @@ declare
   newest bigint[];
   owed bigint[];
   credited bigint;
+  at timestamptz := clock_timestamp(); -- Citus takes no volatile function in an update
 begin
   foreach c in array candidates loop
     v := (null, null, null, null, null, null, null, null);
     select * into t from tabs.tab where payer = c.payer and id = c.tab_id for update;
     if not found and c.reserved is not null then
       insert into tabs.tab (payer, id, chain_id, token, contract, platform, reward_share, nonce, expires_at, has_code, payment_id,
-        reserved)
+        reserved, opened_at, used_at)
       values (c.payer, c.tab_id, c.chain_id, c.token, c.contract, c.platform, c.reward_share, c.nonce, c.expires_at, c.has_code,
-        c.payment_id, c.reserved)
+        c.payment_id, c.reserved, at, at)
       on conflict do nothing;
       select * into t from tabs.tab where payer = c.payer and id = c.tab_id for update;
     end if;
@@ -205,16 +206,15 @@ begin
       from tabs.item i where i.payer = c.payer and i.tab_id = c.tab_id
       returning number into bought;
     end if;
-    update tabs.tab set requests = t.requests + 1, used_at = clock_timestamp(), reserved = greatest(t.reserved, c.reserved),
+    update tabs.tab set requests = t.requests + 1, used_at = at, reserved = greatest(t.reserved, c.reserved),
       sequence = greatest(t.sequence, c.sequence), signed = newest, charged = owed
     where payer = c.payer and id = c.tab_id;
     insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
-    values (c.price, greatest(owed[c.position + 1], 0), clock_timestamp(), c.sequence, bought, c.payer, c.tab_id, c.request_hash,
-      c.signature)
-    returning accepted_at into r.accepted_at;
+    values (c.price, greatest(owed[c.position + 1], 0), at, c.sequence, bought, c.payer, c.tab_id, c.request_hash,
+      c.signature);
     v.verdict := 'accepted';
     v.line_total := greatest(owed[c.position + 1], 0);
-    v.accepted_at := extract(epoch from r.accepted_at) * 1000;
+    v.accepted_at := extract(epoch from at) * 1000;
     v.known := cardinality(owed);
     v.requests := t.requests + 1;
     select sum(greatest(one, 0)) into v.charged from unnest(owed) one;

@@ -1,4 +1,4 @@
-import { type Address, createPublicClient, http, type PublicClient } from 'viem'
+import { type Address, createPublicClient, type Hex, http, type PublicClient } from 'viem'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
@@ -18,6 +18,7 @@ import type {
   UnreceiptedTransfer,
   WalletAudit,
 } from './report.ts'
+import { addLines, sumByTab } from './tabLines.ts'
 import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
@@ -70,7 +71,8 @@ export type AuditOptions = {
  * Compares receipts with the chain, and trusts nobody but the keys and the nodes that it is given.
  *
  * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
- * the Transfer right after it, in a canonical block. Asks neither the gateway nor any contract of ours. A call that fails
+ * the Transfer right after it, in a canonical block. A request on a tab is settled if the tab's nonce moved with its line at the
+ * receipt's `lineTotal` or more, as the transaction's calldata says. Asks neither the gateway nor any contract of ours. A call that fails
  * makes the audit fail, because nothing may be concluded from it.
  *
  * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
@@ -98,6 +100,8 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   refuseUnreadable(genuine, readers)
 
   const evidence = await findAllEvidence(genuine, readers, onProgress)
+  for (const [name, reader] of readers)
+    await addLines(reader, tabNoncesOf(genuine, name), evidence.get(name) ?? new Map())
   const owners = findOwners(genuine)
   const judged = new Map(
     genuine.map(({ position, claims }) => {
@@ -111,12 +115,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     const verdict = judged.get(one.position)
     if (!one.claims || !verdict) return { ...(one as Forged), state: 'forged', reconciled: false }
     const { network, splitterFactory } = readerOf(one.claims, readers)
-    const payout = payoutOf(
-      one.claims,
-      verdict.halves[0],
-      payouts.get(network.name) ?? new Map(),
-      splitterFactory,
-    )
+    const payout = one.claims.tab
+      ? undefined
+      : payoutOf(one.claims, verdict.halves[0], payouts.get(network.name) ?? new Map(), splitterFactory)
     return describeReceipt(one, verdict, owners, payout)
   })
 
@@ -135,6 +136,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     states: countStates(receipts),
     providers: sumByProvider(distinct),
     batches: sumByBatch(distinct),
+    tabs: sumByTab(distinct, new Map(genuine.map(({ position, claims }) => [position, claims])), evidence),
     wallets: walletAudits,
     heads: [...readers.values()].map(({ network, head }) => ({
       network: network.name,
@@ -165,7 +167,7 @@ async function findAllPayouts(
     const since = new Map<Address, bigint>()
     for (const { position, claims } of genuine) {
       const half = judged.get(position)?.halves[0]
-      if (claims.network !== name || !claims.split || !half?.onChain) continue
+      if (claims.network !== name || !claims.split || claims.tab || !half?.onChain) continue
       const known = since.get(half.to) ?? half.onChain.blockNumber
       since.set(half.to, smallest(known, half.onChain.blockNumber))
     }
@@ -293,7 +295,12 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   ]
 }
 
-/** Finds the payment that had each authorization first. */
+function tabNoncesOf(genuine: readonly Genuine[], network: string): Set<Hex> {
+  const ofTabs = genuine.filter(({ claims }) => claims.tab && claims.network === network)
+  return new Set(ofTabs.map(({ claims }) => claims.authorizations[0].nonce))
+}
+
+/** Finds what had each authorization first: a payment, or a request of a tab its number. */
 function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   const owners = new Map<string, string>()
   const inTime = [...genuine].sort(
@@ -303,11 +310,22 @@ function findOwners(genuine: readonly Genuine[]): Map<string, string> {
       a.position - b.position,
   )
   for (const { claims } of inTime) {
-    for (const key of authorizationKeys(claims)) {
-      if (!owners.has(key)) owners.set(key, claims.paymentId)
+    for (const key of ownedKeys(claims)) {
+      if (!owners.has(key)) owners.set(key, ownerOf(claims))
     }
   }
   return owners
+}
+
+/** What is one payment's alone: its authorizations, or the number of a request on a tab. */
+function ownedKeys(claims: ReceiptClaims): string[] {
+  const { tab } = claims
+  return tab ? authorizationKeys(claims).map((key) => `${key} ${tab.sequence}`) : authorizationKeys(claims)
+}
+
+/** A receipt that was signed again is of the same payment, or of the same request. */
+function ownerOf({ paymentId, endpointId, totalUsdc, timestamp, tab }: ReceiptClaims): string {
+  return tab ? [paymentId, tab.sequence, endpointId, totalUsdc, tab.split, timestamp].join(' ') : paymentId
 }
 
 function authorizationKeys({ network, payer, authorizations }: ReceiptClaims): string[] {
@@ -333,20 +351,24 @@ function describeReceipt(
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
-      ...(claims.split && { splitter: claims.authorizations[0].to }),
+      ...(claims.split && !claims.tab && { splitter: claims.authorizations[0].to }),
+      ...(claims.tab && { tab: { ...claims.tab, lineTotal: BigInt(claims.tab.lineTotal) } }),
     },
     halves,
     ...(payout && payout !== 'waiting' && { payout }),
     ...(isSuperseded && { isSuperseded }),
     ...(verdict.refunds && { refunds: verdict.refunds }),
   }
-  const duplicateOf = authorizationKeys(claims)
+  const owner = ownedKeys(claims)
     .map((key) => owners.get(key))
-    .find((owner) => owner !== claims.paymentId)
-  if (duplicateOf !== undefined) {
-    const detail = `Shares an authorization with payment ${duplicateOf}, which had it first`
-    const verdictOfShared = { state: 'duplicate', reason: 'authorization_shared', reconciled: false } as const
-    return { ...described, ...verdictOfShared, detail, duplicateOf }
+    .find((first) => first !== ownerOf(claims))
+  if (owner !== undefined) {
+    const duplicateOf = claims.tab ? claims.paymentId : owner
+    const shared = claims.tab
+      ? `Has number ${claims.tab.sequence} of the tab, which another request had first`
+      : `Shares an authorization with payment ${duplicateOf}, which had it first`
+    const reason = claims.tab ? 'sequence_shared' : 'authorization_shared'
+    return { ...described, state: 'duplicate', reason, reconciled: false, detail: shared, duplicateOf }
   }
   const { state, reason, reconciled } = verdict
   return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict, payout) }
@@ -356,7 +378,7 @@ function describeReceipt(
 function keepLatest(receipts: readonly AuditedReceipt[], genuine: readonly Genuine[]): AuditedReceipt[] {
   const last = new Map<string, Genuine>()
   for (const one of genuine) {
-    const key = `${one.claims.paymentId} ${authorizationKeys(one.claims).join(' ')}`
+    const key = `${ownerOf(one.claims)} ${ownedKeys(one.claims).join(' ')}`
     const known = last.get(key)
     if (!known || one.claims.iat >= known.claims.iat) last.set(key, one)
   }

@@ -38,11 +38,14 @@ export type ChainReader = {
   token: Address
   head: BlockSeen
   splitterFactory?: Address
+  tabSettlement?: Address
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
   /** USDC's logs of each transaction that succeeded up to the head, by hash. */
   getTokenLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
+  /** Whom each transaction calls, and with what. */
+  getCalls: (hashes: readonly Hash[]) => Promise<Map<Hash, { to: Address | undefined; input: Hex }>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
   /** Whether each (payer, nonce) was used or cancelled, according to USDC's storage at the head. */
   getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
@@ -82,7 +85,7 @@ export async function openChainReader(
     )
   }
   // CREATE2 gives it one address on every network.
-  const { splitterFactory } = deployment ?? committedDeployments.localhost ?? {}
+  const { splitterFactory, tabSettlement } = deployment ?? committedDeployments.localhost ?? {}
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
   const { number, hash, timestamp } = await client.getBlock()
   const head: BlockSeen = { number, hash, time: timestamp }
@@ -114,6 +117,7 @@ export async function openChainReader(
     token,
     head,
     ...(splitterFactory && { splitterFactory }),
+    ...(tabSettlement && { tabSettlement }),
     fromBlock: first,
     searchLogs: createLogSearch(client, token),
     getBlocks,
@@ -130,6 +134,21 @@ export async function openChainReader(
           transactionHash,
           receipt.logs.filter((log) => log.address.toLowerCase() === token),
         )
+      })
+      return found
+    },
+
+    async getCalls(hashes) {
+      const found = new Map<Hash, { to: Address | undefined; input: Hex }>()
+      await mapLimited([...new Set(hashes)], callsAtOnce, async (transactionHash) => {
+        const transaction = await client.request({
+          method: 'eth_getTransactionByHash',
+          params: [transactionHash],
+        })
+        if (!transaction)
+          throw new ProtocolError('dependency_unavailable', `The node has no transaction ${transactionHash}`)
+        const to = transaction.to?.toLowerCase() as Address | undefined
+        found.set(transactionHash, { to, input: transaction.input })
       })
       return found
     },

@@ -16,6 +16,8 @@ export type Evidence = {
   blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
+  /** Of a tab that moved: how much on each line, by split. Absent where its transaction doesn't say. */
+  lines?: ReadonlyMap<bigint, bigint>
   /** The index of the log AuthorizationUsed or AuthorizationCanceled. */
   logIndex: number
 }

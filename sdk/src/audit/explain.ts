@@ -54,6 +54,12 @@ function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {
       return `paid to ${onChain?.to} instead of ${to}`
     case 'amount':
       return `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`
+    case 'tab':
+      return 'names a nonce, a contract or a provider that is not that of its tab'
+    case 'line':
+      return `is on a tab that moved with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`
+    case 'lines_unread':
+      return `is on a tab that moved in ${onChain?.transactionHash}, which does not show its lines`
     case 'token':
       return "in a token that isn't this network's USDC"
     case 'no_transfer':

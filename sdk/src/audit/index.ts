@@ -8,6 +8,7 @@ export type {
   AuditState,
   BatchTotal,
   ProviderTotal,
+  TabTotal,
   UnreceiptedTransfer,
   WalletAudit,
 } from './report.ts'

@@ -3,10 +3,12 @@ import {
   type ReceiptAuthorization,
   type ReceiptClaims,
   type ReceiptRefund,
+  type ReceiptTab,
   zeroHash,
 } from '../protocol/receipt.ts'
 import { refundNonce } from '../protocol/refund.ts'
 import { splitterOf as findSplitter } from '../protocol/splitter.ts'
+import { providerOfSplit, tabNonce } from '../protocol/tab.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditedHalves, AuditedRefund, AuditReason, AuditState } from './report.ts'
 
@@ -18,6 +20,8 @@ export type ChainFacts = {
   head: { number: bigint; time: bigint }
   /** The network's `SplitterFactory`; absent where there is none. */
   splitterFactory?: Address
+  /** Likewise its `TabSettlement`. */
+  tabSettlement?: Address
 }
 
 export type Verdict = {
@@ -35,7 +39,9 @@ const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as co
 /** Compares what a receipt promises with what the chain has. */
 export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: ChainFacts): Verdict {
   const [provider, platform] = claims.authorizations
-  const first = judgeHalf('provider', provider, claims, evidence, facts)
+  const first = claims.tab
+    ? judgeTab(claims.tab, claims, evidence, facts)
+    : judgeHalf('provider', provider, claims, evidence, facts)
   const halves: AuditedHalves =
     platform === undefined ? [first] : [first, judgeHalf('platform', platform, claims, evidence, facts)]
   if (halves[1] !== undefined && provider.nonce === platform?.nonce) {
@@ -44,7 +50,8 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
   }
   const refunds = claims.refunds?.map((refund) => judgeRefund(refund, claims, evidence, facts))
   const isUntouched = halves.every(({ onChain }) => onChain === undefined)
-  if (claims.status === 'voided' && isUntouched) {
+  // The tab moves all the same, by what else was bought on it.
+  if (claims.status === 'voided' && (isUntouched || claims.tab)) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
   const worst = halves.reduce(
@@ -95,16 +102,48 @@ function judgeHalf(
     ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
   )
   if (others) return { ...promised, state: 'mismatch', reason: 'payer', onChain: describe(others) }
+  return { ...promised, ...judgeUnused(half, claims, facts) }
+}
 
+/** A request on a tab is settled if and only if the tab's nonce moved with its split's line at `lineTotal` or more. */
+function judgeTab(
+  { id, split, lineTotal }: ReceiptTab,
+  claims: ReceiptClaims,
+  evidence: EvidenceByNonce,
+  facts: ChainFacts,
+): AuditedHalf {
+  const [{ to, value, nonce }] = claims.authorizations
+  const promised = { half: 'provider', to, value: BigInt(value), nonce } as const
+  if (claims.asset !== facts.token) return { ...promised, state: 'mismatch', reason: 'token' }
+  const isOfTab =
+    to === facts.tabSettlement &&
+    nonce === tabNonce(claims.iss, id) &&
+    providerOfSplit(BigInt(split)) === claims.split?.provider
+  if (!isOfTab) return { ...promised, state: 'mismatch', reason: 'tab' }
+  const own = evidence.get(nonce)?.find(({ authorizer }) => authorizer === claims.payer)
+  if (!own) return { ...promised, ...judgeUnused('provider', claims, facts) }
+  const line = own.lines && (own.lines.get(BigInt(split)) ?? 0n)
+  const onChain = { ...describe(own), ...(line !== undefined && { line }) }
+  const judged = judgeUse(own, promised, facts)
+  if (judged.state !== 'settled' && judged.reason !== 'confirming') return { ...promised, ...judged, onChain }
+  if (line === undefined) return { ...promised, state: 'mismatch', reason: 'lines_unread', onChain }
+  if (line < BigInt(lineTotal)) return { ...promised, state: 'mismatch', reason: 'line', onChain }
+  return { ...promised, ...judged, onChain }
+}
+
+/** What is said of a half that nothing on chain shows. */
+function judgeUnused(
+  half: AuditedHalf['half'],
+  claims: ReceiptClaims,
+  facts: ChainFacts,
+): Pick<AuditedHalf, 'state' | 'reason'> {
   // The transaction that a receipt names moved the provider's half. The fee may still be outstanding.
   const isSaidSettled =
     claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
-  if (isSaidSettled) return { ...promised, state: 'missing', reason: 'said_to_be_settled' }
+  if (isSaidSettled) return { state: 'missing', reason: 'said_to_be_settled' }
   // EIP-3009: valid strictly before.
   const isExpired = facts.head.time >= BigInt(claims.validBefore)
-  return isExpired
-    ? { ...promised, state: 'missing', reason: 'expired' }
-    : { ...promised, state: 'pending', reason: 'waiting' }
+  return isExpired ? { state: 'missing', reason: 'expired' } : { state: 'pending', reason: 'waiting' }
 }
 
 /** A refund pays the payer, by the nonce of its number: so no transfer that was made for something else proves it. */
@@ -139,10 +178,20 @@ function judgeOwn(
   promised: { to: string; value: bigint },
   facts: ChainFacts,
 ): Pick<AuditedHalf, 'state' | 'reason'> {
+  const judged = judgeUse(own, promised, facts)
+  const isOther = own.transfer?.to === promised.to && own.transfer.value !== promised.value
+  return isOther && own.kind === 'used' ? { state: 'mismatch', reason: 'amount' } : judged
+}
+
+/** Whether it was used for the recipient, whatever the amount. */
+function judgeUse(
+  own: Evidence,
+  promised: { to: string },
+  facts: ChainFacts,
+): Pick<AuditedHalf, 'state' | 'reason'> {
   if (own.kind === 'cancelled') return { state: 'cancelled', reason: 'cancelled_on_chain' }
   if (!own.transfer) return { state: 'mismatch', reason: 'no_transfer' }
   if (own.transfer.to !== promised.to) return { state: 'mismatch', reason: 'recipient' }
-  if (own.transfer.value !== promised.value) return { state: 'mismatch', reason: 'amount' }
   const depth = facts.head.number - own.blockNumber
   return depth < BigInt(facts.confirmations)
     ? { state: 'pending', reason: 'confirming' }

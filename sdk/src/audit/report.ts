@@ -35,6 +35,12 @@ export type AuditReason =
   | 'splitter'
   /** mismatch: both halves carry one nonce, so that one transfer would prove both. */
   | 'same_nonce'
+  /** mismatch: it names a nonce, a contract or a provider that isn't that of its tab. */
+  | 'tab'
+  /** mismatch: its tab moved with less on its line than the receipt says. */
+  | 'line'
+  /** mismatch: its tab moved, but the transaction is no plain call of TabSettlement, so nobody can tell its lines. */
+  | 'lines_unread'
   /** cancelled: by the payer on chain, or by the provider at the gateway. */
   | 'cancelled_on_chain'
   | 'voided'
@@ -46,6 +52,7 @@ export type AuditReason =
   | 'bad_signature'
   | 'bad_claims'
   /** duplicate: see `duplicateOf`. */
+  | 'sequence_shared'
   | 'authorization_shared'
 
 /** What an audit says of one half of a payment: what the receipt promises, and what the chain has. */
@@ -68,6 +75,8 @@ export type AuditedHalf = {
     /** Unix seconds. */
     blockTime: bigint
     logIndex: number
+    /** Of a tab: what moved on the receipt's line. */
+    line?: bigint
   }
 }
 
@@ -120,6 +129,8 @@ export type AuditedReceipt = {
     transactionHash: Hash
     /** Whom its one authorization pays for both parts; absent where each part has one of its own. */
     splitter?: Address
+    /** The tab that it was bought on, and the number of the request. */
+    tab?: { id: string; sequence: number; split: Hex; lineTotal: bigint }
   }
   /** The provider's, or the only one, which carries all; then the platform's. */
   halves?: AuditedHalves
@@ -181,6 +192,33 @@ export type BatchTotal = {
   platformAmount: bigint
 }
 
+/** What the audited receipts account for on one tab, and what moved of it. */
+export type TabTotal = {
+  network: string
+  id: string
+  payer: Address
+  /** The gateway that signed the receipts. */
+  issuer: string
+  nonce: Hex
+  /** Requests with a receipt. Those without one may be others', and their numbers are no gap. */
+  requests: number
+  /** Where and how much moved, once the tab has settled. */
+  transactionHash?: Hash
+  movedAmount?: bigint
+  lines: {
+    split: Hex
+    provider: Address
+    requests: number
+    /** The receipts' prices together. */
+    boughtAmount: bigint
+    /** The greatest of the receipts' line totals. */
+    lineTotal: bigint
+    movedAmount?: bigint
+    /** What moved too little for all receipts of the line. */
+    gap: bigint
+  }[]
+}
+
 /** The transfers of one wallet on one network, and those that no receipt accounts for. */
 export type WalletAudit = {
   wallet: Address
@@ -203,6 +241,7 @@ export type AuditReport = {
   states: Record<AuditState, number>
   providers: ProviderTotal[]
   batches: BatchTotal[]
+  tabs: TabTotal[]
   wallets: WalletAudit[]
   /** The block up to which each chain was read. */
   heads: { network: NetworkName; blockNumber: bigint; blockHash: Hash; blockTime: bigint }[]

@@ -42,6 +42,7 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
 /** Sums per settlement transaction, in the order of the chain. Same `receipts` as {@link sumByProvider}. */
 export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
   const totals = new Map<string, BatchTotal>()
+  const counted = new Set<string>()
   for (const { payment, halves, state } of receipts) {
     if (!payment || state === 'duplicate') continue
     const { network } = payment
@@ -54,7 +55,10 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
         ...{ payments: 0, authorizations: 0, providerAmount: 0n, platformAmount: 0n },
       }))
       transactions.add(total)
-      total.authorizations += 1
+      // All requests of a tab share one.
+      const key = `${network} ${transactionHash} ${half.onChain.logIndex}`
+      if (!counted.has(key)) total.authorizations += 1
+      counted.add(key)
       const parts = partsOf(half, payment, halves)
       total.providerAmount += parts.providerAmount
       total.platformAmount += parts.platformAmount

@@ -47,7 +47,7 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
 }
 
 /** Removes differences that don't change where a URL points: default port, case of the host, trailing slashes. */
-function canonicalUrl(url: string): string {
+export function canonicalUrl(url: string): string {
   return URL.canParse(url) ? new URL(url).href.replace(/\/+$/, '') : url
 }
 

@@ -8,9 +8,16 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
-import type { SignedPayment } from './payment.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions, withAuthorization } from './paymentFlow.ts'
+import {
+  acceptChallenge,
+  createPaymentFlow,
+  type PaymentHeader,
+  type PaymentOptions,
+  withPayment,
+} from './paymentFlow.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
+import type { SignedPayment } from './signedPayment.ts'
+import type { OpenTab } from './tabs.ts'
 import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
 
 /** Options of {@link createClient} (SPEC 4.6). */
@@ -92,6 +99,21 @@ export type Client = {
     payment: SignedPayment,
     options?: { timeout?: number; signal?: AbortSignal },
   ): Promise<{ paymentTxHash: Hash }>
+  /**
+   * Tells which tabs are open, with whom, and what is on them.
+   *
+   * @throws {ChallengeRefusedError} `tab_store_failed`
+   */
+  tabs(): Promise<OpenTab[]>
+  /**
+   * Closes all tabs, each with exactly what was bought on it, once no request is on its way. Left alone, a tab closes at its gateway
+   * after minutes without a request. One that is too small to settle stays open. Requests that come later open others.
+   *
+   * @throws {HttpError} where the gateway refuses it.
+   * @throws {NetworkError}
+   * @throws {RequestTimeoutError}
+   */
+  close(): Promise<void>
 }
 
 /** Bodies that `fetch` accepts and JSON would silently turn into `{}`. */
@@ -133,15 +155,19 @@ export function createClient(options: ClientOptions): Client {
     const init = toRequestInit(requestOptions)
     const { timeout = defaultTimeoutMs, signal, payment } = requestOptions
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
-    const sendPaid = (authorization: string, within: Deadline) =>
-      send(fetch, url, withAuthorization(init, authorization), within)
+    const sendPaid = (header: PaymentHeader, within: Deadline) =>
+      send(fetch, url, withPayment(init, header), within)
     if (payment) {
       return toResponse<Data>(await flow.present(payment, sendPaid, deadline), payment, deadline)
     }
+    const asked = { method: init.method, url }
     log(`${init.method} ${url}`)
-    const answer = await send(fetch, url, init, deadline)
-    if (answer.status !== 402) return toResponse<Data>(answer, undefined, deadline)
-    const paid = await flow.pay(url, answer, sendPaid, deadline)
+    let paid = await flow.payRemembered(asked, sendPaid, deadline)
+    if (!paid) {
+      const answer = await send(fetch, url, init, deadline)
+      if (answer.status !== 402) return toResponse<Data>(answer, undefined, deadline)
+      paid = await flow.pay(asked, answer, sendPaid, deadline)
+    }
     return toResponse<Data>(paid.answer, paid.payment, deadline)
   }
 
@@ -174,6 +200,8 @@ export function createClient(options: ClientOptions): Client {
       if (!facilitatorUrl) throw new TypeError('settleNow needs the option facilitatorUrl')
       return settleNow(facilitatorUrl, payment, settleOptions, gateway)
     },
+    tabs: flow.tabs,
+    close: flow.close,
   }
 }
 
@@ -188,7 +216,11 @@ function resolve(path: string, baseUrl: string): string {
   return url.href
 }
 
-function toRequestInit({ method, body, headers }: RequestOptions): RequestInit & { headers: Headers } {
+function toRequestInit({
+  method,
+  body,
+  headers,
+}: RequestOptions): RequestInit & { method: string; headers: Headers } {
   const init = { method: method ?? (body === undefined ? 'GET' : 'POST'), headers: new Headers(headers) }
   acceptChallenge(init.headers)
   if (body === undefined) return init

@@ -21,6 +21,7 @@ export type ChallengeRefusal =
   | 'host_not_allowed'
   | 'spending_limit_exceeded'
   | 'spending_store_failed'
+  | 'tab_store_failed'
   | 'payment_declined'
   | 'wallet_on_another_chain'
   | 'smart_account_not_deployed'
@@ -144,6 +145,7 @@ export class NetworkError extends ClientError {
  * - `host_not_allowed`: who asks is not among `allowedHosts`.
  * - `spending_limit_exceeded`: the price is over `maxPaymentUsdc`, or more than the daily limits leave.
  * - `spending_store_failed`: the store of the daily sums failed; `cause` says how.
+ * - `tab_store_failed`: the store of open tabs failed; `cause` says how.
  * - `payment_declined`: `onPayment` refused it, or the wallet's owner did.
  * - `wallet_on_another_chain`: the wallet signs for no other chain than the one it is on.
  * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).

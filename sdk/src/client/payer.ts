@@ -1,6 +1,11 @@
 import type { Address, Hex, TypedDataDefinition, WalletClient } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import type { transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import {
+  type Authorization,
+  eip712Domain,
+  receiveWithAuthorizationTypes,
+  transferWithAuthorizationTypes,
+} from '../protocol/eip3009.ts'
 import type { Network } from '../protocol/networks.ts'
 import { maxSignatureLength } from '../protocol/payload.ts'
 import { ChallengeRefusedError } from './errors.ts'
@@ -8,7 +13,7 @@ import { ChallengeRefusedError } from './errors.ts'
 /** Whatever signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
 export type Payer = {
   address: Address
-  signTypedData(typedData: TransferTypedData): Promise<Hex>
+  signTypedData(typedData: AuthorizationTypedData): Promise<Hex>
   /** What a wallet client has, and an account hasn't. */
   getChainId?: undefined
 }
@@ -16,10 +21,14 @@ export type Payer = {
 /** A wallet client of viem that has an account, such as that of a browser's wallet (EIP-1193). */
 export type PayerWallet = Pick<WalletClient, 'account' | 'signTypedData' | 'getChainId'>
 
-type TransferTypedData = TypedDataDefinition<
-  typeof transferWithAuthorizationTypes,
-  'TransferWithAuthorization'
->
+/** Either of EIP-3009's messages, a payment's transfer or a state of a tab; `types` holds the one that is signed. */
+type AuthorizationTypedData = TypedDataDefinition<AuthorizationTypes, keyof AuthorizationTypes>
+type AuthorizationTypes = typeof transferWithAuthorizationTypes & typeof receiveWithAuthorizationTypes
+
+const typesOf = {
+  TransferWithAuthorization: transferWithAuthorizationTypes,
+  ReceiveWithAuthorization: receiveWithAuthorizationTypes,
+}
 
 /** The common form of both, with what tells why one can't sign. */
 export type Signer = Omit<Payer, 'getChainId'> & {
@@ -73,11 +82,17 @@ export async function requireDeployed(signer: Signer): Promise<void> {
  *
  * @throws {ChallengeRefusedError} where the payer doesn't sign, or signs what USDC or the gateway can't take.
  */
-export async function signTransfer(
+export async function signAuthorization(
   signer: Signer,
   network: Network,
-  typedData: TransferTypedData,
+  usdc: Address,
+  { primaryType = 'TransferWithAuthorization', ...message }: Authorization,
 ): Promise<Hex> {
+  const typedData = {
+    domain: eip712Domain(network, usdc),
+    types: typesOf[primaryType] as AuthorizationTypes,
+    ...{ primaryType, message },
+  }
   let signature: Hex
   try {
     signature = await signer.signTypedData(typedData)

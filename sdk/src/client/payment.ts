@@ -1,14 +1,12 @@
 import type { Address, Hex } from 'viem'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '../protocol/challenge.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
-import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import type { Authorization } from '../protocol/eip3009.ts'
 import type { Network } from '../protocol/networks.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { splitterOf } from '../protocol/splitter.ts'
-import { requireDeployed, type Signer, signTransfer } from './payer.ts'
-import type { SignedPayment } from './signedPayment.ts'
-
-export type { SignedPayment } from './signedPayment.ts'
+import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
+import type { SignedExactPayment } from './signedPayment.ts'
 
 /** What a challenge costs: base units, both payments together. */
 export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
@@ -36,8 +34,7 @@ export type SignOptions = {
 export async function signPayment(
   challenge: Challenge,
   { payer, network, usdc, now, signal, signatures }: SignOptions,
-): Promise<SignedPayment> {
-  const domain = eip712Domain(network, usdc)
+): Promise<SignedExactPayment> {
   const nonce = boundNonce(challenge.issuer, challenge.requestId)
   const sign = async (to: Address, value: bigint, authorizationNonce: Hex): Promise<string> => {
     const authorization: Authorization = {
@@ -49,12 +46,7 @@ export async function signPayment(
       nonce: authorizationNonce,
     }
     signal?.throwIfAborted()
-    const signature = await signTransfer(payer, network, {
-      domain,
-      types: transferWithAuthorizationTypes,
-      primaryType: 'TransferWithAuthorization',
-      message: authorization,
-    })
+    const signature = await signAuthorization(payer, network, usdc, authorization)
     return encodePayload({ ...authorization, signature })
   }
   await requireDeployed(payer)
@@ -63,7 +55,7 @@ export async function signPayment(
   const feeAmount = BigInt(fee.maxAmountRequired)
   const parts = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
   const splitter = signatures === 'one' ? splitterOf(parts, splitterFactory) : undefined
-  const payloads: SignedPayment['payloads'] = splitter
+  const payloads: SignedExactPayment['payloads'] = splitter
     ? [await sign(splitter.address, amount + feeAmount, nonce)]
     : [await sign(provider.payTo, amount, nonce), await sign(fee.payTo, feeAmount, feeNonce(nonce))]
   return {

@@ -4,8 +4,8 @@ import type { PaymentStatus } from '../protocol/paymentStatus.ts'
 import { isPaymentStatus } from '../protocol/paymentStatus.ts'
 import { zeroHash } from '../protocol/receipt.ts'
 import { HttpError, InsufficientGasError, NetworkError, readProblem, SettlementError } from './errors.ts'
-import type { SignedPayment } from './payment.ts'
-import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
+import type { SignedPayment } from './signedPayment.ts'
+import { type Answer, type Deadline, pause, send, startDeadline, urlOf } from './transport.ts'
 
 /** A payment that is settled and confirmed on chain. */
 export type Settlement = {
@@ -52,6 +52,7 @@ export async function settleNow(
   options: { timeout?: number; signal?: AbortSignal },
   { fetch, log, defaultTimeoutMs }: Gateway,
 ): Promise<{ paymentTxHash: Hash }> {
+  if (payment.tab) throw new TypeError('A request on a tab settles with its tab: close() has it closed')
   const deadline = startDeadline(options.timeout ?? defaultTimeoutMs, options.signal)
   const init = {
     method: 'POST',
@@ -111,8 +112,4 @@ async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise
   if (answer.status === 429 || answer.status >= 500) return undefined
   const { code, detail } = readProblem(answer.status, answer.body)
   throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, answer)
-}
-
-function urlOf(base: string, path: string): string {
-  return `${base.replace(/\/+$/, '')}/${path}`
 }

@@ -1,10 +1,26 @@
+import type { TabPayload } from '../protocol/tab.ts'
+
 /** A challenge that was signed: enough to present it again or to have it settled at once. It holds no secret. */
-export type SignedPayment = {
+export type SignedPayment = SignedExactPayment | SignedTabPayment
+
+/** A payment of its own. */
+export type SignedExactPayment = Signed & {
+  /** The provider's payload and the platform's, or one for both. */
+  payloads: [both: string] | [provider: string, platform: string]
+  tab?: undefined
+}
+
+/** A request that was put on a tab. */
+export type SignedTabPayment = Signed & {
+  payloads: []
+  /** The tab as of this request. */
+  tab: TabPayload
+}
+
+type Signed = {
   requestId: string
   network: string
   macaroon: string
-  /** The provider's payload and the platform's, or one for both. */
-  payloads: [both: string] | [provider: string, platform: string]
-  /** Base units, both together. */
+  /** Base units, what the provider and the platform get together. */
   amount: bigint
 }

@@ -1,6 +1,6 @@
 import { concatBytes } from '../protocol/bytes.ts'
 import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
-import type { SignedPayment } from './payment.ts'
+import type { SignedPayment } from './signedPayment.ts'
 
 /**
  * The most bytes of an answer that are read, because it is held in memory and its sender decides on its length. They are
@@ -154,4 +154,9 @@ function abortError(deadline: Deadline): unknown {
 
 function sent({ payment }: Deadline): { payment?: SignedPayment } {
   return payment ? { payment } : {}
+}
+
+/** A path of a server whose URL may end with a slash. */
+export function urlOf(base: string, path: string): string {
+  return `${base.replace(/\/+$/, '')}/${path}`
 }

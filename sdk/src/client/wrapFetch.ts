@@ -1,14 +1,20 @@
+import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
 import {
   acceptChallenge,
   createPaymentFlow,
+  type PaymentHeader,
   type PaymentOptions,
   readChallenge,
-  withAuthorization,
+  withPayment,
 } from './paymentFlow.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
 
 type Fetch = typeof globalThis.fetch
+
+/** A `fetch` that pays, with what `createClient`'s clients tell of their tabs. */
+export type PayingFetch = Fetch & Pick<Client, 'tabs' | 'close'>
+
 /** What a request is made of. */
 type Input = Parameters<Fetch>[0]
 
@@ -52,34 +58,24 @@ export function wrapFetch(
     /** Milliseconds for which a payment whose settlement is pending is presented again. Default 30,000. */
     pendingTimeout?: number
   },
-): Fetch {
+): PayingFetch {
   const flow = createPaymentFlow(options, (input, init) => fetch(input, init))
   const { warn = console.warn, pendingTimeout = 30_000 } = options
 
-  return async (input, init) => {
+  const payingFetch: Fetch = async (input, init) => {
     const request = input instanceof Request ? input : undefined
     const headers = new Headers(init?.headers ?? request?.headers)
     // The caller presents a payment itself.
     if (/^x402 /i.test(headers.get('authorization') ?? '')) return fetch(input, init)
     acceptChallenge(headers)
-    const spare = request?.clone()
-    const response = await fetch(input, { ...init, headers })
-    if (response.status !== 402) return response
-
     const url = urlOf(input)
+    const asked = { method: init?.method ?? request?.method ?? 'GET', url }
+    const spare = request?.clone()
     const callerSignal = init?.signal === undefined ? request?.signal : init.signal
     const deadline = startDeadline(undefined, callerSignal)
-    const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
-    const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
-    if (!isPayable) return response
-    void response.body?.cancel().catch(() => {})
-    if (!isReplayable(init?.body)) {
-      throw new ChallengeRefusedError('the body is a stream, which can not be sent again with a payment', {
-        code: 'body_not_replayable',
-      })
-    }
-    const send = async (authorization: string, within: Deadline): Promise<OpenAnswer> => {
-      const paid = withAuthorization({ ...init, headers }, authorization)
+    const canReplay = isReplayable(init?.body)
+    const send = async (header: PaymentHeader, within: Deadline): Promise<OpenAnswer> => {
+      const paid = withPayment({ ...init, headers }, header)
       // The wait for a pending settlement has a time limit, but the body that the caller reads afterwards has none.
       const ended = new AbortController()
       const end = () => ended.abort(within.signal.reason)
@@ -95,18 +91,36 @@ export function wrapFetch(
         within.signal.removeEventListener('abort', end)
       }
     }
-    const { answer, payment } = await flow.pay(url, challenged, send, deadline, pendingTimeout)
+    let paid = canReplay ? await flow.payRemembered(asked, send, deadline, pendingTimeout) : undefined
+    if (!paid) {
+      const response = await fetch(input, { ...init, headers })
+      if (response.status !== 402) return response
+
+      const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
+      const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
+      if (!isPayable) return response
+      void response.body?.cancel().catch(() => {})
+      if (!canReplay) {
+        throw new ChallengeRefusedError('the body is a stream, which can not be sent again with a payment', {
+          code: 'body_not_replayable',
+        })
+      }
+      paid = await flow.pay(asked, challenged, send, deadline, pendingTimeout)
+    }
+    const { answer, payment } = paid
     if (options.onReceipt) {
       const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
       if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
     }
     return answer.response
   }
+  return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })
 }
 
-/** Looks at a body only where it may say that the settlement is pending. */
+/** Looks at a body only where it may say that the settlement is pending, or what is asked for instead. */
 async function open(response: Response, url: string, deadline: Deadline): Promise<OpenAnswer> {
-  if (response.status === 503) return { ...(await readAnswer(response.clone(), url, deadline)), response }
+  if ([402, 409, 503].includes(response.status))
+    return { ...(await readAnswer(response.clone(), url, deadline)), response }
   const { status, headers } = response
   return { url: response.url || url, status, headers, body: undefined, response }
 }

@@ -3,9 +3,11 @@ import express, { type ErrorRequestHandler } from 'express'
 import { type ExecutionContext, Hono } from 'hono'
 import { describe, expect, test } from 'vitest'
 import payments from '../../../test/vectors/payments.json' with { type: 'json' }
-import { closedPort, serve } from '../../test/serve.ts'
+import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
+import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { decodeReceipt } from '../protocol/receipt.ts'
+import { encodePaymentHeader } from '../protocol/x402.ts'
 import { requirePayment as requireExpressPayment } from './express.ts'
 import { requirePayment as requireFetchPayment } from './fetch.ts'
 import { exposedHeaders, type GateOptions } from './gate.ts'
@@ -26,7 +28,7 @@ const paid = { headers: { authorization: 'x402 mock:mock' } }
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
 /** Handlers by path, in no framework's words. */
-const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer> = {
+const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer | Promise<Answer>> = {
   '/weather': (payment) => ({
     headers: { 'Content-Type': 'application/json', 'X-Own': 'kept' },
     body: JSON.stringify({ payment }),
@@ -37,11 +39,20 @@ const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer>
   '/wrong': () => ({ status: 404, body: 'no such city' }),
   '/moved': () => ({ status: 302, headers: { Location: '/weather' } }),
   '/unavailable': () => ({ status: 503, headers: { 'X-Own': 'kept' }, body: '{"later":true}' }),
+  '/metered': async (payment) => {
+    const charged = [await payment?.charge('0.002'), await payment?.charge(0.0005)]
+    return { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(charged) }
+  },
+  '/metered-in-vain': async (payment) => {
+    await payment?.charge('0.002')
+    return { status: 503 }
+  },
+  '/overcharges': async (payment) => ({ body: String(await payment?.charge('0.050001')) }),
   '/throws': () => {
     throw new Error('no weather')
   },
 }
-const handle = (path: string, payment: VerifiedPayment | undefined): Answer => {
+const handle = async (path: string, payment: VerifiedPayment | undefined): Promise<Answer> => {
   const handler = handlers[path]
   if (!handler) throw new Error(`no handler for ${path}`)
   return handler(payment)
@@ -56,8 +67,8 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
     (gate) => {
       const app = new Hono<{ Variables: PaymentVariables }>()
       app.onError((_, c) => c.text('failed', 500))
-      app.all('*', requireHonoPayment(gate), (c) => {
-        const { status = 200, headers, body = null } = handle(c.req.path, c.get('payment'))
+      app.all('*', requireHonoPayment(gate), async (c) => {
+        const { status = 200, headers, body = null } = await handle(c.req.path, c.get('payment'))
         return new Response(body, { status, ...(headers && { headers }) })
       })
       return listenFetch((request) => app.fetch(request))
@@ -67,8 +78,8 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
     'express',
     (gate) => {
       const app = express()
-      app.use(requireExpressPayment(gate), (request, response) => {
-        const { status = 200, headers, body } = handle(request.path, response.locals.payment)
+      app.use(requireExpressPayment(gate), async (request, response) => {
+        const { status = 200, headers, body } = await handle(request.path, response.locals.payment)
         response.status(status).set(headers).end(body)
       })
       const quiet: ErrorRequestHandler = (_error, _request, response, _next) => {
@@ -80,8 +91,8 @@ const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][
   [
     'fetch',
     (gate) => {
-      const answer = requireFetchPayment(gate)((request, payment) => {
-        const { status = 200, headers, body = null } = handle(new URL(request.url).pathname, payment)
+      const answer = requireFetchPayment(gate)(async (request, payment) => {
+        const { status = 200, headers, body = null } = await handle(new URL(request.url).pathname, payment)
         return new Response(body, { status, ...(headers && { headers }) })
       })
       return listenFetch((request) => answer(request).catch(() => new Response('failed', { status: 500 })))
@@ -155,6 +166,52 @@ describe.each(frameworks)('%s', (name, start) => {
     expect([status, headers.get('service-receipt'), headers.get('service-payment-status')]).toEqual([
       ...[503, 'a.b.c', 'verified'],
     ])
+  })
+
+  test('behavior: on a tab, a handler charges less than the price, and the buyer is told', async () => {
+    const gateway = await playGateway({ tab })
+    const { headers, status, ...response } = await get(`${await start(gateway.options)}/metered`, onTab)
+    expect([status, await response.json()]).toEqual([200, [true, true]])
+    const charge = `/tabs/${tab.id}/requests/3/charge`
+    expect(gateway.calls).toEqual([
+      '/verify',
+      `${charge} {"amount":"0.002000"}`,
+      `${charge} {"amount":"0.000500"}`,
+    ])
+    expect(headers.get('service-charged')).toBe('0.000500')
+    expect(headers.get('service-payment-status')).toBe('verified')
+    const settled = headers.get('payment-response') ?? ''
+    expect(JSON.parse(atob(settled))).toEqual({ success: true, extra: { tab }, amount: '500' })
+  })
+
+  test('behavior: on a tab, a request that failed is charged nothing, whatever was charged before', async () => {
+    const gateway = await playGateway({ tab })
+    const { headers, status } = await get(`${await start(gateway.options)}/metered-in-vain`, onTab)
+    expect(gateway.calls.at(-1)).toBe(`/tabs/${tab.id}/requests/3/charge {"amount":"0.000000"}`)
+    const names = ['service-payment-status', 'service-charged', 'service-receipt', 'payment-response']
+    expect([status, ...names.map((header) => headers.get(header))]).toEqual([503, 'voided', null, null, null])
+  })
+
+  test('behavior: what the gateway refuses to charge stays at the price', async () => {
+    const gateway = await playGateway({ tab, voids: false })
+    const { headers, ...response } = await get(`${await start(gateway.options)}/metered`, onTab)
+    expect(await response.json()).toEqual([false, false])
+    expect(headers.get('service-charged')).toBeNull()
+    expect(JSON.parse(atob(headers.get('payment-response') ?? ''))).toEqual({ success: true, extra: { tab } })
+  })
+
+  test('behavior: a payment of its own has one price', async () => {
+    const gateway = await playGateway()
+    const response = await fetch(`${await start(gateway.options)}/metered`, { headers: { authorization } })
+    expect(await response.json()).toEqual([false, false])
+    expect([gateway.calls, response.headers.get('service-charged')]).toEqual([['/verify'], null])
+  })
+
+  test('behavior: mock mode charges up to the price', async () => {
+    const url = await start(options)
+    const { headers, ...response } = await get(`${url}/metered`, paid.headers)
+    expect([await response.json(), headers.get('service-charged')]).toEqual([[true, true], '0.000500'])
+    expect(await (await fetch(`${url}/overcharges`, paid)).text()).toBe('false')
   })
 
   test('behavior: a page of another origin reads all that it is told of its payment', async () => {
@@ -242,6 +299,19 @@ test('error: fetch: a handler that answers nothing is voided', async () => {
   expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
 })
 
+const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 3 }
+const onTab = {
+  'payment-signature': encodePaymentHeader({
+    ...{ x402Version: 2, accepted: { scheme: 'tab', network: 'eip155:8453', extra: { macaroon: 'AgEA' } } },
+    payload: tabs.payloads.valid[0]?.payload,
+  }),
+}
+
+async function get(url: string, headers: Record<string, string>) {
+  const response = await fetch(url, { headers })
+  return { status: response.status, headers: response.headers, json: () => response.json() }
+}
+
 const [signed] = payments.payments
 const authorization = encodeAuthorizationHeader({
   macaroon: 'AgEA',
@@ -249,18 +319,22 @@ const authorization = encodeAuthorizationHeader({
 })
 
 /** A gateway that accepts every payment, to see what it is asked. */
-async function playGateway({ voids = true } = {}) {
+async function playGateway({ voids = true, tab }: { voids?: boolean; tab?: object } = {}) {
   const calls: string[] = []
   const state = { isLosing: false }
-  const gatewayUrl = await serve((request, response) => {
+  const gatewayUrl = await serve(async (request, response) => {
     if (state.isLosing) {
       request.socket.destroy()
       return
     }
-    calls.push(request.url ?? '')
-    const isVoid = request.url?.endsWith('/void')
+    const isCharge = request.url?.endsWith('/charge')
+    calls.push(isCharge ? `${request.url} ${await readBody(request)}` : (request.url ?? ''))
+    const isVoid = request.url?.endsWith('/void') || isCharge
     response.writeHead(isVoid && !voids ? 409 : 200, { 'content-type': 'application/json' })
-    response.end(JSON.stringify({ verified: true, receipt: 'a.b.c', paymentId: 'pay_1' }))
+    const paymentResponse = tab && { success: true, extra: { tab } }
+    response.end(
+      JSON.stringify({ verified: true, receipt: 'a.b.c', paymentId: 'pay_1', tab, paymentResponse }),
+    )
   })
   const gate = { ...options, mockPayments: false, gatewayUrl, apiKey: 'tk_1', endpointId: 'ep_1' }
   return { calls, state, options: gate }

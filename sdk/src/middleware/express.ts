@@ -71,7 +71,7 @@ export function requirePayment(
       response.setHeader(paymentIdHeader, payment.paymentId)
       response.setHeader(paymentStatusHeader, 'verified')
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
-      keepPrivate(response)
+      finishHead(response, headers)
       holdFailure(response, decision, gate)
       next()
     }, next)
@@ -131,10 +131,12 @@ function holdFailure(
   }) as typeof end
 }
 
-/** Keeps a paid response out of shared caches, whatever the handler sets. */
-function keepPrivate(response: Response): void {
+/** Keeps a paid response out of shared caches, whatever the handler sets, and says what was charged since the handler began. */
+function finishHead(response: Response, headers: Record<string, string>): void {
   const { writeHead } = response
   response.writeHead = ((status: number, ...rest: unknown[]) => {
+    if (response.getHeader(paymentStatusHeader) !== 'voided')
+      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
     const { given, others } = takeCacheControl(rest.at(-1))
     const value = given ?? response.getHeader('Cache-Control')
     response.setHeader('Cache-Control', paidCacheControl(value === undefined ? undefined : String(value)))

@@ -222,7 +222,7 @@ test('error: a malformed header, without asking anybody', async () => {
 test.each([
   ['0.0000001', 'invalid_field'],
   ['free', 'invalid_field'],
-  ['0.004999', 'price_below_minimum'],
+  ['0', 'price_below_minimum'],
 ])('error: a price of %s is refused at once', (usdcPerUnit, code) => {
   expect(() => createGate({ ...base, pricing: { usdcPerUnit } })).toThrow(expect.objectContaining({ code }))
 })

@@ -71,7 +71,7 @@ export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
 type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
-  /** `headers`: what the answer carries unless the payment is voided. */
+  /** `headers`: what the answer carries unless the payment is voided; `payment.charge` adds what it charged. */
   | { kind: 'serve'; payment: VerifiedPayment; headers: Record<string, string> }
   | { kind: 'answer'; answer: GateAnswer }
 
@@ -92,12 +92,15 @@ export type Gate = {
 
 type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 
+/** What the gateway, or mock mode, says of a payment; {@link toServe} adds how it is charged. */
+type Accepted = Omit<VerifiedPayment, 'charge'>
+
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
 /** Header that tells what was charged, decimal USDC, where it is less than the price. */
-export const chargedHeader = 'Service-Charged'
+const chargedHeader = 'Service-Charged'
 /** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
 
@@ -244,9 +247,9 @@ export function createGate(options: InnerGateOptions): Gate {
 
   /** Charges so much of a request on a tab. */
   async function charge({ tab }: Chargeable, amount: bigint): Promise<boolean> {
-    if (mockPayments) return true
+    if (!tab) return false
     if (!apiKey) warnings.tell('no_api_key')
-    if (!apiKey || !tab) return false
+    if (!apiKey) return false
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
     return post(gateway, { path, body: { amount: formatUsdc(amount) } }, 'charging a tab', warnings)
   }
@@ -281,7 +284,7 @@ function checkMock(
   terms: { resource: string; split: Split },
 ): GateDecision {
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
-  if (kind === 'mock') return toServe(mockPayment(mocked))
+  if (kind === 'mock') return toServe(mockPayment(mocked), async (_, amount) => amount <= terms.split.price)
   return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
 }
 
@@ -312,36 +315,15 @@ export function readRequest({ method, url, headers }: Request): GateRequest {
   }
 }
 
-function serve(
-  { body }: GatewayAnswer,
-  x402Version: 1 | 2 | undefined,
-  charge: (payment: Chargeable, amount: bigint) => Promise<boolean>,
-): GateDecision {
+function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined, charge: Charge): GateDecision {
   const { verified, receipt, paymentId, paymentResponse, tab } = (body ?? {}) as Record<string, unknown>
   if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
     return unavailable('The gateway answered without a receipt')
   }
   const header = x402Version === 1 ? 'X-PAYMENT-RESPONSE' : 'PAYMENT-RESPONSE'
   const isResponse = x402Version && typeof paymentResponse === 'object' && paymentResponse !== null
-  const payment: VerifiedPayment = { verified, receipt, paymentId }
-  if (isTab(tab)) {
-    payment.tab = tab
-    payment.charge = async (usdc) => {
-      const amount = parseUsdc(usdc)
-      const isCharged = await charge(payment, amount)
-      if (isCharged) charged.set(payment, formatUsdc(amount))
-      return isCharged
-    }
-  }
-  return toServe(payment, isResponse ? { [header]: encodePaymentHeader(paymentResponse) } : {})
-}
-
-/** What was charged of requests on tabs, where that isn't their price. */
-const charged = new WeakMap<VerifiedPayment, string>()
-
-/** What was charged of it instead of its price, decimal USDC; undefined: the price. */
-export function chargedOf(payment: VerifiedPayment): string | undefined {
-  return charged.get(payment)
+  const accepted = { verified, receipt, paymentId, ...(isTab(tab) && { tab }) } as const
+  return toServe(accepted, charge, isResponse ? { [header]: paymentResponse } : {})
 }
 
 function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
@@ -349,8 +331,26 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   return typeof id === 'string' && typeof sequence === 'number'
 }
 
-function toServe(payment: VerifiedPayment, headers: Record<string, string> = {}): GateDecision {
-  return { kind: 'serve', payment, headers: { [receiptHeader]: payment.receipt, ...headers } }
+/** Charges so much of an accepted payment, in base units. @returns false where it stays at the price. */
+type Charge = (payment: Accepted, amount: bigint) => Promise<boolean>
+
+/** @param responses headers of x402, by name. */
+function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
+  const headers: Record<string, string> = { [receiptHeader]: accepted.receipt }
+  for (const [name, response] of Object.entries(responses)) headers[name] = encodePaymentHeader(response)
+  const payment: VerifiedPayment = {
+    ...accepted,
+    charge: async (usdc) => {
+      const amount = parseUsdc(usdc)
+      if (!(await charge(accepted, amount))) return false
+      headers[chargedHeader] = formatUsdc(amount)
+      // x402's own field for a price that turned out to be less.
+      for (const [name, response] of Object.entries(responses))
+        headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })
+      return true
+    },
+  }
+  return { kind: 'serve', payment, headers }
 }
 
 /**

@@ -1,11 +1,4 @@
-import {
-  chargedHeader,
-  chargedOf,
-  type Gate,
-  type GateDecision,
-  paymentIdHeader,
-  paymentStatusHeader,
-} from './gate.ts'
+import { type Gate, type GateDecision, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 
 /**
  * What a handler's response gets once it is known: a failure voids the payment, and then carries no receipt.
@@ -23,7 +16,6 @@ export async function paidHeaders(
     ['Cache-Control', paidCacheControl(handled.cacheControl)],
     [paymentIdHeader, payment.paymentId],
     [paymentStatusHeader, isVoided ? 'voided' : 'verified'],
-    [chargedHeader, isVoided ? undefined : chargedOf(payment)],
     ...Object.entries(headers).map(([name, value]): [string, string | undefined] => [
       name,
       isVoided ? undefined : value,

@@ -18,13 +18,15 @@ export type VerifiedPayment = {
   /** Where it was bought on a tab: which, and the number of the request. */
   tab?: { id: string; sequence: number }
   /**
-   * Charges less than the price, where what it costs is known only afterwards: of a request that was bought on a tab, before
-   * its answer ends. Decimal USDC, at most the price; the last call counts.
+   * Charges less than the price, where what a request costs is known only afterwards and it was bought on a tab. The last call
+   * counts. The buyer is told at once if it comes before the answer's head is sent, and otherwise when the tab closes.
    *
+   * @param usdc decimal USDC, at most the price; 0 charges nothing.
    * @returns false where it stays at the price: it wasn't bought on a tab, the tab is closed, the middleware has no `apiKey`,
-   *   or the gateway doesn't answer.
+   *   the gateway doesn't answer, or the amount is over the price.
+   * @throws {ProtocolError} `invalid_field` for what isn't a USDC amount.
    */
-  charge?: (usdc: string | number) => Promise<boolean>
+  charge: (usdc: string | number) => Promise<boolean>
 }
 
 /**

@@ -5,7 +5,7 @@ import { onlySpecFields } from '../../test/playProvider.ts'
 import { boundNonce, type Challenge, createChallenge, feeNonce, parseChallenge } from './challenge.ts'
 import { networks } from './networks.ts'
 
-const challenge = createChallenge({
+const terms: Parameters<typeof createChallenge>[0] = {
   issuer: 'https://gateway.example',
   requestId: `req_${'0'.repeat(32)}`,
   providerId: `prov_${'1'.repeat(32)}`,
@@ -20,7 +20,14 @@ const challenge = createChallenge({
   amount: 47_500n,
   feeAmount: 2_500n,
   tier: 'micropayment',
-})
+}
+const challenge = createChallenge(terms)
+
+const tab = {
+  split: `0x${'b'.repeat(40)}000000000013000000000001`,
+  rewardShare: 1_000,
+  offeredUntil: 1_800_000_000,
+} as const
 
 test('default', () => {
   expect(challenge).toEqual({
@@ -58,6 +65,13 @@ describe('parseChallenge', () => {
     expect(parseChallenge(JSON.parse(JSON.stringify(challenge)))).toEqual(challenge)
   })
 
+  test('args: a price that may be put on a tab, whose fee is rounded down to nothing', () => {
+    const amounts = { amount: 7n, feeAmount: 0n }
+    const onTab = createChallenge({ ...terms, ...amounts, tab })
+    expect(onTab).toMatchObject({ tab, accepts: [{ maxAmountRequired: '7' }, { maxAmountRequired: '0' }] })
+    expect(parseChallenge({ ...onTab, tab: { ...tab, further: 1 } })).toEqual(onTab)
+  })
+
   test('behavior: keeps error and code, drops what it does not know', () => {
     const body = { ...challenge, error: 'expired', code: 'macaroon_expired', further: 1 }
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
@@ -90,7 +104,11 @@ describe('parseChallenge', () => {
       accepts({ ...provider, maxAmountRequired: 1 }, fee),
       'accepts[0].maxAmountRequired',
     ],
-    ['amount of zero', accepts({ ...provider, maxAmountRequired: '0' }, fee), 'accepts[0].maxAmountRequired'],
+    [
+      'amount with a leading zero',
+      accepts({ ...provider, maxAmountRequired: '00' }, fee),
+      'accepts[0].maxAmountRequired',
+    ],
     [
       'negative amount',
       accepts({ ...provider, maxAmountRequired: '-1' }, fee),
@@ -107,6 +125,13 @@ describe('parseChallenge', () => {
     ['no macaroon', { macaroon: undefined }, 'macaroon'],
     ['no issuer', { issuer: undefined }, 'issuer'],
     ['no requestId', { requestId: 7 }, 'requestId'],
+    ['a tab that is none', { tab: 'on' }, 'tab'],
+    ['a split in upper case', { tab: { ...tab, split: `0x${'A'.repeat(64)}` } }, 'tab.split'],
+    ['no split', { tab: { ...tab, split: undefined } }, 'tab.split'],
+    ['more than all of it as a reward', { tab: { ...tab, rewardShare: 10_001 } }, 'tab.rewardShare'],
+    ['half a basis point', { tab: { ...tab, rewardShare: 0.5 } }, 'tab.rewardShare'],
+    ['a time that is text', { tab: { ...tab, offeredUntil: '1800000000' } }, 'tab.offeredUntil'],
+    ['a time that is no Unix time', { tab: { ...tab, offeredUntil: -1 } }, 'tab.offeredUntil'],
   ])('error: %s', (_, change, field) => {
     expect(() => parseChallenge({ ...challenge, ...change })).toThrow(
       expect.objectContaining({ code: 'invalid_challenge', details: { field } }),

@@ -39,7 +39,7 @@ export function parseDeployments(json: unknown): Deployments {
 }
 
 /** The deployments that are committed with this version. */
-export const committedDeployments: Deployments = parseDeployments(committed)
+export const committedDeployments: Deployments = /* @__PURE__ */ parseDeployments(committed)
 
 /** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address

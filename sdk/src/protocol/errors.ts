@@ -46,7 +46,7 @@ export const errorCodes = {
   payer_in_debt: { status: 402, title: 'Payer owes for payments that it cancelled or could not cover' },
   payer_quarantined: {
     status: 402,
-    title: 'A payment of this payer failed on chain, and waits',
+    title: 'A payment of this payer failed or was disowned, and waits',
   },
   payer_blacklisted: { status: 402, title: 'USDC has blacklisted the payer' },
   payer_limit_exceeded: { status: 402, title: 'Payer has too much unsettled' },

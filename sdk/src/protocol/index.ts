@@ -103,6 +103,7 @@ export {
   type PaymentRequirementsV2,
   type PaymentResponse,
   parsePaymentHeader,
+  readTabResponse,
   type TabRequirements,
   type TabResponse,
   toPaymentRequired,

@@ -46,6 +46,31 @@ test('behavior: one authorization without a fee needs no splitter', () => {
   )
 })
 
+const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 2, split: `0x${'b'.repeat(64)}`, lineTotal: '60000' }
+const onTab = { ...claims, authorizations: [whole], split, tab }
+
+test('behavior: a request on a tab, also where its fee is rounded down to nothing', () => {
+  expect(parseReceiptClaims({ ...onTab, tab: { ...tab, further: 1 } })).toEqual(onTab)
+  const whole = { ...provider, value: '7' }
+  const amounts = { totalUsdc: '7', providerUsdc: '7', platformUsdc: '0', authorizations: [whole] }
+  expect(parseReceiptClaims({ ...onTab, ...amounts })).toEqual({ ...onTab, ...amounts })
+})
+
+test.each([
+  ['split', { split: undefined }],
+  ['tab', { tab: 'on' }],
+  ['tab.id', { tab: { ...tab, id: `tab_${'A'.repeat(32)}` } }],
+  ['tab.sequence', { tab: { ...tab, sequence: 0 } }],
+  ['tab.sequence', { tab: { ...tab, sequence: '2' } }],
+  ['tab.split', { tab: { ...tab, split: '0x' } }],
+  ['tab.lineTotal', { tab: { ...tab, lineTotal: 60_000 } }],
+  ['tab', { authorizations: claims.authorizations, split: undefined }],
+])('error: on a tab, %s', (field, change) => {
+  expect(() => parseReceiptClaims({ ...onTab, ...change })).toThrow(
+    expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
+  )
+})
+
 test.each([
   ['iat', { iat: '1800000000' }],
   ['iat', { iat: -1 }],

@@ -167,6 +167,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   if (platform === undefined) requireOne(receipt, provider)
   else {
     if (receipt.split !== undefined) throw invalid('split', 'absent beside two authorizations')
+    if (receipt.tab !== undefined) throw invalid('tab', 'absent beside two authorizations')
     if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
     if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
   }

@@ -12,7 +12,15 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
  * under one nonce, and the newest state settles in one transfer (docs/tabs.md).
  */
 
-/** The most lines that a tab may have: who buys of more providers opens another one. */
+/**
+ * The most lines that a tab may have: who buys of more providers opens another one.
+ *
+ * @example
+ * import { maxTabLines } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(maxTabLines)
+ * // 128
+ */
 export const maxTabLines = 128
 
 /** A line's amount has 48 bits on chain, `sequence` and `expiry` 40. */
@@ -234,6 +242,22 @@ export type TabPayload = {
  * Writes a payment by a tab.
  *
  * @throws {RangeError} for an amount of 2^48 or more.
+ * @example
+ * import { encodeTabPayload } from '@tollkeeper/sdk/protocol'
+ *
+ * const { amounts } = encodeTabPayload({
+ *   tabId: `tab_${'0'.repeat(32)}`,
+ *   payer: `0x${'a'.repeat(40)}`,
+ *   sequence: 2,
+ *   expiry: 1_800_093_600,
+ *   line: 1,
+ *   known: 2,
+ *   splits: [],
+ *   amounts: [50_000n, 7n],
+ *   signature: `0x${'1'.repeat(130)}`,
+ * })
+ * console.log(amounts)
+ * // 0x00000000c350000000000007
  */
 export function encodeTabPayload(payment: TabPayment): TabPayload {
   const { tabId: tab, payer, sequence, expiry, line, known, splits, amounts, signature } = payment

@@ -2,7 +2,8 @@ import { x402HTTPClient } from '@x402/core/client'
 import { encodePaymentSignatureHeader } from '@x402/core/http'
 import { describe, expect, test } from 'vitest'
 import payments from '../../../test/vectors/payments.json' with { type: 'json' }
-import { encodePaymentHeader, parsePaymentHeader } from './x402.ts'
+import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
+import { encodePaymentHeader, parsePaymentHeader, readTabResponse } from './x402.ts'
 
 // What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
 
@@ -22,10 +23,18 @@ const accepted = {
 const v2 = { x402Version: 2, accepted, payload: { authorization, signature } }
 const v1 = { x402Version: 1, scheme: 'exact', network: 'base', payload: { authorization, signature } }
 
+const { payload: tab } = tabs.payloads.valid[0] ?? { payload: undefined }
+const onTab = {
+  x402Version: 2,
+  accepted: { scheme: 'tab', network: 'eip155:8453', extra: { macaroon: 'AgEA' } },
+  payload: tab,
+}
+
 describe('parsePaymentHeader', () => {
   test('default', () => {
     expect(parsePaymentHeader(encodePaymentHeader(v2))).toEqual({
       x402Version: 2,
+      scheme: 'exact',
       network: 'base',
       macaroon: 'AgEA',
       payload,
@@ -35,9 +44,18 @@ describe('parsePaymentHeader', () => {
   test('args: v1, which carries no challenge', () => {
     expect(parsePaymentHeader(encodePaymentHeader(v1))).toEqual({
       x402Version: 1,
+      scheme: 'exact',
       network: 'base',
       macaroon: undefined,
       payload,
+    })
+  })
+
+  test('args: a payment by a tab, of which only what counts is taken', () => {
+    const claims = { ...onTab, payload: { ...tab, further: 1 }, accepted: { ...onTab.accepted, amount: '1' } }
+    expect(parsePaymentHeader(encodePaymentHeader(claims))).toEqual({
+      ...{ x402Version: 2, scheme: 'tab', network: 'base', macaroon: 'AgEA' },
+      tab,
     })
   })
 
@@ -75,6 +93,10 @@ describe('parsePaymentHeader', () => {
       { ...v2, payload: { signature, authorization: { ...authorization, to: `${to},1` } } },
     ],
     ['payload.signature', { ...v2, payload: { authorization, signature: '' } }],
+    ['sequence', { ...onTab, payload: { ...tab, sequence: 0 } }],
+    ['payload', { ...onTab, payload: [tab] }],
+    ['accepted.extra.macaroon', { ...onTab, accepted: { ...onTab.accepted, extra: { macaroon: 'a:b' } } }],
+    ['scheme', { ...v1, scheme: 'tab', payload: tab }],
   ])('error: %s', (field, payment) => {
     const read = () => parsePaymentHeader(encodePaymentHeader(payment))
     expect(read).toThrow(expect.objectContaining({ code: 'invalid_payload', details: { field } }))
@@ -106,5 +128,37 @@ test("behavior: the reference's client reads what is written here, whatever the 
   const header = encodePaymentHeader(response)
   expect(client.getPaymentSettleResponse((name) => (name === 'PAYMENT-RESPONSE' ? header : null))).toEqual(
     response,
+  )
+})
+
+describe('readTabResponse', () => {
+  const id = `tab_${'0'.repeat(32)}`
+  const read = (tab: unknown) => readTabResponse(encodePaymentHeader({ success: true, extra: { tab } }))
+
+  test('default', () => {
+    expect(read({ id, sequence: 3, known: 2, further: 1 })).toEqual({ id, sequence: 3, known: 2 })
+    expect(read({ id, sequence: 3, known: 2, closing: true })).toEqual({
+      id,
+      sequence: 3,
+      known: 2,
+      closing: true,
+    })
+  })
+
+  test.each([
+    undefined,
+    {},
+    { id: 1, sequence: 3, known: 2 },
+    { id, sequence: -1, known: 2 },
+    { id, sequence: 3 },
+  ])('behavior: %j says nothing of a tab', (tab) => {
+    expect(read(tab)).toBeUndefined()
+  })
+
+  test.each([null, '', '{}', btoa('[]'), btoa('{"extra":null}')])(
+    'behavior: nor does the header %j',
+    (header) => {
+      expect(readTabResponse(header)).toBeUndefined()
+    },
   )
 })

@@ -86,6 +86,8 @@ export type PaymentResponse = {
   /** The settlement's hash; empty as long as the payment waits for its batch. */
   transaction: string
   network: string
+  /** What was charged, USDC base units, decimal, where it is less than the price. */
+  amount?: string
   extra: { paymentId: string; tab?: TabResponse }
   extensions: {
     'offer-receipt': { info: { receipt: { format: 'jws'; signature: string } }; schema: object }
@@ -106,6 +108,35 @@ export type TabResponse = {
   credit?: string
   /** It closes soon, or has closed: the next request had better be on another tab. */
   closing?: true
+}
+
+/**
+ * Reads what the header `PAYMENT-RESPONSE` of a paid answer says of a tab. It is the provider's word, not the gateway's.
+ *
+ * @param response the header, or what it was decoded to.
+ * @returns undefined where it says nothing of a tab, or can't be read.
+ * @example
+ * import { encodePaymentHeader, readTabResponse } from '@tollkeeper/sdk/protocol'
+ *
+ * const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 3, known: 2 }
+ * console.log(readTabResponse(encodePaymentHeader({ success: true, extra: { paymentId: 'pay_1', tab } }))?.known)
+ * // 2
+ */
+export function readTabResponse(response: string | object | null): TabResponse | undefined {
+  if (response === null) return undefined
+  try {
+    const { extra } = object(typeof response === 'string' ? decode(response) : response, '')
+    const { id, sequence, known, credit, closing } = object(object(extra, '').tab, '')
+    if (typeof id !== 'string' || !isCount(sequence) || !isCount(known)) return undefined
+    const isCredit = typeof credit === 'string' && /^[1-9]\d{0,14}$/.test(credit)
+    return { id, sequence, known, ...(isCredit && { credit }), ...(closing === true && { closing }) }
+  } catch {
+    return undefined
+  }
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
 }
 
 /** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
@@ -228,7 +259,7 @@ export function findReason(code: string): string | undefined {
 /** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
   // A client that keeps a tab goes on by the reason; the standard has no words for it.
-  if (code.startsWith('tab_')) return code
+  if (/^tabs?_/.test(code)) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
 }

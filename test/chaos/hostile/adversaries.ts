@@ -166,6 +166,31 @@ const silentDatabases: Adversary = async (scene, draw) => {
     })
 }
 
+/** Connections to Postgres break one by one, each while another session starts: pools are replaced within their start. */
+const cutSessions: Adversary = async (scene, draw) => {
+  const hosts = [...scene.keepers, scene.api]
+  return (over) =>
+    again({ scene, draw, over, everyMs: faultMs / 2 }, async () => {
+      const { name, postgres } = pick(draw, hosts)
+      postgres.cutBesideStarts(1 + Math.floor(draw() * 8))
+      scene.events.push(`sessions of the ${name} are cut`)
+    })
+}
+
+/** The network's first RPC URL breaks off, hangs and comes back; the second one answers. */
+const faultyNodes: Adversary = async (scene, draw) => {
+  const { firstNode } = scene
+  return async (over) => {
+    await again({ scene, draw, over, everyMs: faultMs / 2 }, async () => {
+      if (draw() < 0.5) firstNode.cut()
+      else firstNode.stall()
+      await wait(faultMs * draw(), undefined, { signal: over }).catch(() => {})
+      firstNode.mend()
+    })
+    firstNode.mend()
+  }
+}
+
 export const adversaries = {
   ...spenders,
   ...callers,
@@ -178,6 +203,8 @@ export const adversaries = {
   gasSpikes,
   frozenHosts,
   silentDatabases,
+  cutSessions,
+  faultyNodes,
 } satisfies Record<string, Adversary>
 
 export type AdversaryName = keyof typeof adversaries

@@ -90,7 +90,14 @@ const readers: Adversary = async (scene, draw) => {
         new URL('/openapi.json', scene.api.service.url),
         ...scene.keepers.map(({ service }) => new URL('/metrics', service.url)),
       ]
-      const read = async () => (await fetch(pick(draw, urls), { signal: over })).arrayBuffer()
+      const read = async () => {
+        const url = pick(draw, urls)
+        const answer = await fetch(url, { signal: over })
+        await answer.arrayBuffer()
+        // The keepers' figures come from the database, which may be away.
+        if (url === urls[0] && !answer.ok && answer.status !== 429)
+          scene.unread.push(`${url}: ${answer.status}`)
+      }
       await Promise.allSettled(Array.from({ length: atOnce }, read))
     })
 }

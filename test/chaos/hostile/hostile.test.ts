@@ -5,32 +5,54 @@ import { replayable, seeds } from '../seeds.ts'
 import { type AdversaryName, adversaries } from './adversaries.ts'
 import { openTrade, type Trade } from './honest.ts'
 import { openScene, type Scene } from './scene.ts'
-import { judge, settleSeconds } from './verdict.ts'
+import { judge, nothingWrong, settleSeconds } from './verdict.ts'
 import { watchHeld, watchReadiness } from './watch.ts'
 
 // Everybody at once, on the whole stack: honest buyers and an x402 seller, and beside them wallets that lie, buyers who
 // cancel or move their money, payments of strangers to themselves, sellers who want to hear success twice, callers that
-// hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze and databases that
-// fall silent. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or `--only liars,tarpits`.
+// hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze, databases that fall
+// silent or break off, and nodes that are gone. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or
+// `--only liars,tarpits`.
 
 const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
 const minutes = Number(HOSTILE_MINUTES ?? 0.3)
 const all = Object.keys(adversaries) as AdversaryName[]
-const invited = HOSTILE_ONLY === undefined ? all : (HOSTILE_ONLY.split(',') as AdversaryName[])
+/** What befalls our hosts, nodes and the price of gas, whoever trades. */
+const weather: readonly AdversaryName[] = [
+  'gasSpikes',
+  'frozenHosts',
+  'silentDatabases',
+  'cutSessions',
+  'faultyNodes',
+]
+const strangers = all.filter((name) => !weather.includes(name))
+type Play = { invited: readonly AdversaryName[]; minutes: number }
+const plays: Play[] =
+  HOSTILE_ONLY === undefined
+    ? [
+        { invited: strangers, minutes: Math.max(0.2, minutes / 6) },
+        { invited: all, minutes },
+      ]
+    : [{ invited: HOSTILE_ONLY.split(',') as AdversaryName[], minutes }]
 
 let scene: Scene
 beforeAll(async () => {
-  scene = await openScene(Math.ceil(80 + minutes * 100))
+  scene = await openScene(Math.ceil(150 + minutes * 120))
 })
 afterAll(() => scene?.close())
 
-test.each(seeds([1]))(
-  `behavior: ${minutes} minutes of ${invited.join(', ')} by seed %i: everybody honest is served and paid in turn`,
-  (seed) => replayable(seed, `hostile --minutes ${minutes} --only ${invited}`, () => play(seed)),
-  minutes * 60_000 + 60_000 + 2 * settleSeconds * 1_000,
-)
+for (const { invited, minutes } of plays)
+  test.each(seeds([1]))(
+    `behavior: ${minutes} minutes of ${invited.join(', ')} by seed %i: everybody honest is served and paid in turn`,
+    (seed) =>
+      replayable(seed, `hostile --minutes ${minutes} --only ${invited}`, () =>
+        play(seed, { invited, minutes }),
+      ),
+    minutes * 60_000 + 60_000 + 2 * settleSeconds * 1_000,
+  )
 
-async function play(seed: number): Promise<void> {
+async function play(seed: number, { invited, minutes }: Play): Promise<void> {
+  scene.events.length = 0
   const [over, closed] = [new AbortController(), new AbortController()]
   const ready = await Promise.all(
     invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`))),
@@ -46,23 +68,10 @@ async function play(seed: number): Promise<void> {
     const verdict = await judge(scene, trade)
     closed.abort()
     console.log(summaryOf(trade))
-    expect({ ...verdict, lies: await readiness }).toEqual({
-      refused: [],
-      unsettled: [],
-      starved: [],
-      blamed: [],
-      misplaced: [],
-      unannounced: [],
-      costly: [],
-      drained: [],
-      held: [],
-      retold: [],
-      turnedAway: [],
-      admitted: [],
-      unswept: [],
-      stuck: [],
-      unready: [],
-      lies: [],
+    // Of what is accepted while a host stands still, the database hears later.
+    const overlooked = invited.some((name) => weather.includes(name)) ? expect.any(Array) : []
+    expect({ ...verdict, lies: await readiness, dead: scene.readDead() }).toEqual({
+      ...{ ...nothingWrong, overlooked, lies: [], dead: [] },
     })
   } finally {
     over.abort()

@@ -5,7 +5,7 @@ import { type Address, createTestClient, type Hex, http, publicActions } from 'v
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { HoldReason } from '#ledger/queue/stages'
 import { openDatabase } from '#ledger/store/database'
-import { loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { Payer } from '#sdk/client/payer'
@@ -69,7 +69,8 @@ export async function addKeeper(stack: TestStack, env: Record<string, string>): 
 }
 
 /**
- * The whole stack, with two keepers on wallets of their own, each process behind a proxy before Postgres.
+ * The whole stack, with two keepers on wallets of their own, each process behind a proxy before Postgres. Of the network's three
+ * RPC URLs the first was never there, and the second is a proxy before the chain.
  *
  * @param buyers how many there will be at most.
  */
@@ -77,9 +78,17 @@ export async function openScene(buyers: number) {
   const databaseUrl = await createTestDatabase()
   const hostsPostgres = await Promise.all(['api', 'keeper', 'keeper'].map(() => openProxy(databaseUrl)))
   const [first, second, third] = hostsPostgres as [CutProxy, CutProxy, CutProxy]
+  let firstNode: CutProxy | undefined
+  const deaths: string[] = []
   const stack = await startTestStack({
     databaseUrl,
     chain: clockwork,
+    onDeath: (_, reason) => deaths.push(reason),
+    rpcUrlOf: async ({ url, port }) => {
+      firstNode = await startCutProxy(loopback, port)
+      const dead = await reservePort()
+      return [`http://${loopback}:${dead}`, `http://${loopback}:${firstNode.port}`, url].join(',')
+    },
     env: {
       api: {
         ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken) },
@@ -96,15 +105,26 @@ export async function openScene(buyers: number) {
     { ...other, postgres: third },
   ]
   const api: Host = { name: 'api', service: stack.api, postgres: first }
+  if (!firstNode) throw new Error('no node')
+  const proxies = [...hostsPostgres, firstNode]
   const market = await openMarket(stack, keepers, buyers)
   return {
     ...market,
     keepers,
     api,
+    /** The first of the network's nodes that answers. */
+    firstNode,
+    /** Which processes of ours have ended. */
+    readDead: () => [
+      ...deaths,
+      ...[...keepers, api].flatMap(({ name, service }) =>
+        service.isRunning ? [] : [name, ...service.lastLines],
+      ),
+    ],
     async close() {
       for (const { service } of [...keepers, api]) signal(service, 'SIGCONT')
       await market.close()
-      await Promise.all(hostsPostgres.map((proxy) => proxy.close()))
+      await Promise.all(proxies.map((proxy) => proxy.close()))
     },
   }
 }
@@ -150,6 +170,8 @@ export async function openMarket(
     suspended: new Set<Address>(),
     /** How often sellers heard that a payment was settled, by its nonce. */
     heard: new Map<Hex, number>(),
+    /** What was answered to who only read, and isn't what was asked for, or a limit. */
+    unread: [] as string[],
     /** Why payments waited for gas, by payment. */
     held: new Map<string, HoldReason>(),
     async shop(usdcPerUnit: string): Promise<Shop> {

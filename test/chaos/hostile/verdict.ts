@@ -9,7 +9,7 @@ import { findBlamed, findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
-import { gasBudget, type Market, usdcOfBuyer, usdPerToken } from './scene.ts'
+import { gasBudget, keeperEnv, type Market, usdcOfBuyer, usdPerToken } from './scene.ts'
 
 /** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
 export const settleSeconds = 180
@@ -18,6 +18,9 @@ export const settleSeconds = 180
  * and of the time in which the keeper that had claimed it stood still.
  */
 const mostBefore = 100
+/** How many batches of its lane may be claimed without a payment that is due: the one of a keeper that has just looked, or of the other kind. */
+const mostOverlooked = 1
+const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
 /** What a buyer may be told while one of our hosts or its database is away. */
 const outages = new Set(['dependency_unavailable', 'timeout', 'network_error', 'settlement_pending'])
 /** How many transactions the keepers may send in vain for one payer. */
@@ -30,6 +33,8 @@ export type Verdict = {
   unsettled: string[]
   /** Settled, but after too many transactions for others. */
   starved: string[]
+  /** Due, and left out of more than one claim of their lane. */
+  overlooked: string[]
   /** Blamed for what others did. */
   blamed: string[]
   /** Buyers and providers whose balance isn't what was served. */
@@ -50,10 +55,28 @@ export type Verdict = {
   admitted: string[]
   /** Splitters whose sweep counts as failed, though it was only emptied before. */
   unswept: string[]
+  /** Strangers who only read, and were told something else than what they read or a limit. */
+  unread: string[]
   /** Batches that don't end, and what {@link findBreaches} finds. */
   stuck: string[]
   /** What the keepers' `/readyz` complains about. */
   unready: string[]
+}
+
+/** Of a scene in which nothing went wrong. */
+export const nothingWrong: Verdict = {
+  ...{
+    refused: [],
+    unsettled: [],
+    starved: [],
+    blamed: [],
+    misplaced: [],
+    unannounced: [],
+    costly: [],
+    drained: [],
+  },
+  ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [], stuck: [], unready: [] },
+  ...{ overlooked: [], unread: [] },
 }
 
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
@@ -104,6 +127,9 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     if (balance !== amount) misplaced.push(`${address} has ${balance} instead of ${amount}`)
   }
 
+  const sold = await database<{ id: string }[]>`
+    select id from payment where payer = any(${sales.map(({ payer }) => payer.toLowerCase())}::text[])`
+  const honest = [...served, ...sold.map(({ id }) => id)]
   const costs = await countVain(scene)
   for (const [payer, lie] of liars) scene.events.push(`${lie}: ${costs.get(payer) ?? 0} transactions in vain`)
   return {
@@ -114,6 +140,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     starved: waits.flatMap(({ id, lane, before }) =>
       before > mostBefore ? [`${id} of lane ${lane}: after ${before} transactions`] : [],
     ),
+    overlooked: await findOverlooked(scene, honest),
     blamed: withoutCode.map(({ id, attempts }) => `${id}: ${attempts} attempts`),
     misplaced,
     unannounced: unannounced(),
@@ -122,9 +149,10 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
       return vain > transactionsALiar ? [`${payer}, ${lie}: ${vain} transactions`] : []
     }),
     drained: await readDrained(scene),
-    held: served.flatMap((id) => (scene.held.has(id) ? [`${id}: ${scene.held.get(id)}`] : [])),
+    held: honest.flatMap((id) => (scene.held.has(id) ? [`${id}: ${scene.held.get(id)}`] : [])),
     ...readFacilitated(scene, sales),
     ...(await readRefused(scene)),
+    unread: scene.unread,
     stuck: [...open, ...(await findBreaches(database))],
     unready,
   }
@@ -234,6 +262,29 @@ async function countWaits({ database, events }: Market, served: readonly string[
       `${own.length} honest payments of lane ${lane}: after ${Math.max(...own.map(({ before }) => before))} for others at most`,
     )
   return waits
+}
+
+/**
+ * Payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without them: who isn't in
+ * the first of these was held up by others. Payers with code wait for each other.
+ */
+async function findOverlooked({ database, events }: Market, honest: readonly string[]): Promise<string[]> {
+  const rows = await database<{ id: string; lane: string; count: number }[]>`
+    select p.id, own.lane, count(other.id)::int as count
+    from payment p
+    cross join lateral (
+      select b.* from batch_item i join batch b on b.id = i.batch_id where i.payment_id = p.id order by b.id limit 1
+    ) own
+    left join batch other on other.chain_id = own.chain_id and other.lane = own.lane
+      and other.created_at between p.accepted_at + make_interval(secs => ${triggerSeconds}) and own.created_at
+      and other.id <> own.id
+    where p.id = any(${[...honest]}::text[]) and own.lane in ('shared', 'facilitator')
+    group by p.id, own.lane`
+  const most = Math.max(0, ...rows.map(({ count }) => count))
+  events.push(`${rows.length} honest payments without code: left out of ${most} claims of their lane at most`)
+  return rows.flatMap(({ id, lane, count }) =>
+    count > mostOverlooked ? [`${id} of lane ${lane}: ${count} batches`] : [],
+  )
 }
 
 /** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */

@@ -45,6 +45,10 @@ const storedAnswer = concatHex([
 export const lyingWallets = {
   /** Yes only where gas costs nothing, which is so in calls by default: GASPRICE */
   'gas price': choose('0x3a', no, yes),
+  /** Yes only where there is no base fee, as the dev chain shows it in every call: BASEFEE */
+  'base fee': choose('0x48', no, yes),
+  /** Yes only in odd seconds: PUSH1 1, TIMESTAMP, AND */
+  time: choose('0x60014216', yes, no),
   /** Yes only in odd blocks: PUSH1 1, NUMBER, AND */
   'block number': choose('0x60014316', yes, no),
   /** Yes only where nobody sent the call, which is so in calls by default: ORIGIN */

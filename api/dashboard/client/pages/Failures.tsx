@@ -1,8 +1,9 @@
 import type { Failure, Failures } from '../answers.ts'
-import { describeCode, writeCountdown, writeUsdc } from '../format.ts'
+import { countOf, describeCode, writeCountdown, writeUsdc } from '../format.ts'
 import { readPages } from '../gateway.ts'
 import { ActionButton } from '../parts/ActionButton.tsx'
 import { Copyable, Facts, PaymentLink, Status, Time } from '../parts/bits.tsx'
+import { keyOfPayment } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { useSession } from '../session.ts'
 import { useNow } from '../useNow.ts'
@@ -48,7 +49,7 @@ function List({ title, failures, refresh }: { title: string; failures: Failure[]
     <section aria-label={title}>
       <h2>{title}</h2>
       {failures.map((failure) => (
-        <FailureCard key={failure.paymentId} failure={failure} refresh={refresh} />
+        <FailureCard key={keyOfPayment(failure)} failure={failure} refresh={refresh} />
       ))}
     </section>
   )
@@ -56,7 +57,7 @@ function List({ title, failures, refresh }: { title: string; failures: Failure[]
 
 function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => void }) {
   const { gateway, scope } = useSession()
-  const { paymentId, payment_status, failureCode, nextAttemptAt, failures } = failure
+  const { paymentId, tab, payment_status, failureCode, nextAttemptAt, failures } = failure
   const reason = failures.at(-1)?.code ?? failureCode
   const requeue = async () => {
     await gateway.post(`payments/${paymentId}/requeue`)
@@ -69,7 +70,8 @@ function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => vo
           <PaymentLink paymentId={paymentId} />
         </h3>
         <Status status={payment_status} />
-        {payment_status === 'failed' && (
+        {/* A tab is of several providers: only the operator queues it again. */}
+        {payment_status === 'failed' && tab === null && (
           <span class="line end">
             <ActionButton
               label="Queue again"
@@ -83,7 +85,9 @@ function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => vo
       <Facts
         of={{
           Why: reason ? describeCode(reason) : 'Its authorizations have run out',
+          'A tab': tab !== null && `${countOf(tab.requests, 'request')} to one endpoint`,
           'You would get, USDC': writeUsdc(BigInt(failure.providerUsdc)),
+          'Of it, arrived': failure.settledUsdc !== '0' && writeUsdc(BigInt(failure.settledUsdc)),
           Attempts: `${failure.attempts} of ${mostAttempts}`,
           'Next attempt': nextAttemptAt === null ? 'none' : <Next at={nextAttemptAt} />,
           Payer: <Copyable text={failure.payer} />,

@@ -1,7 +1,18 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
-import { describeCode, nameNetwork, writeUsdc } from '../format.ts'
-import { Badge, Code, Copyable, Facts, Panel, Status, Time, Transaction } from '../parts/bits.tsx'
+import { describeCode, nameNetwork, writeCount, writeUsdc } from '../format.ts'
+import {
+  Badge,
+  Code,
+  Copyable,
+  Facts,
+  Panel,
+  Status,
+  Table,
+  Time,
+  Transaction,
+  Usdc,
+} from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
 import { View } from '../parts/View.tsx'
@@ -23,7 +34,10 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),
-      gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
+      // Nor has a tab refunds of ours: it is of several providers.
+      found.then(({ source }) =>
+        source === 'tab' ? null : gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
+      ),
     ])
     return { timeline, payment, receipt, refunds }
   }, `payment ${paymentId}`)
@@ -33,7 +47,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
         <>
           <div class="line">
             <p>
-              <span class="value">{writeUsdc(BigInt(payment.providerUsdc))}</span> <small>USDC for you</small>
+              <span class="value">{writeUsdc(ownPart(payment))}</span> <small>USDC for you</small>
             </p>
             <Status status={payment.payment_status} />
             <Copyable text={payment.paymentId} whole />
@@ -48,7 +62,8 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             </Panel>
             <Signed payment={payment} />
           </div>
-          <RefundPanel refunds={refunds} refresh={polled.refresh} />
+          {payment.tab && <TabPanel tab={payment.tab} />}
+          {refunds && <RefundPanel refunds={refunds} refresh={polled.refresh} />}
           {receipt && <ReceiptPanel receipt={receipt.receipt} />}
         </>
       )}
@@ -81,13 +96,67 @@ function StepItem({ step: { title, at, state, detail, txHash }, network }: { ste
   )
 }
 
+/** Of a tab, what its lines have for the one who looks. */
+function ownPart({ tab, providerUsdc }: Payment): bigint {
+  if (tab === null) return BigInt(providerUsdc)
+  return salesOf(tab).reduce((sum, { providerUsdc }) => sum + BigInt(providerUsdc), 0n)
+}
+
+type Tab = NonNullable<Payment['tab']>
+
+const salesOf = ({ lines }: Tab) =>
+  (lines ?? []).flatMap(({ sales, payTo }) => sales.map((sale) => ({ ...sale, payTo })))
+
+function TabPanel({ tab }: { tab: Tab }) {
+  const sales = salesOf(tab)
+  const isOtherState = (tab.lines ?? []).some(
+    ({ signedUsdc, movedUsdc }) => movedUsdc !== '0' && movedUsdc !== signedUsdc,
+  )
+  return (
+    <Panel title="Your lines of this tab">
+      <Facts
+        of={{
+          Tab: <Copyable text={tab.tabId} />,
+          'Your requests': `${sales.reduce((sum, { requests }) => sum + requests, 0)} of ${tab.requests}`,
+          'State that settles': `number ${tab.sequence}`,
+          Open: (
+            <>
+              <Time at={tab.openedAt} /> to <Time at={tab.closedAt} />
+            </>
+          ),
+          'Closed because': tab.closeReason.replaceAll('_', ' '),
+        }}
+      />
+      <Table
+        label="What was sold on this tab"
+        rows={sales}
+        keyOf={({ sale }) => `${sale}`}
+        columns={[
+          ['Endpoint', ({ endpointId }) => <Copyable text={endpointId} />],
+          ['Requests', ({ requests }) => writeCount(requests), 'number'],
+          ['You get, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
+          ['Arrived, USDC', ({ settledUsdc }) => <Usdc units={settledUsdc} />, 'number'],
+          ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
+          ['Wallet', ({ payTo }) => <Copyable text={payTo} />],
+          ['Last request', ({ lastRequestAt }) => <Time at={lastRequestAt} />],
+        ]}
+      />
+      {isOtherState && (
+        <p class="note">
+          Another state of this tab moved than the one that was to settle: what it had for you has arrived.
+        </p>
+      )}
+    </Panel>
+  )
+}
+
 function Signed({ payment }: { payment: Payment }) {
   const { resource, source, payer, network, validBefore, provider, platform, failureCode } = payment
   return (
     <Panel title="What was signed">
       <Facts
         of={{
-          Resource: <Code>{resource}</Code>,
+          Resource: source !== 'tab' && <Code>{resource}</Code>,
           'Came through': source === 'facilitator' && (
             <>
               x402 facilitator
@@ -98,7 +167,7 @@ function Signed({ payment }: { payment: Payment }) {
           Payer: <Copyable text={payer} />,
           Network: nameNetwork(network),
           'Valid until': <Time at={new Date(validBefore * 1000).toISOString()} />,
-          'Your part': <Half half={provider} />,
+          [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
           'Platform fee': platform !== null && <Half half={platform} />,
           'Last failure': failureCode !== null && describeCode(failureCode),
         }}

@@ -1,6 +1,14 @@
 import { parseUsdc } from '#protocol/amount'
 import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
-import { nameNetwork, nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
+import {
+  countOf,
+  nameNetwork,
+  nameTrigger,
+  shareOf,
+  writeCount,
+  writeCountdown,
+  writeUsdc,
+} from '../format.ts'
 import { query } from '../gateway.ts'
 import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
@@ -89,6 +97,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           <br />
           <span class="note">
             {queue.payments === 1 ? '1 payment waits' : `${writeCount(queue.payments)} payments wait`}
+            {queue.tabs > 0 && `, counting each request on ${countOf(queue.tabs, 'closed tab')}`}
             {queue.settlingPayments > 0 && `, ${writeCount(queue.settlingPayments)} settling now`}
             {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying`}
           </span>

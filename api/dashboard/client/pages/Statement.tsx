@@ -78,8 +78,12 @@ export function StatementPage({
 
 function NetworkStatement({ row }: { row: StatementRow }) {
   const { platform, others } = row.gas
+  const accepted =
+    row.tabPayments === 0
+      ? countOf(row.payments, 'payment')
+      : `${countOf(row.payments, 'payment')}, of which ${countOf(row.tabPayments, 'request')} on tabs`
   const lines: (readonly [title: string, decimal: string, note?: string])[] = [
-    ['Accepted from buyers', row.gross_usdc, countOf(row.payments, 'payment')],
+    ['Accepted from buyers', row.gross_usdc, accepted],
     ['Platform fees', row.fee_usdc],
     ['Your part', row.net_usdc, 'settled + outstanding + failed'],
     ['Settled', row.settled_usdc, `${countOf(row.settledPayments, 'payment')}, as the chain shows now`],

@@ -1,13 +1,15 @@
 import type { ProviderPayment } from '../answers.ts'
+import { countOf } from '../format.ts'
 import { type Column, Copyable, PaymentLink, Status, Table, Time, Usdc } from './bits.tsx'
 
 const columns: Column<ProviderPayment>[] = [
   [
     'Payment',
-    ({ paymentId, source }) => (
+    ({ paymentId, source, tab }) => (
       <>
         <PaymentLink paymentId={paymentId} />
         {source === 'facilitator' && <span class="note"> x402 facilitator</span>}
+        {tab !== null && <span class="note"> tab, {countOf(tab.requests, 'request')}</span>}
       </>
     ),
   ],
@@ -18,6 +20,11 @@ const columns: Column<ProviderPayment>[] = [
   ['Accepted', ({ acceptedAt }) => <Time at={acceptedAt} />],
 ]
 
+/** What was sold on one tab has a row for each endpoint and hour. */
+export function keyOfPayment({ paymentId, tab }: ProviderPayment): string {
+  return tab === null ? paymentId : `${paymentId} ${tab.sale}`
+}
+
 export function PaymentTable({ payments, label }: { payments: ProviderPayment[]; label: string }) {
-  return <Table label={label} columns={columns} rows={payments} keyOf={({ paymentId }) => paymentId} />
+  return <Table label={label} columns={columns} rows={payments} keyOf={keyOfPayment} />
 }

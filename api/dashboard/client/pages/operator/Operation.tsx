@@ -177,7 +177,12 @@ const keeperColumns: Column<Keeper>[] = [
 
 const queueColumns: Column<OperatedNetwork['queue'][number]>[] = [
   ['Wallet', ({ wallet }) => <Copyable text={wallet} />],
-  ['Provider', ({ providers }) => providers.map(({ name }) => name).join(', ') || '–', 'wrap'],
+  [
+    'Provider',
+    ({ tabs, providers }) =>
+      tabs ? 'closed tabs, of many' : providers.map(({ name }) => name).join(', ') || '–',
+    'wrap',
+  ],
   ['Waiting', ({ verified }) => writeCount(verified), 'number'],
   ['Retrying', ({ retrying }) => writeCount(retrying), 'number'],
   ['In batches', ({ settling }) => writeCount(settling), 'number'],

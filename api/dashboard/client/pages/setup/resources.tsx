@@ -253,6 +253,9 @@ export const keys: Resource<Keys, ApiKey> = {
 const eventNames: Record<Webhook['events'][number], string> = {
   'payment.settled': 'A payment has settled',
   'payment.reverted': 'A reorg took a settlement back',
+  'tab.closed': 'A tab has closed, and waits for its settlement',
+  'tab.settled': 'A tab has settled',
+  'tab.reverted': 'A reorg took a tab’s settlement back',
   'batch.confirmed': 'A batch is final',
   'settlement.failing': 'A payment failed three times, and is tried again',
   'settlement.failed': 'A payment’s retries are used up',

@@ -67,10 +67,20 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
+  -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
+  arrived usdc_amount,
+  is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
+create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
+create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
+
+-- An event of a tab is told to each provider who sold on it.
+drop index outbox_once;
+create unique index outbox_once on outbox (event, payment_id, provider_id, coalesce(tx_hash, ''), occurrence)
+  where payment_id is not null;
 
 create or replace function delete_parts_of_payments() returns trigger language plpgsql as $$
 begin
@@ -135,13 +145,94 @@ begin
 end
 $$;
 
+-- The name of a chain, as sdk/src/protocol/networks.ts says; ledger/store/testnets.test.ts compares the two.
+create function network_name(chain_id integer) returns text language sql immutable as $$
+  select case chain_id
+    when 8453 then 'base' when 84532 then 'base-sepolia' when 1 then 'ethereum' when 11155111 then 'ethereum-sepolia'
+    when 137 then 'polygon' when 80002 then 'polygon-amoy' when 31337 then 'localhost'
+  end
+$$;
+
+-- A time as the API writes it.
+create function iso_time(at timestamptz) returns text language sql immutable as $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+$$;
+
+-- What of a sale has arrived, of both parts, by what the chain did with the tab's authorization (ledger/facts/halves.ts). Where
+-- another state moved than the one that was taken in, a line's sales arrived as far as that goes, the first first.
+create function arrived_of_sale(of_payment text, of_position smallint, of_number smallint, of_amount numeric, state text)
+returns table (arrived numeric) language sql stable as $$
+  select case
+    when l.moved is not null and state in ('settled', 'foreign_use') then least(of_amount, greatest(0, l.moved - (
+      select coalesce(sum(e.provider_amount + e.fee_amount), 0) from tab_sale e
+      where e.payment_id = of_payment and e.position = of_position and e.number < of_number
+    )))
+    when state = 'settled' then of_amount
+    else 0
+  end
+  from tab_line l where l.payment_id = of_payment and l.position = of_position
+$$;
+
+-- What one sale adds to the sums, as revenue_share does of a payment: each request counts as one. Of a sale that arrived in part,
+-- so many requests have settled as that pays for.
+create function sale_share(requests integer, net numeric, platform_fee numeric, was_voided boolean, arrived numeric)
+returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
+  failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
+language sql immutable as $$
+  select counted.is_voided,
+    case when counted.is_voided then 0 else requests end,
+    case when counted.is_voided then requests else 0 end,
+    counted.settled,
+    case when counted.is_voided then 0 else requests - counted.settled end,
+    case when counted.is_voided then 0 else net + platform_fee end,
+    case when counted.is_voided then 0 else platform_fee end,
+    arrived - counted.fee,
+    counted.fee,
+    case when counted.is_voided then 0 else net - (arrived - counted.fee) end
+  from (
+    select was_voided and arrived = 0 as is_voided,
+      case when arrived = net + platform_fee then requests else div(requests * arrived, net + platform_fee)::int end as settled,
+      case when arrived = net + platform_fee then platform_fee else div(platform_fee * arrived, net + platform_fee) end as fee
+  ) counted
+$$;
+
+-- What each provider is told of a tab, of its own sales only: `data` of an event. Nothing for a payment that is none.
+create function tab_shares(of_payment text) returns table (provider_id text, amount numeric, arrived numeric,
+  settled_requests bigint, settled_net numeric, data jsonb) language sql stable as $$
+  select sold.provider_id, sum(sold.net + sold.fee), sum(sold.arrived), sum(sold.settled_requests)::bigint, sum(sold.settled_net),
+    jsonb_build_object('tabId', t.tab_id, 'closeReason', t.close_reason,
+      'requests', sum(sold.requests), 'providerUsdc', sum(sold.net)::text, 'platformUsdc', sum(sold.fee)::text,
+      'settledUsdc', sum(sold.settled_net)::text, 'lines', jsonb_agg(jsonb_build_object('endpointId', sold.endpoint_id,
+        'payTo', sold.payee, 'requests', sold.requests, 'providerUsdc', sold.net::text, 'platformUsdc', sold.fee::text,
+        'settledUsdc', sold.settled_net::text) order by sold.position, sold.endpoint_id))
+  from tab_payment t join (
+    select s.payment_id, s.provider_id, s.position, s.endpoint_id, s.payee, sum(s.requests) as requests,
+      sum(s.provider_amount) as net, sum(s.fee_amount) as fee, sum(reach.arrived) as arrived,
+      sum(share.settled_payments) as settled_requests, sum(share.settled_net) as settled_net
+    from tab_sale s
+    left join authorization_event e on e.payment_id = s.payment_id and e.half = 0
+    cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, e.state) reach
+    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, reach.arrived) share
+    where s.payment_id = of_payment
+    group by 1, 2, 3, 4, 5
+  ) sold on sold.payment_id = t.payment_id
+  where t.payment_id = of_payment
+  group by t.payment_id, sold.provider_id
+$$;
+
 -- Takes the payments of closed tabs in, each in the place of its reservation; what is taken in already stays as it is.
 create type closed_tab as (
   payment_id text, tab_id text, chain_id integer, token text, payer text, has_code boolean, contract text, platform text,
   reward_share integer, sequence bigint, requests integer, close_reason text, opened_at float8, closed_at float8,
   expires_at bigint, nonce text, signature text, value numeric, provider_amount numeric, fee_amount numeric
 );
-create function take_tabs(tabs closed_tab[], lines tab_line[], sales tab_sale[]) returns void language plpgsql as $$
+create type sold_on_tab as (
+  payment_id text, number smallint, position smallint, provider_id text, endpoint_id text, chain_id integer, payer text, payee text,
+  requests integer, provider_amount numeric, fee_amount numeric, accepted_at timestamptz
+);
+create function take_tabs(tabs closed_tab[], lines tab_line[], sales sold_on_tab[]) returns void language plpgsql as $$
+declare
+  new_ids text[];
 begin
   insert into queue_group (chain_id, token, fee_recipient)
   select distinct chain_id, token, platform from unnest(tabs) order by 1, 2, 3
@@ -175,36 +266,45 @@ begin
     select payment_id, tab_id, sequence, reward_share, requests, close_reason, to_timestamp(opened_at / 1000) from own
   ), lined as (
     insert into tab_line select l.* from unnest(lines) l join own using (payment_id)
+  ), sold as (
+    insert into tab_sale (payment_id, number, position, provider_id, endpoint_id, chain_id, payer, payee, requests,
+      provider_amount, fee_amount, accepted_at)
+    select s.* from unnest(sales) s join own using (payment_id)
   )
-  insert into tab_sale select s.* from unnest(sales) s join own using (payment_id);
+  select array_agg(payment_id) into new_ids from own;
+  insert into outbox (event, provider_id, payment_id, data)
+  select 'tab.closed', told.provider_id, t.payment_id, told.data || jsonb_build_object(
+    'network', network_name(t.chain_id), 'closedAt', iso_time(to_timestamp(t.closed_at / 1000)))
+  from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
+  where t.payment_id = any(new_ids)
+  order by t.payment_id, told.provider_id;
   delete from tab_reservation r using unnest(tabs) t where r.tab_id = t.tab_id;
 end
 $$;
 
--- As in 0001_schema.sql, and with what was bought on tabs: each request counts as a payment. Where another state of a tab moved
--- than the one that was taken in, a line's sales arrived as far as that state goes, the first first.
+-- As in 0001_schema.sql, and with what was bought on tabs: each request counts as a payment. What arrived of a sale is kept with it,
+-- so that just this is taken out again.
 create or replace function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
-  with sold as (
-    select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, 1 as requests,
-      p.provider_amount, p.fee_amount, o.kind = 'voided' as was_voided, o.arrived
+  with sale as materialized (
+    select s.*, o.kind = 'voided' as was_voided, o.kind <> 'settled' or o.is_partial as ended_badly, o.settlement_seconds,
+      case when direction = 1 then reach.arrived else s.arrived end as has_arrived
+    from unnest(ended) as o join tab_sale s on s.payment_id = o.payment_id
+    cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount,
+      case when o.arrived & 1 = 1 then 'settled' else 'foreign_use' end) reach
+  ), kept as (
+    update tab_sale s set arrived = case when direction = 1 then sale.has_arrived end,
+      is_exceptional = direction = 1 and sale.ended_badly
+    from sale where s.payment_id = sale.payment_id and s.number = sale.number
+  ), share as (
+    select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, 1 as requests, s.*
     from unnest(ended) as o join payment p on p.id = o.payment_id
+    cross join lateral revenue_share(p.provider_amount, p.fee_amount, o.kind = 'voided', o.arrived) s
     where p.provider_id is not null
     union all
-    select s.provider_id, s.accepted_at, s.endpoint_id, s.chain_id, s.payee, s.payer, o.settlement_seconds, s.requests,
-      s.provider_amount, s.fee_amount, o.kind = 'voided', case
-        when l.moved is null then o.arrived
-        when l.moved >= sum(s.provider_amount + s.fee_amount) over (partition by s.payment_id, s.position order by s.number) then 3
-        else 0
-      end
-    from unnest(ended) as o join tab_sale s on s.payment_id = o.payment_id
-    join tab_line l on l.payment_id = s.payment_id and l.position = s.position
-  ), share as (
-    select sold.provider_id, sold.accepted_at, sold.endpoint_id, sold.chain_id, sold.payee, sold.payer, sold.settlement_seconds,
-      sold.requests, s.is_voided, s.payments * requests as payments, s.voided_payments * requests as voided_payments,
-      s.settled_payments * requests as settled_payments, s.failed_payments * requests as failed_payments,
-      s.gross, s.fee, s.settled_net, s.settled_fee, s.failed_net
-    from sold
-    cross join lateral revenue_share(sold.provider_amount, sold.fee_amount, sold.was_voided, sold.arrived) s
+    select sale.provider_id, sale.accepted_at, sale.endpoint_id, sale.chain_id, sale.payee, sale.payer, sale.settlement_seconds,
+      sale.requests, s.*
+    from sale
+    cross join lateral sale_share(sale.requests, sale.provider_amount, sale.fee_amount, sale.was_voided, sale.has_arrived) s
   ), by_payer as (
     insert into payer_revenue as r
       (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)

@@ -1,0 +1,306 @@
+import { beforeEach, expect, test } from 'vitest'
+import { recordFailure } from '#ledger/queue/failures'
+import { readQueueDepth } from '#ledger/queue/queueDepth'
+import { endPayments } from '#ledger/queue/stages'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
+import {
+  type SeedTab,
+  seedOlderState,
+  seedTab,
+  seedTabSettlement,
+  settleTab,
+} from '../../test/support/seedTabs.ts'
+import { giveUp } from '../../test/support/standing.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
+
+const gateway = useGateway()
+const shop = useShop(gateway, beforeEach)
+const other = {} as Shop
+beforeEach(async () => {
+  Object.assign(other, await openShop(gateway.app))
+})
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const get = (path: string, of = shop) =>
+  call<Body>(gateway.app, 'GET', `/providers/${of.providerId}${path}`, { key: of.key })
+const look = (paymentId: string, key?: string) =>
+  call<Body>(gateway.app, 'GET', `/payments/${paymentId}`, key === undefined ? {} : { key })
+
+const seller = (of: Shop) => ({ ...of, endpointIds: [of.endpointId] })
+const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000)
+
+/** 12 requests of the shop and 8 later ones, and 5 of another one. */
+const seed = (options: Partial<SeedTab> = {}) =>
+  seedTab(gateway.database, {
+    closedAt: minutesAgo(10),
+    sales: [
+      { provider: seller(shop), requests: 12, acceptedAt: minutesAgo(30) },
+      { provider: seller(other), requests: 5 },
+      { provider: seller(shop), requests: 8, acceptedAt: minutesAgo(11) },
+    ],
+    ...options,
+  })
+
+const fail = (paymentId: string) =>
+  recordFailure(
+    gateway.database,
+    { paymentId, batchId: null, isFinal: false, code: 'insufficient_balance', detail: 'too little' },
+    { now: new Date(), leadMs: 0 },
+  )
+
+/** A tab of each status that one can have, and one of which an older state moved. */
+async function seedStatuses() {
+  const { database } = gateway
+  const verified = await seed()
+  const settling = await seed()
+  const settled = await seed()
+  const retrying = await seed()
+  const failed = await seed()
+  const older = await seed()
+  const final = await seed()
+  const lost = await seed()
+  await database`insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
+    select ${settling.nonces[0]}, chain_id, token, fee_recipient, 'time', 'tab', ${randomHex(20)}, 1 from payment where id = ${settling.paymentId}`
+  await database`
+    update queue set stage = 'sent', batch_id = (select id from batch where batch_id = ${settling.nonces[0]})
+    where payment_id = ${settling.paymentId}`
+  await settleTab(database, settled)
+  await fail(retrying.paymentId)
+  await giveUp(database, [failed.paymentId])
+  await seedOlderState(database, older, [1_600n, 500n])
+  await settleTab(database, final)
+  const ending = { code: 'authorization_expired', isFinal: true }
+  const ends = [
+    { paymentId: final.paymentId, kind: 'settled', ...ending, code: null },
+    { paymentId: lost.paymentId, kind: 'failed', ...ending },
+    { paymentId: older.paymentId, kind: 'failed', ...ending, code: 'authorization_used' },
+  ] as const
+  expect(await endPayments(database, ends, new Date())).toHaveLength(3)
+  return { verified, settling, settled, retrying, failed, older, final, lost }
+}
+
+const idsOf = (body: Body) => body.payments.map(({ paymentId, tab }: Body) => `${paymentId} ${tab?.sale}`)
+
+test('default: what was sold on a tab is listed by endpoint and hour, and of nobody else', async () => {
+  const { paymentId, tabId, payer } = await seed()
+  const { body } = await get('/payments')
+  const row = {
+    ...{ paymentId, requestId: null, source: 'tab', payment_status: 'verified', payer, payTo: shop.wallet },
+    ...{ endpointId: shop.endpointId, resource: shop.url, network: 'localhost', splitter: null },
+    ...{ transactionHash: null, settledUsdc: '0' },
+  }
+  expect(body.payments).toMatchObject([
+    {
+      ...row,
+      tab: { tabId, sale: 2, requests: 8 },
+      totalUsdc: '800',
+      providerUsdc: '720',
+      platformUsdc: '80',
+    },
+    { ...row, tab: { tabId, sale: 0, requests: 12 }, totalUsdc: '1200' },
+  ])
+  expect((await get('/payments', other)).body.payments).toMatchObject([
+    { paymentId, tab: { sale: 1, requests: 5 } },
+  ])
+})
+
+test('behavior: by status: where a tab stands is where its payment does', async () => {
+  const { verified, settling, settled, retrying, failed, older, final, lost } = await seedStatuses()
+  const own = { verified: [verified], settling: [settling], settled: [final, settled], retrying: [retrying] }
+  for (const [status, tabs] of Object.entries({ ...own, failed: [lost, older, failed], voided: [] })) {
+    const { body } = await get(`/payments?status=${status}`)
+    const found = new Set(body.payments.map(({ paymentId }: Body) => paymentId))
+    expect(found, status).toEqual(new Set(tabs.map(({ paymentId }) => paymentId)))
+    expect(body.payments, status).toHaveLength(2 * tabs.length)
+    for (const { paymentId } of tabs) expect((await look(paymentId)).body.payment_status).toBe(status)
+  }
+  const rows = (await get(`/payments?status=failed&payer=${older.payer}`)).body.payments
+  const transactionHash = expect.stringMatching(/^0x/)
+  expect(rows).toMatchObject([
+    { tab: { sale: 2 }, settledUsdc: '360', failureCode: 'authorization_used', transactionHash },
+    { tab: { sale: 0 }, settledUsdc: '1080', transactionHash },
+  ])
+  // What ran out is failed, though nobody has marked it yet.
+  gateway.setNow(Date.now() + 2 * 86_400_000)
+  expect((await get('/payments?status=failed')).body.payments).toHaveLength(10)
+  expect((await get('/payments?status=verified')).body.payments).toEqual([])
+})
+
+test('behavior: pages run through tabs and payments alike, each row once', async () => {
+  const acceptedAt = minutesAgo(30)
+  const one = await seedPayment(gateway.database, { provider: seller(shop), acceptedAt })
+  const sales = Array.from({ length: 4 }, () => ({ provider: seller(shop), acceptedAt }))
+  const [first, second] = [await seed({ sales }), await seed({ sales })]
+  await seed()
+  const all = idsOf((await get('/payments')).body)
+  expect(all).toHaveLength(11)
+  expect(new Set(all).size).toBe(11)
+  expect(all).toEqual(
+    expect.arrayContaining([`${one.paymentId} undefined`, `${first.paymentId} 3`, `${second.paymentId} 0`]),
+  )
+  for (const limit of [1, 3]) {
+    const pages: string[] = []
+    let cursor: string | null = ''
+    while (cursor !== null) {
+      const { body }: Body = await get(`/payments?limit=${limit}${cursor && `&cursor=${cursor}`}`)
+      pages.push(...idsOf(body))
+      cursor = body.cursor
+    }
+    expect(pages).toEqual(all)
+  }
+})
+
+test('args: filters take sales by what they are of', async () => {
+  const tab = await seed()
+  const txHash = await settleTab(gateway.database, tab)
+  await seed()
+  const count = async (query: string) => (await get(`/payments?${query}`)).body.payments.length
+  expect(await count(`payer=${tab.payer}`)).toBe(2)
+  expect(await count(`endpointId=${shop.endpointId}`)).toBe(4)
+  expect(await count(`endpointId=${other.endpointId}`)).toBe(0)
+  expect(await count('network=localhost')).toBe(4)
+  expect(await count('min_usdc=0.000801')).toBe(2)
+  expect(await count('max_usdc=0.0008')).toBe(2)
+  expect(await count(`from=${minutesAgo(20).toISOString()}`)).toBe(2)
+  expect(await count(`to=${minutesAgo(20).toISOString()}`)).toBe(2)
+  expect(await count(`tx_hash=${txHash}`)).toBe(2)
+})
+
+test('behavior: a transaction that moved an older state is that of what arrived with it', async () => {
+  const tab = await seed()
+  const txHash = await seedOlderState(gateway.database, tab, [1_200n, 0n])
+  expect((await get(`/payments?tx_hash=${txHash}`)).body.payments).toMatchObject([
+    { tab: { sale: 0 }, settledUsdc: '1080', transactionHash: txHash, settledAt: '2026-11-21T12:00:00.000Z' },
+  ])
+  expect((await get(`/payments?tx_hash=${txHash}`, other)).body.payments).toEqual([])
+})
+
+test('behavior: a payment that is a tab: to everybody what all payments show, to a provider its own lines', async () => {
+  const { paymentId, tabId } = await seed({ closeReason: 'buyer' })
+  const shown = {
+    ...{ paymentId, source: 'tab', providerId: null, totalUsdc: '2500', platform: null, splitter: null },
+    tab: { tabId, sequence: 25, requests: 25, rewardShare: 500, closeReason: 'buyer', lines: null },
+  }
+  expect((await look(paymentId)).body).toMatchObject(shown)
+  const stranger = await openShop(gateway.app)
+  expect((await look(paymentId, stranger.key)).body).toMatchObject(shown)
+  const lines = [
+    {
+      ...{ payTo: shop.wallet, signedUsdc: '2000', movedUsdc: '0', requests: 20 },
+      sales: [
+        { sale: 0, endpointId: shop.endpointId, requests: 12, providerUsdc: '1080', settledUsdc: '0' },
+        { sale: 2, requests: 8, providerUsdc: '720', platformUsdc: '80' },
+      ],
+    },
+  ]
+  expect((await look(paymentId, shop.key)).body.tab).toMatchObject({ ...shown.tab, lines })
+  const theirs = (await look(paymentId, other.key)).body.tab.lines
+  expect(theirs).toMatchObject([{ payTo: other.wallet, signedUsdc: '500', sales: [{ sale: 1 }] }])
+  expect(theirs).toHaveLength(1)
+  const own = await seedPayment(gateway.database, { provider: seller(shop) })
+  expect((await look(own.paymentId, shop.key)).body.tab).toBeNull()
+})
+
+test('behavior: what moved of a tab’s lines: all as signed, or as far as an older state goes', async () => {
+  const [settled, older] = [await seed(), await seed()]
+  await settleTab(gateway.database, settled)
+  await seedOlderState(gateway.database, older, [1_600n, 0n])
+  expect((await look(settled.paymentId, shop.key)).body.tab.lines).toMatchObject([
+    { signedUsdc: '2000', movedUsdc: '2000', sales: [{ settledUsdc: '1080' }, { settledUsdc: '720' }] },
+  ])
+  expect((await look(older.paymentId, shop.key)).body.tab.lines).toMatchObject([
+    { signedUsdc: '2000', movedUsdc: '1600', sales: [{ settledUsdc: '1080' }, { settledUsdc: '360' }] },
+  ])
+  expect((await look(older.paymentId, other.key)).body.tab.lines).toMatchObject([{ movedUsdc: '0' }])
+})
+
+test('behavior: the timeline and the failures of a tab are its providers’', async () => {
+  const { paymentId } = await seed()
+  await fail(paymentId)
+  for (const of of [shop, other]) {
+    const timeline = await get(`/payments/${paymentId}/timeline`, of)
+    expect([timeline.status, timeline.body]).toMatchObject([200, { paymentId, failures: [{ attempt: 1 }] }])
+  }
+  const stranger = await openShop(gateway.app)
+  expect((await get(`/payments/${paymentId}/timeline`, stranger)).status).toBe(404)
+  const failure = { paymentId, failures: [{ attempt: 1, code: 'insufficient_balance' }] }
+  expect((await get('/failures')).body.failures).toMatchObject([failure, failure])
+  expect((await get('/failures', stranger)).body.failures).toEqual([])
+})
+
+test('behavior: a tab has no receipt, and is no gap among the receipts', async () => {
+  await seed()
+  expect((await get('/receipts')).body).toBe('')
+})
+
+test('behavior: a statement’s sums are those of revenue, and its lines add up to them, whatever became of tabs', async () => {
+  await seedStatuses()
+  const payment = await seedPayment(gateway.database, { provider: seller(shop), acceptedAt: minutesAgo(20) })
+  await seedSettlement(gateway.database, payment)
+  const month = minutesAgo(20).toISOString().slice(0, 7)
+  const { body } = await get(`/statement?month=${month}`)
+  const from = `${month}-01`
+  const revenue = await get(`/revenue?interval=month&groupBy=network&from=${from}`)
+  const [sums] = body.networks
+  const { startsAt: _, ...row } = revenue.body.revenue[0]
+  expect(sums).toMatchObject(row)
+  // 8 tabs with 20 requests for 0.0001 USDC each, and one payment for 0.05.
+  expect(sums).toMatchObject({
+    ...{ payments: 161, settledPayments: 57, failedPayments: 44, outstandingPayments: 60 },
+    ...{ gross_usdc: '0.066000', fee_usdc: '0.004100', settled_usdc: '0.052540', failed_usdc: '0.003960' },
+  })
+  const csv: string = (await get(`/statement?month=${month}&format=csv`)).body
+  const [head = '', ...lines] = csv.trimEnd().split('\r\n')
+  const columns = head.split(',')
+  const rows = lines.map((line) => line.split(','))
+  const sum = (column: string) =>
+    formatUsdc(rows.reduce((all, cells) => all + parseUsdc(cells[columns.indexOf(column)] ?? '0'), 0n))
+  for (const column of ['gross_usdc', 'fee_usdc', 'net_usdc', 'settled_usdc', 'settled_fee_usdc'])
+    expect(sum(column), column).toBe(sums[column])
+  const requests = rows.map((cells) => Number(cells[columns.indexOf('requests')]))
+  expect(requests.reduce((all, one) => all + one)).toBe(161)
+  const kinds = Map.groupBy(rows, ([kind]) => kind)
+  expect([kinds.get('tab')?.length, kinds.get('payment')?.length]).toEqual([16, 1])
+  // The list's own export has the same lines.
+  const exported: string = (await get('/payments?format=csv')).body
+  expect(new Set(exported.split('\r\n'))).toEqual(new Set(csv.split('\r\n')))
+})
+
+test('behavior: what waits on tabs is in a wallet’s queue, request by request, and fires no trigger of its own', async () => {
+  const { database } = gateway
+  // Of the chain's own USDC, which queues are about.
+  const { token } = gateway.served
+  const closedAt = minutesAgo(10)
+  await seed({ closedAt, token })
+  const retrying = await seed({ closedAt, token })
+  await fail(retrying.paymentId)
+  const moved = await seed({ closedAt, token })
+  await settleTab(database, moved)
+  await seed({ closedAt: minutesAgo(5), token })
+  const settlesAt = new Date(closedAt.getTime() + 3_600_000).toISOString()
+  const { body } = await get('/queue')
+  expect(body.wallets).toMatchObject([
+    {
+      ...{ payments: 40, tabs: 2, accumulated_usdc: '0.003600', settlingPayments: 0, retryingPayments: 20 },
+      ...{
+        fired: null,
+        settlesAt,
+        triggers: { count: { counted: 0 }, amount: { counted_usdc: '0.000000' } },
+      },
+    },
+  ])
+  const status = (await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)).body
+  expect(status).toMatchObject({
+    ...{ payment_count: 60, accumulated_usdc: '0.005400', first_payment_at: closedAt.toISOString() },
+  })
+  await giveUp(database, [retrying.paymentId])
+  const { body: left } = await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
+  expect(left).toMatchObject({ payment_count: 40, estimated_settlement: settlesAt })
+  // The operator sees them as what they are.
+  const depths = await readQueueDepth(database, { chainId: gateway.served.network.chainId, token })
+  expect(depths.find(({ payee }) => payee === seedTabSettlement)).toMatchObject({ isTabs: true })
+})

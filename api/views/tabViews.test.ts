@@ -1,0 +1,193 @@
+import { beforeEach, expect, test } from 'vitest'
+import { endPayments, type OutcomeKind, reopenPayments } from '#ledger/queue/stages'
+import { useDatabase } from '../../test/support/database.ts'
+import { explain } from '../../test/support/explain.ts'
+import {
+  type SeedProvider,
+  seedPayment,
+  seedProvider,
+  seedSettlement,
+} from '../../test/support/seedPayments.ts'
+import { type SeededTab, seedOlderState, seedTab, settleTab } from '../../test/support/seedTabs.ts'
+import { giveUp } from '../../test/support/standing.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { findTopPayers } from './payers.ts'
+import { findProviderPayments } from './providerPaymentQueries.ts'
+import { findRevenue, type RevenueQuery } from './revenueQueries.ts'
+
+const database = await useDatabase()
+let provider: SeedProvider
+let other: SeedProvider
+beforeEach(async () => {
+  provider = await seedProvider(database, 2)
+  other = await seedProvider(database)
+})
+
+const day = new Date('2026-11-21T00:00:00Z')
+const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
+
+const revenue = (query: Partial<RevenueQuery> = {}) =>
+  findRevenue(database, {
+    ...{ providerId: provider.providerId, interval: 'total', groupBy: 'none', testnet: true },
+    ...{ from: at(-24), to: at(48), after: null, limit: 100 },
+    ...query,
+  })
+const payers = () => findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10 })
+
+const conclude = ({ paymentId }: { paymentId: string }, kind: OutcomeKind) =>
+  endPayments(
+    database,
+    [{ paymentId, kind, code: kind === 'failed' ? 'authorization_used' : null, isFinal: true }],
+    at(30),
+  )
+
+const payer = randomHex(20)
+/** Two endpoints and two hours of one provider, and something of another one. */
+const seed = () =>
+  seedTab(database, {
+    ...{ payer, closedAt: at(2) },
+    sales: [
+      { provider, requests: 10, acceptedAt: at(0.9) },
+      { provider: other, requests: 7 },
+      { provider, requests: 20, acceptedAt: at(1.5) },
+      { provider, endpointId: provider.endpointIds[1] as string, requests: 5, acceptedAt: at(2) },
+    ],
+  })
+
+const nothing = { payments: 0, settledPayments: 0, failedPayments: 0, voidedPayments: 0 }
+/** Of 35 requests for 0.0001 USDC. */
+const open = {
+  ...nothing,
+  payments: 35,
+  gross: 3_500n,
+  fee: 350n,
+  settledNet: 0n,
+  settledFee: 0n,
+  failedNet: 0n,
+}
+
+/** How a tab can end, and what its provider's sums say then: while it isn't final, and when it is. */
+const endings: [string, (tab: SeededTab) => Promise<unknown>, OutcomeKind, Partial<typeof open>][] = [
+  [
+    'settled',
+    (tab) => settleTab(database, tab),
+    'settled',
+    { settledPayments: 35, settledNet: 3_150n, settledFee: 350n },
+  ],
+  [
+    'failed',
+    ({ paymentId }) => giveUp(database, [paymentId]),
+    'failed',
+    { failedPayments: 35, failedNet: 3_150n },
+  ],
+  [
+    // 1,700 of its 3,500: the first sale whole, of the second 7 requests of 20.
+    'settled by an older state',
+    (tab) => seedOlderState(database, tab, [1_700n, 300n]),
+    'failed',
+    { settledPayments: 17, settledNet: 1_530n, settledFee: 170n, failedPayments: 18, failedNet: 1_620n },
+  ],
+  [
+    'settled by an older state that had nothing on its line',
+    (tab) => seedOlderState(database, tab, [0n, 700n]),
+    'failed',
+    { failedPayments: 35, failedNet: 3_150n },
+  ],
+]
+
+test('default: the requests of a closed tab are counted by endpoint and hour, of each provider its own', async () => {
+  await seed()
+  expect(await revenue()).toMatchObject([open])
+  expect(await revenue({ providerId: other.providerId })).toMatchObject([{ payments: 7, gross: 700n }])
+  expect(await revenue({ interval: 'hour' })).toMatchObject([
+    { startsAt: at(2), payments: 5 },
+    { startsAt: at(1), payments: 20 },
+    { startsAt: at(0), payments: 10 },
+  ])
+  expect(await revenue({ endpointId: provider.endpointIds[0] as string })).toMatchObject([{ payments: 30 }])
+  expect(await revenue({ groupBy: 'wallet' })).toMatchObject([{ wallet: provider.wallet, payments: 35 }])
+  expect(await payers()).toMatchObject([
+    { payer, payments: 35, gross: 3_500n, settledNet: 0n, lastAcceptedAt: at(2) },
+  ])
+})
+
+test.each(endings)(
+  'behavior: %s: the sums say so at once, and the same once it is final',
+  async (_, end, kind, sums) => {
+    const tab = await seed()
+    await end(tab)
+    const expected = { ...open, ...sums }
+    const say = async () => {
+      expect(await revenue()).toMatchObject([expected])
+      expect(await payers()).toMatchObject([{ payer, payments: 35, settledNet: expected.settledNet }])
+    }
+    await say()
+    await conclude(tab, kind)
+    await say()
+    expect(
+      await database`select sum(payments)::int as summed from revenue where provider_id = ${provider.providerId} and period = 'day'`,
+    ).toEqual([{ summed: 35 }])
+    // A reorg below what was taken for final: just what was added is taken out, whatever the lines say by now.
+    await database`update tab_line set moved = null where payment_id = ${tab.paymentId}`
+    await database`delete from authorization_event where payment_id = ${tab.paymentId}`
+    await reopenPayments(database, [tab.paymentId])
+    expect(await revenue()).toMatchObject([open])
+    expect(
+      await database`
+      select sum(payments)::int as summed, sum(settled_net) as net, sum(failed_net) as lost from revenue
+      where provider_id = ${provider.providerId} and period = 'day'`,
+    ).toMatchObject([{ summed: 0, net: 0n, lost: 0n }])
+  },
+)
+
+test('behavior: beside payments of their own, in one sum', async () => {
+  const payment = await seedPayment(database, { provider, payer, acceptedAt: at(1) })
+  await seedSettlement(database, payment)
+  const tab = await seed()
+  await settleTab(database, tab, { blockNumber: 101 })
+  const both = { payments: 36, settledPayments: 36, gross: 53_500n, settledNet: 50_650n, settledFee: 2_850n }
+  expect(await revenue()).toMatchObject([both])
+  await conclude(tab, 'settled')
+  expect(await revenue()).toMatchObject([both])
+  await conclude(payment, 'settled')
+  expect(await revenue()).toMatchObject([both])
+  expect(await payers()).toMatchObject([{ payer, payments: 36 }])
+})
+
+test('behavior: what was sold before costs nothing, however much it was', async () => {
+  const { providerId } = provider
+  for (const end of endings.slice(0, 3)) {
+    const tab = await seed()
+    await end[1](tab)
+    await conclude(tab, end[2])
+  }
+  await seed()
+  await database`
+    insert into tab_sale (payment_id, number, position, provider_id, endpoint_id, chain_id, payer, payee, requests, provider_amount,
+      fee_amount, accepted_at, arrived)
+    select 'old' || n, 0, 0, ${providerId}, ${provider.endpointIds[0] as string}, 31337, ${payer}, ${provider.wallet}, 1, 90, 10,
+      ${day}::timestamptz - n * interval '1 minute', 100
+    from generate_series(1, 50000) n`
+  await database`analyze tab_sale, payment, queue, outcome, tab_line, tab_payment, revenue`
+  const page = { providerId, after: null, limit: 5, now: at(3) }
+  const read = async (run: (sql: typeof database) => Promise<unknown>) => {
+    const rows = await explain(database, /^\s*with (page|part|open)/, run)
+    // The other tables are too short here for an index.
+    return Object.entries(rows).filter(([way, count]) => way.endsWith('tab_sale') && count > 100)
+  }
+  for (const status of [undefined, 'failed', 'verified', 'retrying', 'voided'] as const)
+    expect([status, await read((sql) => findProviderPayments(sql, { ...page, status }))]).toEqual([
+      status,
+      [],
+    ])
+  const open = {
+    providerId,
+    interval: 'total',
+    groupBy: 'none',
+    testnet: true,
+    from: at(-24 * 300),
+    to: at(48),
+  } as const
+  expect(await read((sql) => findRevenue(sql, { ...open, after: null, limit: 10 }))).toEqual([])
+  expect(await read((sql) => findTopPayers(sql, { providerId, testnet: true, limit: 10 }))).toEqual([])
+})

@@ -1,0 +1,216 @@
+import { createTestClient, http } from 'viem'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { openShop, type Shop } from '../../test/support/gateway.ts'
+import { openTab } from '../../test/support/tabBuyer.ts'
+import { findTakenTab } from '../../test/support/takenTab.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { onOnePostgres } from './tabDatabase.ts'
+import { closingTimes, createTabUpkeep } from './upkeep.ts'
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+let dear: Shop
+
+beforeAll(async () => {
+  dear = await openShop(gateway.app, '0.3')
+})
+
+type Tab = ReturnType<typeof openTab>
+const minutes = (n: number) => Date.now() + n * 60_000
+const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
+
+function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[0]> = {}) {
+  return createTabUpkeep({
+    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    ...{ minimumPrices: {}, now: () => new Date(now), ...more },
+  })
+}
+
+async function reasonAt(tab: Tab, now: number): Promise<unknown> {
+  await upkeepAt(now).closeAndTake()
+  return (await tab.read()).body.closeReason
+}
+
+describe('a tab is closed', () => {
+  test('behavior: once nothing was bought on it for five minutes', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    expect(await reasonAt(tab, minutes(4.9))).toBeNull()
+    expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
+  })
+
+  test('behavior: once it is an hour old, used or not', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
+    expect(await reasonAt(tab, minutes(59))).toBeNull()
+    expect(await reasonAt(tab, minutes(60.1))).toBe('old')
+  })
+
+  test('behavior: from four fifths of its payer’s credit on', async () => {
+    const tab = await openedTab()
+    for (let n = 0; n < 2; n++) await tab.buy(dear)
+    expect(await reasonAt(tab, Date.now())).toBeNull()
+    const last = await tab.buy(dear)
+    expect(last.body.tab.closing).toBe(true)
+    expect(await reasonAt(tab, Date.now())).toBe('credit')
+  })
+
+  test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
+    const upkeep = upkeepAt(Date.now())
+    const reasonOf = async (tab: Tab) => {
+      await upkeep.watch(gateway.served)
+      return (await tab.read()).body.closeReason
+    }
+    const [rich, poor, cancelling, delegating] = await Promise.all([
+      openedTab(),
+      openedTab(370_000n),
+      openedTab(),
+      openedTab(),
+    ])
+    for (const tab of [rich, poor, cancelling, delegating]) expect((await tab.buy(dear)).status).toBe(200)
+    expect(await reasonOf(rich)).toBeNull()
+    expect(await reasonOf(poor)).toBe('balance')
+    await cancelling.cancel()
+    expect(await reasonOf(cancelling)).toBe('authorization_used')
+    const client = createTestClient({ mode: 'hardhat', transport: http(gateway.chain.url) })
+    await client.setCode({ address: delegating.payer, bytecode: '0x60006000fd' })
+    expect(await reasonOf(delegating)).toBe('code')
+    expect(await reasonOf(rich)).toBeNull()
+  })
+
+  test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    for (let n = 0; n < 4; n++) await tab.buy(cheap)
+    expect(await reasonAt(tab, minutes(24 * 60))).toBeNull()
+    expect(await reasonAt(tab, minutes(25.5 * 60))).toBe('expiring')
+    const { body } = await tab.read()
+    expect(body).toMatchObject({ isTaken: true, chargedUsdc: '0.004000' })
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect(await reservedOf(tab)).toBeUndefined()
+  })
+})
+
+describe('a closed tab is one payment', () => {
+  test('default: of its newest state, with its lines and sales, in the place of its reservation', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.buy(shop)
+    expect(await reservedOf(tab)).toBeDefined()
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      ...{ source: 'tab', stage: 'waiting', sequence: 4n, requests: 3, value: 400_000n },
+      ...{ providerAmount: 380_000n, feeAmount: 20_000n },
+      lines: [
+        { payee: shop.wallet, amount: 100_000n },
+        { payee: dear.wallet, amount: 300_000n },
+      ],
+      sales: [
+        { providerId: shop.providerId, requests: 2, providerAmount: 95_000n, feeAmount: 5_000n },
+        { providerId: dear.providerId, requests: 1, providerAmount: 285_000n, feeAmount: 15_000n },
+      ],
+    })
+    expect(await reservedOf(tab)).toBeUndefined()
+  })
+
+  test('behavior: a crash between ledger and tab store has it done again, once', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0.02')
+    await gateway.database`update tabs.tab set closed_at = now(), close_reason = 'idle' where closed_at is null`
+    const dying = upkeepAt(Date.now(), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    expect((await tab.read()).body.isTaken).toBe(false)
+    await upkeepAt(Date.now()).closeAndTake()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(body.isTaken).toBe(true)
+    const [{ count }] = await gateway.database<[{ count: bigint }]>`
+      select count(*) from payment where id = ${body.paymentId as string}`
+    expect(count).toBe(1n)
+    expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
+  test('behavior: what was not charged at the end is left out by an older state that is just what was', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.buy(shop)
+    await tab.charge(shop, 3, '0')
+    await reasonAt(tab, minutes(6))
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      ...{ sequence: 2n, value: 350_000n },
+      lines: [{ amount: 50_000n }, { amount: 300_000n }],
+    })
+    expect(await creditOf(tab)).toEqual([])
+  })
+
+  test('behavior: where no state is, its buyer has a credit, with which the next tab begins', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const tab = openTab(gateway, payer)
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.02')
+    await reasonAt(tab, minutes(6))
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      ...{ sequence: 1n, value: 50_000n },
+      sales: [{ requests: 1, providerAmount: 19_000n, feeAmount: 1_000n }],
+    })
+    expect(await creditOf(tab)).toEqual([30_000n])
+
+    const next = openTab(gateway, payer)
+    const { body: first } = await next.buy(shop)
+    expect(first.tab.credit).toBe('30000')
+    expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.020000', signedUsdc: '0.050000' })
+    const own = next.lines[0] as Tab['lines'][number]
+    own.amount -= 30_000n
+    expect((await next.buy(shop)).status).toBe(200)
+    expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
+    expect(await creditOf(next)).toEqual([])
+  })
+
+  test('behavior: of which nothing was charged, there is none', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0')
+    await reasonAt(tab, minutes(26 * 60))
+    const { body } = await tab.read()
+    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+  })
+})
+
+test('behavior: credit of a tab that was never opened is given back', async () => {
+  const tab = await openedTab()
+  expect((await tab.present(await tab.sign(shop, { amount: 1n }))).body.code).toBe('tab_behind')
+  const open = await openedTab()
+  await open.buy(shop)
+  await upkeepAt(minutes(9)).releaseUnopened()
+  expect(await reservedOf(tab)).toBeDefined()
+  await upkeepAt(minutes(11)).releaseUnopened()
+  expect(await reservedOf(tab)).toBeUndefined()
+  expect(await reservedOf(open)).toBeDefined()
+})
+
+async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
+  const [row] = await gateway.database<{ reserved: bigint }[]>`
+    select reserved from tab_reservation where tab_id = ${tabId}`
+  return row?.reserved
+}
+
+async function creditOf({ payer }: Tab): Promise<bigint[]> {
+  const rows = await gateway.database<{ amount: bigint }[]>`
+    select amount from tabs.credit where payer = ${Buffer.from(payer.slice(2), 'hex')}`
+  return rows.map(({ amount }) => amount)
+}

@@ -1,0 +1,196 @@
+import type { Address, Hash, Hex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { encodeSplit } from '../protocol/splitter.ts'
+import { tabNonce, toWord } from '../protocol/tab.ts'
+import type { SignedTab } from '../protocol/tabSettlement.ts'
+import type { Evidence } from './evidence.ts'
+import { explain } from './explain.ts'
+import { type ChainFacts, judge } from './judge.ts'
+import { linesOf } from './tabLines.ts'
+
+const address = (digit: string) => `0x${digit.repeat(40)}` as Address
+const [payer, stranger, contract] = [address('a'), address('b'), address('e')]
+const transaction = `0x${'7'.repeat(64)}` as Hash
+const iss = 'https://gateway.example'
+const id = `tab_${'0'.repeat(32)}`
+const nonce = tabNonce(iss, id)
+const splitFor = (provider: Address) => encodeSplit({ provider, providerShare: 9n, platformShare: 1n })
+const [first, second] = [splitFor(address('1')), splitFor(address('2'))]
+
+const claims: ReceiptClaims = {
+  ...{ paymentId: 'pay_1', providerId: 'prov_1', endpointId: 'ep_1' },
+  ...{
+    totalUsdc: '1000',
+    providerUsdc: '900',
+    platformUsdc: '100',
+    tier: 'ultra-micro',
+    effectiveRate: '0.1',
+  },
+  ...{ timestamp: '2026-11-21T12:00:00.000Z', transactionHash: zeroHash, iss, iat: 1_795_262_400 },
+  ...{ status: 'verified', network: 'localhost', testnet: true, asset: address('c'), payer },
+  ...{ resource: 'https://provider.example/weather', validBefore: '2000' },
+  authorizations: [{ to: contract, value: '1000', nonce }],
+  split: { provider: address('1'), platform: address('3') },
+  tab: { id, sequence: 2, split: toWord(first), lineTotal: '3000' },
+}
+const facts: ChainFacts = {
+  ...{ token: address('c'), tabSettlement: contract, confirmations: 3, head: { number: 100n, time: 1000n } },
+}
+
+const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> = {}): Evidence => ({
+  ...{ kind: 'used', authorizer: payer, nonce, transactionHash: transaction, blockNumber: 90n },
+  ...{ blockHash: transaction, blockTime: 900n, logIndex: 0 },
+  transfer: { to: contract, value: (lines ?? []).reduce((sum, [, amount]) => sum + amount, 0n) },
+  ...(lines && { lines: new Map(lines) }),
+  ...change,
+})
+
+describe('judge', () => {
+  const cases: [string, Partial<ReceiptClaims>, Evidence[], Partial<ChainFacts>, string, string?][] = [
+    [
+      'exactly so much',
+      {},
+      [
+        moved([
+          [first, 3_000n],
+          [second, 7n],
+        ]),
+      ],
+      {},
+      'settled',
+    ],
+    ['more, by later requests', {}, [moved([[first, 3_001n]])], {}, 'settled'],
+    [
+      'less',
+      {},
+      [
+        moved([
+          [first, 2_999n],
+          [second, 9_000n],
+        ]),
+      ],
+      {},
+      'mismatch',
+      'line',
+    ],
+    ['on another line', {}, [moved([[second, 3_000n]])], {}, 'mismatch', 'line'],
+    ['not deep enough', {}, [moved([[first, 3_000n]], { blockNumber: 98n })], {}, 'pending', 'confirming'],
+    ['less, and not deep enough', {}, [moved([[first, 1n]], { blockNumber: 98n })], {}, 'mismatch', 'line'],
+    ['by a call that shows no lines', {}, [moved(undefined)], {}, 'mismatch', 'lines_unread'],
+    [
+      'to somebody else',
+      {},
+      [moved([[first, 3_000n]], { transfer: { to: stranger, value: 3_000n } })],
+      {},
+      'mismatch',
+      'recipient',
+    ],
+    ['by somebody else', {}, [moved([[first, 3_000n]], { authorizer: stranger })], {}, 'pending', 'waiting'],
+    ['cancelled', {}, [moved([], { kind: 'cancelled' })], {}, 'cancelled', 'cancelled_on_chain'],
+    ['nothing yet', {}, [], {}, 'pending', 'waiting'],
+    ['nothing, and expired', {}, [], { head: { number: 100n, time: 2000n } }, 'missing', 'expired'],
+    ['said to be settled', { status: 'settled' }, [], {}, 'missing', 'said_to_be_settled'],
+    ['voided, whatever moved', { status: 'voided' }, [moved([[first, 2_000n]])], {}, 'cancelled', 'voided'],
+    [
+      'another tab’s nonce',
+      { iss: 'https://another.example' },
+      [moved([[first, 3_000n]])],
+      {},
+      'mismatch',
+      'tab',
+    ],
+    ['another contract', {}, [moved([[first, 3_000n]])], { tabSettlement: stranger }, 'mismatch', 'tab'],
+    [
+      'another provider',
+      { split: { provider: stranger, platform: address('3') } },
+      [moved([[first, 3_000n]])],
+      {},
+      'mismatch',
+      'tab',
+    ],
+    ['another token', { asset: address('d') }, [moved([[first, 3_000n]])], {}, 'mismatch', 'token'],
+  ]
+  test.each(cases)('behavior: %s', (_, change, evidence, changedFacts, state, reason) => {
+    const verdict = judge({ ...claims, ...change }, new Map([[nonce, evidence]]), {
+      ...facts,
+      ...changedFacts,
+    })
+    expect([verdict.state, verdict.reason]).toEqual([state, reason])
+    expect(verdict.reconciled).toBe(state === 'settled' || reason === 'voided')
+    expect(explain(verdict)).not.toMatch(/undefined/)
+  })
+
+  test('default: in words', () => {
+    const verdict = judge(claims, new Map([[nonce, [moved([[first, 2_999n]])]]]), facts)
+    expect(explain(verdict)).toBe('The payment is on a tab that moved with only 0.002999 USDC on its line')
+  })
+})
+
+describe('linesOf', () => {
+  const tab = (lines: [bigint, bigint][], change: Partial<SignedTab> = {}): SignedTab => ({
+    ...{ payer, nonce, sequence: 1, expiry: 2_000, signature: '0x' as Hex },
+    lines: lines.map(([split, amount]) => ({ split, amount })),
+    ...change,
+  })
+  const of = (tabs: SignedTab[], value: bigint) =>
+    linesOf(tabs, { authorizer: payer, nonce, transfer: { to: contract, value } })
+
+  test('default', () => {
+    const lines = of(
+      [
+        tab([
+          [first, 1n],
+          [second, 2n],
+        ]),
+        tab([[first, 3n]], { nonce: transaction }),
+      ],
+      3n,
+    )
+    expect(lines).toEqual(
+      new Map([
+        [first, 1n],
+        [second, 2n],
+      ]),
+    )
+  })
+
+  test('behavior: only what sums up to what moved, of this payer, counts', () => {
+    expect(of([tab([[first, 4n]])], 3n)).toBeUndefined()
+    expect(of([tab([[first, 3n]], { payer: stranger })], 3n)).toBeUndefined()
+    expect(of([tab([[first, 9n]]), tab([[first, 3n]])], 3n)).toEqual(new Map([[first, 3n]]))
+  })
+
+  test('behavior: of two states that could both have moved, the lesser amount of each line', () => {
+    const lines = of(
+      [
+        tab([
+          [first, 1n],
+          [second, 2n],
+        ]),
+        tab([[first, 3n]]),
+      ],
+      3n,
+    )
+    expect(lines).toEqual(
+      new Map([
+        [first, 1n],
+        [second, 0n],
+      ]),
+    )
+  })
+
+  test('behavior: two lines of one split count together', () => {
+    expect(
+      of(
+        [
+          tab([
+            [first, 1n],
+            [first, 2n],
+          ]),
+        ],
+        3n,
+      ),
+    ).toEqual(new Map([[first, 3n]]))
+  })
+})

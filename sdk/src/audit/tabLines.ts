@@ -1,0 +1,111 @@
+import type { Address, Hash, Hex } from 'viem'
+import type { ReceiptClaims } from '../protocol/receipt.ts'
+import { providerOfSplit } from '../protocol/tab.ts'
+import { decodeSettleTabs, type SignedTab } from '../protocol/tabSettlement.ts'
+import type { ChainReader } from './chainReader.ts'
+import type { Evidence, EvidenceByNonce } from './evidence.ts'
+import type { AuditedReceipt, TabTotal } from './report.ts'
+
+/**
+ * Adds to the evidence of tabs what moved on each line, from the calldata of the transactions: USDC's logs say that a tab's nonce moved so
+ * much to TabSettlement, and only the lines in its calldata fit what the payer signed.
+ */
+export async function addLines(
+  reader: ChainReader,
+  nonces: ReadonlySet<Hex>,
+  evidence: EvidenceByNonce,
+): Promise<void> {
+  const found = [...nonces].flatMap((nonce) => evidence.get(nonce) ?? [])
+  const moved = found.filter(({ transfer }) => transfer !== undefined && transfer.to === reader.tabSettlement)
+  const calls = await reader.getCalls(moved.map(({ transactionHash }) => transactionHash))
+  const decoded = new Map<Hash, readonly SignedTab[]>()
+  for (const [hash, { to, input }] of calls) {
+    const tabs = to === reader.tabSettlement ? decode(input) : undefined
+    if (tabs) decoded.set(hash, tabs)
+  }
+  for (const one of moved) {
+    const lines = linesOf(decoded.get(one.transactionHash) ?? [], one)
+    if (lines) one.lines = lines
+  }
+}
+
+/**
+ * What moved on each line of a tab. Of two states of one tab in one call, the first that the token takes moves: where both could have,
+ * each line counts with the lesser of its amounts.
+ */
+export function linesOf(
+  tabs: readonly SignedTab[],
+  { authorizer, nonce, transfer }: Pick<Evidence, 'authorizer' | 'nonce' | 'transfer'>,
+): ReadonlyMap<bigint, bigint> | undefined {
+  const [first, ...others] = tabs
+    .filter((tab) => tab.payer === authorizer && tab.nonce === nonce)
+    .map(({ lines }) => {
+      const amounts = new Map<bigint, bigint>()
+      for (const { split, amount } of lines) amounts.set(split, (amounts.get(split) ?? 0n) + amount)
+      return amounts
+    })
+    .filter((amounts) => [...amounts.values()].reduce((sum, amount) => sum + amount, 0n) === transfer?.value)
+  if (!first) return undefined
+  return new Map(
+    [...first].map(([split, amount]) => [
+      split,
+      others.reduce((least, other) => {
+        const another = other.get(split) ?? 0n
+        return another < least ? another : least
+      }, amount),
+    ]),
+  )
+}
+
+function decode(input: Hex): readonly SignedTab[] | undefined {
+  try {
+    return decodeSettleTabs(input).tabs
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * Sums by tab and line.
+ *
+ * @param receipts one for each request.
+ * @param claimsOf by position.
+ */
+export function sumByTab(
+  receipts: readonly AuditedReceipt[],
+  claimsOf: ReadonlyMap<number, ReceiptClaims>,
+  evidence: ReadonlyMap<string, EvidenceByNonce>,
+): TabTotal[] {
+  const totals = new Map<string, TabTotal>()
+  for (const { position, state } of receipts) {
+    const claims = claimsOf.get(position)
+    if (!claims?.tab || state === 'duplicate' || claims.status === 'voided') continue
+    const { id, split, lineTotal } = claims.tab
+    const { network, payer, iss } = claims
+    const { nonce } = claims.authorizations[0]
+    const own = evidence
+      .get(network)
+      ?.get(nonce)
+      ?.find(({ authorizer }) => authorizer === payer)
+    const key = `${network} ${payer} ${nonce}`
+    const total: TabTotal = totals.get(key) ?? {
+      ...{ network, id, payer, issuer: iss, nonce, requests: 0, lines: [] },
+      ...(own?.transfer && { transactionHash: own.transactionHash, movedAmount: own.transfer.value }),
+    }
+    totals.set(key, total)
+    total.requests += 1
+    const moved = own?.lines ? (own.lines.get(BigInt(split)) ?? 0n) : undefined
+    let line = total.lines.find((one) => one.split === split)
+    if (!line) {
+      const provider: Address = providerOfSplit(BigInt(split))
+      line = { split, provider, requests: 0, boughtAmount: 0n, lineTotal: 0n, gap: 0n }
+      if (moved !== undefined) line.movedAmount = moved
+      total.lines.push(line)
+    }
+    line.requests += 1
+    line.boughtAmount += BigInt(claims.totalUsdc)
+    if (BigInt(lineTotal) > line.lineTotal) line.lineTotal = BigInt(lineTotal)
+    line.gap = moved !== undefined && line.lineTotal > moved ? line.lineTotal - moved : 0n
+  }
+  return [...totals.values()]
+}

@@ -1,0 +1,547 @@
+import { describe, expect, test, vi } from 'vitest'
+import { account, clientOf, errorOf, gatewayUrl } from '../../test/playProvider.ts'
+import { type PlayedTabs, playTabs } from '../../test/playTabs.ts'
+import type { Challenge } from '../protocol/challenge.ts'
+import { parseTabPayload, type TabPayload } from '../protocol/tab.ts'
+import type { ClientOptions } from './createClient.ts'
+import type { PaidReceipt } from './paymentFlow.ts'
+import type { SignedPayment } from './signedPayment.ts'
+import type { SavedTab } from './tabStore.ts'
+import { wrapFetch } from './wrapFetch.ts'
+
+const clientAt = (played: PlayedTabs, options: Partial<ClientOptions> = {}) =>
+  clientOf({ fetch: played.fetch, baseUrl: played.url, ...options })
+
+/** What was presented on tabs: of which, its number, and the amounts of its lines. */
+function presented({ seen }: PlayedTabs) {
+  const names = new Map<string, string>()
+  return seen.flatMap(({ tab }) => {
+    if (!tab) return []
+    const name = names.get(tab.tab) ?? String.fromCharCode(65 + names.size)
+    names.set(tab.tab, name)
+    const { sequence, amounts } = parseTabPayload(tab)
+    return `${name}${sequence} ${amounts.join(' ')}`
+  })
+}
+
+/** A store whose content shows, and which can fail. */
+function playStore() {
+  const saved = new Map<string, SavedTab>()
+  const failing = { now: false }
+  const unless = async (act: () => void) => {
+    if (failing.now) throw new Error('the disk is full')
+    act()
+  }
+  return {
+    saved,
+    failing,
+    load: async () => {
+      await unless(() => {})
+      return JSON.parse(JSON.stringify([...saved.values()])) as SavedTab[]
+    },
+    save: (tab: SavedTab) => unless(() => saved.set(tab.id, tab)),
+    remove: (id: string) => unless(() => saved.delete(id)),
+  }
+}
+
+test('default: one tab for all providers, no 402 on the second request, receipts of the tab', async () => {
+  const played = await playTabs()
+  const kept: PaidReceipt[] = []
+  const client = clientAt(played, { onReceipt: (paid) => void kept.push(paid) })
+  const headers = { Authorization: 'Bearer abc' }
+  const first = await client.request('/50000/b/weather', { headers })
+  expect(first).toMatchObject({ data: { sequence: 1 }, paymentId: 'pay_tab', paymentTxHash: undefined })
+  expect(first.payment).toMatchObject({ amount: 50_000n, payloads: [], tab: { sequence: 1, known: 0 } })
+  await client.request('/50000/b/weather?city=2')
+  await client.request('/7/d/quote')
+  await client.request('/7/d/quote')
+  expect(played.seen.map(({ path, tab }) => [path, tab?.splits.length])).toEqual([
+    ['/50000/b/weather', undefined],
+    ['/50000/b/weather', 1],
+    ['/50000/b/weather?city=2', 0],
+    ['/7/d/quote', undefined],
+    ['/7/d/quote', 1],
+    ['/7/d/quote', 0],
+  ])
+  expect(presented(played)).toEqual(['A1 50000', 'A2 100000', 'A3 100000 7', 'A4 100000 14'])
+  // The caller's own credentials go along.
+  expect(played.seen[1]?.headers.authorization).toBe('Bearer abc')
+  expect(kept.map(({ paymentId }) => paymentId)).toEqual(Array(4).fill('pay_tab'))
+})
+
+test('behavior: requests in parallel share a tab, each with a state of its own', async () => {
+  const played = await playTabs()
+  const client = clientAt(played)
+  const paths = Array.from({ length: 24 }, (_, index) => (index % 3 === 0 ? '/9/b/a' : `/10/d/${index % 5}`))
+  await Promise.all(paths.map((path) => client.request(path)))
+  await Promise.all(paths.map((path) => client.request(path)))
+  expect([...played.books.values()]).toMatchObject([{ newest: { sequence: 48, amounts: expect.any(Array) } }])
+  const [tab] = await client.tabs()
+  const total = (played: PlayedTabs) =>
+    [...played.books.values()].flatMap(({ charged }) => [...charged.values()])
+  expect(tab?.lines.map(({ bought }) => bought).sort()).toEqual(total(played).sort())
+  expect(total(played).reduce((sum, amount) => sum + amount, 0n)).toBe(2n * (8n * 9n + 16n * 10n))
+})
+
+test('args: tabs: false', async () => {
+  const played = await playTabs()
+  const { payment } = await clientAt(played, { tabs: false }).request('/50000/b/weather')
+  expect([payment?.payloads.length, presented(played)]).toEqual([2, []])
+  const refused = await errorOf(clientAt(played, { tabs: false }).request('/7/b/weather'))
+  expect(refused.code).toBe('challenge_refused')
+})
+
+test('behavior: what was voided, charged less or refused is used up first', async () => {
+  const played = await playTabs({
+    fault: ({ attempt }) =>
+      [{ isVoided: true, status: 500 }, {}, { charge: 300n }, { refuse: 'insufficient_balance' }][
+        attempt - 1
+      ],
+  })
+  const client = clientAt(played)
+  const statuses: unknown[] = []
+  for (let i = 0; i < 5; i++) {
+    statuses.push(
+      await client.request('/1000/b/weather').then(
+        ({ status }) => status,
+        ({ status, code }) => `${status} ${code}`,
+      ),
+    )
+  }
+  expect(statuses).toEqual(['500 http_error', 200, 200, '402 insufficient_balance', 200])
+  expect(presented(played)).toEqual(['A1 1000', 'A2 1000', 'A3 2000', 'A4 2300', 'A5 2300'])
+  expect((await client.tabs())[0]?.lines).toEqual([
+    { provider: `0x${'b'.repeat(40)}`, bought: 2_300n, signed: 2_300n },
+  ])
+})
+
+test('behavior: the credit of an earlier tab is used up first, once', async () => {
+  const played = await playTabs({ fault: () => ({ credit: '1500' }) })
+  const client = clientAt(played)
+  await client.request('/1000/b/weather')
+  expect((await client.tabs())[0]?.lines[0]).toMatchObject({ bought: 0n, signed: 1_000n })
+  // What the gateway charges begins that much lower, too.
+  for (const { charged } of played.books.values())
+    for (const split of charged.keys()) charged.set(split, -500n)
+  await client.request('/1000/b/weather')
+  await client.request('/1000/b/weather')
+  expect(presented(played)).toEqual(['A1 1000', 'A2 500', 'A3 1500'])
+})
+
+describe('connections that break', () => {
+  test.each(['before', 'after'] as const)(
+    'behavior: %s the gateway took it: the same state again',
+    async (lose) => {
+      const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { lose } : undefined) })
+      await clientAt(played).request('/1000/b/weather')
+      const [first, second] = played.seen.flatMap(({ tab }) => tab ?? [])
+      expect(second).toEqual(first)
+      expect([...played.books.values()].flatMap(({ charged }) => [...charged.values()])).toEqual([1_000n])
+    },
+  )
+
+  test('behavior: a request that is lost for good stays counted, until it is presented again', async () => {
+    let isLost = true
+    const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : { charge: 400n }) })
+    const client = clientAt(played)
+    const lost = await errorOf(client.request('/1000/b/weather'))
+    isLost = false
+    expect([lost.code, lost.payment?.tab?.sequence]).toEqual(['network_error', 1])
+    await client.request('/1000/b/weather')
+    expect(presented(played).at(-1)).toBe('A2 2000')
+    const again = await client.request('/1000/b/weather', { payment: lost.payment as SignedPayment })
+    expect(again.data).toEqual({ sequence: 1 })
+    expect((await client.tabs())[0]?.lines[0]?.bought).toBe(800n)
+  })
+})
+
+describe('refused', () => {
+  test.each(['tab_closed', 'tab_behind', 'tab_mismatch'])(
+    'behavior: %s: another tab, once',
+    async (refuse) => {
+      const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
+      const client = clientAt(played)
+      await client.request('/1000/b/weather')
+      expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
+      expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'B1 1000'])
+      await client.close()
+      // The first tab is closed with what was bought on it, unless its gateway has closed it.
+      const totals = played.closed.map(({ total }) => total)
+      expect(totals).toEqual(refuse === 'tab_closed' ? [1_000n] : [1_000n, 1_000n])
+    },
+  )
+
+  test('error: twice', async () => {
+    const played = await playTabs({ fault: () => ({ refuse: 'tab_closed' }) })
+    const error = await errorOf(clientAt(played).request('/1000/b/weather'))
+    expect([error.name, error.code]).toEqual(['PaymentVerificationError', 'tab_closed'])
+    expect(presented(played)).toEqual(['A1 1000', 'B1 1000'])
+  })
+
+  test('behavior: many at once open one other tab', async () => {
+    let isClosed = false
+    const played = await playTabs({
+      fault: ({ sequence }) =>
+        isClosed && sequence > 1 && sequence < 9 ? { refuse: 'tab_closed' } : undefined,
+    })
+    const client = clientAt(played)
+    await client.request('/10/b/weather')
+    isClosed = true
+    await Promise.all(Array.from({ length: 7 }, () => client.request('/10/b/weather').catch(() => {})))
+    expect(new Set(presented(played).map(([name]) => name))).toEqual(
+      new Set(['A', 'B', 'C'].slice(0, played.books.size)),
+    )
+    expect(played.books.size).toBeLessThan(4)
+  })
+
+  test.each(['tab_limit_exceeded', 'tabs_off', 'none'])('behavior: %s: paid by itself', async (refuse) => {
+    const played = await playTabs({ fault: () => ({ refuse }) })
+    const client = clientAt(played)
+    const { payment } = await client.request('/50000/b/weather')
+    expect([payment?.payloads.length, presented(played)]).toEqual([2, ['A1 50000']])
+    const error = await errorOf(client.request('/1000/b/weather'))
+    expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
+  })
+
+  test('behavior: a state that was presented before is told, and nothing is signed again', async () => {
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),
+    })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    expect(await errorOf(client.request('/1000/b/weather'))).toMatchObject({ code: 'payment_replayed' })
+    expect(presented(played)).toEqual(['A1 1000', 'A2 2000'])
+    expect(await client.tabs()).toMatchObject([{ lines: [{ bought: 2_000n }] }])
+  })
+
+  test('behavior: a remembered offer falls back to asking', async () => {
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt === 2 ? { refuse: 'macaroon_expired' } : undefined),
+    })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await client.request('/1000/b/weather')
+    expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'A3 2000'])
+    await client.request('/1000/b/weather')
+    expect(played.seen).toHaveLength(5)
+  })
+})
+
+test('behavior: an offer that has run out is asked for anew, and so is another method', async () => {
+  const played = await playTabs({ offerSeconds: 0 })
+  const client = clientAt(played)
+  await client.request('/1000/b/weather')
+  await client.request('/1000/b/weather')
+  expect(played.seen.map(({ tab }) => tab?.sequence)).toEqual([undefined, 1, undefined, 2])
+  const lasting = await playTabs()
+  const another = clientAt(lasting)
+  await another.request('/1000/b/weather')
+  await another.request('/1000/b/weather', { body: 'text' })
+  expect(lasting.seen.map(({ tab }) => tab?.sequence)).toEqual([undefined, 1, undefined, 2])
+})
+
+test.each([
+  ['pays somebody else', (tab: string) => tab.replace(/^0x.{40}/, `0x${'e'.repeat(40)}`)],
+  ['gives the platform half', (tab: string) => tab.replace(/.{24}$/, '000000000001000000000001')],
+  ['gives the platform all', (tab: string) => tab.replace(/.{24}$/, '000000000000000000000001')],
+])('behavior: an offer that %s isn’t taken', async (_, change) => {
+  const played = await playTabs({
+    change: (challenge: Challenge) => ({
+      ...challenge,
+      ...(challenge.tab && {
+        tab: { ...challenge.tab, split: change(challenge.tab.split) as `0x${string}` },
+      }),
+    }),
+  })
+  const { payment } = await clientAt(played).request('/50000/b/weather')
+  expect([payment?.payloads.length, presented(played)]).toEqual([2, []])
+})
+
+test.each([
+  ['another gateway', (challenge: Challenge) => ({ ...challenge, issuer: 'https://another.example' })],
+  [
+    'another network',
+    (challenge: Challenge) => ({
+      ...challenge,
+      accepts: challenge.accepts.map((entry) => ({ ...entry, network: 'base-sepolia' })) as never,
+    }),
+  ],
+])('error: %s', async (_, change) => {
+  const played = await playTabs({ change })
+  const error = await errorOf(clientAt(played).request('/1000/b/weather'))
+  expect([error.code, presented(played)]).toEqual(['challenge_refused', []])
+})
+
+describe('limits', () => {
+  test('behavior: hold for each request, and ask for each', async () => {
+    const played = await playTabs()
+    const onPayment = vi.fn()
+    const client = clientAt(played, { maxDailyUsdc: '0.0025', onPayment })
+    await client.request('/1000/b/weather')
+    await client.request('/1000/b/weather')
+    const error = await errorOf(client.request('/1000/b/weather'))
+    expect(error.code).toBe('spending_limit_exceeded')
+    await client.request('/500/b/weather')
+    expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'A3 2500'])
+    expect(onPayment.mock.calls.map(([{ amount, payTo }]) => [amount, payTo])).toEqual(
+      [1_000n, 1_000n, 500n].map((amount) => [amount, `0x${'b'.repeat(40)}`]),
+    )
+    const least = clientAt(played, { maxPaymentUsdc: '0.0009' })
+    expect((await errorOf(least.request('/1000/b/weather'))).code).toBe('spending_limit_exceeded')
+    const nowhere = clientAt(played, { allowedHosts: ['api.example'] })
+    expect((await errorOf(nowhere.request('/1000/b/weather'))).code).toBe('host_not_allowed')
+  })
+
+  test('behavior: what wasn’t signed isn’t counted', async () => {
+    const played = await playTabs()
+    let isLocked = false
+    const payer = {
+      address: account.address,
+      signTypedData: (async (typed) => {
+        if (isLocked) throw new Error('locked')
+        return account.signTypedData(typed)
+      }) as typeof account.signTypedData,
+    }
+    const client = clientAt(played, { account: payer, maxDailyUsdc: '0.002' })
+    await client.request('/1000/b/weather')
+    isLocked = true
+    expect((await errorOf(client.request('/1000/b/weather'))).code).toBe('signing_failed')
+    isLocked = false
+    await client.request('/1000/b/weather')
+    expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
+  })
+
+  test('behavior: who gives up while the wallet waits shows nothing, and nothing is counted', async () => {
+    const played = await playTabs()
+    const asked = Promise.withResolvers<void>()
+    const answered = Promise.withResolvers<void>()
+    let isSlow = true
+    const payer = {
+      address: account.address,
+      signTypedData: (async (typed) => {
+        asked.resolve()
+        if (isSlow) await answered.promise
+        return account.signTypedData(typed)
+      }) as typeof account.signTypedData,
+    }
+    const client = clientAt(played, { account: payer })
+    const abort = new AbortController()
+    const given = client.request('/1000/b/weather', { signal: abort.signal })
+    await asked.promise
+    abort.abort(new Error('enough'))
+    await expect(given).rejects.toThrow('enough')
+    isSlow = false
+    answered.resolve()
+    await client.request('/1000/b/weather')
+    expect(presented(played)).toEqual(['A2 1000'])
+  })
+})
+
+describe('store', () => {
+  test('behavior: a state is saved before it is sent, and whoever loads it goes on with the tab', async () => {
+    const store = playStore()
+    const savedWhenSent: unknown[] = []
+    const played = await playTabs({
+      fault: () =>
+        void savedWhenSent.push(
+          [...store.saved.values()].map(({ sequence, lines }) => [sequence, lines[0]?.signed]),
+        ),
+    })
+    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    expect(savedWhenSent).toEqual([[[1, '1000']], [[2, '2000']]])
+    expect(presented(played)).toEqual(['A1 1000', 'A2 2000'])
+    // Another wallet's, and one of another contract, are none of its business.
+    const [tab] = store.saved.values()
+    if (!tab) throw new Error('nothing was saved')
+    store.saved.set('tab_1', { ...tab, id: 'tab_1', payer: `0x${'9'.repeat(40)}` })
+    store.saved.set('tab_2', { ...tab, id: 'tab_2', contract: `0x${'9'.repeat(40)}` })
+    const client = clientAt(played, { tabs: { store } })
+    expect((await client.tabs()).map(({ id }) => id)).toEqual([tab.id])
+    await client.close()
+    expect([...store.saved.keys()]).toEqual(['tab_1', 'tab_2'])
+    expect(played.closed).toEqual([{ id: tab.id, sequence: 3, total: 2_000n }])
+  })
+
+  test('behavior: after a crash, what was sent without an answer stays counted', async () => {
+    const store = playStore()
+    let isLost = true
+    const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : undefined) })
+    await errorOf(clientAt(played, { tabs: { store } }).request('/1000/b/weather'))
+    isLost = false
+    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    expect(presented(played).at(-1)).toBe('A2 2000')
+  })
+
+  test('behavior: a tab that is full, soon over or of other terms is left for another', async () => {
+    const store = playStore()
+    const played = await playTabs()
+    await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+    const [tab] = store.saved.values()
+    if (!tab) throw new Error('nothing was saved')
+    const line = { split: `0x${'1'.repeat(64)}`, bought: '1', credit: '0', signed: '1' } as const
+    for (const change of [
+      { lines: Array(128).fill(line) },
+      { expiry: Math.floor(Date.now() / 1000) + 3_000 },
+      { rewardShare: 5 },
+      { platform: `0x${'9'.repeat(40)}` as const },
+    ]) {
+      store.saved.clear()
+      store.saved.set(tab.id, { ...tab, ...change })
+      await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
+      expect(presented(played).at(-1)).toMatch(/^[B-E]1 1000$/)
+    }
+  })
+
+  test('error: a store that fails: nothing is shown', async () => {
+    const store = playStore()
+    const played = await playTabs()
+    const client = clientAt(played, { tabs: { store } })
+    store.failing.now = true
+    expect((await errorOf(client.request('/1000/b/weather'))).code).toBe('tab_store_failed')
+    store.failing.now = false
+    await client.request('/1000/b/weather')
+    store.failing.now = true
+    expect((await errorOf(client.request('/1000/b/weather'))).code).toBe('tab_store_failed')
+    store.failing.now = false
+    await client.request('/1000/b/weather')
+    expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
+  })
+})
+
+describe('close', () => {
+  test('default: with exactly what was bought', async () => {
+    const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 1n } : undefined) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await client.request('/1000/b/weather')
+    const [tab] = await client.tabs()
+    expect(tab).toEqual({
+      ...{ id: tab?.id, gateway: gatewayUrl, network: 'base', sequence: 2, expiry: expect.any(Number) },
+      lines: [{ provider: `0x${'b'.repeat(40)}`, bought: 1_001n, signed: 2_000n }],
+    })
+    await client.close()
+    expect(played.closed).toEqual([{ id: tab?.id, sequence: 3, total: 1_001n }])
+    expect(await client.tabs()).toEqual([])
+    await client.close()
+    expect(played.closed).toHaveLength(1)
+    await client.request('/1000/b/weather')
+    expect(presented(played).at(-1)).toBe('B1 1000')
+  })
+
+  test('behavior: what the gateway says is less counts, of requests whose answer was lost', async () => {
+    const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await errorOf(client.request('/1000/b/weather'))
+    expect((await client.tabs())[0]?.lines[0]?.bought).toBe(2_000n)
+    await client.close()
+    expect(played.closed).toMatchObject([{ total: 1_000n }])
+  })
+
+  test('behavior: a tab that is too small to settle stays, and is gone on with', async () => {
+    const store = playStore()
+    const played = await playTabs({ leastTotal: 2_000n })
+    const client = clientAt(played, { tabs: { store } })
+    await client.request('/1000/b/weather')
+    await client.close()
+    expect([played.closed, (await client.tabs()).length, store.saved.size]).toEqual([[], 1, 1])
+    const later = clientAt(played, { tabs: { store } })
+    await later.request('/1000/b/weather')
+    await later.close()
+    expect(presented(played)).toEqual(['A1 1000', 'A3 2000'])
+    expect([played.closed.length, store.saved.size]).toEqual([1, 0])
+  })
+
+  test('error: a gateway that charges more than what was bought gets no signature for it', async () => {
+    const played = await playTabs({ fault: () => ({ charge: 300n }) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    const [book] = played.books.values()
+    for (const split of book?.charged.keys() ?? []) book?.charged.set(split, 301n)
+    await expect(client.close()).rejects.toMatchObject({ code: 'tab_behind' })
+    expect(played.closed).toEqual([])
+  })
+
+  test('behavior: waits for what is on its way', async () => {
+    const held = Promise.withResolvers<void>()
+    const played = await playTabs()
+    const arrived = Promise.withResolvers<void>()
+    const fetch: typeof played.fetch = async (input, init) => {
+      if (new Headers(init?.headers).has('payment-signature')) {
+        arrived.resolve()
+        await held.promise
+      }
+      return played.fetch(input, init)
+    }
+    const client = clientAt(played, { fetch })
+    const request = client.request('/1000/b/weather')
+    await arrived.promise
+    const closing = client.close()
+    held.resolve()
+    await Promise.all([request, closing])
+    expect(played.closed).toMatchObject([{ total: 1_000n }])
+  })
+
+  test('behavior: the answer says that the tab closes soon: another one is opened, this one is closed', async () => {
+    const played = await playTabs({ fault: ({ attempt }) => (attempt === 1 ? { closing: true } : undefined) })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await client.request('/1000/b/weather')
+    expect(presented(played)).toEqual(['A1 1000', 'B1 1000'])
+    await vi.waitFor(() => expect(played.closed).toMatchObject([{ total: 1_000n }]))
+  })
+
+  test('error: a gateway that is gone; it can be tried again', async () => {
+    const played = await playTabs()
+    let isGone = true
+    const fetch: typeof played.fetch = async (input, init) => {
+      if (isGone && String(input).startsWith(gatewayUrl)) throw new TypeError('fetch failed')
+      return played.fetch(input, init)
+    }
+    const client = clientAt(played, { fetch })
+    await client.request('/1000/b/weather')
+    await expect(client.close()).rejects.toMatchObject({ code: 'network_error' })
+    isGone = false
+    await client.close()
+    expect(played.closed).toHaveLength(1)
+  })
+})
+
+test('behavior: wrapFetch keeps a tab, remembers offers, and closes', async () => {
+  const played = await playTabs({
+    fault: ({ attempt }) => (attempt === 3 ? { refuse: 'tab_closed' } : undefined),
+  })
+  const payingFetch = wrapFetch(played.fetch, { gatewayUrl, account, network: 'base', maxPaymentUsdc: '1' })
+  const url = `${played.url}/1000/b/weather`
+  for (let i = 0; i < 3; i++) {
+    const response = await payingFetch(url, { headers: { authorization: 'Bearer abc' } })
+    expect([response.status, response.bodyUsed]).toEqual([200, false])
+  }
+  expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'A3 3000', 'B1 1000'])
+  // A stream can't be sent twice, so it waits for no answer.
+  const body = new Blob(['streamed']).stream()
+  const streamed = payingFetch(url, { method: 'POST', body, duplex: 'half' } as RequestInit)
+  await expect(streamed).rejects.toMatchObject({ code: 'body_not_replayable' })
+  expect((await payingFetch.tabs()).map(({ lines }) => lines[0]?.bought)).toEqual([1_000n])
+  await payingFetch.close()
+  expect(played.closed).toMatchObject([{ total: 1_000n }])
+})
+
+test('behavior: settleNow leaves a tab alone', async () => {
+  const played = await playTabs()
+  const client = clientAt(played, { facilitatorUrl: played.url })
+  const { payment } = await client.request('/1000/b/weather')
+  await expect(client.settleNow(payment as never)).rejects.toThrow(TypeError)
+})
+
+test('behavior: the nonce is the tab’s, and what is signed is as its header says', async () => {
+  const played = await playTabs()
+  await clientAt(played).request('/1000/b/weather')
+  const tab = played.seen[1]?.tab as TabPayload
+  expect(tab).toMatchObject({ payer: account.address.toLowerCase(), sequence: 1, line: 0, known: 0 })
+  expect(tab.tab).toMatch(/^tab_[0-9a-f]{32}$/)
+  const now = Date.now() / 1000
+  expect(tab.expiry - now).toBeGreaterThan(93_500)
+  expect(tab.expiry - now).toBeLessThanOrEqual(93_600)
+})

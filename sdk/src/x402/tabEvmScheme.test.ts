@@ -1,0 +1,123 @@
+import { x402Client } from '@x402/core/client'
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { wrapFetchWithPayment } from '@x402/fetch'
+import { expect, test } from 'vitest'
+import { account, gatewayUrl } from '../../test/playProvider.ts'
+import { type PlayedTabs, playTabs } from '../../test/playTabs.ts'
+import { parseTabPayload } from '../protocol/tab.ts'
+import { keepTabs, TabEvmScheme, type TabSchemeOptions } from './index.ts'
+
+// With the client of `@x402/core` itself, and the fetch that stands on it.
+
+function open(played: PlayedTabs, options: TabSchemeOptions = { gatewayUrl }, client = new x402Client()) {
+  client.register('eip155:*', new ExactEvmScheme(account))
+  const tabs = keepTabs(client, account, { fetch: played.fetch, ...options })
+  const payingFetch = wrapFetchWithPayment(played.fetch, client)
+  return { tabs, client, get: (path: string) => payingFetch(`${played.url}${path}`) }
+}
+
+/** The way that each payment took: the tab's number and amounts, or `exact`. */
+const ways = ({ seen }: PlayedTabs) =>
+  seen.flatMap(({ tab, isExact }) =>
+    tab ? `${tab.sequence} ${parseTabPayload(tab).amounts.join(' ')}` : isExact ? 'exact' : [],
+  )
+
+test('default: one tab, beside the exact scheme, and closed with what was bought', async () => {
+  const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { charge: 5n } : undefined) })
+  const { tabs, get } = open(played)
+  for (const path of ['/50000/b/weather', '/7/d/quote', '/7/d/quote']) {
+    expect((await get(path)).status).toBe(200)
+  }
+  expect(ways(played)).toEqual(['1 50000', '2 50000 7', '3 50000 12'])
+  // What the gateway has acknowledged isn't sent again.
+  expect(played.seen.flatMap(({ tab }) => tab?.splits.length ?? [])).toEqual([1, 1, 0])
+  expect(await tabs.tabs()).toMatchObject([{ gateway: gatewayUrl, network: 'base', sequence: 3 }])
+  await tabs.close()
+  expect(played.closed).toMatchObject([{ total: 50_012n }])
+  expect(await tabs.tabs()).toEqual([])
+})
+
+test('behavior: without a gateway named, none is called; the tab is left to close by itself', async () => {
+  const played = await playTabs()
+  const { tabs, get } = open(played, {})
+  await get('/1000/b/weather')
+  await tabs.close()
+  expect([ways(played), played.closed, await tabs.tabs()]).toEqual([['1 1000'], [], []])
+})
+
+test.each(['tab_closed', 'tab_behind'])(
+  'behavior: %s: another tab, and the request again',
+  async (refuse) => {
+    const played = await playTabs({ fault: ({ attempt }) => (attempt === 2 ? { refuse } : undefined) })
+    const { get } = open(played)
+    await get('/1000/b/weather')
+    expect((await get('/1000/b/weather')).status).toBe(200)
+    expect(ways(played)).toEqual(['1 1000', '2 2000', '1 1000'])
+  },
+)
+
+test.each(['tabs_off', 'tab_limit_exceeded'])(
+  'behavior: %s: paid by itself, also what comes next',
+  async (refuse) => {
+    const played = await playTabs({ fault: () => ({ refuse }) })
+    const { get } = open(played)
+    expect((await get('/50000/b/weather')).status).toBe(200)
+    expect((await get('/50000/b/weather')).status).toBe(200)
+    expect(ways(played)).toEqual(['1 50000', 'exact', 'exact'])
+    // Sold on tabs only.
+    expect((await get('/1000/b/weather')).status).toBe(402)
+  },
+)
+
+test('behavior: what is refused for another reason isn’t counted, and nothing is repeated', async () => {
+  const played = await playTabs({
+    fault: ({ attempt }) => (attempt === 1 ? { refuse: 'insufficient_balance' } : undefined),
+  })
+  const { get } = open(played)
+  expect((await get('/1000/b/weather')).status).toBe(402)
+  await get('/1000/b/weather')
+  expect(ways(played)).toEqual(['1 1000', '2 1000'])
+})
+
+test('behavior: spendControls hold for tabs', async () => {
+  const played = await playTabs()
+  const client = new x402Client().setSpendControls({ maxAmountPerPayment: '$0.0005' })
+  await expect(open(played, {}, client).get('/1000/b/weather')).rejects.toThrow(/spendControls/)
+  expect(ways(played)).toEqual([])
+})
+
+test.each([
+  ['another gateway', { gatewayUrl: 'https://another.example' }, {}],
+  ['a split that isn’t one', {}, { split: `0x${'b'.repeat(40)}000000000001000000000001` }],
+  ['more than all of the fee', {}, { rewardShare: 10_001 }],
+])('behavior: an offer of %s isn’t taken', async (_, options, tab) => {
+  const played = await playTabs({
+    change: (challenge) =>
+      challenge.tab ? { ...challenge, tab: { ...challenge.tab, ...(tab as object) } } : challenge,
+  })
+  const { get } = open(played, options)
+  expect((await get('/50000/b/weather')).status).toBe(200)
+  expect(ways(played)).toEqual(['exact'])
+})
+
+test.each([
+  ['another contract', { payTo: `0x${'9'.repeat(40)}` }],
+  ['another token', { asset: `0x${'9'.repeat(40)}` }],
+  ['a network that isn’t in the table', { network: 'eip155:999999' }],
+  ['no amount', { amount: '0' }],
+  ['no time', { maxTimeoutSeconds: 0 }],
+  ['no macaroon', { extra: {} }],
+  ['another scheme', { scheme: 'upto' }],
+])('error: %s', async (_, change) => {
+  const played = await playTabs()
+  const asked = await fetch(`${played.url}/1000/b/weather`)
+  const { accepts } = JSON.parse(atob(asked.headers.get('payment-required') ?? ''))
+  const scheme = new TabEvmScheme(account)
+  expect(scheme.preferTabs(2, accepts)).toEqual(accepts)
+  expect((await scheme.createPaymentPayload(2, accepts[0])).payload).toMatchObject({ sequence: 1 })
+  const refused = scheme.createPaymentPayload(2, { ...accepts[0], ...change })
+  await expect(refused).rejects.toMatchObject({ code: 'challenge_refused' })
+  await expect(scheme.createPaymentPayload(1, accepts[0])).rejects.toMatchObject({
+    code: 'challenge_refused',
+  })
+})

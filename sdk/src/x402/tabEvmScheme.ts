@@ -1,0 +1,224 @@
+import type { PaymentPolicy, x402Client } from '@x402/core/client'
+import type { PaymentPayloadResult, PaymentRequirements, SchemeNetworkClient } from '@x402/core/types'
+import type { Address } from 'viem'
+import { canonicalUrl } from '../client/checkChallenge.ts'
+import { ChallengeRefusedError } from '../client/errors.ts'
+import { isTabSplit, type TabOffer } from '../client/offers.ts'
+import { type Payer, type PayerWallet, signerOf } from '../client/payer.ts'
+import { createTabGateway } from '../client/tabGateway.ts'
+import { createTabs, type OpenTab, type TabOptions, type Tabs } from '../client/tabs.ts'
+import { tabSettlement } from '../protocol/deployments.ts'
+import { type Network, networks } from '../protocol/networks.ts'
+import type { TabPayload } from '../protocol/tab.ts'
+import { readTabResponse, type TabRequirements } from '../protocol/x402.ts'
+
+/** Options of {@link TabEvmScheme}. */
+export type TabSchemeOptions = TabOptions & {
+  /**
+   * Public URL of the only gateway that tabs are kept with. Without one, they are kept with each that offers one, and `close()`
+   * asks no gateway: a URL that a seller names isn't called.
+   */
+  gatewayUrl?: string
+  /** USDC's address, where the network's table has none (`localhost`). */
+  usdcAddress?: Address
+  /** Calls that gateway, instead of the global `fetch`. */
+  fetch?: typeof globalThis.fetch
+  /** Verbose log through `console.debug`. Default false. */
+  debug?: boolean
+}
+
+type Hooks = NonNullable<SchemeNetworkClient['schemeHooks']>
+type Response = Parameters<NonNullable<Hooks['onPaymentResponse']>>[0]
+
+/** How long a gateway that takes nothing more on tabs is paid otherwise. */
+const suspensionMs = 300_000
+
+/**
+ * The scheme `tab` for clients of `@x402/core`, beside `ExactEvmScheme`: what a seller of Tollkeeper's offers is put on a tab, one
+ * signature for all that was bought through a gateway. {@link keepTabs} registers it.
+ *
+ * What is signed, and for whom, is checked against this version's own tables. How much, is for the client's `spendControls` to limit.
+ *
+ * @example
+ * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
+ * import { x402Client } from '@x402/core/client'
+ * import { privateKeyToAccount } from 'viem/accounts'
+ *
+ * const tabs = new TabEvmScheme(privateKeyToAccount(`0x${'11'.repeat(32)}`))
+ * export const client = new x402Client().register('eip155:*', tabs).registerPolicy(tabs.preferTabs)
+ * console.log(tabs.scheme, await tabs.tabs())
+ * // tab []
+ */
+export class TabEvmScheme implements SchemeNetworkClient {
+  readonly scheme = 'tab'
+  readonly schemeHooks: Hooks
+  /** Puts offers of tabs first, where their gateway takes them, and leaves out those that can't be taken. */
+  readonly preferTabs: PaymentPolicy
+  readonly #tabs: Tabs
+  readonly #options: TabSchemeOptions
+  readonly #suspended = new Map<string, number>()
+
+  /**
+   * @param account an account of viem, a wallet client that has one, or whatever signs typed data.
+   * @throws {TypeError} for an account that can't sign.
+   */
+  constructor(account: Payer | PayerWallet, options: TabSchemeOptions = {}) {
+    const { gatewayUrl, fetch = globalThis.fetch.bind(globalThis) } = options
+    const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
+    this.#options = options
+    this.#tabs = createTabs({
+      ...{ ...options, payer: signerOf({ account }), log },
+      gateway: gatewayUrl === undefined ? undefined : createTabGateway(fetch, gatewayUrl),
+    })
+    this.schemeHooks = { onPaymentResponse: async (response) => this.#onResponse(response) }
+    this.preferTabs = (_, requirements) => this.#prefer(requirements)
+  }
+
+  /** Signs the next state of a tab. @throws {ChallengeRefusedError} for what isn't an offer to take, or isn't signed. */
+  async createPaymentPayload(
+    x402Version: number,
+    requirements: PaymentRequirements,
+  ): Promise<PaymentPayloadResult> {
+    const offer = this.#read(requirements)
+    if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the offer of a tab can not be taken')
+    const payload = await this.#tabs.sign(offer)
+    // Not every transport says what became of a request, and who closes doesn't wait for those that don't.
+    this.#tabs.conclude(payload, 'unknown')
+    return { x402Version, payload }
+  }
+
+  /** USDC of the network, which `spendControls` limit in USD. */
+  findDefaultAsset(
+    asset: string,
+    network: string,
+  ): ReturnType<NonNullable<SchemeNetworkClient['findDefaultAsset']>> {
+    const known = networkOf(network)
+    if (!known || asset.toLowerCase() !== this.#usdcOf(known)) return undefined
+    return { asset, decimals: 6, symbol: 'USDC' }
+  }
+
+  /** Tells which tabs are open, with whom, and what is on them. */
+  tabs(): Promise<OpenTab[]> {
+    return this.#tabs.list()
+  }
+
+  /** Closes all tabs, at their gateway only where `gatewayUrl` names it; others close by themselves after minutes without a request. */
+  close(): Promise<void> {
+    return this.#tabs.close()
+  }
+
+  #usdcOf(network: Network): string | undefined {
+    return (this.#options.usdcAddress ?? network.usdc)?.toLowerCase()
+  }
+
+  #prefer(requirements: PaymentRequirements[]): PaymentRequirements[] {
+    const rank = (one: PaymentRequirements) => {
+      if (one.scheme !== 'tab') return 1
+      const { issuer } = one.extra
+      return (this.#suspended.get(String(issuer)) ?? 0) > Date.now() ? 2 : 0
+    }
+    return requirements
+      .filter((one) => one.scheme !== 'tab' || this.#read(one))
+      .sort((a, b) => rank(a) - rank(b))
+  }
+
+  #read(requirements: PaymentRequirements): TabOffer | undefined {
+    const network = networkOf(requirements.network)
+    const usdc = network && this.#usdcOf(network)
+    if (!network || !usdc) return undefined
+    return readOffer(requirements, { network, usdc: usdc as Address }, this.#options.gatewayUrl)
+  }
+
+  #onResponse({ paymentPayload, requirements, settleResponse, paymentRequired }: Response) {
+    const payload = paymentPayload.payload as TabPayload
+    if (settleResponse?.success) {
+      const charged = /^\d{1,20}$/.test(settleResponse.amount ?? '') ? settleResponse.amount : undefined
+      this.#tabs.conclude(payload, { charged: BigInt(charged ?? requirements.amount) })
+      const response = readTabResponse(settleResponse)
+      if (response?.id === payload.tab) this.#tabs.acknowledge(response, payload.line)
+      return undefined
+    }
+    if (!paymentRequired) return undefined
+    this.#tabs.conclude(payload, { charged: 0n })
+    const { error = '', accepts } = paymentRequired
+    if (error === 'tabs_off' || error === 'tab_limit_exceeded') {
+      this.#suspended.set(String(requirements.extra.issuer), Date.now() + suspensionMs)
+      return accepts.some(({ scheme }) => scheme !== 'tab') ? ({ recovered: true } as const) : undefined
+    }
+    if (!error.startsWith('tab_')) return undefined
+    this.#tabs.leave(payload.tab, error === 'tab_closed')
+    return { recovered: true } as const
+  }
+}
+
+/**
+ * Has a client of `@x402/core` keep tabs wherever one is offered, also where it has `ExactEvmScheme`, for `@x402/fetch`,
+ * `@x402/axios`, MCP and whatever else stands on it.
+ *
+ * @param client an `x402Client`.
+ * @param account an account of viem, a wallet client that has one, or whatever signs typed data.
+ * @returns the scheme, which tells what is open and closes it.
+ * @throws {TypeError} for an account that can't sign.
+ * @example
+ * import { keepTabs } from '@tollkeeper/sdk/x402'
+ * import { x402Client } from '@x402/core/client'
+ * import { ExactEvmScheme } from '@x402/evm/exact/client'
+ * import { wrapFetchWithPayment } from '@x402/fetch'
+ * import { privateKeyToAccount } from 'viem/accounts'
+ *
+ * const account = privateKeyToAccount(`0x${'11'.repeat(32)}`)
+ * const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
+ * const tabs = keepTabs(client, account, { gatewayUrl: 'https://gateway.example' })
+ * export const payingFetch = wrapFetchWithPayment(fetch, client)
+ * console.log(await tabs.tabs())
+ * // []
+ */
+export function keepTabs(
+  client: Pick<x402Client, 'register' | 'registerPolicy'>,
+  account: Payer | PayerWallet,
+  options?: TabSchemeOptions,
+): TabEvmScheme {
+  const scheme = new TabEvmScheme(account, options)
+  client.register('eip155:*', scheme)
+  client.registerPolicy(scheme.preferTabs)
+  return scheme
+}
+
+function networkOf(caip2: string): Network | undefined {
+  return Object.values(networks).find((network) => network.caip2 === caip2)
+}
+
+/** Takes nothing of an offer on trust but the price, who is paid, and whose tab it is. */
+function readOffer(
+  requirements: PaymentRequirements,
+  { network, usdc }: { network: Network; usdc: Address },
+  gatewayUrl: string | undefined,
+): TabOffer | undefined {
+  const { scheme, amount, asset, payTo, maxTimeoutSeconds } = requirements
+  const { issuer, macaroon, split, platform, rewardShare } = requirements.extra as Partial<
+    TabRequirements['extra']
+  >
+  const isOurs =
+    scheme === 'tab' &&
+    tabSettlement !== undefined &&
+    payTo.toLowerCase() === tabSettlement &&
+    asset.toLowerCase() === usdc &&
+    /^[1-9]\d{0,14}$/.test(amount) &&
+    Number.isSafeInteger(maxTimeoutSeconds) &&
+    maxTimeoutSeconds > 0
+  if (!isOurs || typeof issuer !== 'string' || typeof macaroon !== 'string') return undefined
+  if (gatewayUrl !== undefined && canonicalUrl(issuer) !== canonicalUrl(gatewayUrl)) return undefined
+  if (typeof split !== 'string' || !/^0x[0-9a-f]{64}$/.test(split) || !isTabSplit(BigInt(split)))
+    return undefined
+  if (typeof platform !== 'string' || !/^0x[0-9a-f]{40}$/.test(platform)) return undefined
+  if (
+    typeof rewardShare !== 'number' ||
+    !(rewardShare >= 0 && rewardShare <= 10_000) ||
+    rewardShare % 1 !== 0
+  )
+    return undefined
+  return {
+    ...{ issuer, network, usdc, macaroon, platform, rewardShare, maxTimeoutSeconds },
+    ...{ price: BigInt(amount), split: BigInt(split) },
+  }
+}

@@ -1,0 +1,45 @@
+import type { Database } from '#ledger/store/database'
+
+type Plan = {
+  'Node Type': string
+  'Relation Name'?: string
+  'Actual Rows': number
+  'Actual Loops': number
+  'Rows Removed by Filter'?: number
+  Plans?: Plan[]
+}
+
+/**
+ * What statements read: the rows that they keep and those that they throw away, by table and way of reading.
+ *
+ * @param whole the beginning of the statements to explain, which no fragment of another one has.
+ */
+export async function explain(
+  sql: Database,
+  whole: RegExp,
+  run: (sql: Database) => Promise<unknown>,
+): Promise<Record<string, number>> {
+  const read: Record<string, number> = {}
+  const visit = (node: Plan): void => {
+    const name = node['Relation Name']
+    if (name && name !== 'gas_token_price') {
+      // Rows are averages over the loops, with two decimals.
+      const each = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)
+      const rows = Math.round(each * node['Actual Loops'])
+      const way = `${node['Node Type'].replace(/Bitmap Heap|Index Only/, 'Index')} ${name}`
+      read[way] = (read[way] ?? 0) + rows
+    }
+    for (const inner of node.Plans ?? []) visit(inner)
+  }
+  const explaining = ((parts: TemplateStringsArray, ...values: unknown[]) => {
+    if (!whole.test(parts[0] ?? '')) return sql(parts, ...(values as never[]))
+    const [first = '', ...rest] = parts
+    const explain = Object.assign([`explain (analyze, format json) ${first}`, ...rest], { raw: parts.raw })
+    return sql(explain as unknown as TemplateStringsArray, ...(values as never[])).then(([row]) => {
+      visit(row?.['QUERY PLAN'][0].Plan)
+      return []
+    })
+  }) as unknown as Database
+  await run(explaining)
+  return read
+}

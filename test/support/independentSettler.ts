@@ -1,0 +1,45 @@
+import type { Address } from 'viem'
+import { onTestFinished } from 'vitest'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createPayerCode } from '#chain/payerCode'
+import { createBudget } from '#keeper/independent/budget'
+import { fetchPending } from '#keeper/independent/pendingQueue'
+import { createSettler, type Settler, type SettlerDependencies } from '#keeper/independent/settler'
+import { createMetrics } from '#keeper/settings/metrics'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
+import { createStackGateway } from './keeperGateway.ts'
+import { type KeeperStack, walletAccount } from './keeperStack.ts'
+import { randomHex } from './usdc.ts'
+
+/** What settles without a database, as wallet 5, until the test is over: it reads its queue from a gateway of the stack. */
+export async function openIndependentSettler(
+  stack: KeeperStack,
+  {
+    gasPerFee = null,
+    now = () => new Date(),
+    checkpoint,
+  }: Partial<Pick<SettlerDependencies, 'now' | 'checkpoint'>> & { gasPerFee?: bigint | null } = {},
+): Promise<Settler> {
+  const { served, settings } = stack
+  const listening = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' }
+  const server = await serve(createStackGateway(stack), listening)
+  onTestFinished(() => server.close())
+  const account = walletAccount(5)
+  return createSettler({
+    served,
+    wallet: {
+      address: account.address.toLowerCase() as Address,
+      sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+    },
+    settings: { ...settings, ...gasLimitsOf(served.network, { gasPerFee }), expiryLeadMs: 300_000 },
+    budget: createBudget(now),
+    payersWithCode: createPayerCode(served.client, now),
+    readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, served, 0, now()),
+    now,
+    randomBytes32: () => randomHex(32),
+    log: createLogger('test', 'silent'),
+    metrics: createMetrics(),
+    ...(checkpoint && { checkpoint }),
+  })
+}

@@ -1,0 +1,153 @@
+import type { Address, Hex } from 'viem'
+import { recordEvents } from '#ledger/facts/record'
+import { compositeArray } from '#ledger/store/compositeArray'
+import type { Database } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
+import {
+  blockHashOf,
+  type SeededPayment,
+  type SeedProvider,
+  seedChainId,
+  seedPlatform,
+  seedToken,
+} from './seedPayments.ts'
+import { randomHex } from './usdc.ts'
+
+/** TabSettlement, as far as the ledger knows it. */
+export const seedTabSettlement: Address = `0x${'7a'.repeat(20)}`
+
+/** What was bought of one endpoint within an hour; default: 10 requests for 0.0001 USDC each. */
+export type SeedSale = {
+  provider: Pick<SeedProvider, 'providerId' | 'wallet' | 'endpointIds'>
+  endpointId?: string
+  requests?: number
+  /** Base units, of both parts: a tenth is the platform's. */
+  amount?: bigint
+  /** When the last of these requests was; default: when the tab closed. */
+  acceptedAt?: Date
+}
+
+export type SeedTab = {
+  sales: readonly SeedSale[]
+  payer?: Address
+  closedAt?: Date
+  closeReason?: string
+  token?: Address
+  /** Unix seconds. */
+  expiresAt?: number
+}
+
+/** `lines`: the wallet of each line and what was signed on it, by position. */
+export type SeededTab = SeededPayment & {
+  tabId: string
+  token: Address
+  lines: { payee: Address; amount: bigint }[]
+}
+
+/** A tab that was closed, as the gateway takes it into the ledger. */
+export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTab> {
+  const {
+    sales,
+    payer = randomHex(20),
+    closedAt = new Date(),
+    closeReason = 'idle',
+    token = seedToken,
+  } = options
+  const { expiresAt = Math.floor(closedAt.getTime() / 1000) + 93_600 } = options
+  const [paymentId, tabId, nonce] = [newId('pay'), `tab_${randomHex(16).slice(2)}`, randomHex(32)]
+  const lines: SeededTab['lines'] = []
+  const rows = sales.map((sale, number) => {
+    const { requests = 10, amount = BigInt(requests) * 100n, acceptedAt = closedAt } = sale
+    const { providerId, wallet, endpointIds } = sale.provider
+    const known = lines.findIndex(({ payee }) => payee === wallet)
+    const position = known < 0 ? lines.push({ payee: wallet, amount: 0n }) - 1 : known
+    const line = lines[position] as SeededTab['lines'][number]
+    line.amount += amount
+    const fee = amount / 10n
+    const endpointId = sale.endpointId ?? endpointIds[0] ?? ''
+    return {
+      ...{ requests, fee, net: amount - fee },
+      row: [
+        ...[paymentId, number, position, providerId, endpointId, seedChainId, payer, wallet, requests],
+        ...[amount - fee, fee, acceptedAt.toISOString()],
+      ],
+    }
+  })
+  const total = (key: 'net' | 'fee') => rows.reduce((sum, row) => sum + row[key], 0n)
+  const requests = rows.reduce((sum, row) => sum + row.requests, 0)
+  const tab = [
+    ...[
+      paymentId,
+      tabId,
+      seedChainId,
+      token,
+      payer,
+      false,
+      seedTabSettlement,
+      seedPlatform,
+      500,
+      requests,
+      requests,
+    ],
+    ...[closeReason, closedAt.getTime() - 1_800_000, closedAt.getTime(), expiresAt, nonce, randomHex(65)],
+    ...[total('net') + total('fee'), total('net'), total('fee')],
+  ]
+  await sql`
+    select take_tabs(${compositeArray([tab])}::text::closed_tab[],
+      ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, null]))}::text::tab_line[],
+      ${compositeArray(rows.map(({ row }) => row))}::text::sold_on_tab[])`
+  return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
+}
+
+type SettledAt = { txHash?: Hex; blockNumber?: number; blockTime?: number }
+
+/** What is recorded once a block settled a tab as it was taken in. */
+export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
+  return recordState(
+    sql,
+    tab,
+    tab.lines.map(({ amount }) => amount),
+    at,
+  )
+}
+
+/**
+ * What is recorded once another state of a tab moved than the one that was taken in.
+ *
+ * @param moved what that had on each line.
+ */
+export async function seedOlderState(
+  sql: Database,
+  tab: SeededTab,
+  moved: readonly bigint[],
+  at: SettledAt = {},
+): Promise<Hex> {
+  const txHash = await recordState(sql, tab, moved, at)
+  for (const [position, amount] of moved.entries())
+    await sql`update tab_line set moved = ${amount} where payment_id = ${tab.paymentId} and position = ${position}`
+  return txHash
+}
+
+async function recordState(
+  sql: Database,
+  { payer, token, nonces, lines }: SeededTab,
+  amounts: readonly bigint[],
+  { txHash = randomHex(32), blockNumber = 100, blockTime = 1_795_262_400 }: SettledAt,
+): Promise<Hex> {
+  const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
+  const event = {
+    ...{ authorizer: payer, nonce: nonces[0], state: 'used' as const, recipient: seedTabSettlement },
+    ...{ value: amounts.reduce((sum, one) => sum + one, 0n), txHash, logIndex: 0, batchLogIndex: 9 },
+    ...{
+      blockNumber: BigInt(blockNumber),
+      blockHash: blockHashOf(blockNumber),
+      blockTime: BigInt(blockTime),
+    },
+    tab: {
+      sequence: 1,
+      lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
+    },
+  }
+  await sql.begin((tx) => recordEvents(tx, { chainId: seedChainId, token }, [event], 'index'))
+  return txHash
+}

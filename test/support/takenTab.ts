@@ -1,0 +1,18 @@
+import type { Queryable } from '#ledger/store/database'
+
+/** A tab as the ledger has it; undefined: it was never taken in. Its columns, lines and sales are those of the tables. */
+export async function findTakenTab(sql: Queryable, paymentId: string) {
+  const [payment] = await sql`
+    select p.source, p.price as value, p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", q.stage,
+      t.sequence, t.requests, t.reward_share as "rewardShare", t.close_reason as "closeReason"
+    from payment p join tab_payment t on t.payment_id = p.id left join queue q on q.payment_id = p.id
+    where p.id = ${paymentId}`
+  if (payment === undefined) return undefined
+  const lines = await sql`
+    select payee, amount, moved from tab_line where payment_id = ${paymentId} order by position`
+  const sales = await sql`
+    select provider_id as "providerId", endpoint_id as "endpointId", requests, provider_amount as "providerAmount",
+      fee_amount as "feeAmount"
+    from tab_sale where payment_id = ${paymentId} order by number`
+  return { ...payment, lines: [...lines], sales: [...sales] }
+}

@@ -1,0 +1,215 @@
+import {
+  type Address,
+  concat,
+  encodePacked,
+  type Hex,
+  hashTypedData,
+  keccak256,
+  numberToHex,
+  sha256,
+  slice,
+  stringToHex,
+  toHex,
+} from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+
+// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
+
+const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vector: ${label}`)), 0, 20)
+const buyer = privateKeyToAccount(keccak256(toHex('tollkeeper vector: buyer')))
+const payer = buyer.address.toLowerCase() as Address
+
+const domain = {
+  name: 'USD Coin',
+  version: '2',
+  chainId: 8453,
+  verifyingContract: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+} as const
+
+const types = {
+  ReceiveWithAuthorization: [
+    { name: 'from', type: 'address' },
+    { name: 'to', type: 'address' },
+    { name: 'value', type: 'uint256' },
+    { name: 'validAfter', type: 'uint256' },
+    { name: 'validBefore', type: 'uint256' },
+    { name: 'nonce', type: 'bytes32' },
+  ],
+} as const
+
+const splitOf = (provider: string, providerShare: number, platformShare: number): Hex =>
+  encodePacked(['address', 'uint48', 'uint48'], [account(provider), providerShare, platformShare])
+
+const mostUint40 = 2 ** 40 - 1
+const mostUint48 = 2n ** 48n - 1n
+
+const terms = {
+  issuer: 'https://gateway.example',
+  contract: account('tab contract'),
+  platform: account('platform'),
+  rewardShare: 1_000,
+}
+const tabId = `tab_${'0123456789abcdef'.repeat(2)}`
+const state = { tabId, sequence: 1, expiry: 1_800_093_600 }
+const micro = { split: splitOf('provider 0', 19, 1), amount: 50_000n }
+const ultraMicro = { split: splitOf('provider 1', 9, 1), amount: 7n }
+
+const cases = [
+  { name: 'one line', terms, state, lines: [micro] },
+  { name: 'the next request', terms, state: { ...state, sequence: 2 }, lines: [micro, ultraMicro] },
+  { name: 'lines change places', terms, state: { ...state, sequence: 2 }, lines: [ultraMicro, micro] },
+  {
+    name: 'another gateway, no reward',
+    terms: { ...terms, issuer: 'https://another.example/x', rewardShare: 0 },
+    state,
+    lines: [micro],
+  },
+  { name: 'a line of nothing', terms, state, lines: [{ ...micro, amount: 0n }] },
+  {
+    name: 'the most of everything',
+    terms: { ...terms, rewardShare: 10_000 },
+    state: { ...state, sequence: mostUint40, expiry: mostUint40 },
+    lines: Array.from({ length: 128 }, (_, index) => ({
+      split: splitOf(`provider ${index}`, Number(mostUint48), Number(mostUint48)),
+      amount: mostUint48,
+    })),
+  },
+]
+
+async function vectorOf({ name, terms, state, lines }: (typeof cases)[number]) {
+  const { issuer, contract, platform, rewardShare } = terms
+  const { sequence, expiry } = state
+  const commitment = keccak256(
+    concat([
+      // 160 bits, 40 of nothing, 16 and 40.
+      encodePacked(['address', 'uint40', 'uint16', 'uint40'], [platform, 0, rewardShare, sequence]),
+      ...lines.flatMap(({ split, amount }) => [split, numberToHex(amount, { size: 32 })]),
+    ]),
+  )
+  const message = {
+    from: payer,
+    to: contract,
+    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
+    validAfter: 0n,
+    validBefore: BigInt(concat([slice(commitment, 0, 27), numberToHex(expiry, { size: 5 })])),
+    nonce: keccak256(stringToHex(`x402-tab:${issuer}:${state.tabId}`)),
+  }
+  const typed = { domain, types, primaryType: 'ReceiveWithAuthorization', message } as const
+  return {
+    name,
+    terms,
+    state: { ...state, payer },
+    lines: lines.map(({ split, amount }) => ({ split, amount: amount.toString() })),
+    commitment,
+    value: message.value.toString(),
+    validBefore: message.validBefore.toString(),
+    nonce: message.nonce,
+    digest: hashTypedData(typed),
+    signature: await buyer.signTypedData(typed),
+  }
+}
+
+const payload = {
+  tab: tabId,
+  payer,
+  sequence: 3,
+  expiry: 1_800_093_600,
+  line: 1,
+  known: 1,
+  splits: [ultraMicro.split],
+  amounts: '0x00000000c350000000000007',
+  signature: `0x${'1a'.repeat(64)}1b`,
+}
+type Payload = { [Field in keyof typeof payload]?: unknown }
+
+const read = { amounts: ['50000', '7'], splits: [ultraMicro.split] }
+const accept = (name: string, changes: Payload, parsed: { amounts?: string[]; splits?: Hex[] } = {}) => ({
+  name,
+  payload: { ...payload, ...changes },
+  parsed: { ...read, ...parsed },
+})
+const refuse = (name: string, field: string, changes: Payload) => ({
+  name,
+  payload: { ...payload, ...changes },
+  field,
+})
+const lines = (count: number, amount: bigint) =>
+  concat(Array.from({ length: count }, () => numberToHex(amount, { size: 6 })))
+
+/** What `test/vectors/tabs.json` holds. */
+export async function generateTabs() {
+  return {
+    about:
+      'States of tabs: what the payer signs for each, and payments by a tab that parse, and those that do not, with the field that is wrong. Made by test/vectors/generate.ts with viem alone.',
+    domain,
+    states: await Promise.all(cases.map(vectorOf)),
+    payloads: {
+      valid: [
+        accept('default', {}),
+        accept(
+          'nothing is known yet',
+          { known: 0, splits: [micro.split, ultraMicro.split] },
+          {
+            splits: [micro.split, ultraMicro.split],
+          },
+        ),
+        accept('all is known', { known: 2, splits: [] }, { splits: [] }),
+        accept(
+          'the most of a line',
+          { amounts: lines(2, mostUint48) },
+          {
+            amounts: [mostUint48.toString(), mostUint48.toString()],
+          },
+        ),
+        accept(
+          '128 lines',
+          { known: 128, splits: [], amounts: lines(128, 1n) },
+          {
+            splits: [],
+            amounts: Array(128).fill('1'),
+          },
+        ),
+        accept('a signature of 1,024 bytes', { signature: `0x${'ab'.repeat(1024)}` }),
+        accept('the greatest numbers', { sequence: mostUint40, expiry: mostUint40 }),
+      ],
+      invalid: [
+        refuse('no tab', 'tab', { tab: undefined }),
+        refuse('a tab that is a number', 'tab', { tab: 7 }),
+        refuse('a tab without its prefix', 'tab', { tab: tabId.slice(4) }),
+        refuse('a short tab', 'tab', { tab: tabId.slice(0, -1) }),
+        refuse('a long tab', 'tab', { tab: `${tabId}0` }),
+        refuse('a tab in upper case', 'tab', { tab: `tab_${'A'.repeat(32)}` }),
+        refuse('a line break after the tab', 'tab', { tab: `${tabId}\n` }),
+        refuse('a payer in upper case', 'payer', { payer: buyer.address }),
+        refuse('a short payer', 'payer', { payer: payer.slice(0, -1) }),
+        refuse('a name for a payer', 'payer', { payer: 'vitalik.eth' }),
+        refuse('sequence 0', 'sequence', { sequence: 0 }),
+        refuse('a sequence of 2^40', 'sequence', { sequence: mostUint40 + 1 }),
+        refuse('a sequence that is text', 'sequence', { sequence: '3' }),
+        refuse('half a sequence', 'sequence', { sequence: 1.5 }),
+        refuse('no expiry', 'expiry', { expiry: undefined }),
+        refuse('expiry 0', 'expiry', { expiry: 0 }),
+        refuse('an expiry of 2^40', 'expiry', { expiry: mostUint40 + 1 }),
+        refuse('a line that is none of them', 'line', { line: 2 }),
+        refuse('a line below 0', 'line', { line: -1 }),
+        refuse('more known than there are', 'known', { known: 3 }),
+        refuse('known below 0', 'known', { known: -1 }),
+        refuse('splits that are no list', 'splits', { splits: ultraMicro.split }),
+        refuse('a split too few', 'splits', { splits: [] }),
+        refuse('a split too many', 'splits', { splits: [micro.split, ultraMicro.split] }),
+        refuse('a short split', 'splits[0]', { splits: [ultraMicro.split.slice(0, -1)] }),
+        refuse('a split in upper case', 'splits[0]', { splits: [`0x${'A'.repeat(64)}`] }),
+        refuse('no amounts', 'amounts', { amounts: '0x' }),
+        refuse('amounts that are a list', 'amounts', { amounts: ['50000', '7'] }),
+        refuse('half an amount', 'amounts', { amounts: payload.amounts.slice(0, -1) }),
+        refuse('amounts of five bytes', 'amounts', { amounts: payload.amounts.slice(0, -2) }),
+        refuse('amounts in upper case', 'amounts', { amounts: payload.amounts.replaceAll('c', 'C') }),
+        refuse('129 lines', 'amounts', { known: 129, splits: [], amounts: lines(129, 1n) }),
+        refuse('a signature of 64 bytes', 'signature', { signature: `0x${'ab'.repeat(64)}` }),
+        refuse('a signature of 1,025 bytes', 'signature', { signature: `0x${'ab'.repeat(1025)}` }),
+        refuse('a signature of half a byte more', 'signature', { signature: `${payload.signature}0` }),
+        refuse('a signature in upper case', 'signature', { signature: `0x${'AB'.repeat(65)}` }),
+      ],
+    },
+  }
+}
