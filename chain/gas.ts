@@ -24,7 +24,7 @@ const newPayeeGas = 22_800n
 // and the reward.
 const tabReserve = 500n
 const lineReserve = 250n
-const payoutReserve = 65_000n
+const payoutReserve = 50_000n
 // Upper bounds, calldata and events included, as above: 49,300 for a tab of one line, 480 a line more, 11,600 for whom a batch pays
 // and 20,000 more if he had no balance.
 const tabGas = 50_400n
@@ -119,81 +119,6 @@ export function roomForSweeps(sweeps: number): bigint {
 export function countSweepsThatFit(shape: BatchShape): number {
   const left = batchGasCut - estimateBatchGas(shape) - firstSweepGas
   return left > 0n ? Number(left / sweepGas) : 0
-}
-
-// contracts/TabSettlement.sol: what must be left besides, so that all that settled is paid out whatever a call burns.
-const tabReserve = 500n
-const lineReserve = 250n
-const payoutReserve = 50_000n
-/** The platform's payout and the reward. */
-const ownPayouts = 2n
-
-// Upper bounds, calldata included, from snapshots/tabs.json: 93,500 for the batch with the platform's payout and the reward, 47,800
-// for a tab, 480 for a line, 11,700 for a provider's payout, and 22,100 more where he had no balance.
-const tabBatchGas = 96_000n
-const tabGas = 48_200n
-const tabLineGas = 510n
-const payoutGas = 34_000n
-
-/** A batch of tabs. */
-export type TabBatchShape = {
-  tabs: number
-  /** Of all tabs. */
-  lines: number
-  /** Distinct splits. */
-  splits: number
-  /** The payers have code: budgeted at their full cap. */
-  hasCode: boolean
-}
-
-/** Gas that a batch of tabs uses at most, by the model. */
-export function estimateTabBatchGas(shape: TabBatchShape): bigint {
-  return tabsGas(shape) + BigInt(shape.splits) * payoutGas
-}
-
-function tabsGas({ tabs, lines, hasCode }: TabBatchShape): bigint {
-  const each = hasCode ? codeCallGas + 20_000n : tabGas
-  return tabBatchGas + BigInt(tabs) * each + BigInt(lines) * tabLineGas
-}
-
-/**
- * Gas limit of a transaction of tabs: what they use, and what the contract wants to see left before its last call, payouts
- * included. What isn't used isn't paid.
- */
-export function tabBatchGasLimit(shape: TabBatchShape, calldata: Uint8Array): bigint {
-  const wanted = wantedTabBatchGas(shape)
-  const floor = calldataFloor(calldata)
-  const limit = wanted > floor ? wanted : floor
-  return limit < transactionGasCap ? limit : transactionGasCap
-}
-
-function wantedTabBatchGas(shape: TabBatchShape): bigint {
-  const { tabs, lines, splits, hasCode } = shape
-  const left =
-    (callGasLimit(hasCode) * 64n) / 63n +
-    tailGas +
-    tabReserve * BigInt(tabs) +
-    lineReserve * BigInt(lines) +
-    payoutReserve * (BigInt(splits) + ownPayouts)
-  return tabsGas(shape) + left
-}
-
-/** How many of `tabs`, taken in order, fit under the gas cut. At least one. */
-export function countTabsThatFit(
-  tabs: readonly { lines: readonly { split: bigint }[] }[],
-  hasCode: boolean,
-  cut: bigint = batchGasCut,
-): number {
-  const splits = new Set<bigint>()
-  const shape = { tabs: 0, lines: 0, splits: 0, hasCode }
-  for (const [index, { lines }] of tabs.entries()) {
-    for (const { split } of lines) splits.add(split)
-    shape.tabs += 1
-    shape.lines += lines.length
-    shape.splits = splits.size
-    if (index > 0 && wantedTabBatchGas(shape) > cut) return index
-  }
-  return tabs.length
 }
 
 export function callGasLimit(hasCode: boolean): bigint {

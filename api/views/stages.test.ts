@@ -1,4 +1,5 @@
 import type { Hex } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { expect, test } from 'vitest'
 import { acceptPayments } from '#ledger/acceptance/acceptPayments'
 import { setBatchState } from '#ledger/batches/batches'
@@ -11,6 +12,7 @@ import { readQueueDepth } from '#ledger/queue/queueDepth'
 import { deferPayments, endPayments, quarantinePayments, stages } from '#ledger/queue/stages'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
+import { closeTab } from '../../test/support/tabs.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
@@ -204,6 +206,38 @@ for (const [name, [arrange, expected]] of Object.entries(cases))
     const { shop, paymentId } = await arrange()
     expect(await askDoors(shop, paymentId)).toEqual(expected)
   })
+
+test('behavior: a closed tab stands where its stage says, under the contract that settles it', async () => {
+  const { app, database, served } = gateway
+  const { wallet: payee } = await openShop(app)
+  const contract = served.deployment.tabSettlement
+  const ask = async (paymentId: string) => {
+    const { body } = await call<{ payment_status: string }>(app, 'GET', `/payments/${paymentId}`)
+    const depths = await readQueueDepth(database, { chainId: served.network.chainId, token: served.token })
+    const depth = depths.find((one) => one.payee === contract)
+    return [body.payment_status, depth ? [depth.verified, depth.retrying, depth.settling] : null]
+  }
+  const close = async () => {
+    const buyer = privateKeyToAccount(generatePrivateKey())
+    const platform = gateway.settings.platformWallet
+    const tab = await closeTab({ database, served, payee }, { buyer, platform, lines: [{ amount: 50_000n }] })
+    return {
+      paymentId: tab.paymentId,
+      payer: tab.state.authorization.from,
+      nonce: tab.state.authorization.nonce,
+    }
+  }
+  const { paymentId } = await close()
+  expect(await ask(paymentId)).toEqual(['verified', [1, 0, 0]])
+  await fail(paymentId)
+  expect(await ask(paymentId)).toEqual(['retrying', [0, 1, 0]])
+  const { id } = await claim(paymentId, 'tab')
+  await setBatchState(database, id, 'broadcast')
+  expect(await ask(paymentId)).toEqual(['settling', [0, 0, 1]])
+  const { paymentId: failed } = await close()
+  await fail(failed, true)
+  expect(await ask(failed)).toEqual(['failed', [0, 0, 1]])
+})
 
 test('behavior: a payment that settled after all says of no earlier failure', async () => {
   const { database, app } = gateway

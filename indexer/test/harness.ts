@@ -20,10 +20,16 @@ import { afterEach } from 'vitest'
 import { removeWithUs } from '#process/reaper'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { feeNonce } from '#protocol/challenge'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import {
+  eip712Domain,
+  receiveWithAuthorizationTypes,
+  transferWithAuthorizationTypes,
+} from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
+import { type TabLine, tabAuthorization } from '#protocol/tab'
+import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { devAccount } from '../../local/chain/accounts.ts'
 import type { LocalDeployments } from '../../local/chain/prepareChain.ts'
 import {
@@ -45,7 +51,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
   const chain: LocalChain = await startLocalChain({ blockTimeMs: 0, ...options })
   const deployment = chain.deployments[chain.network]
   if (deployment === undefined) throw new Error('the chain has no deployment')
-  const { batchSettlement, usdc, splitterFactory } = deployment
+  const { batchSettlement, tabSettlement, usdc, splitterFactory } = deployment
   const sender = devAccount(1)
   const client = createTestClient({
     mode: 'hardhat',
@@ -99,6 +105,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     client,
     usdc,
     batchSettlement,
+    tabSettlement,
     splitterFactory,
     sender: sender.address.toLowerCase() as Address,
     send,
@@ -139,6 +146,33 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     settle(items: readonly SettlementItem[]): Promise<TransactionReceipt> {
       return send(batchSettlement, this.encodeSettle(items))
     },
+    /** A state of a tab, as our SDK signs it, with a reward of a tenth. */
+    signTab: async (buyer: PrivateKeyAccount, sequence: number, lines: TabLine[]): Promise<SignedTab> => {
+      const payer = buyer.address.toLowerCase() as Address
+      const state = {
+        sequence,
+        expiry: 4_000_000_000,
+        lines,
+        payer,
+        tabId: `tab_${randomBytes(16).toString('hex')}`,
+      }
+      const terms = { issuer: 'https://gateway.example', contract: tabSettlement, platform: platformWallet }
+      const { primaryType, ...message } = tabAuthorization({ ...terms, rewardShare: 1_000 }, state)
+      const types = receiveWithAuthorizationTypes
+      const signature = await buyer.signTypedData({ domain, types, primaryType, message })
+      return { ...state, nonce: message.nonce, signature }
+    },
+    settleTabs: (tabs: readonly SignedTab[]): Promise<TransactionReceipt> =>
+      send(
+        tabSettlement,
+        encodeSettleTabs(
+          {
+            ...{ token: usdc, feeRecipient: platformWallet, rewardShare: 1_000, callGasLimit: 120_000n },
+            ...{ batchId: toHex(randomBytes(32)), trigger: triggerCodes.count },
+          },
+          tabs,
+        ).calldata,
+      ),
     encodeTransfer: ({ from, to, value, validAfter, validBefore, nonce, signature }: SignedAuthorization) =>
       encodeFunctionData({
         abi: usdcAbi,

@@ -13,6 +13,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress } from '#protocol/splitter'
+import { toWord } from '#protocol/tab'
 import { devAccount } from '../../local/chain/accounts.ts'
 import { multicall3Address } from '../../local/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
@@ -119,6 +120,7 @@ test('default: a batch, its authorizations and what each wallet received', async
         value,
         log_index: 2 * i,
         batch_log_index: batchLogIndex,
+        tab: null,
       })),
   )
   expect(batches).toEqual([
@@ -455,6 +457,53 @@ describe('the index follows the chain', () => {
       { nonce: item.fee.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
     ])
     expect(quarantine).toEqual([])
+  })
+})
+
+describe('tabs', () => {
+  test('default: a batch, the state of each that moved, and whom it paid; a reorg takes it back', async () => {
+    const [one, other] = [await chain.createBuyer(), await chain.createBuyer()]
+    const line = (provider: Hex, amount: bigint) => ({
+      split: encodeSplit({ provider, providerShare: 19n, platformShare: 1n }),
+      amount,
+    })
+    const tabs = [
+      await chain.signTab(one, 3, [line(providerA, 100n), line(providerB, 200n)]),
+      await chain.signTab(other, 1, [line(providerA, 4_000n)]),
+    ]
+    const snapshot = await chain.client.snapshot()
+    const receipt = await chain.settleTabs(tabs)
+    const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
+    const batchLogIndex = receipt.logs.at(-1)?.logIndex
+    const word = (amount: bigint) => amount.toString(16).padStart(12, '0')
+    expect(authorizations.map((row) => [row.recipient, row.value, row.tab, row.batch_log_index])).toEqual(
+      tabs.map(({ sequence, lines }) => [
+        chain.tabSettlement,
+        lines.reduce((sum, { amount }) => sum + amount, 0n),
+        `0x${sequence.toString(16).padStart(10, '0')}${lines
+          .map(({ split, amount }) => toWord(split).slice(2) + word(amount))
+          .join('')}`,
+        batchLogIndex,
+      ]),
+    )
+    expect(batches).toMatchObject([
+      { keeper: chain.sender, authorizations: 2, payment_count: 2, provider_total: 4_085n, fee_total: 215n },
+    ])
+    // A tenth of the platform's part is the reward.
+    expect(recipients.map((row) => [row.recipient, row.payment_count, row.total]).toSorted()).toEqual(
+      [
+        [platformWallet, 2, 194n],
+        [providerA, 2, 3_895n],
+        [providerB, 1, 190n],
+        [chain.sender, 2, 21n],
+      ].toSorted(),
+    )
+    expect(quarantine).toEqual([])
+
+    await chain.client.revert({ id: snapshot })
+    await chain.client.mine({ blocks: 3 })
+    await until(async () => (await readTransaction(receipt)).authorizations.length === 0)
+    expect((await readTransaction(receipt)).batches).toEqual([])
   })
 })
 

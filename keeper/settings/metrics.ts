@@ -3,13 +3,7 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 /** Prometheus metrics of one keeper; `docs/operations.md` says what each alert on them means. */
 export function createMetrics() {
   const registry = new Registry()
-  const registers = [registry]
-  const gauge = <L extends string>(name: string, labelNames: L[], help: string) =>
-    new Gauge({ name, help, labelNames, registers })
-  const counter = <L extends string>(name: string, labelNames: L[], help: string) =>
-    new Counter({ name, help, labelNames, registers })
-  const histogram = <L extends string>(name: string, labelNames: L[], help: string, buckets: number[]) =>
-    new Histogram({ name, help, labelNames, buckets, registers })
+  const { gauge, counter, histogram } = createMakers([registry])
   return {
     registry,
     queuedPayments: gauge(
@@ -124,6 +118,17 @@ export function createMetrics() {
       ['network', 'loop'],
       'Steps that ended in an error and will be taken again',
     ),
+  }
+}
+
+function createMakers(registers: Registry[]) {
+  return {
+    gauge: <L extends string>(name: string, labelNames: L[], help: string) =>
+      new Gauge({ name, help, labelNames, registers }),
+    counter: <L extends string>(name: string, labelNames: L[], help: string) =>
+      new Counter({ name, help, labelNames, registers }),
+    histogram: <L extends string>(name: string, labelNames: L[], help: string, buckets: number[]) =>
+      new Histogram({ name, help, labelNames, buckets, registers }),
   }
 }
 

@@ -25,6 +25,7 @@ import {
   moveRecordHead,
   type NumberedBatch,
   readConfirmedBlocks,
+  readExplained,
   readIndexHole,
   readLookupRequests,
   readRecordAge,
@@ -516,6 +517,11 @@ test('default: what is used and nobody knows by whom is looked for until it is f
   expect((await asked()).sort()).toEqual(payment.nonces.map((nonce) => [paymentId, nonce]).sort())
   await recordEvents(sql, scope, [await useOf(payment, 0)], 'lookup')
   expect(await asked()).toEqual([[paymentId, payment.nonces[1]]])
+  expect(await readExplained(sql, seedChainId, 10)).toEqual([])
+  // The index is faster than the keeper's look.
+  await recordEvents(sql, scope, [await useOf(payment, 1)], 'index')
+  expect(await asked()).toEqual([])
+  expect(await readExplained(sql, seedChainId, 10)).toEqual([paymentId])
   await endLookups(sql, [paymentId])
   await wakeDeferred(sql, [paymentId])
   expect(await asked()).toEqual([])
