@@ -58,6 +58,11 @@ contract TabGasTest is TabTest {
         vm.assertLe(ofRequest, most, "gas a request");
     }
 
+    function test_gas_onePayer() public {
+        Bill[] memory bills = _bills(1, 1, 10);
+        vm.snapshotValue("tabs", "1 payer, 1 provider x 10 requests", _measure(_only(bills[0])));
+    }
+
     function test_gas_oneProviderTenRequests() public {
         _snapshot(1, 1, 10, "1 provider x 10 requests", 5_000);
     }

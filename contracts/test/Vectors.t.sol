@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {Clones} from "@openzeppelin/contracts/proxy/Clones.sol";
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {VectorWallet} from "./mocks/Wallets.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
@@ -253,12 +253,5 @@ contract VectorsTest is SettlementTest {
 
     function _indexOf(address[] memory list, address item) private pure returns (uint256 index) {
         while (list[index] != item) ++index;
-    }
-}
-
-/// @notice Takes the vectors' long signatures for good; they are over 65 bytes, and nothing else is.
-contract VectorWallet {
-    function isValidSignature(bytes32, bytes calldata signature) external pure returns (bytes4) {
-        return signature.length > 65 ? IERC1271.isValidSignature.selector : bytes4(0);
     }
 }

@@ -1,6 +1,7 @@
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import {
+  type Abi,
   type Address,
   type BaseError,
   ContractFunctionRevertedError,
@@ -11,9 +12,12 @@ import {
 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { tabBatchGasLimit } from '#chain/gas'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
+import { eip712Domain, receiveWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import {
@@ -25,6 +29,14 @@ import {
   triggerCodes,
 } from '#protocol/settlement'
 import { encodeSplit, splitterOf } from '#protocol/splitter'
+import { platformPart, type TabLine, tabAuthorization } from '#protocol/tab'
+import {
+  decodeSettleTabs,
+  decodeTabsSettled,
+  encodeSettleTabs,
+  type SignedTab,
+  type TabBatch,
+} from '#protocol/tabSettlement'
 import { devAccount } from '../../local/chain/accounts.ts'
 import { contracts } from '../../local/chain/contracts.ts'
 import { prepareChain } from '../../local/chain/prepareChain.ts'
@@ -35,7 +47,7 @@ import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.
 
 const network = networks.base
 const token = network.usdc as Address
-const { batchSettlement, splitterFactory } = contracts
+const { batchSettlement, splitterFactory, tabSettlement } = contracts
 const platform = randomHex(20) as Address
 
 async function openNetwork() {
@@ -92,18 +104,24 @@ const balanceOf = (owner: Address) =>
   opened.client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
 
 /** What the call would answer, and then what it does. */
-async function send(data: Hex) {
+async function send(data: Hex, to = batchSettlement.address, gas = 2_000_000n) {
   const { client, wallet } = opened
-  const { data: answer = '0x' } = await client.call({
-    to: batchSettlement.address,
-    data,
-    account: wallet.account,
-  })
+  const { data: answer = '0x' } = await client.call({ to, data, account: wallet.account, gas })
   // With less it would succeed as well, and leave the rest of the batch.
-  const hash = await wallet.sendTransaction({ to: batchSettlement.address, data, gas: 2_000_000n })
+  const hash = await wallet.sendTransaction({ to, data, gas })
   const { status, logs } = await client.waitForTransactionReceipt({ hash })
   expect(status).toBe('success')
   return { answer, logs, input: (await client.getTransaction({ hash })).input }
+}
+
+/** The name and values, lower-case, of the error with which `settle` reverts. */
+async function errorOf(address: Address, abi: Abi, args: readonly unknown[]) {
+  const error = await opened.client
+    .simulateContract({ address, abi, functionName: 'settle', args })
+    .catch((thrown: unknown) => thrown)
+  const reverted = (error as BaseError).walk((one) => one instanceof ContractFunctionRevertedError)
+  const { errorName, args: got } = (reverted as ContractFunctionRevertedError).data ?? {}
+  return [errorName, got?.map((value) => (typeof value === 'string' ? value.toLowerCase() : value))]
 }
 
 test('default: what is deployed is what is committed, at the addresses that the SDK names', async () => {
@@ -152,18 +170,7 @@ describe('settle', () => {
       [[batch, payees, [unsigned], []], 'InvalidSignatureIndex', [5n]],
       [[batch, payees, payments, []], 'NothingSettled', ['0x34']],
     ] as const) {
-      const error = await opened.client
-        .simulateContract({
-          ...{ address: batchSettlement.address, abi: batchSettlementAbi, functionName: 'settle' },
-          args,
-        } as Parameters<typeof opened.client.simulateContract>[0])
-        .catch((thrown: unknown) => thrown)
-      const reverted = (error as BaseError).walk((one) => one instanceof ContractFunctionRevertedError)
-      const { errorName, args: got } = (reverted as ContractFunctionRevertedError).data ?? {}
-      expect([
-        errorName,
-        got?.map((value) => (typeof value === 'string' ? value.toLowerCase() : value)),
-      ]).toEqual([name, values])
+      expect(await errorOf(batchSettlement.address, batchSettlementAbi, args)).toEqual([name, values])
     }
   })
 })
@@ -187,4 +194,117 @@ test('default: settleAuthorizations: one signature pays a splitter, and the swee
   expect(parseEventLogs({ abi: splitterFactoryAbi, logs })).toEqual([])
   expect(decodeSettle(input)).toEqual({ batch, items: [{ authorization: paid }], sweep })
   expect([await balanceOf(payee), (await balanceOf(platform)) - before]).toEqual([47_500n, 2_500n])
+})
+
+describe('tabs', () => {
+  const tabBatch: TabBatch = { ...batch, rewardShare: 1_000 }
+  const terms = { issuer: 'https://gateway.example', contract: tabSettlement.address, platform }
+  async function signTab(payer: PrivateKeyAccount, lines: TabLine[], expiresIn = 3_600): Promise<SignedTab> {
+    const state = {
+      tabId: `tab_${randomHex(16).slice(2)}`,
+      payer: payer.address.toLowerCase() as Address,
+      sequence: 3,
+      expiry: Math.floor(Date.now() / 1_000) + expiresIn,
+      lines,
+    }
+    const { primaryType, ...message } = tabAuthorization({ ...terms, rewardShare: 1_000 }, state)
+    const signature = await payer.signTypedData({
+      domain: eip712Domain(network, token),
+      types: receiveWithAuthorizationTypes,
+      primaryType,
+      message,
+    })
+    const { tabId: _, ...signed } = state
+    return { ...signed, nonce: message.nonce, signature }
+  }
+
+  /** Of new providers, each paid in shares of his own. */
+  const newLines = (count: number): TabLine[] =>
+    Array.from({ length: count }, (_, index) => ({
+      split: encodeSplit({
+        provider: randomHex(20) as Address,
+        providerShare: index % 2 === 0 ? 19n : 9n,
+        platformShare: 1n,
+      }),
+      amount: 10_001n + BigInt(index),
+    }))
+
+  test('default: what the SDK packs settles with the gas of the model, and it reads events, outcomes and calldata', async () => {
+    const lines = newLines(5)
+    const value = lines.reduce((sum, { amount }) => sum + amount, 0n)
+    const [rich, poor, late, other] = [
+      await newBuyer(value),
+      await newBuyer(0n),
+      await newBuyer(value),
+      await newBuyer(value),
+    ]
+    const tabs = [
+      await signTab(rich, lines),
+      await signTab(poor, lines),
+      await signTab(late, lines, -60),
+      await signTab(other, [...lines].reverse()),
+    ]
+    const { calldata, splits } = encodeSettleTabs(tabBatch, tabs)
+    const gas = tabBatchGasLimit(
+      { tabs: 4, lines: 20, splits: splits.length, hasCode: false },
+      Buffer.from(calldata.slice(2), 'hex'),
+    )
+    const platformBefore = await balanceOf(platform)
+    const { answer, logs, input } = await send(calldata, tabSettlement.address, gas)
+
+    const outcomes = decodeFunctionResult({ abi: tabSettlementAbi, functionName: 'settle', data: answer })
+    expect(decodeOutcomes(outcomes).map(({ provider }) => provider)).toEqual([
+      'settled',
+      'failed',
+      'expired',
+      'settled',
+    ])
+    const feeTotal = 2n * lines.reduce((sum, { split, amount }) => sum + platformPart(split, amount), 0n)
+    const events = parseEventLogs({ abi: tabSettlementAbi, logs })
+    expect(events).toMatchObject([
+      { eventName: 'AuthorizationFailed', args: { nonce: tabs[1]?.nonce, index: 1n } },
+      { eventName: 'TabsSettled', args: { batchId: batch.batchId, splits } },
+      {
+        eventName: 'BatchSettled',
+        args: { trigger: 1, authorizations: 2n, providerTotal: 2n * value - feeTotal, feeTotal, outcomes },
+      },
+    ])
+    const [, settled] = events
+    if (settled?.eventName !== 'TabsSettled')
+      throw new Error('the second event was expected to be TabsSettled')
+    expect(decodeTabsSettled(settled.args)).toEqual(
+      [tabs[0], tabs[3]].map((tab) => ({ sequence: 3, lines: tab?.lines })),
+    )
+    expect(decodeSettleTabs(input)).toEqual({ batch: tabBatch, tabs })
+    // One BatchSettled for whatever settles: the index reads it with the other contract's ABI.
+    expect(parseEventLogs({ abi: batchSettlementAbi, logs }).map(({ eventName }) => eventName)).toEqual([
+      'AuthorizationFailed',
+      'BatchSettled',
+    ])
+
+    for (const { split, amount } of lines) {
+      const provider = `0x${(split >> 96n).toString(16).padStart(40, '0')}` as const
+      expect(await balanceOf(provider)).toBe(2n * (amount - platformPart(split, amount)))
+    }
+    const reward = feeTotal / 10n
+    expect((await balanceOf(platform)) - platformBefore).toBe(feeTotal - reward)
+    expect([await balanceOf(rich.address), await balanceOf(tabSettlement.address)]).toEqual([0n, 0n])
+  })
+
+  test('error: each of its errors, with its values', async () => {
+    const { splits, tabs, lines } = encodeSettleTabs(tabBatch, [
+      await signTab(await newBuyer(0n), newLines(1)),
+    ])
+    const unsigned = tabs.map((tab) => ({ ...tab, vs: `0x${'0'.repeat(64)}`, r: `0x${'0'.repeat(63)}5` }))
+    for (const [args, name, values] of [
+      [[{ ...tabBatch, token: platform }, splits, tabs, lines, []], 'InvalidToken', [platform]],
+      [[{ ...tabBatch, rewardShare: 10_001 }, splits, tabs, lines, []], 'InvalidRewardShare', [10_001n]],
+      [[tabBatch, [], tabs, lines, []], 'InvalidSplit', [0n]],
+      [[tabBatch, splits, tabs, `${lines}00`, []], 'InvalidLines', [9n]],
+      [[tabBatch, splits, unsigned, lines, []], 'InvalidSignatureIndex', [5n]],
+      [[tabBatch, splits, tabs, lines, []], 'NothingSettled', ['0x30']],
+    ] as const) {
+      expect(await errorOf(tabSettlement.address, tabSettlementAbi, args)).toEqual([name, values])
+    }
+  })
 })

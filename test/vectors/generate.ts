@@ -4,6 +4,7 @@ import { generatePayloads } from './payloads.ts'
 import { generatePayments } from './payments.ts'
 import { generateReceipts } from './receipts.ts'
 import { generateSplitters } from './splitters.ts'
+import { generateTabBatches } from './tabBatches.ts'
 import { generateTabs } from './tabs.ts'
 import { generateTiers } from './tiers.ts'
 
@@ -15,6 +16,7 @@ export const generators: Record<string, () => unknown> = {
   'payments.json': generatePayments,
   'receipts.json': generateReceipts,
   'splitters.json': generateSplitters,
+  'tabBatches.json': generateTabBatches,
   'tabs.json': generateTabs,
   'tiers.json': generateTiers,
 }

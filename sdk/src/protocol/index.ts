@@ -96,6 +96,15 @@ export {
   tabNonce,
   tabSplit,
 } from './tab.ts'
+export {
+  decodeSettleTabs,
+  decodeTabsSettled,
+  type EncodedSettleTabs,
+  encodeSettleTabs,
+  type PackedTab,
+  type SignedTab,
+  type TabBatch,
+} from './tabSettlement.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
 export {
   encodePaymentHeader,

@@ -41,6 +41,7 @@ export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped', 'e
  * - `used`: it was used or cancelled earlier.
  * - `failed`: the token refused it.
  * - `skipped`: another of the same payer failed right before it.
+ * - `expired`: only of a tab, whose expiry the contract enforces.
  */
 export type Outcome = (typeof outcomes)[number]
 
@@ -297,8 +298,8 @@ export function decodeSettle(calldata: Hex): { batch: Batch; items: SettlementIt
   throw new TypeError(`A call of settle or settleAuthorizations was expected, got ${call.functionName}`)
 }
 
-function decodeBatch({ token, feeRecipient, ...batch }: Batch): Batch {
-  return { ...batch, token: lower(token), feeRecipient: lower(feeRecipient) }
+export function decodeBatch({ token, feeRecipient, batchId, trigger, callGasLimit }: Batch): Batch {
+  return { token: lower(token), feeRecipient: lower(feeRecipient), batchId, trigger, callGasLimit }
 }
 
 function decodeAuthorization(
@@ -357,14 +358,15 @@ function lower(address: Address): Address {
   return address.toLowerCase() as Address
 }
 
-function bits(word: bigint, from: bigint, count: bigint): bigint {
+export function bits(word: bigint, from: bigint, count: bigint): bigint {
   return (word >> from) & ((1n << count) - 1n)
 }
 
 /**
  * Reads the outcomes that `settle` returns and its event `BatchSettled` carries, one for each item of the batch.
  *
- * Each is one byte: the provider's authorization in the high four bits, the fee's in the low four.
+ * Each is one byte: the provider's authorization in the high four bits, the fee's in the low four. Of a batch of tabs it is the
+ * tab in the high four, and nothing in the low.
  *
  * @throws {TypeError} for four bits that the contract never writes.
  * @example
@@ -402,13 +404,16 @@ function canShare(
   )
 }
 
-function encodeSignature(signature: Hex, addSignature: (signature: Hex) => number): { r: Hex; vs: Hex } {
+export function encodeSignature(
+  signature: Hex,
+  addSignature: (signature: Hex) => number,
+): { r: Hex; vs: Hex } {
   const compact = compactSignature(signature)
   if (compact) return compact
   return { r: `0x${addSignature(signature).toString(16).padStart(64, '0')}`, vs: zeroWord }
 }
 
-function decodeSignature(r: Hex, vs: Hex, signatures: readonly Hex[]): Hex {
+export function decodeSignature(r: Hex, vs: Hex, signatures: readonly Hex[]): Hex {
   // An s of zero marks `r` as an index, because no compact signature has one.
   if (bits(BigInt(vs), 0n, 255n) !== 0n) return expandSignature({ r, vs })
   const signature = signatures[Number(r)]

@@ -1,0 +1,140 @@
+import fc from 'fast-check'
+import { type Address, encodeFunctionData, type Hex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import vectors from '../../../test/vectors/tabBatches.json' with { type: 'json' }
+import { tabSettlementAbi } from './abi/tabSettlement.ts'
+import { decodeOutcomes } from './settlement.ts'
+import {
+  decodeSettleTabs,
+  decodeTabsSettled,
+  encodeSettleTabs,
+  type SignedTab,
+  type TabBatch,
+} from './tabSettlement.ts'
+
+type Vector = (typeof vectors.batches)[number]
+
+const batchOf = ({ batch }: Vector): TabBatch => ({
+  ...batch,
+  token: batch.token.toLowerCase() as Address,
+  feeRecipient: batch.feeRecipient as Address,
+  batchId: batch.batchId as Hex,
+  callGasLimit: BigInt(batch.callGasLimit),
+})
+
+const tabsOf = ({ tabs }: Vector): SignedTab[] =>
+  tabs.map(({ payer, nonce, sequence, expiry, lines, signature }) => ({
+    ...{ payer: payer as Address, nonce: nonce as Hex, sequence, expiry, signature: signature as Hex },
+    lines: lines.map(({ split, amount }) => ({ split: BigInt(split), amount: BigInt(amount) })),
+  }))
+
+const vectorOf = (index: number): Vector => {
+  const vector = vectors.batches[index]
+  if (!vector) throw new Error(`There is no vector ${index}`)
+  return vector
+}
+
+test.each(vectors.batches)('default: $name', (vector) => {
+  const encoded = encodeSettleTabs(batchOf(vector), tabsOf(vector))
+  expect(encoded.calldata).toBe(vector.calldata)
+  expect(encoded.splits).toEqual(vector.splits.map(BigInt))
+  expect(encoded.signatures).toEqual(vector.signatures)
+  expect(decodeSettleTabs(encoded.calldata)).toEqual({ batch: batchOf(vector), tabs: tabsOf(vector) })
+  const settled = decodeTabsSettled({ splits: encoded.splits, lines: vector.settledLines as Hex })
+  expect(settled).toEqual(tabsOf(vector).map(({ sequence, lines }) => ({ sequence, lines })))
+})
+
+test('behavior: any tabs are read as they were packed, and each split is there once, beside those of its provider', () => {
+  const hex = (length: number) =>
+    fc
+      .uint8Array({ minLength: length, maxLength: length })
+      .map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`)
+  const split = fc
+    .tuple(fc.bigInt(0n, 5n), fc.bigInt(0n, 3n))
+    .map(([provider, share]) => (provider << 96n) | (share << 48n) | 1n)
+  const tab = fc.record({
+    payer: hex(20),
+    nonce: hex(32),
+    sequence: fc.integer({ min: 0, max: 2 ** 40 - 1 }),
+    expiry: fc.integer({ min: 0, max: 2 ** 40 - 1 }),
+    lines: fc.array(fc.record({ split, amount: fc.bigInt(0n, 2n ** 48n - 1n) })),
+    signature: fc.oneof(hex(65), hex(130)),
+  })
+  fc.assert(
+    fc.property(fc.array(tab, { maxLength: 6 }), (tabs) => {
+      const { calldata, splits } = encodeSettleTabs(batchOf(vectorOf(0)), tabs)
+      expect(decodeSettleTabs(calldata).tabs).toEqual(tabs)
+      expect(new Set(splits).size).toBe(splits.length)
+      const providers = splits.map((one) => one >> 96n)
+      expect(providers).toEqual([...providers].sort((a, b) => Number(a - b)))
+    }),
+  )
+})
+
+test('behavior: more splits than one byte counts', () => {
+  const lines = Array.from({ length: 300 }, (_, index) => ({ split: BigInt(index) << 96n, amount: 1n }))
+  const [tab] = tabsOf(vectorOf(0)) as [SignedTab]
+  const { calldata } = encodeSettleTabs(batchOf(vectorOf(0)), [{ ...tab, lines }])
+  expect(decodeSettleTabs(calldata).tabs).toEqual([{ ...tab, lines }])
+})
+
+describe('error', () => {
+  const [tab] = tabsOf(vectorOf(0)) as [SignedTab]
+  const split = 7n
+  const lineOf = (index: number) => ({ split: BigInt(index), amount: 0n })
+
+  test.each([
+    ['an amount below 0', [{ ...tab, lines: [{ split, amount: -1n }] }], /2\^48 - 1, got -1/],
+    ['an amount of 49 bits', [{ ...tab, lines: [{ split, amount: 2n ** 48n }] }], /2\^48 - 1/],
+    ['too many lines', [{ ...tab, lines: Array(65_536).fill(lineOf(1)) }], /65535 lines, got 65536/],
+    [
+      'too many splits',
+      [0, 40_000].map((from) => ({
+        ...tab,
+        lines: Array.from({ length: 40_000 }, (_, i) => lineOf(from + i)),
+      })),
+      /at most 65536 splits/,
+    ],
+  ])('%s', (_, tabs, message) => {
+    expect(() => encodeSettleTabs(batchOf(vectorOf(0)), tabs)).toThrow(message)
+  })
+
+  const { splits, tabs, lines } = encodeSettleTabs(batchOf(vectorOf(0)), [tab])
+  const call = (changes: { splits?: bigint[]; lines?: Hex; vs?: Hex }) =>
+    encodeFunctionData({
+      abi: tabSettlementAbi,
+      functionName: 'settle',
+      args: [
+        batchOf(vectorOf(0)),
+        changes.splits ?? splits,
+        tabs.map((packed) => ({ ...packed, ...(changes.vs && { vs: changes.vs }) })),
+        changes.lines ?? lines,
+        [],
+      ],
+    })
+  test.each([
+    [
+      'another function',
+      encodeFunctionData({ abi: tabSettlementAbi, functionName: 'MIN_CALL_GAS' }),
+      /MIN_CALL_GAS/,
+    ],
+    ['a split that isn’t there', call({ splits: [] }), /names split 0, of 0/],
+    ['a byte too few', call({ lines: lines.slice(0, -2) as Hex }), /more lines than there are/],
+    ['a byte too many', call({ lines: `${lines}00` }), /fewer lines than there are/],
+    ['a signature that isn’t there', call({ vs: `0x${'0'.repeat(64)}` }), /has no signature/],
+  ])('%s', (_, calldata, message) => {
+    expect(() => decodeSettleTabs(calldata)).toThrow(message)
+  })
+
+  test.each([
+    ['half a head', '0x0001', /more lines/],
+    ['a line too few', '0x00010000000002', /more lines/],
+    ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, of 1/],
+  ])('%s in the event', (_, hex, message) => {
+    expect(() => decodeTabsSettled({ splits: [split], lines: hex as Hex })).toThrow(message)
+  })
+})
+
+test('behavior: outcomes of tabs, one of them expired', () => {
+  expect(decodeOutcomes('0x105030').map(({ provider }) => provider)).toEqual(['settled', 'expired', 'failed'])
+})
