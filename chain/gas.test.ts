@@ -1,12 +1,16 @@
 import { describe, expect, test } from 'vitest'
+import snapshots from '../snapshots/tabs.json' with { type: 'json' }
 import {
   batchGasCut,
   batchGasLimit,
   calldataFloor,
   countSweepsThatFit,
+  countTabsThatFit,
   countThatFit,
   estimateBatchGas,
+  estimateTabBatchGas,
   roomForSweeps,
+  tabBatchGasLimit,
   transactionGasCap,
 } from './gas.ts'
 
@@ -87,28 +91,50 @@ test('behavior: as many sweeps are added as fit under the cut', () => {
   expect(countSweepsThatFit({ ...shape, singles: 300 })).toBe(0)
 })
 
-test('behavior: tabs are cut so that their limit, with what is kept back for payouts, stays off the cap', () => {
-  const tabs = (providers: number, lines: number) =>
-    Array.from({ length: 400 }, (_, tab) => ({
-      ...{ isPair: false, recipient: 'contract' },
-      tab: {
-        lines,
-        splits: Array.from({ length: lines }, (_, line) => `${(tab + line) % providers}`),
-      },
+describe('a batch of tabs', () => {
+  const tabsOf = (count: number, splits: number) =>
+    Array.from({ length: count }, () => ({
+      lines: splits,
+      splits: Array.from({ length: splits }, (_, index) => `${index}`),
     }))
-  for (const [providers, lines] of [
-    [1, 1],
-    [20, 20],
-    [400, 1],
-  ] as const) {
-    const fit = countThatFit(tabs(providers, lines), false)
-    const splits = Math.min(providers, fit + lines - 1)
-    const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false, tabs: fit, lines: fit * lines, splits }
-    expect(batchGasLimit(shape, new Uint8Array(0))).toBeLessThanOrEqual(batchGasCut)
-    expect(batchGasLimit(shape, new Uint8Array(0))).toBeGreaterThan(estimateBatchGas(shape) + 180_000n)
-  }
-  expect(countThatFit(tabs(1, 1), false)).toBeGreaterThan(280)
-  expect(countThatFit(tabs(20, 20), false)).toBeGreaterThan(220)
-  expect(countThatFit(tabs(400, 1), false)).toBeLessThan(120)
-  expect(countThatFit(tabs(1, 1), true)).toBeLessThan(50)
+  const noCalldata = new Uint8Array(0)
+
+  test('behavior: the model is at or above what the snapshots measured, were each provider new, by 3 % at most', () => {
+    // A slot that holds nothing yet.
+    const newPayout = 22_100n
+    for (const [name, shape] of [
+      ['100 payers, 1 provider x 10 requests', { tabs: 100, lines: 100, splits: 1 }],
+      ['100 payers, 20 providers x 10 requests', { tabs: 100, lines: 2_000, splits: 20 }],
+      ['100 payers, 5 of 20 providers x 10 requests', { tabs: 100, lines: 500, splits: 20 }],
+      ['100 payers, 20 of 100 providers x 10 requests', { tabs: 100, lines: 2_000, splits: 100 }],
+    ] as const) {
+      const gas = BigInt(snapshots[name]) + BigInt(shape.splits) * newPayout
+      const estimate = estimateTabBatchGas({ ...shape, hasCode: false })
+      expect(estimate, name).toBeGreaterThanOrEqual(gas)
+      expect(estimate * 100n, name).toBeLessThanOrEqual(gas * 103n)
+    }
+  })
+
+  test('behavior: a limit keeps what the contract wants to see before its last call, and isn’t over the cap', () => {
+    const shape = { tabs: 100, lines: 2_000, splits: 20, hasCode: false }
+    const payouts = 20n * 34_000n
+    const reserve = (120_000n * 64n) / 63n + 60_000n + 100n * 500n + 2_000n * 250n + 22n * 50_000n
+    expect(tabBatchGasLimit(shape, noCalldata)).toBe(estimateTabBatchGas(shape) - payouts + reserve)
+    expect(tabBatchGasLimit({ ...shape, tabs: 400 }, noCalldata)).toBe(transactionGasCap)
+    const long = new Uint8Array(300_000).fill(1)
+    expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
+  })
+
+  test('behavior: a batch is cut where its limit passes the cut; one tab always fits', () => {
+    expect(countTabsThatFit(tabsOf(400, 1), false)).toBeGreaterThan(300)
+    expect(countTabsThatFit(tabsOf(400, 20), false)).toBeGreaterThan(200)
+    expect(countTabsThatFit(tabsOf(400, 100), false)).toBeGreaterThan(80)
+    expect(countTabsThatFit(tabsOf(400, 1), true)).toBeLessThan(50)
+    const fit = countTabsThatFit(tabsOf(400, 20), false)
+    const limitOf = (tabs: number) =>
+      tabBatchGasLimit({ tabs, lines: 20 * tabs, splits: 20, hasCode: false }, noCalldata)
+    expect(limitOf(fit)).toBeLessThanOrEqual(batchGasCut)
+    expect(limitOf(fit + 1)).toBeGreaterThan(batchGasCut)
+    expect([countTabsThatFit(tabsOf(3, 1), false, 1n), countTabsThatFit([], false)]).toEqual([1, 0])
+  })
 })

@@ -20,17 +20,6 @@ const pairGas = 86_400n
 const singleGas = 54_000n
 const newPayeeGas = 22_800n
 
-// contracts/TabSettlement.sol keeps back, beside a call's own gas: for each tab, line and payout. Two payouts are the platform's
-// and the reward.
-const tabReserve = 500n
-const lineReserve = 250n
-const payoutReserve = 50_000n
-// Upper bounds, calldata and events included, as above: 49,300 for a tab of one line, 480 a line more, 11,600 for whom a batch pays
-// and 20,000 more if he had no balance.
-const tabGas = 50_400n
-const lineGas = 560n
-const payoutGas = 34_000n
-
 /** Gas for one authorization of a payer with code, whose signature check can burn all of it. */
 const codeCallGas = 300_000n
 
@@ -54,50 +43,16 @@ export type BatchShape = {
   hasCode: boolean
   /** Splitters to sweep. Default 0. */
   sweeps?: number
-  /** Tabs, all their lines, and the distinct splits of these. Default 0; a batch of tabs holds nothing else. */
-  tabs?: number
-  lines?: number
-  splits?: number
-}
-
-/** What a tab takes of a batch beside its authorization. */
-export type TabShape = {
-  lines: number
-  /** The distinct splits of its lines, in any words. */
-  splits: readonly string[]
 }
 
 /** Gas that a batch uses at most, by the model. */
-export function estimateBatchGas({
-  pairs,
-  singles,
-  payees,
-  hasCode,
-  sweeps = 0,
-  ...tab
-}: BatchShape): bigint {
-  const { tabs = 0, lines = 0, splits = 0 } = tab
-  const authorizations = BigInt(2 * pairs + singles + tabs)
+export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }: BatchShape): bigint {
+  const authorizations = BigInt(2 * pairs + singles)
   const items = hasCode
     ? authorizations * (codeCallGas + 20_000n)
-    : BigInt(pairs) * pairGas + BigInt(singles) * singleGas + BigInt(tabs) * tabGas
+    : BigInt(pairs) * pairGas + BigInt(singles) * singleGas
   const swept = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
-  const paidOut = tabs > 0 ? BigInt(lines) * lineGas + BigInt(splits + 2) * payoutGas : 0n
-  return batchGas + items + BigInt(payees) * newPayeeGas + swept + paidOut
-}
-
-/** What the contract wants to see left before its last call. */
-function reserveOf({ pairs, singles, hasCode, sweeps, tabs = 0, lines = 0, splits = 0 }: BatchShape): bigint {
-  const reserve = (callGasLimit(hasCode) * 64n) / 63n + tailGas + outcomeGas * BigInt(pairs + singles)
-  if (tabs === 0) return reserve + (sweeps ? beforeSweepGas : 0n)
-  return (
-    reserve + tabReserve * BigInt(tabs) + lineReserve * BigInt(lines) + payoutReserve * BigInt(splits + 2)
-  )
-}
-
-/** The model's gas of a batch as the cut counts it: for tabs with what they keep back for payouts, which is much. */
-function cutGas(shape: BatchShape): bigint {
-  return estimateBatchGas(shape) + (shape.tabs ? reserveOf(shape) : 0n)
+  return batchGas + items + BigInt(payees) * newPayeeGas + swept
 }
 
 /** Most gas that the contract's call may use for this many sweeps. */
@@ -121,6 +76,88 @@ export function countSweepsThatFit(shape: BatchShape): number {
   return left > 0n ? Number(left / sweepGas) : 0
 }
 
+// contracts/TabSettlement.sol: what must be left besides, so that all that settled is paid out whatever a call burns.
+const tabReserve = 500n
+const lineReserve = 250n
+const payoutReserve = 50_000n
+/** The platform's payout and the reward. */
+const ownPayouts = 2n
+
+// Upper bounds, calldata included, from snapshots/tabs.json: 93,500 for the batch with the platform's payout and the reward, 47,800
+// for a tab, 480 for a line, 11,700 for a provider's payout, and 22,100 more where he had no balance.
+const tabBatchGas = 96_000n
+const tabGas = 48_200n
+const tabLineGas = 510n
+const payoutGas = 34_000n
+
+/** What a tab takes of a batch beside its authorization. */
+export type TabShape = {
+  lines: number
+  /** The distinct splits of its lines, in any words. */
+  splits: readonly string[]
+}
+
+/** A batch of tabs. */
+export type TabBatchShape = {
+  tabs: number
+  /** Of all tabs. */
+  lines: number
+  /** Distinct splits. */
+  splits: number
+  /** The payers have code: budgeted at their full cap. */
+  hasCode: boolean
+}
+
+/** Gas that a batch of tabs uses at most, by the model. */
+export function estimateTabBatchGas(shape: TabBatchShape): bigint {
+  return tabsGas(shape) + BigInt(shape.splits) * payoutGas
+}
+
+function tabsGas({ tabs, lines, hasCode }: TabBatchShape): bigint {
+  const each = hasCode ? codeCallGas + 20_000n : tabGas
+  return tabBatchGas + BigInt(tabs) * each + BigInt(lines) * tabLineGas
+}
+
+/**
+ * Gas limit of a transaction of tabs: what they use, and what the contract wants to see left before its last call, payouts
+ * included. What isn't used isn't paid.
+ */
+export function tabBatchGasLimit(shape: TabBatchShape, calldata: Uint8Array): bigint {
+  const wanted = wantedTabBatchGas(shape)
+  const floor = calldataFloor(calldata)
+  const limit = wanted > floor ? wanted : floor
+  return limit < transactionGasCap ? limit : transactionGasCap
+}
+
+function wantedTabBatchGas(shape: TabBatchShape): bigint {
+  const { tabs, lines, splits, hasCode } = shape
+  const left =
+    (callGasLimit(hasCode) * 64n) / 63n +
+    tailGas +
+    tabReserve * BigInt(tabs) +
+    lineReserve * BigInt(lines) +
+    payoutReserve * (BigInt(splits) + ownPayouts)
+  return tabsGas(shape) + left
+}
+
+/** How many of `tabs`, taken in order, fit under the gas cut. At least one. */
+export function countTabsThatFit(
+  tabs: readonly TabShape[],
+  hasCode: boolean,
+  cut: bigint = batchGasCut,
+): number {
+  const splits = new Set<string>()
+  const shape = { tabs: 0, lines: 0, splits: 0, hasCode }
+  for (const [index, tab] of tabs.entries()) {
+    for (const split of tab.splits) splits.add(split)
+    shape.tabs += 1
+    shape.lines += tab.lines
+    shape.splits = splits.size
+    if (index > 0 && wantedTabBatchGas(shape) > cut) return index
+  }
+  return tabs.length
+}
+
 export function callGasLimit(hasCode: boolean): bigint {
   return hasCode ? codeCallGas : minCallGas
 }
@@ -137,7 +174,9 @@ export function calldataFloor(data: Uint8Array): bigint {
  * isn't used isn't paid.
  */
 export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
-  const wanted = estimateBatchGas(shape) + reserveOf(shape)
+  const callGas = callGasLimit(shape.hasCode)
+  const reserve = (callGas * 64n) / 63n + tailGas + outcomeGas * BigInt(shape.pairs + shape.singles)
+  const wanted = estimateBatchGas(shape) + reserve + (shape.sweeps ? beforeSweepGas : 0n)
   const floor = calldataFloor(calldata)
   const limit = wanted > floor ? wanted : floor
   return limit < transactionGasCap ? limit : transactionGasCap
@@ -145,26 +184,18 @@ export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
 
 /** How many of `shapes`, taken in order, fit under the gas cut. At least one. */
 export function countThatFit(
-  items: { isPair: boolean; recipient: string; tab?: TabShape | null }[],
+  items: { isPair: boolean; recipient: string }[],
   hasCode: boolean,
   cut: bigint = batchGasCut,
 ): number {
   const payees = new Set<string>()
-  const splits = new Set<string>()
-  const shape = { pairs: 0, singles: 0, payees: 0, tabs: 0, lines: 0, splits: 0, hasCode }
-  for (const [index, { isPair, recipient, tab }] of items.entries()) {
-    if (tab) {
-      for (const split of tab.splits) splits.add(split)
-      shape.tabs += 1
-      shape.lines += tab.lines
-      shape.splits = splits.size
-    } else {
-      payees.add(recipient)
-      shape.payees = payees.size
-      if (isPair) shape.pairs += 1
-      else shape.singles += 1
-    }
-    if (index > 0 && cutGas(shape) > cut) return index
+  const shape = { pairs: 0, singles: 0, payees: 0, hasCode }
+  for (const [index, item] of items.entries()) {
+    payees.add(item.recipient)
+    shape.payees = payees.size
+    if (item.isPair) shape.pairs += 1
+    else shape.singles += 1
+    if (index > 0 && estimateBatchGas(shape) > cut) return index
   }
   return items.length
 }

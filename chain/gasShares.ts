@@ -2,10 +2,16 @@ import type { Address } from 'viem'
 import { createCache } from '#process/cache'
 import { ceilDiv } from '#protocol/amount'
 import { estimateFees } from './feeEstimate.ts'
-import { type BatchShape, estimateBatchGas, type TabShape } from './gas.ts'
+import {
+  type BatchShape,
+  estimateBatchGas,
+  estimateTabBatchGas,
+  type TabBatchShape,
+  type TabShape,
+} from './gas.ts'
 import type { GasLimits } from './gasLimits.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
-import { dataWords, estimateDataFee, readGasTokenPrice, weiToUsd } from './settlementCost.ts'
+import { dataWords, estimateDataFee, readGasTokenPrice, tabDataWords, weiToUsd } from './settlementCost.ts'
 
 /** What a payment takes of a batch. */
 export type Entry = {
@@ -79,10 +85,9 @@ export function createGasMeter(
 const none: BatchShape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
 const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas
-const oneTab = { ...none, tabs: 1 }
-const splitGas = estimateBatchGas({ ...oneTab, splits: 1 }) - estimateBatchGas(oneTab)
-/** A batch of tabs pays the platform and the reward as well. */
-const tabBatchGas = batchGas + 2n * splitGas
+const noTabs: TabBatchShape = { tabs: 0, lines: 0, splits: 0, hasCode: false }
+const tabBatchGas = estimateTabBatchGas(noTabs)
+const splitGas = estimateTabBatchGas({ ...noTabs, splits: 1 }) - tabBatchGas
 
 /**
  * What a payment of a batch costs: its own gas and data, and its part of what they share.
@@ -95,19 +100,26 @@ export function shareOf(
   company: Company,
   { expected, most, dataFee, usdPerToken }: GasPrices,
 ): GasShare {
-  const shape: BatchShape = tab
-    ? { ...oneTab, hasCode, lines: tab.lines }
-    : { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
-  const ownBatchGas = tab ? tabBatchGas : batchGas
-  const shared = tab
-    ? tab.splits.reduce((sum, split) => sum + ceilDiv(splitGas, BigInt(company.countOf(split))), 0n)
-    : ceilDiv(payeeGas, BigInt(company.countOf(recipient)))
-  const gas = estimateBatchGas(shape) - ownBatchGas + shared + ceilDiv(ownBatchGas, BigInt(company.all))
-  const data = dataFee * BigInt(dataWords({ ...shape, splits: tab?.splits.length ?? 0 }))
+  const own = tab ? gasOfTab(tab, hasCode, company) : gasOfPayment({ isPair, hasCode, recipient }, company)
+  const gas = own.gas + ceilDiv(own.batchGas, BigInt(company.all))
+  const data = dataFee * BigInt(own.words)
   return {
     expected: weiToUsd(gas * expected + data, usdPerToken),
     most: weiToUsd(gas * most + data, usdPerToken),
   }
+}
+
+function gasOfPayment({ isPair, hasCode, recipient }: Omit<Entry, 'tab'>, { countOf }: Company) {
+  const shape = { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
+  const gas = estimateBatchGas(shape) - batchGas + ceilDiv(payeeGas, BigInt(countOf(recipient)))
+  return { gas, batchGas, words: dataWords(shape) }
+}
+
+function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Company) {
+  const shape = { tabs: 1, lines, splits: 0, hasCode }
+  const paidOut = splits.reduce((sum, split) => sum + ceilDiv(splitGas, BigInt(countOf(split))), 0n)
+  const gas = estimateTabBatchGas(shape) - tabBatchGas + paidOut
+  return { gas, batchGas: tabBatchGas, words: tabDataWords({ ...shape, splits: splits.length }) }
 }
 
 /** With whom a payment shares a batch. */

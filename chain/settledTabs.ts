@@ -1,10 +1,10 @@
 import { type Address, decodeEventLog, type Hex, type Log, toEventSelector } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
-import type { TabLine } from '#protocol/tab'
+import { decodeTabsSettled, type SignedTab } from '#protocol/tabSettlement'
 
 /** The state of a tab that moved. */
-export type SettledTab = { sequence: number; lines: TabLine[] }
+export type SettledTab = Pick<SignedTab, 'sequence' | 'lines'>
 
 /** A batch of tabs, as its TabsSettled shows it. */
 export type TabBatch = {
@@ -36,7 +36,7 @@ export function readTabBatches(
     const event = { topics: topics as [Hex, ...Hex[]], data }
     if (topics[0] === tabsSettled) {
       const { args } = decodeEventLog({ abi: tabSettlementAbi, eventName: 'TabsSettled', ...event })
-      begun.push({ from: logIndex, tabs: decodeTabs(args.splits, args.lines) })
+      begun.push({ from: logIndex, tabs: decodeTabsSettled(args) })
       return []
     }
     if (topics[0] !== batchSettled) return []
@@ -44,25 +44,4 @@ export function readTabBatches(
     const { args } = decodeEventLog({ abi: batchSettlementAbi, eventName: 'BatchSettled', ...event })
     return batch && args.token.toLowerCase() === token ? [{ ...batch, to: logIndex }] : []
   })
-}
-
-/** Of each tab: the number of its lines (2 bytes), its sequence (5), and of each line the index of its split (2) and its amount (6). */
-function decodeTabs(splits: readonly bigint[], lines: Hex): SettledTab[] {
-  const tabs: SettledTab[] = []
-  let at = 2
-  const next = (bytes: number) => {
-    const hex = lines.slice(at, at + 2 * bytes)
-    at += 2 * bytes
-    return BigInt(`0x${hex}`)
-  }
-  while (at < lines.length) {
-    const count = Number(next(2))
-    const sequence = Number(next(5))
-    const own = Array.from({ length: count }, () => ({
-      split: splits[Number(next(2))] ?? 0n,
-      amount: next(6),
-    }))
-    tabs.push({ sequence, lines: own })
-  }
-  return tabs
 }

@@ -5,7 +5,7 @@ import { feeNonce } from '#protocol/challenge'
 import type { Network } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, encodeSettleAuthorizations, type SettlementItem } from '#protocol/settlement'
-import { type BatchShape, estimateBatchGas } from './gas.ts'
+import { type BatchShape, estimateBatchGas, estimateTabBatchGas, type TabBatchShape } from './gas.ts'
 
 const aggregatorAbi = parseAbi([
   'function decimals() view returns (uint8)',
@@ -53,18 +53,14 @@ export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
-/**
- * A batch's words of calldata: eight for a payment of two authorizations, five for one of one or a tab, and a tab's splits and
- * lines.
- */
-export function dataWords({
-  pairs,
-  singles,
-  tabs = 0,
-  lines = 0,
-  splits = 0,
-}: Pick<BatchShape, 'pairs' | 'singles' | 'tabs' | 'lines' | 'splits'>): number {
-  return pairs * 8 + (singles + tabs) * 5 + splits + Math.ceil(lines / 4)
+/** A batch's words of calldata: eight for a payment of two authorizations, five for one of one. */
+export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'singles'>): number {
+  return pairs * 8 + singles * 5
+}
+
+/** The same of tabs: five for each, one for a split, and a quarter for a line. */
+export function tabDataWords({ tabs, lines, splits }: Omit<TabBatchShape, 'hasCode'>): number {
+  return tabs * 5 + splits + Math.ceil(lines / 4)
 }
 
 /**
@@ -116,21 +112,25 @@ export async function estimateDataFee(
   { network, contract, from, shape }: Sized,
 ): Promise<bigint> {
   if (!network.isOpStack) return 0n
-  // What a tab brings doesn't compress either: as much data as so many single authorizations.
-  const { tabs = 0, lines = 0, splits = 0 } = shape
-  const likeSingles = Math.ceil(dataWords({ pairs: 0, singles: 0, tabs, lines, splits }) / 5)
-  const data = sampleCalldata({ ...shape, singles: shape.singles + likeSingles })
-  return estimateL1Fee(client, { account: from, to: contract, data, chain: null })
+  return estimateL1Fee(client, { account: from, to: contract, data: sampleCalldata(shape), chain: null })
 }
 
 /**
- * What settling a batch of this shape would cost now, in USDC base units: execution at the current price, and on an
- * OP-stack chain the fee for its data.
+ * What settling a batch of this shape would cost now, in USDC base units, and one of tabs: execution at the current price,
+ * and on an OP-stack chain the fee for its data.
  */
 export async function estimateSettlementCost(
   client: PublicClient,
-  options: Sized & { gasPrice: bigint; usdPerToken: bigint },
+  options: Sized & { tabs?: TabBatchShape; gasPrice: bigint; usdPerToken: bigint },
 ): Promise<bigint> {
-  const { shape, gasPrice, usdPerToken } = options
-  return weiToUsd(estimateBatchGas(shape) * gasPrice + (await estimateDataFee(client, options)), usdPerToken)
+  const { shape, tabs, gasPrice, usdPerToken } = options
+  const hasTabs = tabs !== undefined && tabs.tabs > 0
+  const gas = estimateBatchGas(shape) + (hasTabs ? estimateTabBatchGas(tabs) : 0n)
+  // What a tab brings doesn't compress either: as much data as so many single authorizations.
+  const likeSingles = hasTabs ? Math.ceil(tabDataWords(tabs) / 5) : 0
+  const data = await estimateDataFee(client, {
+    ...options,
+    shape: { ...shape, singles: shape.singles + likeSingles },
+  })
+  return weiToUsd(gas * gasPrice + data, usdPerToken)
 }

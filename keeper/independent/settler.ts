@@ -1,5 +1,5 @@
 import type { Hex } from 'viem'
-import { batchGasCut, countThatFit, roomForSweeps } from '#chain/gas'
+import { batchGasCut, countTabsThatFit, countThatFit, roomForSweeps } from '#chain/gas'
 import type { GasLimits } from '#chain/gasLimits'
 import { createGasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
@@ -187,13 +187,13 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
   // As our own keeper does: pairs, single authorizations, and tabs of each reward travel apart.
   const kindOf = ({ fee, tab }: BatchItem) => tab?.rewardShare ?? (fee === null ? 'single' : 'pair')
   const alike = all.filter((item) => all[0] && kindOf(item) === kindOf(all[0]))
-  const shapes = alike.map((item) => ({
-    isPair: item.fee !== null,
-    recipient: item.provider.authorization.to,
-    tab: shapeOfTab(item),
+  const tabs = alike.flatMap((item) => shapeOfTab(item) ?? [])
+  if (tabs.length > 0) return alike.slice(0, countTabsThatFit(tabs, isIsolated))
+  const shapes = alike.map(({ provider, fee }) => ({
+    isPair: fee !== null,
+    recipient: provider.authorization.to,
   }))
-  const sweeps =
-    shapes[0]?.isPair || shapes[0]?.tab ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
+  const sweeps = shapes[0]?.isPair ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
   return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 

@@ -1,4 +1,4 @@
-import { batchGasCut, countThatFit, roomForSweeps } from '#chain/gas'
+import { batchGasCut, countTabsThatFit, countThatFit, roomForSweeps } from '#chain/gas'
 import { readProgress } from '#ledger/acceptance/facilitations'
 import { giveUpSubmission, giveUpTogether } from '#ledger/acceptance/submissions'
 import type { BatchRow } from '#ledger/batches/batches'
@@ -82,7 +82,9 @@ async function claimFirst(
     const alike = takeAlike(payments)
     const cut = batchGasCut - (await keptForSweeps(context, group, alike, isIsolated))
     const isForSweeps = lane === 'shared' && (await waitSplittersForPairs(context, group, payments))
-    const fit = lane === 'high_value' || isForSweeps ? 1 : countThatFit(alike, isIsolated, cut)
+    const tabs = alike.flatMap(({ tab }) => tab ?? [])
+    const most = tabs.length > 0 ? countTabsThatFit(tabs, isIsolated) : countThatFit(alike, isIsolated, cut)
+    const fit = lane === 'high_value' || isForSweeps ? 1 : most
     const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
     if (chosen.length === 0) {
       result = 'look again'

@@ -1,6 +1,13 @@
 import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit, type TabShape } from '#chain/gas'
+import {
+  type BatchShape,
+  batchGasLimit,
+  callGasLimit,
+  sweepGasLimit,
+  type TabShape,
+  tabBatchGasLimit,
+} from '#chain/gas'
 import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches/batches'
 import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '#ledger/batches/items'
@@ -38,17 +45,11 @@ type DropReason =
 
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
-/**
- * @param contract that it calls.
- * @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried.
- */
-export type Plan = {
-  contract: 'batchSettlement' | 'tabSettlement'
-  entries: PlanEntry[]
-  shape: BatchShape
-  calldata: Hex
-  gas: bigint
-}
+/** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
+export type Plan = PaymentsPlan | TabsPlan
+type AnyPlan = { entries: PlanEntry[]; calldata: Hex; gas: bigint }
+export type PaymentsPlan = AnyPlan & { contract: 'batchSettlement'; shape: BatchShape }
+type TabsPlan = AnyPlan & { contract: 'tabSettlement'; shape: null }
 
 /**
  * What settles the open halves of an item; null if nothing is to be settled.
@@ -125,22 +126,14 @@ function sortByPayer(entries: readonly PlanEntry[]): PlanEntry[] {
  *
  * @param sweeps only for a batch whose entries are one authorization each.
  */
-export function buildPlan(
+export function planPayments(
   batch: PlannedBatch,
   unsorted: readonly PlanEntry[],
   hasCode: boolean,
   sweeps?: PlannedSweeps,
-): Plan {
+): PaymentsPlan {
   const entries = sortByPayer(unsorted)
-  const head = {
-    token: batch.token,
-    feeRecipient: batch.feeRecipient,
-    batchId: batch.batchId,
-    trigger: triggerCodes[batch.trigger],
-    callGasLimit: callGasLimit(hasCode),
-  }
-  const [first] = entries
-  if (first?.item.tab) return planTabs({ ...head, rewardShare: first.item.tab.rewardShare }, entries, hasCode)
+  const head = toHead(batch, hasCode)
   const settlements = entries.map(({ settlement }) => settlement)
   // A submission may hold both kinds: an entry without a fee has one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
@@ -166,21 +159,32 @@ export function buildPlan(
   return { contract: 'batchSettlement', entries, shape, calldata, gas }
 }
 
-/** The same of tabs of one reward, which is all that a batch of tabs holds. */
+/** The same for whichever contract settles these entries. Those of a batch of tabs are tabs of one reward. */
+export function buildPlan(batch: PlannedBatch, entries: readonly PlanEntry[], hasCode: boolean): Plan {
+  const rewardShare = entries[0]?.item.tab?.rewardShare
+  if (rewardShare === undefined) return planPayments(batch, entries, hasCode)
+  return planTabs({ ...toHead(batch, hasCode), rewardShare }, sortByPayer(entries), hasCode)
+}
+
+function toHead({ token, feeRecipient, batchId, trigger }: PlannedBatch, hasCode: boolean) {
+  const callGas = callGasLimit(hasCode)
+  return { token, feeRecipient, batchId, trigger: triggerCodes[trigger], callGasLimit: callGas }
+}
+
 function planTabs(
   head: Parameters<typeof encodeSettleTabs>[0],
   entries: PlanEntry[],
   hasCode: boolean,
-): Plan {
+): TabsPlan {
   const tabs = entries.flatMap(({ item: { tab, provider } }) => {
     const { from: payer, nonce, signature } = provider.authorization
     return tab ? [{ ...tab, payer, nonce, signature }] : []
   })
   const { calldata, splits } = encodeSettleTabs(head, tabs)
   const lines = tabs.reduce((sum, tab) => sum + tab.lines.length, 0)
-  const counts = { tabs: tabs.length, lines, splits: splits.length }
-  const shape = { pairs: 0, singles: 0, payees: 0, ...counts, hasCode }
-  return { contract: 'tabSettlement', entries, shape, calldata, gas: batchGasLimit(shape, toBytes(calldata)) }
+  const shape = { tabs: tabs.length, lines, splits: splits.length, hasCode }
+  const gas = tabBatchGasLimit(shape, toBytes(calldata))
+  return { contract: 'tabSettlement', entries, shape: null, calldata, gas }
 }
 
 function toBytes(hex: Hex): Uint8Array {

@@ -13,10 +13,12 @@ import type { OpenBatch } from './journal.ts'
 import {
   buildPlan,
   type Drop,
+  type PaymentsPlan,
   type Plan,
   type PlanEntry,
   type PlannedBatch,
   planEntry,
+  planPayments,
   refusalOfWhole,
   spenderOf,
 } from './plan.ts'
@@ -98,7 +100,7 @@ async function addSweeps(
       factory: served.deployment.splitterFactory,
       splitters: splitters.slice(0, count),
     }
-    const swept = buildPlan(batch, single.entries, single.shape.hasCode, sweeps)
+    const swept = planPayments(batch, single.entries, single.shape.hasCode, sweeps)
     if (balance < swept.gas * fees.maxFeePerGas) continue
     const gas = estimateBatchGas(swept.shape) - estimateBatchGas(plan.shape) + later
     if (await ceiling.carries(spenders, gas)) return swept
@@ -107,11 +109,11 @@ async function addSweeps(
 }
 
 /** The provider's half of a pair that is alone in its batch, whose fee goes in a later one; null: it isn't such a batch. */
-function halvePair(batch: PlannedBatch, { entries, shape }: Plan): Plan | null {
+function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): PaymentsPlan | null {
   const [entry] = entries
   if (entry === undefined || entries.length > 1 || shape.hasCode || batch.lane !== 'shared') return null
   const { authorization } = entry.settlement
-  return buildPlan(batch, [{ item: entry.item, settlement: { authorization } }], false)
+  return planPayments(batch, [{ item: entry.item, settlement: { authorization } }], false)
 }
 
 /**

@@ -51,7 +51,7 @@ export async function sendOffer(
   await checkpoint(`before-${step}`)
   await open.save({ ...offered, hash, kind, raw }, drops)
   await checkpoint(`after-${step}`)
-  const payments = { payments: plan?.entries.length ?? 0, sweeps: plan?.shape.sweeps ?? 0 }
+  const payments = { payments: plan?.entries.length ?? 0, sweeps: plan?.shape?.sweeps ?? 0 }
   const said = { batch: batch.batchId, trigger: batch.trigger, wallet: wallet.address, hash, ...payments }
   if (kind === 'settle') log.info(said, 'batch signed')
   else {

@@ -212,7 +212,7 @@ async function costOfSettling(
   { network, deployment, client }: ServedNetwork,
   from: Address,
   settings: DueSettings,
-  { pairs, ...size }: NextBatchSize,
+  { pairs, singles, payees, ...tabs }: NextBatchSize,
 ): Promise<bigint> {
   const [{ usdPerToken }, fees] = await Promise.all([
     readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
@@ -222,7 +222,8 @@ async function costOfSettling(
     network,
     contract: deployment.batchSettlement,
     from,
-    shape: { ...size, pairs: Math.min(pairs, mostPairs), hasCode: false },
+    shape: { pairs: Math.min(pairs, mostPairs), singles, payees, hasCode: false },
+    tabs: { ...tabs, hasCode: false },
     gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
     usdPerToken,
   })

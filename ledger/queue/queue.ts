@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { BatchShape, TabShape } from '#chain/gas'
+import type { BatchShape, TabBatchShape, TabShape } from '#chain/gas'
 import type { Queryable } from '../store/database.ts'
 import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
@@ -209,7 +209,7 @@ export async function readHeldBack(
 }
 
 /** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet; and tabs. */
-export type NextBatchSize = Omit<Required<BatchShape>, 'hasCode' | 'sweeps'>
+export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
 
 /** A tab, as far as it says in what company it can settle, and what it takes of a batch. */
 export type QueuedTab = TabShape & { rewardShare: number }
