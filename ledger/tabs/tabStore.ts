@@ -292,7 +292,7 @@ export function tabColumns(sql: Database) {
     '0x' || encode(t.platform, 'hex') as platform, t.reward_share as "rewardShare",
     '0x' || encode(t.nonce, 'hex') as nonce, t.expires_at::float8 as "expiresAt",
     t.payment_id as "paymentId", t.opened_at as "openedAt", t.used_at as "usedAt", t.reserved, t.requests,
-    t.sequence::float8 as sequence, t.signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
+    t.sequence::float8 as sequence, coalesce(t.signed, t.charged) as signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
     t.taken_at as "takenAt",
     (select array_agg(l.split order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as splits,
     (select array_agg(l.credit order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as credits`
