@@ -197,7 +197,9 @@ begin
 
       update tabs.tab set requests = t.requests + 1, used_at = at, reserved = greatest(t.reserved, c.reserved),
         sequence = greatest(t.sequence, c.sequence), signed = nullif(newest, owed), charged = owed
-      where payer = c.payer and id = c.tab_id and requests = t.requests and charged = t.charged and closed_at is null;
+      -- A plain "closed_at is null" may be looked up in the index of all open tabs.
+      where payer = c.payer and id = c.tab_id and requests = t.requests and charged = t.charged
+        and closed_at is not distinct from t.closed_at;
       continue when not found;
 
       if width > v.known then
