@@ -24,12 +24,19 @@ export type RigOptions = {
   apis?: number
   /** PgBouncer in transaction mode stands between them and Postgres. */
   withPooler?: boolean
+  /** What the api processes are told beside what all benches tell them. */
+  settings?: Record<string, string>
 }
 
 export type Rig = Awaited<ReturnType<typeof startRig>>
 export type Server = Awaited<ReturnType<Rig['startServer']>>
 
-export async function startRig({ buyers: count, apis: apiCount = 1, withPooler = false }: RigOptions) {
+export async function startRig({
+  buyers: count,
+  apis: apiCount = 1,
+  withPooler = false,
+  settings = {},
+}: RigOptions) {
   await using starting = new AsyncDisposableStack()
   const ground = starting.use(await openGround())
   const { chain, deployment, folder, startService } = ground
@@ -49,9 +56,10 @@ export async function startRig({ buyers: count, apis: apiCount = 1, withPooler =
     RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
     RATE_LIMITS: 'off',
     PUBLIC_URL: publicUrl,
+    ...settings,
   }
-  const startApi = (name: string) =>
-    startService({ name, program: ['api/main.ts'], env, portVariable: 'API_PORT' })
+  const startApi = (name: string, more: Record<string, string> = {}) =>
+    startService({ name, program: ['api/main.ts'], env: { ...env, ...more }, portVariable: 'API_PORT' })
   // The first migrates, and makes the receipts' key.
   const api = await startApi('api')
   const apis = [api]
@@ -70,15 +78,18 @@ export async function startRig({ buyers: count, apis: apiCount = 1, withPooler =
     blockTime: Math.floor(Date.now() / 1000),
   })
 
-  const address: Address = '0x0000000000000000000000000000000000005e11'
-  const url = 'https://api.example/forecast'
-  const provider = await registerProvider({
-    gatewayUrl: api.service.url,
-    name: 'Bench',
-    network: 'localhost',
-    address,
-    endpoints: [{ url, usdcPerUnit }],
-  })
+  async function openShop(address: Address, price: string) {
+    const url = 'https://api.example/forecast'
+    const provider = await registerProvider({
+      gatewayUrl: api.service.url,
+      name: 'Bench',
+      network: 'localhost',
+      address,
+      endpoints: [{ url, usdcPerUnit: price }],
+    })
+    return { ...provider, url, address }
+  }
+  const shop = await openShop('0x0000000000000000000000000000000000005e11', usdcPerUnit)
   starting.move()
   return {
     apiPort: api.port,
@@ -88,8 +99,15 @@ export async function startRig({ buyers: count, apis: apiCount = 1, withPooler =
     rpcUrl: chain.url,
     usdc: deployment.usdc,
     splitterFactory: deployment.splitterFactory,
+    tabSettlement: deployment.tabSettlement,
+    /** What names the gateway in what is signed for it. */
+    issuer: publicUrl,
     buyers,
-    shop: { ...provider, url, address },
+    shop,
+    /** Registers a provider with one endpoint. */
+    openShop,
+    /** Starts another api process. */
+    startApi,
     database,
     databaseUrl,
     /** Starts a program of this folder as a process of its own. */

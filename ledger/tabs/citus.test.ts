@@ -21,7 +21,11 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
 
   beforeAll(async () => {
     citus = await startCitus()
-    tabs = await openTabDatabase({ url: citus.url, ledger: gateway.database, applicationName: 'test' })
+    const open = () => openTabDatabase({ url: citus.url, ledger: gateway.database, applicationName: 'test' })
+    // Two processes that start at a time: each waits for what the other one makes.
+    const [first, second] = await Promise.all([open(), open()])
+    await second.end({ timeout: 1 })
+    tabs = first
     app = gateway.withOptions({ tabStore: createTabStore(tabs) })
   }, 180_000)
   afterAll(async () => {

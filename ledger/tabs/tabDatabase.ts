@@ -75,8 +75,13 @@ async function migrateTabs(url: string): Promise<boolean> {
   }
 }
 
+/** As in migrate.ts: any constant that nothing else takes. */
+const distributionLock = 7_402_002n
+
 /** All by payer, so that what is of one payer is on one worker. Done again, it finds them distributed. */
 async function distribute(sql: Database): Promise<void> {
+  // Until this connection ends.
+  await sql`select pg_advisory_lock(${distributionLock})`
   for (const table of ['tab', 'line', 'item', 'request', 'credit']) {
     const name = `${tabSchema}.${table}`
     const [known] = await sql`select from pg_dist_partition where logicalrelid = ${name}::regclass`

@@ -160,20 +160,33 @@ export function createTabStore(database: TabDatabase): TabStore {
   async function accept(candidate: TabCandidate): Promise<TabVerdict> {
     const group = groupOf(await database.of(candidate.payer))
     try {
-      return await group.submit(candidate)
+      return remember(candidate, await group.submit(candidate))
     } catch (error) {
       // Its answer was lost, perhaps after the commit. The row of the request makes the second one the same as the first.
       if (failedDependency(error) !== 'database') throw error
-      return group.submit(candidate)
+      return remember(candidate, await group.submit(candidate))
     }
+  }
+
+  /** Lines that a request brought needn't be read back. */
+  function remember({ payer, tabId, known, splits: added }: TabCandidate, verdict: TabVerdict): TabVerdict {
+    const key = `${payer}:${tabId}`
+    if (verdict.verdict !== 'accepted' || added.length === 0 || !splits.has(key)) return verdict
+    splits.refresh(key, 0, async () => {
+      const before = await splits.get(key)
+      const all = [...before.slice(0, known), ...added]
+      return before.length >= known && all.length > before.length ? all : before
+    })
+    return verdict
   }
 
   return {
     accept,
     async readSplits({ payer, tabId }, atLeast) {
       const key = `${payer}:${tabId}`
+      const isRead = splits.has(key)
       const known = await splits.get(key)
-      return known.length >= atLeast && known.length > 0 ? known : splits.refresh(key, 0)
+      return known.length >= atLeast && (known.length > 0 || !isRead) ? known : splits.refresh(key, 0)
     },
     async read(tabId) {
       const [row] = await database.all<(Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
@@ -292,7 +305,7 @@ export function tabColumns(sql: Database) {
     '0x' || encode(t.platform, 'hex') as platform, t.reward_share as "rewardShare",
     '0x' || encode(t.nonce, 'hex') as nonce, t.expires_at::float8 as "expiresAt",
     t.payment_id as "paymentId", t.opened_at as "openedAt", t.used_at as "usedAt", t.reserved, t.requests,
-    t.sequence::float8 as sequence, t.signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
+    t.sequence::float8 as sequence, coalesce(t.signed, t.charged) as signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
     t.taken_at as "takenAt",
     (select array_agg(l.split order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as splits,
     (select array_agg(l.credit order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as credits`

@@ -19,7 +19,7 @@ import type { ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import type { PaymentTerms } from './checkPayment.ts'
-import { findTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
+import { createFindTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
 import { toSignedState } from './tabState.ts'
 import { findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
 
@@ -57,6 +57,7 @@ const closingBasisPoints = 8_000n
  */
 export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Promise<TabAnswer> {
   const { sql, tabStore, tabs, now, issuer } = deps
+  const findTerms = createFindTabTerms(deps)
   const reserve = tabs && createReserveForTab(sql, { budget: tabs.budget, now })
 
   return async (request) => {
@@ -64,7 +65,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const { tab } = request
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
-    const { terms, network } = findTabTerms(deps, request, tab.payer, seconds)
+    const { terms, network } = findTerms(request, tab.payer, seconds)
     requirePrice(terms, request)
     const offer = await findVerifiedOffer(deps, request, network)
     checkExpiry(tab, seconds)

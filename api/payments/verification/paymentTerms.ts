@@ -4,7 +4,7 @@ import type { ChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Presented } from '#ledger/acceptance/door'
 import type { Payers } from '#ledger/acceptance/payers'
-import { type MacaroonSecret, parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
+import { type Caveats, type MacaroonSecret, parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
 import { type FeeSchedule, splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../../http/hmac.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -69,8 +69,8 @@ function challengedTerms(
   { macaroon, providerId, endpointId }: TermsRequest & { macaroon: string },
   [first, second]: PresentedAmounts,
   seconds: number,
-): NetworkTerms {
-  const { terms } = verifyMacaroon(macaroon, {
+): NetworkTerms & { caveats: Caveats } {
+  const { terms, caveats } = verifyMacaroon(macaroon, {
     secrets: macaroonSecrets,
     hmac: hmacSha256,
     now: seconds,
@@ -79,26 +79,45 @@ function challengedTerms(
   })
   const network = networks.get(terms.chainId)
   if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
-  return { terms, network }
+  return { terms, network, caveats }
 }
 
+/** Macaroons of offers that are remembered, of about 1 KB each. */
+const maxRemembered = 5_000
+
 /**
- * The terms of a purchase on a tab: those under its macaroon, which buys until it expires, again and again.
+ * Finds the terms of purchases on tabs: those under the macaroon, which buys until it expires, again and again. So one that was
+ * verified is remembered by its text until then.
  *
- * @param payer whose tab it is.
- * @throws as {@link findTerms}.
+ * @returns a function of the request, of whose tab it is, and of the Unix time in seconds; it throws as {@link findTerms}.
  */
-export function findTabTerms(
+export function createFindTabTerms(
   options: TermsOptions,
-  request: TermsRequest,
-  payer: Address,
-  seconds: number,
-): NetworkTerms {
-  const { macaroon } = request
-  if (macaroon === undefined) throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
-  const { amount, feeAmount } = parseMacaroon(macaroon).terms
-  const asked = [{ from: payer, value: amount + feeAmount }] as const
-  return challengedTerms(options, { ...request, macaroon }, asked, seconds)
+): (request: TermsRequest, payer: Address, seconds: number) => NetworkTerms {
+  const verified = new Map<string, NetworkTerms & { caveats: Caveats }>()
+
+  return (request, payer, seconds) => {
+    const { macaroon, providerId, endpointId } = request
+    if (macaroon === undefined)
+      throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
+    const known = verified.get(macaroon)
+    if (known !== undefined) {
+      const { caveats } = known
+      if (seconds >= caveats.expiry) verified.delete(macaroon)
+      else if (
+        caveats.providerId === providerId &&
+        caveats.endpointId === endpointId &&
+        (caveats.payer ?? payer) === payer
+      )
+        return known
+    }
+    const { amount, feeAmount } = parseMacaroon(macaroon).terms
+    const asked = [{ from: payer, value: amount + feeAmount }] as const
+    const found = challengedTerms(options, { ...request, macaroon }, asked, seconds)
+    if (verified.size >= maxRemembered) verified.delete(verified.keys().next().value as string)
+    verified.set(macaroon, found)
+    return found
+  }
 }
 
 /**

@@ -62,10 +62,12 @@ export function writeUint(target: Uint8Array, offset: number, size: number, valu
 
 /** Writes an unsigned integer of up to 256 bits, big-endian, over 32 bytes. */
 export function writeWord(target: Uint8Array, offset: number, value: bigint): void {
-  for (let part = 0; part < 4; part++) {
-    target.fill(0, offset + 8 * part, offset + 8 * part + 8)
-    writeUint(target, offset + 8 * part, 8, (value >> BigInt(192 - 64 * part)) & 0xffffffffffffffffn)
-  }
+  // Each takes the lowest 64 bits of what it is given.
+  const view = new DataView(target.buffer, target.byteOffset + offset, 32)
+  view.setBigUint64(0, value >> 192n)
+  view.setBigUint64(8, value >> 128n)
+  view.setBigUint64(16, value >> 64n)
+  view.setBigUint64(24, value)
 }
 
 /** Reads a big-endian unsigned integer of at most 8 bytes. */

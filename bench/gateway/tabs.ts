@@ -1,0 +1,126 @@
+/** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
+import { randomBytes, randomUUID } from 'node:crypto'
+import secp256k1 from 'secp256k1'
+import { bytesToHex, type Hex } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import { parseChallenge } from '#protocol/challenge'
+import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import { encodeTabPayload, type TabState, tabAuthorization } from '#protocol/tab'
+import type { Buyer } from '../data/signPayments.ts'
+import { type Answer, renderPost, saturate } from './load.ts'
+import { connections, requireAll } from './payments.ts'
+import type { Rig } from './rig.ts'
+
+type Shop = Awaited<ReturnType<Rig['openShop']>>
+
+export type TabRequests = {
+  requests: Buffer[]
+  /** The same for the floor. */
+  floorRequests: Buffer[]
+  require(answers: Answer[]): void
+}
+
+type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
+  lines: { split: bigint; amount: bigint }[]
+  /** Requests until its buyer opens another one. */
+  left: number
+}
+
+/**
+ * Each buyer buys of the shops in turn, and opens another tab after so many requests: not all of them at the same time.
+ *
+ * @param options.port of the api process that is asked.
+ */
+export function createTabRequests(
+  { usdc, tabSettlement, issuer }: Rig,
+  shops: readonly Shop[],
+  { buyers, requestsPerTab, port }: { buyers: readonly Buyer[]; requestsPerTab: number; port: number },
+) {
+  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const tabs = new Map<Buyer, OpenTab>()
+  let made = 0
+
+  async function readOffers() {
+    const bodies = shops.map(({ providerId, endpointIds: [endpointId], url }) => {
+      return { providerId, endpointId, resource: url }
+    })
+    const { answers } = await saturate({
+      ...{ port, connections: 1 },
+      requests: bodies.map((body) => renderPost('/challenge', body)),
+    })
+    requireAll(answers, 200, '/challenge')
+    return answers.map(({ body }, index) => {
+      const { macaroon, accepts, tab } = parseChallenge(JSON.parse(body.toString()))
+      if (!tab) throw new Error('nothing is offered on a tab')
+      const [provider, fee] = accepts
+      const { providerId, endpointId } = bodies[index] as (typeof bodies)[number]
+      return {
+        ...{ macaroon, providerId, endpointId, platform: fee.payTo, rewardShare: tab.rewardShare },
+        split: BigInt(tab.split),
+        price: BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired),
+      }
+    })
+  }
+  type Offer = Awaited<ReturnType<typeof readOffers>>[number]
+
+  function openTab(left: number): OpenTab {
+    const tabId = `tab_${randomBytes(16).toString('hex')}`
+    return { tabId, sequence: 0, expiry: Math.floor(Date.now() / 1000) + 93_600, lines: [], left }
+  }
+
+  /** The next purchase: what it costs is added to its line, and all of them are signed anew. */
+  function buy(offers: readonly Offer[], asksForHeader: boolean) {
+    const index = made % buyers.length
+    const buyer = buyers[index] as Buyer
+    const isFirst = made < buyers.length
+    made += 1
+    const known = tabs.get(buyer)
+    const tab = known?.left ? known : openTab(isFirst ? 1 + (index % requestsPerTab) : requestsPerTab)
+    tabs.set(buyer, tab)
+    tab.left -= 1
+    const offer = offers[tab.sequence % offers.length] as Offer
+    // What came by the two requests before this one may still be under way.
+    const acknowledged = Math.min(Math.max(0, tab.sequence - 2), tab.lines.length)
+    tab.sequence += 1
+    let line = tab.lines.findIndex(({ split }) => split === offer.split)
+    if (line < 0) line = tab.lines.push({ split: offer.split, amount: 0n }) - 1
+    const own = tab.lines[line] as OpenTab['lines'][number]
+    own.amount += offer.price
+
+    const { platform, rewardShare, macaroon, providerId, endpointId } = offer
+    const state = { ...tab, payer: buyer.address }
+    const terms = { issuer, contract: tabSettlement, platform, rewardShare }
+    const digest = hashAuthorization(separator, tabAuthorization(terms, state, keccak256), keccak256)
+    const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)
+    const payload = encodeTabPayload({
+      ...state,
+      ...{ line, known: acknowledged, splits: tab.lines.slice(acknowledged).map(({ split }) => split) },
+      amounts: tab.lines.map(({ amount }) => amount),
+      signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex,
+    })
+    return { macaroon, tab: payload, providerId, endpointId, ...(asksForHeader && { x402Version: 2 }) }
+  }
+
+  return {
+    /** @param asksForHeader whether `PAYMENT-RESPONSE`, with a receipt of x402's, is part of the answer. */
+    async sign(count: number, asksForHeader = false): Promise<TabRequests> {
+      const offers = await readOffers()
+      const bodies = Array.from({ length: count }, () => buy(offers, asksForHeader))
+      const headers = bodies.map(() => ({ 'idempotency-key': randomUUID() }))
+      return {
+        requests: bodies.map((body, index) => renderPost('/verify', body, headers[index])),
+        floorRequests: bodies.map((body, index) => renderPost('/tab', body, headers[index])),
+        require: (answers) => requireAll(answers, 200, 'a request on a tab'),
+      }
+    },
+    /** @returns requests/s. */
+    async send({ requests, require }: TabRequests): Promise<number> {
+      const { perSecond, answers } = await saturate({ port, requests, connections })
+      require(answers)
+      return perSecond
+    },
+    /** How many requests were made so far: as many as the tab store must hold. */
+    made: () => made,
+  }
+}

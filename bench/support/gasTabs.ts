@@ -1,0 +1,75 @@
+import secp256k1 from 'secp256k1'
+import { bytesToHex, type Hex, keccak256, stringToHex } from 'viem'
+import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
+import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import { triggerCodes } from '#protocol/settlement'
+import { encodeSplit } from '#protocol/splitter'
+import { tabAuthorization } from '#protocol/tab'
+import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
+import { devAccount } from '../../local/chain/accounts.ts'
+import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { createBench } from './gasBench.ts'
+import { deploymentOf } from './ground.ts'
+
+const payers = 100
+const price = 123n
+const shares = { providerShare: 19n, platformShare: 1n }
+const rewardShare = 1_000
+const shapes = {
+  '1x10': [1, 10],
+  '1x50': [1, 50],
+  '5x10': [5, 10],
+  '20x10': [20, 10],
+  '20x50': [20, 50],
+} as const
+
+export type TabGas = Record<keyof typeof shapes, number>
+
+/**
+ * Gas a request of whole transactions in which the tabs of a hundred payers settle, by providers x requests to each of them, who
+ * all have held USDC before.
+ */
+export async function measureTabGas(chain: LocalChain): Promise<TabGas> {
+  const bench = await createBench(chain)
+  const { usdc, tabSettlement } = deploymentOf(chain)
+  const { platform } = bench
+  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const providers = Array.from({ length: 20 }, (_, i) => bench.addressOf(`tab's provider ${i}`))
+  await bench.mint([...providers, devAccount(1).address])
+  const terms = { issuer: 'https://gateway.example', contract: tabSettlement, platform, rewardShare }
+  const expiry = Math.floor(Date.now() / 1000) + 93_600
+
+  function signTabs(count: number, requests: number): SignedTab[] {
+    const lines = providers.slice(0, count).map((provider) => {
+      return { split: encodeSplit({ provider, ...shares }), amount: BigInt(requests) * price }
+    })
+    return bench.buyers.slice(0, payers).map((buyer, index) => {
+      const tabId = `tab_${keccak256(stringToHex(`tab ${index}`)).slice(2, 34)}`
+      const state = { tabId, payer: buyer.address, sequence: count * requests, expiry, lines }
+      const authorization = tabAuthorization(terms, state, nativeKeccak256)
+      const digest = hashAuthorization(separator, authorization, nativeKeccak256)
+      const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)
+      return {
+        ...{ ...state, nonce: authorization.nonce },
+        signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex,
+      }
+    })
+  }
+
+  const gas: Partial<TabGas> = {}
+  for (const [shape, [count, requests]] of Object.entries(shapes)) {
+    const { calldata } = encodeSettleTabs(
+      {
+        ...{ token: usdc, feeRecipient: platform, rewardShare, batchId: keccak256(stringToHex('tabs')) },
+        ...{ trigger: triggerCodes.count, callGasLimit: 150_000n },
+      },
+      signTabs(count, requests),
+    )
+    // One Transfer a provider, one to the platform, one to who settles; an authorization has two logs.
+    const settled = payers + (count + 2) / 2
+    const whole = await bench.isolated(() => bench.gasOf({ to: tabSettlement, data: calldata }, settled))
+    gas[shape as keyof TabGas] = Math.round(whole / (payers * count * requests))
+  }
+  return gas as TabGas
+}

@@ -1,0 +1,281 @@
+/**
+ * How fast requests on tabs are, beside the floor under them (HTTP, one recovery, one receipt) and payments of their own, in one run:
+ * short rounds that take turns. What they write to Postgres' log, what their settlement costs in gas, and, where a cluster of Citus
+ * can be started (test/support/citus.ts), who does the work there.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import { numberToHex } from 'viem'
+import { openDatabase } from '#ledger/store/database'
+import { startLocalChain } from '../local/chain/startLocalChain.ts'
+import { hasCitus, startCitus } from '../test/support/citus.ts'
+import { pace, saturate } from './gateway/load.ts'
+import { connections, createPayments, requireAll } from './gateway/payments.ts'
+import { type Rig, startRig } from './gateway/rig.ts'
+import { createTabRequests } from './gateway/tabs.ts'
+import { cpuTimeOfTree } from './support/cpuTime.ts'
+import { measureTabGas } from './support/gasTabs.ts'
+import { findPostmaster } from './support/ground.ts'
+import { inTurns, median, medianOf, percentile, round2, spread } from './support/statistics.ts'
+
+const buyers = 400
+const shopCount = 5
+/** To each of the five shops ten: with so few, opening a tab is a good part of it. */
+const requestsPerTab = 50
+const price = '0.0005'
+/** So much that no limit of credit is reached: what it takes to reserve a step of it is part of the measure. */
+const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
+
+export const options = { rounds: 7, requests: 2_000, 'without-citus': false }
+
+type Rate = { perSecond: number; cpuUs: Record<string, number> }
+type Kind = 'tabs' | 'floor' | 'oneSignature' | 'withHeader'
+type Round = Record<Kind, Rate>
+
+export async function run(
+  { rounds, requests, 'without-citus': withoutCitus }: typeof options,
+  say: (line: string) => void,
+): Promise<object> {
+  const gasPerRequest = await measureGas()
+  await using rig = await startRig({ buyers, settings })
+  const shops: Awaited<ReturnType<Rig['openShop']>>[] = []
+  for (let i = 0; i < shopCount; i++)
+    shops.push(await rig.openShop(numberToHex(0x5e20 + i, { size: 20 }), price))
+  const kinds = await prepare(rig, shops, requests)
+  const { all } = await inTurns(['all'], { counted: rounds, warmUps: 2 }, async (_, round) => {
+    const measured = await kinds.measureRound()
+    say(`round ${round + 1}: ${describe(measured)}`)
+    return measured
+  })
+  const rates = summarize(all)
+  const latencies = await measureLatencies(rates.requestsPerSecond / 2, rounds, kinds, say)
+  const wal = await kinds.measureWal()
+  await kinds.requireAllStored()
+  return {
+    ...rates,
+    ...latencies,
+    ...wal,
+    gasPerRequest,
+    citus: !withoutCitus && hasCitus ? await measureCitus(rig, shops, { rounds, requests }, say) : null,
+  }
+}
+
+async function measureGas() {
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
+  return await measureTabGas(chain)
+}
+
+type Kinds = Awaited<ReturnType<typeof prepare>>
+
+async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1], requests: number) {
+  const payments = createPayments(rig)
+  const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: rig.apiPort })
+  const first = await tabs.sign(1)
+  const { answers } = await saturate({ port: rig.apiPort, requests: first.requests, connections })
+  first.require(answers)
+  const { receipt, ...beside } = JSON.parse(answers[0]?.body.toString() ?? '') as { receipt: string }
+  const floorServer = await rig.startServer('floorServer.ts', ['0', String(JSON.stringify(beside).length)])
+  const cpu = async () => ({ ...(await rig.cpu()), floor: await floorServer.cpu() })
+
+  /** @returns the rate, and the CPU time a request of each process that had a part in it. */
+  async function rate(count: number, work: () => Promise<number>): Promise<Rate> {
+    const before = await cpu()
+    const perSecond = await work()
+    const after = await cpu()
+    const parts = Object.keys(after) as (keyof typeof after)[]
+    const used = parts.map((part) => [part, (after[part] - before[part]) / count] as const)
+    return { perSecond, cpuUs: Object.fromEntries(used.filter(([, us]) => us > 0)) }
+  }
+
+  async function measureRound(): Promise<Round> {
+    const { challenges } = await payments.challenge(requests)
+    const one = payments.sign(challenges, 'oneSignature')
+    const [onTabs, withHeader] = [await tabs.sign(requests), await tabs.sign(requests, true)]
+    return {
+      tabs: await rate(requests, () => tabs.send(onTabs)),
+      floor: await rate(requests, async () => {
+        const sent = { port: floorServer.port, requests: onTabs.floorRequests, connections }
+        const { perSecond, answers } = await saturate(sent)
+        requireAll(answers, 200, 'the floor')
+        return perSecond
+      }),
+      oneSignature: await rate(requests, () => payments.verify(one)),
+      withHeader: await rate(requests, () => tabs.send(withHeader)),
+    }
+  }
+
+  return {
+    measureRound,
+    /** How long each took at a fixed rate after a rest, ms. */
+    async measurePaced(perSecond: number): Promise<{ tabs: number[]; floor: number[] }> {
+      const signed = await tabs.sign(requests)
+      const load = { connections, perSecond }
+      await delay(restMs)
+      const ours = await pace({ ...load, requests: signed.requests, port: rig.apiPort })
+      signed.require(ours.answers)
+      await delay(restMs)
+      const floor = await pace({ ...load, requests: signed.floorRequests, port: floorServer.port })
+      return { tabs: ours.ms, floor: floor.ms }
+    },
+    /** What is written to Postgres' log a request: from a checkpoint on, and without the whole pages that follow on it. */
+    async measureWal() {
+      const { database } = rig
+      const measure = async (pages: 'on' | 'off') => {
+        await database`alter system set full_page_writes = ${database.unsafe(pages)}`
+        await database`select pg_reload_conf()`
+        await delay(200)
+        const signed = await tabs.sign(5 * requests)
+        await database`checkpoint`
+        const position = async () => {
+          const [row] = await database<[{ wal: number }]>`
+            select (pg_current_wal_insert_lsn() - '0/0')::float8 as wal`
+          return row.wal
+        }
+        const before = await position()
+        await tabs.send(signed)
+        return Math.round(((await position()) - before) / signed.requests.length)
+      }
+      const walBytesPerRequestWithPages = await measure('on')
+      return { walBytesPerRequest: await measure('off'), walBytesPerRequestWithPages }
+    },
+    /** Each request that was served is there once, and none that wasn't. */
+    async requireAllStored(): Promise<void> {
+      const [row] = await rig.database<[{ stored: number; counted: number }]>`
+        select (select count(*)::int from tabs.request) as stored, (select sum(requests)::int from tabs.tab) as counted`
+      const { stored, counted } = row
+      if (stored !== tabs.made() || counted !== stored)
+        throw new Error(`${tabs.made()} requests were served, ${stored} are stored, ${counted} counted`)
+    },
+  }
+}
+
+function describe(round: Round): string {
+  const kinds = Object.entries(round).map(([kind, { perSecond, cpuUs }]) => {
+    const parts = Object.entries(cpuUs).map(([part, us]) => `${part} ${us.toFixed()}`)
+    return `\n  ${kind.padEnd(13)} ${perSecond.toFixed().padStart(6)}/s, CPU µs a request: ${parts.join(', ')}`
+  })
+  const [toFloor, times] = [ratioOf(round, 'floor'), ratioOf(round, 'oneSignature')]
+  return `${toFloor.toFixed(2)} of the floor, ${times.toFixed(2)} of payments of their own${kinds.join('')}`
+}
+
+function ratioOf(round: Round, to: Kind, kind: Kind = 'tabs'): number {
+  return round[kind].perSecond / round[to].perSecond
+}
+
+function summarize(rounds: Round[]) {
+  const perSecond = (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond))
+  // Of neighbours, so that a minute in which the machine is slower falls on both.
+  const ratios = (to: Kind, kind?: Kind) => rounds.map((round) => ratioOf(round, to, kind))
+  const cpuUs = (kind: Kind, part: string) =>
+    Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0))
+  const [toFloor, timesVerify] = [ratios('floor'), ratios('oneSignature')]
+  return {
+    requestsPerSecond: perSecond('tabs'),
+    floorPerSecond: perSecond('floor'),
+    ratioToFloor: round2(median(toFloor)),
+    ratioToFloorSpread: spread(toFloor),
+    verifyPerSecond: perSecond('oneSignature'),
+    timesVerify: round2(median(timesVerify)),
+    timesVerifySpread: spread(timesVerify),
+    withHeaderPerSecond: perSecond('withHeader'),
+    withHeaderRatio: round2(median(ratios('tabs', 'withHeader'))),
+    cpuUsPerRequest: {
+      api: cpuUs('tabs', 'api'),
+      apiMain: cpuUs('tabs', 'apiMain'),
+      postgres: cpuUs('tabs', 'postgres'),
+      load: cpuUs('tabs', 'load'),
+      floor: cpuUs('floor', 'floor'),
+      verifyApi: cpuUs('oneSignature', 'api'),
+      verifyPostgres: cpuUs('oneSignature', 'postgres'),
+    },
+  }
+}
+
+/** Before each paced round, of the gateway and of the floor alike. */
+const restMs = 3_000
+/** The first share of a round's requests, which doesn't count as steady. */
+const unsteadyShare = 0.1
+
+async function measureLatencies(
+  perSecond: number,
+  rounds: number,
+  kinds: Kinds,
+  say: (line: string) => void,
+) {
+  const [tabs, floor] = [[], []] as [number[][], number[][]]
+  const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
+  for (let round = 0; round < rounds; round++) {
+    const measured = await kinds.measurePaced(perSecond)
+    say(
+      `paced round ${round + 1} at ${perSecond.toFixed()}/s: p99 ${percentile(measured.tabs, 0.99).toFixed(1)} ms`,
+    )
+    tabs.push(steady(measured.tabs))
+    floor.push(steady(measured.floor))
+  }
+  const of = (some: number[][], share: number) => round2(medianOf(some, (ms) => percentile(ms, share)))
+  return {
+    ...{ p50Ms: of(tabs, 0.5), p99Ms: of(tabs, 0.99) },
+    p99ToP50: round2(medianOf(tabs, (ms) => percentile(ms, 0.99) / median(ms))),
+    ...{ floorP50Ms: of(floor, 0.5), floorP99Ms: of(floor, 0.99) },
+  }
+}
+
+/** The same requests with the tab store on a coordinator and two workers, all on this machine, so that only the shares count. */
+async function measureCitus(
+  rig: Rig,
+  shops: Parameters<typeof createTabRequests>[1],
+  { rounds, requests }: { rounds: number; requests: number },
+  say: (line: string) => void,
+) {
+  const citus = await startCitus()
+  try {
+    const api = await rig.startApi('api-citus', { TABS_DATABASE_URL: citus.url })
+    try {
+      const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: api.port })
+      const [coordinator = 0, ...workers] = await Promise.all(
+        [citus.url, ...citus.workers.map((port) => withPort(citus.url, port))].map(findServer),
+      )
+      const sumOf = async (pids: readonly number[]) =>
+        (await Promise.all(pids.map(cpuTimeOfTree))).reduce((sum, us) => sum + us, 0)
+      const cpu = async () => ({ coordinator: await sumOf([coordinator]), workers: await sumOf(workers) })
+      const { all } = await inTurns(['all'], { counted: rounds, warmUps: 2 }, async (_, round) => {
+        const signed = await tabs.sign(requests)
+        const before = await cpu()
+        const perSecond = await tabs.send(signed)
+        const after = await cpu()
+        const used = {
+          perSecond,
+          coordinatorUs: (after.coordinator - before.coordinator) / requests,
+          workerUs: (after.workers - before.workers) / requests,
+        }
+        say(
+          `Citus, round ${round + 1}: ${perSecond.toFixed()}/s, CPU µs a request: coordinator ${used.coordinatorUs.toFixed()}, workers ${used.workerUs.toFixed()}`,
+        )
+        return used
+      })
+      return {
+        workers: workers.length,
+        requestsPerSecond: Math.round(medianOf(all, ({ perSecond }) => perSecond)),
+        coordinatorCpuUs: Math.round(medianOf(all, ({ coordinatorUs }) => coordinatorUs)),
+        workerCpuUs: Math.round(medianOf(all, ({ workerUs }) => workerUs)),
+        coordinatorShare: round2(
+          medianOf(all, ({ coordinatorUs, workerUs }) => coordinatorUs / (coordinatorUs + workerUs)),
+        ),
+      }
+    } finally {
+      await api.service.stop()
+    }
+  } finally {
+    await citus.close()
+  }
+}
+
+function withPort(url: string, port: number): string {
+  const at = new URL(url)
+  at.port = String(port)
+  return at.href
+}
+
+async function findServer(url: string): Promise<number> {
+  const sql = openDatabase({ url, max: 1, applicationName: 'bench', limited: false, isOlder: true })
+  return findPostmaster(sql).finally(() => sql.end({ timeout: 1 }))
+}
