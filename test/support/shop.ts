@@ -15,6 +15,7 @@ import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { LimitOptions } from '#sdk/client/limits'
 import { signPayment } from '#sdk/client/payment'
+import type { PaymentOptions } from '#sdk/client/paymentFlow'
 import type { SignedExactPayment } from '#sdk/client/signedPayment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
 import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
@@ -243,7 +244,11 @@ export async function openAttackedShops(stack: Stack) {
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
 
 /** A wallet with some USDC, and a client that pays from it. */
-export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions = {}): Promise<TestBuyer> {
+export async function newBuyer(
+  stack: Stack,
+  usdc: string,
+  options: LimitOptions & Pick<PaymentOptions, 'tabs' | 'onReceipt'> = {},
+): Promise<TestBuyer> {
   const privateKey = generatePrivateKey()
   const address = privateKeyToAddress(privateKey)
   await stack.chain.mintUsdc([address], parseUsdc(usdc))
@@ -254,7 +259,9 @@ export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions 
     usdcAddress: tokenOf(stack.chain),
     maxPaymentUsdc: '20',
     timeout: 60_000,
-    ...limits,
+    // Each request is a payment of its own, unless a test is of tabs.
+    tabs: false,
+    ...options,
   })
   return { address, privateKey, client }
 }

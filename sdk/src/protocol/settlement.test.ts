@@ -263,7 +263,7 @@ describe('decodeOutcomes', () => {
     expect(decodeOutcomes('0x')).toEqual([])
   })
 
-  test.each(['0x51', '0x1f', '0x1'] as const)('error: %s', (hex) => {
+  test.each(['0x61', '0x1f', '0x1'] as const)('error: %s', (hex) => {
     expect(() => decodeOutcomes(hex)).toThrow(/outcome/)
   })
 })

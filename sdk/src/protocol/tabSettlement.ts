@@ -22,8 +22,8 @@ export type SignedTab = {
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]) {
-  const splits = [...new Set(tabs.flatMap(({ lines }) => lines.map(({ split }) => split)))].toSorted(
-    (a, b) => (a < b ? -1 : 1),
+  const splits = [...new Set(tabs.flatMap(({ lines }) => lines.map(({ split }) => split)))].sort((a, b) =>
+    a < b ? -1 : 1,
   )
   const index = new Map(splits.map((split, at) => [split, at]))
   const signatures: Hex[] = []

@@ -1,0 +1,87 @@
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { parseUsdc } from '#protocol/amount'
+import { audit } from '#sdk/audit/audit'
+import { keepTabs } from '#sdk/x402/index'
+import { newBuyer, openShop, type Shop } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+import { tokenOf } from '../support/usdc.ts'
+
+// The SDK's tabs from the first 402 to the chain: real gateway, keeper and contract.
+
+let stack: TestStack
+let micro: Shop
+let metered: Shop
+beforeAll(async () => {
+  stack = await startTestStack({
+    chain: { network: 'base-sepolia' },
+    env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
+  })
+  micro = await openShop(stack, { usdcPerUnit: '0.001' })
+  metered = await openShop(stack, {
+    usdcPerUnit: '0.05',
+    handler: async (c) => {
+      const charged = c.req.query('charge')
+      if (charged === 'fail') return c.text('failed', 500)
+      return c.json({ isCharged: charged ? await c.get('payment').charge(charged) : undefined })
+    },
+  })
+})
+afterAll(async () => {
+  await Promise.all([micro, metered].map((shop) => shop?.close()))
+  await stack?.close()
+})
+
+async function expectSettled(paymentId: string): Promise<void> {
+  await until(`${paymentId} is settled`, async () => {
+    const { body } = await stack.get(`/payments/${paymentId}`)
+    return body.payment_status === 'settled'
+  })
+}
+
+test('default: many requests of two providers, some side by side, settled by one transaction of exactly what was bought, and audited', async () => {
+  const receipts: string[] = []
+  const { client } = await newBuyer(stack, '1', {
+    tabs: true,
+    onReceipt: ({ receipt }) => void receipts.push(receipt),
+  })
+  const { paymentId } = await client.request(micro.url)
+  await client.request(metered.url)
+  await Promise.all(Array.from({ length: 12 }, (_, i) => client.request(i % 3 ? micro.url : metered.url)))
+  const charged = await client.request(`${metered.url}?charge=0.0002`)
+  expect(charged.data).toEqual({ isCharged: true })
+  expect(charged.headers.get('service-charged')).toBe('0.000200')
+  await expect(client.request(`${metered.url}?charge=fail`)).rejects.toMatchObject({ status: 500 })
+  const [tab, ...others] = await client.tabs()
+  expect([others, tab?.sequence]).toEqual([[], 16])
+  expect(tab?.lines.map(({ bought }) => bought)).toEqual([9_000n, 250_200n])
+  await client.close()
+  await expectSettled(paymentId ?? '')
+  // What was charged less isn't what its receipt promised; nothing was bought on the line after it.
+  const report = await audit({
+    receipts,
+    jwks: `${stack.api.url}/.well-known/jwks.json`,
+    rpcUrls: [stack.chain.url],
+    deployments: stack.chain.deployments,
+    confirmations: 0,
+  })
+  expect(report.states).toMatchObject({ settled: 14, mismatch: 1 })
+  expect(report.tabs).toMatchObject([{ movedAmount: 259_200n, requests: 15 }])
+})
+
+test('behavior: clients of @x402/core keep tabs, too', async () => {
+  const account = privateKeyToAccount(generatePrivateKey())
+  await stack.chain.mintUsdc([account.address], parseUsdc('1'))
+  const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
+  const tabs = keepTabs(client, account, {
+    ...{ gatewayUrl: stack.api.url, usdcAddress: tokenOf(stack.chain) },
+  })
+  const payingFetch = wrapFetchWithPayment(fetch, client)
+  for (let i = 0; i < 6; i++) expect((await payingFetch(micro.url)).status).toBe(200)
+  expect(await tabs.tabs()).toMatchObject([{ sequence: 6, lines: [{ bought: 6_000n }] }])
+  await tabs.close()
+  expect(await tabs.tabs()).toEqual([])
+})
