@@ -65,7 +65,7 @@ export async function auditTab(
   { chain, deployments }: { chain: PublicClient; deployments: Deployments },
   progress: Progress,
 ): Promise<{ settled: number; problems: string[] }> {
-  await untilStatus(gateway, paymentId, (status) => status !== 'verified' && status !== 'pending_settlement')
+  await untilStatus(gateway, paymentId, (status) => ['settled', 'failed'].includes(status))
   const options = { jwks: await fetchKeys(gateway), clients: [chain], deployments }
   let report = await audit({ receipts, ...options })
   for (const end = Date.now() + patienceMs; report.states.pending > 0 && Date.now() < end; ) {
