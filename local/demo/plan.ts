@@ -12,7 +12,7 @@ export type Purchase = {
 export type Plan = {
   micropayments: [many: Purchase, some: Purchase]
   highValue: Purchase
-  /** What one buyer buys on a tab: as many requests of each provider, a tenth of whose price is a whole unit. */
+  /** What one buyer buys on a tab. The fee of each price is a whole unit, so that rounding once a line changes nothing. */
   tab: Purchase[]
   /** Payments of their own that the plan makes in all. */
   total: number
