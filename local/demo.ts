@@ -11,8 +11,9 @@ import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 
 const usage = `Usage: npm run demo -- [--payments N] [--json]
 
-Starts the whole stack on free ports, has buyers pay three providers (and one in mock mode), waits until everything is
-settled, and compares receipts, views and balances with the chain. Exits with 0 only if all of it holds.
+Starts the whole stack on free ports, has buyers pay three providers (and one in mock mode) and one buyer buy 2,000 requests
+of five others on a tab, waits until everything is settled, and compares receipts, views and balances with the chain.
+Exits with 0 only if all of it holds.
 
   --payments N  micropayments, 0 to 10,000 (default 120); one high-value payment comes on top
   --json        print one JSON object as the last line; progress goes to stderr

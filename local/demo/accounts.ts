@@ -1,5 +1,5 @@
 import { type Address, type PublicClient, parseAbi } from 'viem'
-import { splitPrice } from '#protocol/tier'
+import { splitAnyPrice } from '#protocol/tier'
 import type { Stack } from '../stack/stack.ts'
 import type { Market } from './market.ts'
 import type { Plan } from './plan.ts'
@@ -42,13 +42,17 @@ export function checkBatches(plan: Plan, batches: Batch[]): string[] {
 /** The differences between the gateway's batch view and the chain's balances. */
 export async function checkViews(
   stack: Stack,
-  { sales }: Market,
+  { sales, tab }: Market,
   batches: Batch[],
   token: Token,
 ): Promise<string[]> {
   const problems: string[] = []
-  const total = sales.reduce((sum, { paymentIds }) => sum + paymentIds.length, 0)
-  const wallets = sales.map(({ address, paymentIds }) => ({ address, count: paymentIds.length }))
+  // To the platform a tab is one payment, and so it is to each of its providers.
+  const total = sales.reduce((sum, { paymentIds }) => sum + paymentIds.length, 1)
+  const wallets = [...sales, ...tab.sales].map(({ address, paymentIds }) => ({
+    address,
+    count: paymentIds.length,
+  }))
   for (const { address, count } of [...wallets, { address: stack.platformWallet, count: total }]) {
     const viewed = await viewedBatches(stack.api.url, address)
     const amount = viewed.reduce((sum, batch) => sum + BigInt(batch.total_usdc.replace('.', '')), 0n)
@@ -86,14 +90,20 @@ export type Conservation = {
   providerAmounts: Map<string, bigint>
   providerAmount: bigint
   platformAmount: bigint
+  /** What keepers earned of the platform's part of the tab. */
+  rewardAmount: bigint
   /** Whether the balances of the expected holders add up to what was minted, to the unit. */
   conserved: boolean
   problems: string[]
 }
 
 export async function checkConservation(
-  { sales, buyers }: Market,
-  { platformWallet, batchSettlement }: { platformWallet: Address; batchSettlement: Address },
+  { sales, tab, buyers }: Market,
+  {
+    platformWallet,
+    contracts,
+    keepers,
+  }: { platformWallet: Address; contracts: Address[]; keepers: Address[] },
   supplyBefore: bigint,
   token: Token,
 ): Promise<Conservation> {
@@ -101,9 +111,9 @@ export async function checkConservation(
   const providerAmounts = new Map<string, bigint>()
   let providerAmount = 0n
   let platformExpected = 0n
-  for (const { purchase, provider, address } of sales) {
+  for (const { purchase, provider, address } of [...sales, ...tab.sales]) {
     const balance = await token.balanceOf(address)
-    const split = splitPrice(purchase.price)
+    const split = splitAnyPrice(purchase.price)
     const expected = split.providerAmount * BigInt(purchase.count)
     if (balance !== expected) problems.push(`${provider.name} holds ${balance} instead of ${expected}`)
     providerAmounts.set(provider.name, balance)
@@ -111,14 +121,20 @@ export async function checkConservation(
     platformExpected += split.feeAmount * BigInt(purchase.count)
   }
   const platformAmount = await token.balanceOf(platformWallet)
-  if (platformAmount !== platformExpected) {
-    problems.push(`the platform holds ${platformAmount} instead of ${platformExpected}`)
+  const holdings = async (owners: Iterable<Address>) => {
+    const balances = await Promise.all([...owners].map((owner) => token.balanceOf(owner)))
+    return balances.reduce((sum, balance) => sum + balance, 0n)
   }
-  const left = await Promise.all(buyers.map(({ address }) => token.balanceOf(address)))
-  const held = left.reduce((sum, balance) => sum + balance, 0n) + providerAmount + platformAmount
+  const rewardAmount = await holdings(new Set(keepers))
+  if (platformAmount + rewardAmount !== platformExpected) {
+    problems.push(
+      `the platform holds ${platformAmount} and keepers ${rewardAmount} instead of ${platformExpected}`,
+    )
+  }
+  const left = await holdings(buyers.map(({ address }) => address))
+  const held = left + providerAmount + platformAmount + rewardAmount
   const supply = await token.totalSupply()
-  const conserved =
-    supply === supplyBefore && held === supply && (await token.balanceOf(batchSettlement)) === 0n
+  const conserved = supply === supplyBefore && held === supply && (await holdings(contracts)) === 0n
   if (!conserved) problems.push(`of ${supplyBefore} units ${held} are accounted for, and ${supply} exist`)
-  return { providerAmounts, providerAmount, platformAmount, conserved, problems }
+  return { providerAmounts, providerAmount, platformAmount, rewardAmount, conserved, problems }
 }

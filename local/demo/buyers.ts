@@ -5,12 +5,13 @@ import { type Client, createClient } from '#sdk/client/createClient'
 
 export type Buyer = { address: Address; client: Client }
 
-/** A buyer with a wallet and a limit a payment. */
+/** A buyer with a wallet and a limit a payment, who keeps tabs or makes each payment by itself. */
 export function createBuyer(options: {
   gatewayUrl: string
   network: NetworkName
   usdcAddress: Address
   maxPaymentUsdc: string
+  tabs: boolean
 }): Buyer {
   const walletPrivateKey: Hex = generatePrivateKey()
   const client = createClient({ ...options, walletPrivateKey, timeout: 60_000 })

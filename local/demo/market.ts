@@ -4,14 +4,19 @@ import { formatUsdc } from '#protocol/amount'
 import { createClient } from '#sdk/client/createClient'
 import type { Stack } from '../stack/stack.ts'
 import { type Buyer, createBuyer, forEachLimited } from './buyers.ts'
+import { untilStatus } from './paymentStatus.ts'
 import type { Plan, Purchase } from './plan.ts'
 import type { Progress } from './progress.ts'
 import { type DemoProvider, openMockProvider, openProvider } from './providers.ts'
 
 export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address; paymentIds: string[] }
 
+/** What one buyer bought on a tab, which is one payment of all its providers. */
+export type TabSales = { paymentId: string; sales: Sale[]; receipts: string[] }
+
 export type Market = {
   sales: Sale[]
+  tab: TabSales
   buyers: Buyer[]
   /** USDC base units minted for the demo. */
   minted: bigint
@@ -21,8 +26,9 @@ export type Market = {
 
 const buyerCount = 10
 const buyersAtOnce = 8
+const tabBudget = 2_000_000n
 
-/** Makes every payment of the plan, and one request in mock mode. */
+/** Buys what the plan has on a tab, makes every payment of it, and one request in mock mode. */
 export async function holdMarket(
   stack: Stack,
   plan: Plan,
@@ -31,7 +37,9 @@ export async function holdMarket(
 ): Promise<Market> {
   const { network } = stack.chain
   const gatewayUrl = stack.api.url
-  const newBuyer = () => createBuyer({ gatewayUrl, network, usdcAddress, maxPaymentUsdc: '12' })
+  const buyerOf = { gatewayUrl, network, usdcAddress, maxPaymentUsdc: '12' }
+  const newBuyer = () => createBuyer({ ...buyerOf, tabs: false })
+  const agent = createBuyer({ ...buyerOf, tabs: true })
   const buyers = Array.from({ length: buyerCount }, newBuyer)
   const wealthy = newBuyer()
   const budget = budgetOf(plan)
@@ -40,29 +48,28 @@ export async function holdMarket(
     budget,
   )
   await stack.chain.mintUsdc([wealthy.address], plan.highValue.price)
+  await stack.chain.mintUsdc([agent.address], tabBudget)
 
-  const minted = budget * BigInt(buyerCount) + plan.highValue.price
-  progress.say(`${buyerCount + 1} buyers hold ${formatUsdc(minted)} USDC`)
+  const minted = budget * BigInt(buyerCount) + plan.highValue.price + tabBudget
+  progress.say(`${buyerCount + 2} buyers hold ${formatUsdc(minted)} USDC`)
 
-  const market: Market = { sales: [], buyers: [...buyers, wealthy], minted, problems: [] }
+  const problems: string[] = []
+  // First, so that it settles while the others pay: the next trigger takes it along, in a transaction of its own.
+  const tab = await buyOnTab(plan.tab, agent, stack, progress, problems)
+  const market: Market = { sales: [], tab, buyers: [...buyers, wealthy, agent], minted, problems }
   const [many] = plan.micropayments
   // One provider after the other: payments that wait would join another provider's batch.
   for (const purchase of [...plan.micropayments, plan.highValue]) {
     if (purchase.count === 0) continue
-    const address = privateKeyToAddress(generatePrivateKey())
-    const { provider: name, price } = purchase
-    const provider = await openProvider({ gatewayUrl, name, network, address, price })
-    const sale: Sale = { purchase, provider, address, paymentIds: [] }
+    const sale = await openSale(purchase, stack)
     market.sales.push(sale)
     await sell(sale, purchase === plan.highValue ? [wealthy] : buyers, progress)
-    if (provider.served() !== purchase.count)
-      market.problems.push(`${name} served ${provider.served()} requests`)
     if (purchase === many && plan.expected.includes('count')) {
-      await untilClaimed(gatewayUrl, sale.paymentIds.at(-1) as string)
+      await untilStatus(gatewayUrl, sale.paymentIds.at(-1) as string, (status) => status !== 'verified')
     }
-    await provider.close()
+    problems.push(...(await closeSale(sale)))
   }
-  market.problems.push(...(await payInMockMode(network)))
+  problems.push(...(await payInMockMode(network)))
   progress.say('  Mock mode: 1 request served, no gateway asked, nothing to settle')
   return market
 }
@@ -83,13 +90,54 @@ async function sell(
   })
 }
 
-/** Resolves when the keeper has claimed a payment. */
-async function untilClaimed(gatewayUrl: string, paymentId: string): Promise<void> {
-  for (let status = 'verified'; status === 'verified'; ) {
-    await new Promise((resolve) => setTimeout(resolve, 100))
-    const answer = await fetch(new URL(`/payments/${paymentId}`, gatewayUrl))
-    if (answer.ok) status = ((await answer.json()) as { payment_status: string }).payment_status
+/** Buys a request of each provider in turn, closes the tab, and waits until it is a payment that a batch can take. */
+async function buyOnTab(
+  purchases: Purchase[],
+  { client }: Buyer,
+  stack: Stack,
+  progress: Progress,
+  problems: string[],
+): Promise<TabSales> {
+  const sales = await Promise.all(purchases.map((purchase) => openSale(purchase, stack)))
+  const requests = sales
+    .flatMap((sale) => Array.from({ length: sale.purchase.count }, (_, round) => ({ sale, round })))
+    .toSorted((a, b) => a.round - b.round)
+  const receipts: string[] = []
+  const ids = new Set<string>()
+  const report = progress.count(`${sales.length} providers: bought on a tab`, requests.length)
+  report(0)
+  await forEachLimited(requests, buyersAtOnce, async ({ sale: { provider } }) => {
+    const { paymentId, receipt, payment } = await client.request(provider.url)
+    if (!paymentId || !receipt || !payment?.tab)
+      throw new Error(`${provider.url} served without a tab's receipt`)
+    ids.add(paymentId)
+    receipts.push(receipt)
+    report(receipts.length)
+  })
+  await client.close()
+  for (const sale of sales) {
+    sale.paymentIds.push(...ids)
+    problems.push(...(await closeSale(sale)))
   }
+  const [paymentId, ...others] = ids
+  if (paymentId === undefined || others.length > 0)
+    throw new Error(`${ids.size} tabs were opened instead of one`)
+  await untilStatus(stack.api.url, paymentId, () => true)
+  return { paymentId, sales, receipts }
+}
+
+async function openSale(purchase: Purchase, { api, chain }: Stack): Promise<Sale> {
+  const address = privateKeyToAddress(generatePrivateKey())
+  const { provider: name, price } = purchase
+  const options = { gatewayUrl: api.url, name, network: chain.network, address, price }
+  return { purchase, provider: await openProvider(options), address, paymentIds: [] }
+}
+
+/** @returns what was wrong. */
+async function closeSale({ provider, purchase }: Sale): Promise<string[]> {
+  await provider.close()
+  const served = provider.served()
+  return served === purchase.count ? [] : [`${provider.name} served ${served} requests`]
 }
 
 async function payInMockMode(network: Stack['chain']['network']): Promise<string[]> {

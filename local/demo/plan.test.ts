@@ -9,6 +9,10 @@ test('default: 100 by count, 20 by amount, one of high value', () => {
   ])
   expect(plan.highValue).toMatchObject({ price: 12_000_000n, count: 1 })
   expect(plan.total).toBe(121)
+  const amount = plan.tab.reduce((sum, { price, count }) => sum + price * BigInt(count), 0n)
+  expect(plan.tab.map(({ count }) => count)).toEqual(Array(5).fill(400))
+  // From 0.8 USDC on the keeper closes it, at four fifths of the credit of who never settled anything.
+  expect(amount).toBe(760_000n)
   expect(plan.expected.sort()).toEqual(['amount', 'count', 'high_value'])
 })
 

@@ -12,7 +12,9 @@ export type Purchase = {
 export type Plan = {
   micropayments: [many: Purchase, some: Purchase]
   highValue: Purchase
-  /** Payments that the plan makes in all. */
+  /** What one buyer buys on a tab. The fee of each price is a whole unit, so that rounding once a line changes nothing. */
+  tab: Purchase[]
+  /** Payments of their own that the plan makes in all. */
   total: number
   /** Triggers that must fire. */
   expected: TriggerName[]
@@ -21,8 +23,18 @@ export type Plan = {
 const countThreshold = 100
 const amountThreshold = 1_000_000n
 
+/** Prices of the requests on the tab. At 400 each it ends below four fifths of a new buyer's credit, where the keeper would close it. */
+const tabPrices = {
+  Dictionary: 100n,
+  Geocoder: 200n,
+  'Exchange Rates': 300n,
+  Translator: 400n,
+  'Image Tags': 900n,
+}
+const requestsEach = 400
+
 /**
- * Splits `micropayments` over two providers, and adds one high-value payment to a third.
+ * Splits `micropayments` over two providers, and adds one high-value payment to a third, and 2,000 requests of five more on a tab.
  *
  * The default, 120, gives 100 × 0.005 USDC, which settle by their count, and 20 × 0.06 USDC, which settle by their amount.
  */
@@ -34,6 +46,7 @@ export function planPayments(micropayments: number): Plan {
       { provider: 'City Maps', price: 60_000n, count: some },
     ] satisfies [Purchase, Purchase],
     highValue: { provider: 'Deep Research', price: 12_000_000n, count: 1 },
+    tab: Object.entries(tabPrices).map(([provider, price]) => ({ provider, price, count: requestsEach })),
   }
   const [first, second] = plan.micropayments
   const expected: TriggerName[] = ['high_value']

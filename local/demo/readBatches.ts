@@ -8,13 +8,15 @@ export type TriggerName = (typeof triggerNames)[number]
 export type Batch = {
   txHash: Hash
   trigger: TriggerName
+  /** Who sent it, and earned the reward of tabs. */
+  keeper: Address
   /** Number of payments: one byte each in `outcomes`. */
   payments: number
   gasUsed: bigint
   receipt: TransactionReceipt
 }
 
-/** Reads every settlement transaction from the chain, oldest first. */
+/** Reads every settlement transaction of one contract from the chain, oldest first. BatchSettlement and TabSettlement emit the same event. */
 export async function readBatches(client: PublicClient, contract: Address): Promise<Batch[]> {
   const logs = await client.getLogs({ address: contract, fromBlock: 0n })
   const settled = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })
@@ -24,7 +26,14 @@ export async function readBatches(client: PublicClient, contract: Address): Prom
       if (trigger === undefined) throw new Error(`${transactionHash}: no trigger has number ${args.trigger}`)
       const receipt = await client.getTransactionReceipt({ hash: transactionHash })
       const payments = (args.outcomes.length - 2) / 2
-      return { txHash: transactionHash, trigger, payments, gasUsed: receipt.gasUsed, receipt }
+      return {
+        txHash: transactionHash,
+        trigger,
+        keeper: args.keeper,
+        payments,
+        gasUsed: receipt.gasUsed,
+        receipt,
+      }
     }),
   )
 }

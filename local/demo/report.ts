@@ -14,7 +14,15 @@ export function toJson(result: DemoResult, elapsedMs: number): string {
     reconciled: result.reconciled,
     providerAmount: result.providerAmount.toString(),
     platformAmount: result.platformAmount.toString(),
+    rewardAmount: result.rewardAmount.toString(),
     gasPerPayment: gasPerPayment(result),
+    tab: {
+      providers: result.tab.sales.length,
+      requests: result.tab.requests,
+      settled: result.tab.settled,
+      batches: result.tab.batches.length,
+      gasPerRequest: gasPerRequest(result),
+    },
     conserved: result.conserved,
     elapsedMs,
   })
@@ -30,21 +38,18 @@ export function toText(result: DemoResult, elapsedMs: number): string {
       `${result.receiptsVerified} receipts verified against the gateway's JWKS`,
     ],
     [isWhole(result.reconciled), `${result.reconciled} receipts reconciled with USDC's own logs`],
+    [
+      result.tab.settled === result.tab.requests,
+      `${result.tab.settled} of ${result.tab.requests} requests on the tab settled, audited by their receipts`,
+    ],
     [result.conserved, 'USDC conserved to the unit'],
     ...result.problems.map((problem): [boolean, string] => [false, problem]),
   ]
   return [
     '',
-    table(
-      ['provider', 'price', 'payments', 'paid by buyers', 'to the provider'],
-      result.sales.map(({ purchase, paymentIds, provider }) => [
-        provider.name,
-        formatUsdc(purchase.price),
-        String(paymentIds.length),
-        formatUsdc(purchase.price * BigInt(paymentIds.length)),
-        formatUsdc(result.providerAmounts.get(provider.name) ?? 0n),
-      ]),
-    ),
+    salesTable('payments', result.sales, result),
+    '',
+    salesTable('requests on the tab', result.tab.sales, result),
     '',
     table(
       ['batch', 'trigger', 'payments', 'gas', 'gas a payment', 'transaction'],
@@ -58,8 +63,10 @@ export function toText(result: DemoResult, elapsedMs: number): string {
       ]),
     ),
     '',
-    `Providers received ${formatUsdc(result.providerAmount)} USDC, the platform ${formatUsdc(result.platformAmount)} USDC;`,
-    `${gasPerPayment(result).toLocaleString('en')} gas a payment in ${result.batches.length} transactions.`,
+    `Providers received ${formatUsdc(result.providerAmount)} USDC, the platform ${formatUsdc(result.platformAmount)},`,
+    `and the keeper that settled the tab ${formatUsdc(result.rewardAmount)}.`,
+    `${gasPerPayment(result).toLocaleString('en')} gas a payment in ${result.batches.length} transactions;`,
+    `${gasPerRequest(result).toLocaleString('en')} gas a request on the tab: ${result.tab.requests.toLocaleString('en')} requests, ${result.tab.gasUsed.toLocaleString('en')} gas.`,
     '',
     ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
     '',
@@ -69,6 +76,23 @@ export function toText(result: DemoResult, elapsedMs: number): string {
 
 function gasPerPayment({ gasUsed, settled }: DemoResult): number {
   return settled === 0 ? 0 : Math.round(Number(gasUsed) / settled)
+}
+
+function gasPerRequest({ tab }: DemoResult): number {
+  return tab.settled === 0 ? 0 : Math.round(Number(tab.gasUsed) / tab.settled)
+}
+
+function salesTable(unit: string, sales: DemoResult['sales'], { providerAmounts }: DemoResult): string {
+  return table(
+    ['provider', 'price', unit, 'paid by buyers', 'to the provider'],
+    sales.map(({ purchase, provider }) => [
+      provider.name,
+      formatUsdc(purchase.price),
+      String(purchase.count),
+      formatUsdc(purchase.price * BigInt(purchase.count)),
+      formatUsdc(providerAmounts.get(provider.name) ?? 0n),
+    ]),
+  )
 }
 
 /** Aligns the first column to the left and the others to the right. */

@@ -4,13 +4,13 @@ import type { Deployments } from '#protocol/deployments'
 import { audit } from '#sdk/audit/audit'
 import type { AuditedReceipt } from '#sdk/audit/report'
 import { forEachLimited } from './buyers.ts'
-import type { Market } from './market.ts'
+import type { Market, TabSales } from './market.ts'
+import { patienceMs, untilStatus } from './paymentStatus.ts'
 import type { Progress } from './progress.ts'
 
 export type Audited = { settled: number; receiptsVerified: number; reconciled: number; problems: string[] }
 
 const lookUpsAtOnce = 8
-const patienceMs = 150_000
 
 /** Waits until every payment is settled, and audits the receipts with the SDK, as an auditor would. */
 export async function auditPayments(
@@ -38,7 +38,7 @@ export async function auditPayments(
   })
   audited.settled = texts.size
 
-  const jwks = (await (await fetch(new URL('/.well-known/jwks.json', gateway))).json()) as JSONWebKeySet
+  const jwks = await fetchKeys(gateway)
   const receipts = [...texts.values()]
   const report = await audit({ receipts, jwks, clients: [chain], deployments })
   const each = [...texts.keys()].map((id, position) => ({
@@ -56,4 +56,32 @@ export async function auditPayments(
     else audited.problems.push(`${id}: ${isSuperseded ? 'its receipt names another transaction' : detail}`)
   }
   return audited
+}
+
+/** Waits until the tab is settled, and audits the receipts that its buyer was handed: one for each request. @returns how many the chain covers. */
+export async function auditTab(
+  { paymentId, receipts, sales }: TabSales,
+  gateway: string,
+  { chain, deployments }: { chain: PublicClient; deployments: Deployments },
+  progress: Progress,
+): Promise<{ settled: number; problems: string[] }> {
+  await untilStatus(gateway, paymentId, (status) => ['settled', 'failed'].includes(status))
+  const options = { jwks: await fetchKeys(gateway), clients: [chain], deployments }
+  let report = await audit({ receipts, ...options })
+  for (const end = Date.now() + patienceMs; report.states.pending > 0 && Date.now() < end; ) {
+    await new Promise((resolve) => setTimeout(resolve, 500))
+    report = await audit({ receipts, ...options })
+  }
+  const { settled } = report.states
+  progress.count('Receipts of the tab reconciled', receipts.length)(settled)
+  const problems = report.receipts.flatMap(({ state, detail }) => (state === 'settled' ? [] : detail))
+  const bought = sales.reduce((sum, { purchase }) => sum + purchase.price * BigInt(purchase.count), 0n)
+  const [tab, ...others] = report.tabs
+  if (tab?.movedAmount !== bought || others.length > 0)
+    problems.push(`${tab?.movedAmount} units moved on the tab instead of ${bought}`)
+  return { settled, problems: [...new Set(problems)] }
+}
+
+async function fetchKeys(gateway: string): Promise<JSONWebKeySet> {
+  return (await (await fetch(new URL('/.well-known/jwks.json', gateway))).json()) as JSONWebKeySet
 }

@@ -18,16 +18,20 @@ test('args: --json --payments 0: one JSON object as the last line, and all of it
     triggers: { high_value: 1 },
     receiptsVerified: 1,
     reconciled: 1,
-    providerAmount: '11650000',
-    platformAmount: '350000',
+    // With the 0.76 USDC of the tab: a tenth is the platform's, of which a tenth is the keeper's.
+    providerAmount: '12334000',
+    platformAmount: '418400',
+    rewardAmount: '7600',
     gasPerPayment: expect.any(Number),
+    tab: { providers: 5, requests: 2_000, settled: 2_000, batches: 1, gasPerRequest: expect.any(Number) },
     conserved: true,
     elapsedMs: expect.any(Number),
   })
+  expect(result.tab.gasPerRequest * 100).toBeLessThan(result.gasPerPayment)
   await untilGone(command)
 })
 
-test('default: 121 payments settle by count, amount and high value, in at most seven batches', async () => {
+test('default: 121 payments settle by count, amount and high value, in at most seven batches, and a tab beside them', async () => {
   const command = runCommand(['npm', 'run', 'demo'])
   expect(await command.exited, command.output()).toBe(0)
   const text = command.stdout()
@@ -35,6 +39,7 @@ test('default: 121 payments settle by count, amount and high value, in at most s
     '121 of 121 payments settled',
     "121 receipts verified against the gateway's JWKS",
     "121 receipts reconciled with USDC's own logs",
+    '2000 of 2000 requests on the tab settled, audited by their receipts',
     'USDC conserved to the unit',
   ]) {
     expect(text).toContain(`✓ ${line}`)
