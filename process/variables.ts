@@ -279,7 +279,8 @@ const api = {
   TAB_BUDGET_USDC: {
     parser: usdc(),
     readers: ['api'],
-    about: 'What payers of whom nothing ever settled may be lent on tabs, all together on a UTC day.',
+    about:
+      'What all payers may be lent on tabs together on a UTC day: what each owes beyond a tenth of what settled of it.',
     default: '100',
   },
   TAB_REWARD_PERCENT: {

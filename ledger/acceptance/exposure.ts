@@ -20,6 +20,8 @@ export type Exposure = {
   isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
+  /** What it bought on tabs that ended too small to settle. */
+  leftUnpaid: bigint
   /** What of it ever settled for good, without fees, on this network; 0 where that was not asked for. */
   settled: bigint
 }
@@ -59,6 +61,7 @@ export async function readExposures(
   const { chainId } = network
   const rows = await database<(Exposure & { address: Address })[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
+      coalesce(payer.left_unpaid, 0) as "leftUnpaid",
       coalesce(owed.unsettled, 0) + (
         select coalesce(sum(r.reserved), 0) from tab_reservation r
         where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
