@@ -24,6 +24,8 @@ export type Exposure = {
   leftUnpaid: bigint
   /** What of it ever settled for good, without fees, on this network; 0 where that was not asked for. */
   settled: bigint
+  /** The fees that settled with that. */
+  settledFees: bigint
 }
 
 export type ExposureQuestion = {
@@ -34,7 +36,7 @@ export type ExposureQuestion = {
   now: number
   /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
   withHistory: boolean
-  /** Whether `settled` is wanted. Default: it isn't. */
+  /** Whether `settled` and `settledFees` are wanted. Default: it isn't. */
   withSettled?: boolean
 }
 
@@ -66,14 +68,7 @@ export async function readExposures(
         select coalesce(sum(r.reserved), 0) from tab_reservation r
         where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
       ) as unsettled,
-      ${
-        withSettled
-          ? database`(
-              select coalesce(sum(r.settled_net), 0) from payer_revenue r
-              where r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
-            )`
-          : database`0::numeric`
-      } as settled,
+      coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "settledFees",
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
@@ -94,6 +89,10 @@ export async function readExposures(
       } as "everSettled"
     from unnest(${payers}::text[]) as asked (address)
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join lateral (
+      select sum(r.settled_net) as settled, sum(r.settled_fee) as fees from payer_revenue r
+      where ${withSettled} and r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
+    ) ended on true
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})

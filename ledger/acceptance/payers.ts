@@ -13,7 +13,7 @@ export type PayerCaps = {
   newPayer: bigint | null
 }
 
-/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it. */
+/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it, up to the fees that it paid. */
 export type TabCredit = { base: bigint; basisPoints: bigint }
 
 /** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
@@ -212,12 +212,14 @@ function toAllowance(
   { caps, tabCredit }: Pick<PayersOptions, 'caps' | 'tabCredit'>,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled, leftUnpaid } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled, settledFees, leftUnpaid } =
+    exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
-  const earned = tabCredit ? (settled * tabCredit.basisPoints) / 10_000n : 0n
+  const share = tabCredit ? (settled * tabCredit.basisPoints) / 10_000n : 0n
+  const earned = share < settledFees ? share : settledFees
   const credit = tabCredit ? tabCredit.base + earned - leftUnpaid : null
   const limitFor = (amount: bigint | null) =>
     amount === null ? null : amount + acceptedTotal - unsettled - debt

@@ -15,7 +15,9 @@ create index on tab_reservation (payer);
 -- What was bought on tabs that ended too small to settle: it is taken off the payer's credit for good.
 alter table payer add column left_unpaid usdc_amount not null default 0;
 
--- A payer's credit grows with what ever settled of it.
+-- A payer's credit grows with what ever settled of it, and no further than the fees that settled with that: what moves between wallets of
+-- one owner earns none. Fees of earlier payments don't count.
+alter table payer_revenue add column settled_fee numeric(78, 0) not null default 0;
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
 
 alter table payment drop constraint payment_source_check;
@@ -313,16 +315,17 @@ create or replace function add_to_revenue(ended outcome[], direction integer) re
     cross join lateral sale_share(sale.requests, sale.provider_amount, sale.fee_amount, sale.was_voided, sale.has_arrived) s
   ), by_payer as (
     insert into payer_revenue as r
-      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, settled_fee, last_accepted_at)
     select provider_id, period,
       case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
-      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net), max(accepted_at)
+      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net),
+      direction * sum(settled_fee), max(accepted_at)
     from share cross join (values ('all'), ('month'), ('day')) as periods (period)
     group by 1, 2, 3, 4, 5
     order by 1, 2, 3, 4, 5
     on conflict (provider_id, period, starts_at, chain_id, payer) do update set
       payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
-      settled_net = r.settled_net + excluded.settled_net,
+      settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
       last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
   ), by_time as (
     insert into settlement_time as t (chain_id, day, bucket, payments)
