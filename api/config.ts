@@ -104,7 +104,7 @@ function readRegistration(env: Environment): Registration {
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? limits : null }
 }
 
-/** A payer's credit grows by a tenth of what ever settled of it: so bad debt stays below that, and the budget for new ones. */
+/** A payer's credit grows by a tenth of what ever settled of it: bad debt stays below that and the budgets (docs/operations.md). */
 const creditBasisPoints = 1_000n
 
 function readTabs(env: Environment): TabSettings | null {

@@ -273,13 +273,15 @@ const api = {
   TAB_CREDIT_USDC: {
     parser: usdc(),
     readers: ['api', 'keeper'],
-    about: 'What a payer may owe who buys on tabs, beside a tenth of what ever settled of it.',
+    about:
+      'What a payer may owe who buys on tabs, beside a tenth of what ever settled of it, or the fees of that where they are less.',
     default: '1',
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
     readers: ['api'],
-    about: 'What payers of whom nothing ever settled may be lent on tabs, all together on a UTC day.',
+    about:
+      'What all payers may be lent on tabs together on a UTC day: what each owes beyond its share of what settled of it.',
     default: '100',
   },
   TAB_REWARD_PERCENT: {

@@ -12,7 +12,7 @@ import {
 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { batchGasLimit } from '#chain/gas'
+import { tabBatchGasLimit } from '#chain/gas'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
@@ -245,8 +245,8 @@ describe('tabs', () => {
       await signTab(other, [...lines].reverse()),
     ]
     const { calldata, splits } = encodeSettleTabs(tabBatch, tabs)
-    const gas = batchGasLimit(
-      { ...{ pairs: 0, singles: 0, payees: 0, hasCode: false }, tabs: 4, lines: 20, splits: splits.length },
+    const gas = tabBatchGasLimit(
+      { hasCode: false, tabs: 4, lines: 20, splits: splits.length },
       Buffer.from(calldata.slice(2), 'hex'),
     )
     const platformBefore = await balanceOf(platform)

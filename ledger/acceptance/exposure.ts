@@ -20,8 +20,12 @@ export type Exposure = {
   isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
+  /** What it bought on tabs that ended too small to settle. */
+  leftUnpaid: bigint
   /** What of it ever settled for good, without fees, on this network; 0 where that was not asked for. */
   settled: bigint
+  /** The fees that settled with that. */
+  settledFees: bigint
 }
 
 export type ExposureQuestion = {
@@ -32,7 +36,7 @@ export type ExposureQuestion = {
   now: number
   /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
   withHistory: boolean
-  /** Whether `settled` is wanted. Default: it isn't. */
+  /** Whether `settled` and `settledFees` are wanted. Default: it isn't. */
   withSettled?: boolean
 }
 
@@ -59,18 +63,12 @@ export async function readExposures(
   const { chainId } = network
   const rows = await database<(Exposure & { address: Address })[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
+      coalesce(payer.left_unpaid, 0) as "leftUnpaid",
       coalesce(owed.unsettled, 0) + (
         select coalesce(sum(r.reserved), 0) from tab_reservation r
         where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
       ) as unsettled,
-      ${
-        withSettled
-          ? database`(
-              select coalesce(sum(r.settled_net), 0) from payer_revenue r
-              where r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
-            )`
-          : database`0::numeric`
-      } as settled,
+      coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "settledFees",
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
@@ -91,6 +89,10 @@ export async function readExposures(
       } as "everSettled"
     from unnest(${payers}::text[]) as asked (address)
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join lateral (
+      select sum(r.settled_net) as settled, sum(r.settled_fee) as fees from payer_revenue r
+      where ${withSettled} and r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
+    ) ended on true
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})

@@ -13,7 +13,7 @@ export type PayerCaps = {
   newPayer: bigint | null
 }
 
-/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it. */
+/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it, up to the fees that it paid. */
 export type TabCredit = { base: bigint; basisPoints: bigint }
 
 /** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
@@ -47,6 +47,8 @@ export type Allowance = {
   by: 'balance' | 'cap'
   /** The same for what is bought on tabs, which is bounded by what a payer has shown, too; null: nothing limits it. */
   tabLimit: bigint | null
+  /** The same by what settled of the payer alone: what goes beyond it is lent, of a budget of all; null: nothing has settled. */
+  earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
   /** USDC base units. */
@@ -210,17 +212,21 @@ function toAllowance(
   { caps, tabCredit }: Pick<PayersOptions, 'caps' | 'tabCredit'>,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled, settledFees, leftUnpaid } =
+    exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
-  const credit = tabCredit ? tabCredit.base + (settled * tabCredit.basisPoints) / 10_000n : null
+  const share = tabCredit ? (settled * tabCredit.basisPoints) / 10_000n : 0n
+  const earned = share < settledFees ? share : settledFees
+  const credit = tabCredit ? tabCredit.base + earned - leftUnpaid : null
   const limitFor = (amount: bigint | null) =>
     amount === null ? null : amount + acceptedTotal - unsettled - debt
   return {
     limit: limitFor(available),
     tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
+    earnedLimit: earned > 0n ? limitFor(earned - leftUnpaid) : null,
     ...{ by, available: available ?? 0n, unsettled, debt },
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),

@@ -12,7 +12,12 @@ create table tab_reservation (
 );
 create index on tab_reservation (payer);
 
--- A payer's credit grows with what ever settled of it.
+-- What was bought on tabs that ended too small to settle: it is taken off the payer's credit for good.
+alter table payer add column left_unpaid usdc_amount not null default 0;
+
+-- A payer's credit grows with what ever settled of it, and no further than the fees that settled with that: what moves between wallets of
+-- one owner earns none. Fees of earlier payments don't count.
+alter table payer_revenue add column settled_fee numeric(78, 0) not null default 0;
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
 
 alter table payment drop constraint payment_source_check;
@@ -111,25 +116,28 @@ create view sale as
 
 -- Reserves a step of credit for a tab: for as long as it is open, so much counts as owed.
 --
--- payer_limit: what accepted_total may reach (balance or credit, plus what is no longer owed); null: any. budget: what payers of whom
--- nothing ever settled may be lent together on this day; null: any.
+-- payer_limit: what accepted_total may reach (balance or credit, plus what is no longer owed); null: any. earned_limit: what it may
+-- reach by what has settled of the payer alone; null: nothing has. What of the step goes beyond that is lent. budget: what all payers
+-- may be lent together on this day; null: any.
 -- Returns what is reserved for the tab now; null: a limit was reached.
 create function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, step numeric, payer_limit numeric,
-  budget numeric, on_day date)
+  earned_limit numeric, budget numeric, on_day date)
 returns numeric language plpgsql as $$
 declare
+  accepted numeric;
+  lent numeric;
   total numeric;
 begin
   insert into payer as p (chain_id, token, address, accepted_total)
   select chain, of_token, of_payer, step where payer_limit is null or step <= payer_limit
   on conflict (chain_id, token, address) do update set accepted_total = p.accepted_total + excluded.accepted_total
-    where payer_limit is null or p.accepted_total + excluded.accepted_total <= payer_limit;
+    where payer_limit is null or p.accepted_total + excluded.accepted_total <= payer_limit
+  returning accepted_total into accepted;
   if not found then return null; end if;
-  if budget is not null and not exists (
-    select from payer_revenue r where r.payer = of_payer and r.chain_id = chain and r.period = 'all' and r.settled_net > 0
-  ) then
+  lent := case when earned_limit is null then step else least(step, accepted - earned_limit) end;
+  if budget is not null and lent > 0 then
     -- A drawer beside those for gas: only adding to it, so it is never over its limit, whoever draws at the same time.
-    insert into gas_draw as d (day, drawer, drawn) select on_day, 'tab_credit', step where step <= budget
+    insert into gas_draw as d (day, drawer, drawn) select on_day, 'tab_credit', lent where lent <= budget
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn where d.drawn + excluded.drawn <= budget;
     if not found then
       update payer set accepted_total = accepted_total - step
@@ -307,16 +315,17 @@ create or replace function add_to_revenue(ended outcome[], direction integer) re
     cross join lateral sale_share(sale.requests, sale.provider_amount, sale.fee_amount, sale.was_voided, sale.has_arrived) s
   ), by_payer as (
     insert into payer_revenue as r
-      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, settled_fee, last_accepted_at)
     select provider_id, period,
       case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
-      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net), max(accepted_at)
+      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net),
+      direction * sum(settled_fee), max(accepted_at)
     from share cross join (values ('all'), ('month'), ('day')) as periods (period)
     group by 1, 2, 3, 4, 5
     order by 1, 2, 3, 4, 5
     on conflict (provider_id, period, starts_at, chain_id, payer) do update set
       payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
-      settled_net = r.settled_net + excluded.settled_net,
+      settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
       last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
   ), by_time as (
     insert into settlement_time as t (chain_id, day, bucket, payments)

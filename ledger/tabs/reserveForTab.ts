@@ -22,7 +22,8 @@ export type ReserveForTab = (
  * Reserves a step of credit for a tab, of what its payer may owe: by its balance and all else that it owes, and by what it has
  * shown so far. Requests of one tab that ask at a time share a step.
  *
- * @param options.budget USDC base units that payers of whom nothing ever settled may be lent together on a UTC day.
+ * @param options.budget USDC base units that all payers may be lent together on a UTC day: what each reserves beyond its share of what
+ *   settled of it. So what is never paid stays below the budgets and that share, however many wallets there are.
  * @returns what is reserved for the tab in all, USDC base units: no more than before, where others reserved the last.
  * @throws {BaseError} `tab_limit_exceeded`, and as an acceptance (acceptance.ts).
  */
@@ -37,29 +38,35 @@ export function createReserveForTab(
     const day = new Date(now()).toISOString().slice(0, 10)
 
     /** @returns null: a limit was reached. */
-    async function reserve(step: bigint, { limit, tabLimit }: Allowance): Promise<bigint | null> {
+    async function reserve(
+      step: bigint,
+      { limit, tabLimit, earnedLimit }: Allowance,
+      budget: bigint,
+    ): Promise<bigint | null> {
       const least = limit === null || (tabLimit !== null && tabLimit < limit) ? tabLimit : limit
       const [row] = await database<[{ reserved: bigint | null }]>`
         select reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${step}::numeric, ${least}::numeric,
-          ${budget}::numeric, ${day}::date) as reserved`
+          ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date) as reserved`
       return row.reserved
     }
 
-    async function reserveAny(allowance: Allowance): Promise<bigint | null> {
+    async function reserveAny(allowance: Allowance, budget: bigint): Promise<bigint | null> {
       for (const prices of pricesAStep) {
-        const reserved = await reserve(price * prices, allowance)
+        const reserved = await reserve(price * prices, allowance, budget)
         if (reserved !== null) return reserved
       }
       return null
     }
 
     const known = await payers.allowance(tab.payer, state)
-    const reserved = standingRefusal(known) ? null : await reserveAny(known)
+    // What is known may lack what settled since: nothing is lent to who has earned credit before that is looked at.
+    const lendable = known.earnedLimit === null ? budget : 0n
+    const reserved = standingRefusal(known) ? null : await reserveAny(known, lendable)
     if (reserved !== null) return reserved
     const fresh = await payers.freshAllowance(tab.payer, state)
     const refusal = standingRefusal(fresh)
     if (refusal) throw refusal
-    const again = await reserveAny(fresh)
+    const again = await reserveAny(fresh, budget)
     if (again !== null) return again
     const [kept] = await database<{ reserved: bigint }[]>`
       select reserved from tab_reservation where tab_id = ${tab.tabId} and payer = ${tab.payer}`
