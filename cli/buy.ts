@@ -46,6 +46,8 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
     walletPrivateKey,
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,
+    // One request gains nothing by a tab, which settles only once it is closed.
+    tabs: false,
     // The client reads JSON and text; what came is kept beside it.
     fetch: async (input, init) => {
       const response = await fetch(input, init)

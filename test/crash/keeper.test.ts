@@ -16,7 +16,7 @@ import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts }
 import { type ClosedPayment, closeTab, movedOf, settleStates } from '../support/tabs.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
-import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
+import { ofSubmissions, ofTabs, ofX402, stretch } from './checkpoints.ts'
 import { killAll, type Mortal, startKeeper as startMortal } from './mortalKeeper.ts'
 
 /** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
@@ -229,7 +229,8 @@ const scenes: Scene[] = [
 ]
 
 test('args: each checkpoint of the keeper is died at, here or in facilitator.test.ts', () => {
-  const covered = new Set([...scenes.flatMap((scene) => scene.checkpoints), ...ofSubmissions, ...ofX402])
+  const elsewhere = [...ofSubmissions, ...ofTabs, ...ofX402]
+  const covered = new Set([...scenes.flatMap((scene) => scene.checkpoints), ...elsewhere])
   expect(checkpoints.filter((name) => !covered.has(name))).toEqual([])
 })
 

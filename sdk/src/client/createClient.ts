@@ -145,7 +145,7 @@ export function createClient(options: ClientOptions): Client {
   const flow = createPaymentFlow(options, fetch)
   if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
   const { address, log, receiptKeys } = flow
-  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys, keepsTabs: options.tabs !== false }
 
   async function request<Data>(
     path: string,

@@ -46,6 +46,14 @@ describe('settleNow', () => {
   })
 })
 
+test('behavior: waitForSettlement waits for a tab that is open still; without tabs, an unknown payment is one', async () => {
+  const url = await serve((_, response) => answerJson(response, 404, { code: 'unknown_payment' }))
+  const waiting = clientOf({ gatewayUrl: url }).waitForSettlement('pay_1', { timeoutMs: 100, pollMs: 20 })
+  expect((await errorOf(waiting)).code).toBe('timeout')
+  const without = clientOf({ gatewayUrl: url, tabs: false }).waitForSettlement('pay_1', { timeoutMs: 5_000 })
+  expect((await errorOf(without)).code).toBe('unknown_payment')
+})
+
 test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {
   const client = clientOf({ gatewayUrl: await closedPort() })
   const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollMs: 20 }))

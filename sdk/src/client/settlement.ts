@@ -22,6 +22,8 @@ export type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void
   defaultTimeoutMs: number
+  /** Whether a payment may be a tab that is still open: the gateway knows it once that is closed. */
+  keepsTabs: boolean
   /** The gateway's public keys. */
   receiptKeys: ReceiptKeys
 }
@@ -100,7 +102,11 @@ async function lookUp(
 }
 
 /** Returns undefined where trying again may help, and throws for a definite refusal. */
-async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
+async function get(
+  url: string,
+  { fetch, keepsTabs }: Gateway,
+  deadline: Deadline,
+): Promise<Answer | undefined> {
   let answer: Answer
   try {
     answer = await send(fetch, url, { headers: { accept: 'application/json' } }, deadline)
@@ -111,5 +117,6 @@ async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise
   if (answer.status === 200) return answer
   if (answer.status === 429 || answer.status >= 500) return undefined
   const { code, detail } = readProblem(answer.status, answer.body)
+  if (keepsTabs && code === 'unknown_payment') return undefined
   throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, answer)
 }
