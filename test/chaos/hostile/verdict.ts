@@ -45,7 +45,7 @@ export type Verdict = {
   unannounced: string[]
   /** Payers for whom the keepers sent too many transactions. */
   costly: string[]
-  /** What was drawn for gas on a day, beyond what is given for it. */
+  /** What was drawn on a day for gas, or lent on tabs, beyond what is given for it. */
   drained: string[]
   /** Honest payments that waited because of what strangers drew. */
   held: string[]
@@ -165,7 +165,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
 }
 
 /**
- * Each drawer of the gas that no fee carries, against what the operator gives a day, and what replaced transactions cost: they
+ * Each drawer, of the gas that no fee carries and of what is lent on tabs, against what the operator gives a day, and what replaced transactions cost: they
  * may cost more than was reserved for them.
  */
 async function readDrained(scene: Market): Promise<string[]> {
@@ -192,7 +192,7 @@ async function readDrained(scene: Market): Promise<string[]> {
   }
   return drawn.flatMap(({ drawer, drawn, grant }) => {
     const limit = limitOf(drawer, grant)
-    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD of gas`
+    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD`
     events.push(told)
     return BigInt(drawn) > limit + replaced ? [told] : []
   })
