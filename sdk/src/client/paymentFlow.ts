@@ -17,7 +17,8 @@ import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { priceOf, signPayment } from './payment.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import { createTabGateway } from './tabGateway.ts'
-import { createTabs, type Outcome, type TabOptions, type Tabs } from './tabs.ts'
+import type { Outcome } from './tabState.ts'
+import { createTabs, type TabOptions, type Tabs } from './tabs.ts'
 import { type Answer, type Deadline, pause, startDeadline, waitFor } from './transport.ts'
 
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
