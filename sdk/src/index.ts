@@ -22,7 +22,8 @@ export {
 } from './client/errors.ts'
 export type { LimitOptions, ProposedPayment } from './client/limits.ts'
 export type { Payer, PayerWallet } from './client/payer.ts'
-export type { PaidReceipt, PaymentOptions } from './client/paymentFlow.ts'
+export type { PaymentOptions } from './client/paymentFlow.ts'
+export type { PaidReceipt } from './client/receipts.ts'
 export type { Settlement } from './client/settlement.ts'
 export type { SignedExactPayment, SignedPayment, SignedTabPayment } from './client/signedPayment.ts'
 export {

@@ -89,6 +89,27 @@ export async function openChainReader(
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
   const { number, hash, timestamp } = await client.getBlock()
   const head: BlockSeen = { number, hash, time: timestamp }
+  return {
+    network,
+    token,
+    head,
+    ...(splitterFactory && { splitterFactory }),
+    ...(tabSettlement && { tabSettlement }),
+    fromBlock: first,
+    searchLogs: createLogSearch(client, token),
+    ...createBlockReader(client, head, first),
+    ...createTransactionReader(client, token, number),
+    getAuthorizationStates: (pairs) => readAuthorizationStates(client, token, number, pairs),
+  }
+}
+
+/** Reads blocks. The search by time reads each of them once. */
+function createBlockReader(
+  client: PublicClient,
+  head: BlockSeen,
+  first: bigint,
+): Pick<ChainReader, 'getBlocks' | 'findBlockBefore'> {
+  const { number } = head
   const blocks = new Map([[number, head]])
 
   const getBlocks: ChainReader['getBlocks'] = async (numbers) => {
@@ -113,15 +134,35 @@ export async function openChainReader(
   }
 
   return {
-    network,
-    token,
-    head,
-    ...(splitterFactory && { splitterFactory }),
-    ...(tabSettlement && { tabSettlement }),
-    fromBlock: first,
-    searchLogs: createLogSearch(client, token),
     getBlocks,
 
+    async findBlockBefore(time) {
+      let low = await getBlock(smallest(first, number))
+      let high = head
+      if (time >= high.time) return high.number
+      for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
+        const length = high.number - low.number
+        // Block times are nearly constant, so interpolation takes few steps. Halving every second time bounds their number.
+        const offset =
+          step % 2 === 0
+            ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)
+            : length / 2n
+        const middle = await getBlock(low.number + largest(1n, smallest(offset, length - 1n)))
+        if (middle.time <= time) low = middle
+        else high = middle
+      }
+      return low.number
+    },
+  }
+}
+
+/** Reads transactions, and USDC’s logs of those that succeeded in a block up to `number`. */
+function createTransactionReader(
+  client: PublicClient,
+  token: Address,
+  number: bigint,
+): Pick<ChainReader, 'getTokenLogs' | 'getCalls'> {
+  return {
     async getTokenLogs(hashes) {
       const found = new Map<Hash, RpcLog[]>()
       await mapLimited([...new Set(hashes)], receiptsAtOnce, async (transactionHash) => {
@@ -152,49 +193,36 @@ export async function openChainReader(
       })
       return found
     },
-
-    async getAuthorizationStates(pairs) {
-      const states: boolean[] = []
-      for (const part of chunk(pairs, callsAtOnce)) {
-        const words = await Promise.all(
-          part.map(({ payer, nonce }) =>
-            client.request({
-              method: 'eth_call',
-              params: [
-                {
-                  to: token,
-                  data: encodeFunctionData({
-                    abi: usdcAbi,
-                    functionName: 'authorizationState',
-                    args: [payer, nonce],
-                  }),
-                },
-                numberToHex(number),
-              ],
-            }),
-          ),
-        )
-        states.push(...words.map((word) => BigInt(word) !== 0n))
-      }
-      return states
-    },
-
-    async findBlockBefore(time) {
-      let low = await getBlock(smallest(first, number))
-      let high = head
-      if (time >= high.time) return high.number
-      for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
-        const length = high.number - low.number
-        // Block times are nearly constant, so interpolation takes few steps. Halving every second time bounds their number.
-        const offset =
-          step % 2 === 0
-            ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)
-            : length / 2n
-        const middle = await getBlock(low.number + largest(1n, smallest(offset, length - 1n)))
-        if (middle.time <= time) low = middle
-        else high = middle
-      }
-      return low.number
-    },
   }
+}
+
+async function readAuthorizationStates(
+  client: PublicClient,
+  token: Address,
+  number: bigint,
+  pairs: readonly { payer: Address; nonce: Hex }[],
+): Promise<boolean[]> {
+  const states: boolean[] = []
+  for (const part of chunk(pairs, callsAtOnce)) {
+    const words = await Promise.all(
+      part.map(({ payer, nonce }) =>
+        client.request({
+          method: 'eth_call',
+          params: [
+            {
+              to: token,
+              data: encodeFunctionData({
+                abi: usdcAbi,
+                functionName: 'authorizationState',
+                args: [payer, nonce],
+              }),
+            },
+            numberToHex(number),
+          ],
+        }),
+      ),
+    )
+    states.push(...words.map((word) => BigInt(word) !== 0n))
+  }
+  return states
 }

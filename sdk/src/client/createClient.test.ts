@@ -27,7 +27,7 @@ import { parsePayload } from '../protocol/payload.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
 import { createClient } from './createClient.ts'
 import { RequestTimeoutError } from './errors.ts'
-import type { PaidReceipt } from './paymentFlow.ts'
+import type { PaidReceipt } from './receipts.ts'
 
 const nonce = boundNonce(gatewayUrl, `req_${'0'.repeat(32)}`)
 

@@ -8,13 +8,8 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
-import {
-  acceptChallenge,
-  createPaymentFlow,
-  type PaymentHeader,
-  type PaymentOptions,
-  withPayment,
-} from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
+import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'

@@ -47,7 +47,7 @@ export type ProposedPayment = {
   requestId: string
 }
 
-type Limits = {
+export type Limits = {
   maxPayment: bigint | undefined
   daily: DailyLimits
   allowedOrigins: ReadonlySet<string> | undefined

@@ -1,22 +1,28 @@
 import type { Address } from 'viem'
-import { bytesToHex } from '../protocol/bytes.ts'
-import { maxTimeoutSeconds } from '../protocol/challenge.ts'
 import { tabSettlement } from '../protocol/deployments.ts'
-import { type NetworkName, networkByName } from '../protocol/networks.ts'
-import {
-  encodeTabPayload,
-  maxTabLines,
-  providerOfSplit,
-  type TabPayload,
-  tabAuthorization,
-  toWord,
-} from '../protocol/tab.ts'
+import type { NetworkName } from '../protocol/networks.ts'
+import { providerOfSplit, type TabPayload } from '../protocol/tab.ts'
 import type { TabResponse } from '../protocol/x402.ts'
 import { ChallengeRefusedError, ClientError } from './errors.ts'
 import type { TabOffer } from './offers.ts'
-import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
+import type { Signer } from './payer.ts'
 import type { TabGateway } from './tabGateway.ts'
-import { noTabStore, type SavedTab, type TabStore } from './tabStore.ts'
+import {
+  atLeastZero,
+  beginTab,
+  canTake,
+  countOutcome,
+  countRequest,
+  countResponse,
+  fromSaved,
+  lastState,
+  nextState,
+  type Outcome,
+  signState,
+  type Tab,
+  toSaved,
+} from './tabState.ts'
+import { noTabStore, type TabStore } from './tabStore.ts'
 
 /** How a client keeps tabs. */
 export type TabOptions = {
@@ -43,22 +49,6 @@ export type OpenTab = {
   }[]
 }
 
-/** What became of a request: charged so much at most, in base units, or its answer is lost. */
-export type Outcome = { charged: bigint } | 'unknown'
-
-/** `bought` is below zero as long as the credit that the line began with isn't used up. */
-type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint }
-
-type Tab = Omit<SavedTab, 'lines'> & {
-  lines: Line[]
-  /** Requests whose outcome isn't known, by number. */
-  open: Map<number, { line: number; price: bigint }>
-  /** Those of them that are being signed or sent. */
-  inFlight: Set<number>
-  /** `left`: nothing more is put on it, and it is to be closed. */
-  state: 'open' | 'left' | 'closed'
-}
-
 export type TabsSettings = TabOptions & {
   payer: Signer
   /** Absent: tabs are left to close by themselves. */
@@ -69,75 +59,24 @@ export type TabsSettings = TabOptions & {
 /** The tabs of one payer. */
 export type Tabs = ReturnType<typeof createTabs>
 
-/** A tab isn't gone on with when so much of its time is left, or half of its life. */
-const leastSecondsLeft = 3_600
-
 /** Keeps tabs: signs the next state for each request, and remembers what was bought. */
 export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSettings) {
-  const tabs = new Map<string, Tab>()
+  const { tabs, loaded, save, remove } = createTabMemory(store, payer)
   const inLine = createLine()
-  let loading: Promise<void> | undefined
   const idle: (() => void)[] = []
-
-  async function load(): Promise<void> {
-    for (const saved of await store.load()) {
-      if (saved.payer !== payer.address.toLowerCase() || saved.contract !== tabSettlement) continue
-      const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
-        ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
-      }))
-      tabs.set(saved.id, { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' })
-    }
-  }
-
-  /** Loads once; after a failure the next payment tries again. */
-  async function loaded(): Promise<void> {
-    loading ??= load()
-    await loading.catch((cause) => {
-      loading = undefined
-      throw storeFailed(cause)
-    })
-  }
 
   /** The open tab that an offer's price is put on. Those of its gateway that don't fit are left. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
-    const lifetime = Math.min(offer.maxTimeoutSeconds, maxTimeoutSeconds)
     for (const tab of tabs.values()) {
       if (tab.state !== 'open' || tab.issuer !== offer.issuer || tab.network !== offer.network.name) continue
-      const fits =
-        tab.platform === offer.platform &&
-        tab.rewardShare === offer.rewardShare &&
-        tab.asset === offer.usdc &&
-        tab.expiry - now > Math.min(leastSecondsLeft, lifetime / 2) &&
-        (tab.lines.length < maxTabLines || tab.lines.some(({ split }) => split === offer.split))
-      if (fits) return tab
+      if (canTake(tab, offer, now)) return tab
       leave(tab.id)
     }
-    const { issuer, platform, rewardShare } = offer
-    const tab: Tab = {
-      id: `tab_${bytesToHex(crypto.getRandomValues(new Uint8Array(16))).slice(2)}`,
-      ...{ issuer, platform, rewardShare, asset: offer.usdc, contract: tabSettlement },
-      network: offer.network.name,
-      payer: payer.address.toLowerCase() as Address,
-      expiry: now + lifetime,
-      ...{ sequence: 0, known: 0, lines: [], open: new Map(), inFlight: new Set(), state: 'open' },
-    }
+    const tab = beginTab(offer, payer, now)
     tabs.set(tab.id, tab)
-    log(`opened ${tab.id} at ${issuer}`)
+    log(`opened ${tab.id} at ${offer.issuer}`)
     return tab
-  }
-
-  /** Signs these amounts as the tab's next state. */
-  async function signState(tab: Tab, line: number, lines: { split: bigint; amount: bigint }[]) {
-    const { id: tabId, sequence, expiry, known } = tab
-    await requireDeployed(payer)
-    const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
-    const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
-    return encodeTabPayload({
-      ...{ tabId, payer: tab.payer, sequence, expiry, line, known, signature },
-      splits: lines.slice(known).map(({ split }) => split),
-      amounts: lines.map(({ amount }) => amount),
-    })
   }
 
   /**
@@ -156,25 +95,11 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
       const sequence = ++tab.sequence
       tab.inFlight.add(sequence)
       try {
-        const bought = tab.lines.map(({ split, bought }) => ({ split, bought }))
-        let line = bought.findIndex(({ split }) => split === offer.split)
-        if (line < 0) line = bought.push({ split: offer.split, bought: 0n }) - 1
-        const lines = bought.map(({ split, bought }, index) => ({
-          split,
-          amount: atLeastZero(index === line ? bought + offer.price : bought),
-        }))
-        const payload = await signState(tab, line, lines)
+        const next = nextState(tab, offer)
+        const payload = await signState(payer, tab, next)
         signal?.throwIfAborted()
-        // Meanwhile others may have turned out to cost less.
-        for (const [index, { split, amount }] of lines.entries()) {
-          const known = tab.lines[index]
-          if (known) known.signed = amount
-          else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount })
-        }
-        const changed = tab.lines[line]
-        if (changed) changed.bought += offer.price
-        tab.open.set(sequence, { line, price: offer.price })
-        await store.save(toSaved(tab)).catch((cause) => {
+        countRequest(tab, sequence, next, offer)
+        await save(tab).catch((cause) => {
           throw storeFailed(cause)
         })
         return payload
@@ -189,28 +114,17 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
   function conclude({ tab: id, sequence }: Pick<TabPayload, 'tab' | 'sequence'>, outcome: Outcome): void {
     const tab = tabs.get(id)
     if (!tab) return
-    tab.inFlight.delete(sequence)
-    const request = tab.open.get(sequence)
-    if (request && outcome !== 'unknown') {
-      tab.open.delete(sequence)
-      const line = tab.lines[request.line]
-      if (line && outcome.charged < request.price) line.bought -= request.price - outcome.charged
-    }
+    countOutcome(tab, sequence, outcome)
     if (tab.inFlight.size > 0) return
     for (const tell of idle.splice(0)) tell()
   }
 
   /** Takes what an answer says of its tab. @param index the line that its request added to. */
-  function acknowledge({ id, known, credit = '0', closing }: TabResponse, index: number): void {
-    const tab = tabs.get(id)
+  function acknowledge(response: TabResponse, index: number): void {
+    const tab = tabs.get(response.id)
     if (!tab) return
-    tab.known = Math.max(tab.known, Math.min(known, tab.lines.length))
-    const line = tab.lines[index]
-    if (line && BigInt(credit) > line.credit) {
-      line.bought -= BigInt(credit) - line.credit
-      line.credit = BigInt(credit)
-    }
-    if (closing) leave(id)
+    countResponse(tab, response, index)
+    if (response.closing) leave(tab.id)
   }
 
   /** Puts nothing more on a tab, and closes it in the background. @param isClosed its gateway has closed it. */
@@ -236,15 +150,11 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
       if (tab.state === 'closed') return
       const charged = gateway && tab.expiry > Date.now() / 1000 ? await gateway.read(tab.id) : undefined
       if (gateway && charged) {
-        const lines = tab.lines.slice(0, charged.length).map(({ split, bought }) => {
-          const theirs = charged.find((line) => line.split === split)?.charged ?? 0n
-          return { split, amount: atLeastZero(theirs < bought ? theirs : bought) }
-        })
         tab.sequence++
-        const isClosed = await gateway.close(await signState(tab, 0, lines))
+        const isClosed = await gateway.close(await signState(payer, tab, lastState(tab, charged)))
         if (!isClosed && keepsSmall) {
           tab.state = 'open'
-          await store.save(toSaved(tab))
+          await save(tab)
           return
         }
       }
@@ -255,8 +165,7 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
 
   async function finish(tab: Tab): Promise<void> {
     tab.state = 'closed'
-    tabs.delete(tab.id)
-    await store.remove(tab.id)
+    await remove(tab)
   }
 
   return {
@@ -264,16 +173,9 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
 
     async list(): Promise<OpenTab[]> {
       await loaded()
-      return [...tabs.values()].flatMap(({ id, issuer: gateway, network, expiry, sequence, lines, state }) =>
-        state !== 'open' || lines.length === 0
-          ? []
-          : {
-              ...{ id, gateway, network, expiry, sequence },
-              lines: lines.map(({ split, bought, signed }) => ({
-                ...{ provider: providerOfSplit(split), bought: atLeastZero(bought), signed },
-              })),
-            },
-      )
+      return [...tabs.values()]
+        .filter(({ state, lines }) => state === 'open' && lines.length > 0)
+        .map(describeTab)
     },
 
     /** Closes all tabs but those that are too small to settle, each with what was bought on it. Tries all before it throws. */
@@ -285,6 +187,39 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
       })
       const failed = (await Promise.allSettled(closing)).find(({ status }) => status === 'rejected')
       if (failed?.status === 'rejected') throw failed.reason
+    },
+  }
+}
+
+/** The tabs of one payer by id, in memory and in the store. */
+function createTabMemory(store: TabStore, payer: Signer) {
+  const tabs = new Map<string, Tab>()
+  let loading: Promise<void> | undefined
+
+  async function load(): Promise<void> {
+    for (const saved of await store.load()) {
+      if (saved.payer !== payer.address.toLowerCase() || saved.contract !== tabSettlement) continue
+      tabs.set(saved.id, fromSaved(saved))
+    }
+  }
+
+  return {
+    tabs,
+
+    /** Loads once; after a failure the next payment tries again. */
+    async loaded(): Promise<void> {
+      loading ??= load()
+      await loading.catch((cause) => {
+        loading = undefined
+        throw storeFailed(cause)
+      })
+    },
+
+    save: (tab: Tab): Promise<void> => store.save(toSaved(tab)),
+
+    async remove({ id }: Tab): Promise<void> {
+      tabs.delete(id)
+      await store.remove(id)
     },
   }
 }
@@ -304,18 +239,13 @@ function createLine() {
   }
 }
 
-function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Tab): SavedTab {
+function describeTab({ id, issuer: gateway, network, expiry, sequence, lines }: Tab): OpenTab {
   return {
-    ...tab,
-    lines: lines.map(({ split, bought, credit, signed }) => ({
-      ...{ split: toWord(split), bought: bought.toString() },
-      ...{ credit: credit.toString(), signed: signed.toString() },
+    ...{ id, gateway, network, expiry, sequence },
+    lines: lines.map(({ split, bought, signed }) => ({
+      ...{ provider: providerOfSplit(split), bought: atLeastZero(bought), signed },
     })),
   }
-}
-
-function atLeastZero(amount: bigint): bigint {
-  return amount < 0n ? 0n : amount
 }
 
 function storeFailed(cause: unknown): unknown {

@@ -12,7 +12,7 @@ import {
   walletPrivateKey,
 } from '../../test/playProvider.ts'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
-import type { PaidReceipt } from './paymentFlow.ts'
+import type { PaidReceipt } from './receipts.ts'
 import { wrapFetch } from './wrapFetch.ts'
 
 const signTypedData = vi.fn(account.signTypedData)

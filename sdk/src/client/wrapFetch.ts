@@ -1,13 +1,7 @@
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
-import {
-  acceptChallenge,
-  createPaymentFlow,
-  type PaymentHeader,
-  type PaymentOptions,
-  readChallenge,
-  withPayment,
-} from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions, readChallenge } from './paymentFlow.ts'
+import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
 
 type Fetch = typeof globalThis.fetch

@@ -1,4 +1,4 @@
-import type { PaidReceipt } from '../client/paymentFlow.ts'
+import type { PaidReceipt } from '../client/receipts.ts'
 import { openJsonLinesFile } from './jsonLinesFile.ts'
 
 /** A file that receipts are kept in. */

@@ -78,7 +78,7 @@ test('behavior: more splits than one byte counts', () => {
   expect(decodeSettleTabs(calldata).tabs).toEqual([{ ...tab, lines }])
 })
 
-describe('error', () => {
+describe('what can not be packed or read', () => {
   const [tab] = tabsOf(vectorOf(0)) as [SignedTab]
   const split = 7n
   const lineOf = (index: number) => ({ split: BigInt(index), amount: 0n })
@@ -95,7 +95,7 @@ describe('error', () => {
       })),
       /at most 65536 splits/,
     ],
-  ])('%s', (_, tabs, message) => {
+  ])('error: %s', (_, tabs, message) => {
     expect(() => encodeSettleTabs(batchOf(vectorOf(0)), tabs)).toThrow(message)
   })
 
@@ -122,7 +122,7 @@ describe('error', () => {
     ['a byte too few', call({ lines: lines.slice(0, -2) as Hex }), /more lines than there are/],
     ['a byte too many', call({ lines: `${lines}00` }), /fewer lines than there are/],
     ['a signature that isn’t there', call({ vs: `0x${'0'.repeat(64)}` }), /has no signature/],
-  ])('%s', (_, calldata, message) => {
+  ])('error: %s in the calldata', (_, calldata, message) => {
     expect(() => decodeSettleTabs(calldata)).toThrow(message)
   })
 
@@ -130,7 +130,7 @@ describe('error', () => {
     ['half a head', '0x0001', /more lines/],
     ['a line too few', '0x00010000000002', /more lines/],
     ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, of 1/],
-  ])('%s in the event', (_, hex, message) => {
+  ])('error: %s in the event', (_, hex, message) => {
     expect(() => decodeTabsSettled({ splits: [split], lines: hex as Hex })).toThrow(message)
   })
 })

@@ -1,0 +1,80 @@
+import type { Address } from 'viem'
+import type { Challenge } from '../protocol/challenge.ts'
+import type { Network } from '../protocol/networks.ts'
+import { ChallengeRefusedError } from './errors.ts'
+import { hostOf, type Limits, signWithin } from './limits.ts'
+import type { OfferedChallenge } from './offers.ts'
+import type { Signer } from './payer.ts'
+import { priceOf, signPayment } from './payment.ts'
+import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import type { Tabs } from './tabs.ts'
+import { type Deadline, waitFor } from './transport.ts'
+
+type ChallengeSignerSettings = {
+  payer: Signer
+  network: Network
+  usdc: Address | undefined
+  limits: Limits
+  tabs: Tabs | undefined
+  /** Instead of what a challenge asks for. */
+  signatures: 'one' | 'two' | undefined
+  log: (message: string) => void
+}
+
+/** Has challenges signed that were checked, within the limits. */
+export function createChallengeSigner(settings: ChallengeSignerSettings) {
+  const { payer, network, usdc, limits, tabs, log } = settings
+
+  /** Signs a payment of its own. */
+  async function signAlone(
+    url: string,
+    challenge: Challenge,
+    deadline: Deadline,
+  ): Promise<SignedExactPayment> {
+    const { signatures = 'two' } = challenge
+    if (!isSoldAlone(challenge)) throw new ChallengeRefusedError('its price is sold on tabs only')
+    return signWithinLimits(url, challenge, deadline, () =>
+      signPayment(challenge, {
+        ...{ payer, network, usdc: usdc as Address, now: Date.now() / 1000, signal: deadline.signal },
+        signatures: settings.signatures ?? signatures,
+      }),
+    )
+  }
+
+  /** Puts a challenge on a tab, as its offer says. */
+  async function signOnTab(
+    url: string,
+    { challenge, offer }: OfferedChallenge,
+    deadline: Deadline,
+  ): Promise<SignedTabPayment> {
+    if (!tabs) throw new TypeError('A client without tabs has no offers')
+    const { requestId, macaroon } = challenge
+    return signWithinLimits(url, challenge, deadline, async () => {
+      const tab = await tabs.sign(offer, deadline.signal)
+      return { requestId, network: network.name, macaroon, payloads: [], tab, amount: offer.price }
+    })
+  }
+
+  /** Has a challenge signed that every limit allows. */
+  async function signWithinLimits<Signed extends SignedPayment>(
+    url: string,
+    challenge: Challenge,
+    deadline: Deadline,
+    sign: () => Promise<Signed>,
+  ): Promise<Signed> {
+    const [{ payTo, description }] = challenge.accepts
+    const { requestId } = challenge
+    const amount = priceOf(challenge)
+    const proposed = { url, host: hostOf(url), amount, network: network.name, payTo, description, requestId }
+    const signed = await waitFor(signWithin(limits, proposed, deadline, sign), deadline)
+    log(`signed ${amount} base units for ${requestId} as ${payer.address}`)
+    return signed
+  }
+
+  return { signAlone, signOnTab }
+}
+
+/** Whether it is sold by a payment of its own, too: a price below the least that settles is not. */
+export function isSoldAlone({ tab }: Challenge): boolean {
+  return tab?.only !== true
+}

@@ -1,0 +1,163 @@
+import type { Address } from 'viem'
+import { bytesToHex } from '../protocol/bytes.ts'
+import { maxTimeoutSeconds } from '../protocol/challenge.ts'
+import { tabSettlement } from '../protocol/deployments.ts'
+import { networkByName } from '../protocol/networks.ts'
+import {
+  encodeTabPayload,
+  maxTabLines,
+  type TabLine,
+  type TabPayload,
+  tabAuthorization,
+  toWord,
+} from '../protocol/tab.ts'
+import type { TabResponse } from '../protocol/x402.ts'
+import type { TabOffer } from './offers.ts'
+import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
+import type { SavedTab } from './tabStore.ts'
+
+/** What became of a request: charged so much at most, in base units, or its answer is lost. */
+export type Outcome = { charged: bigint } | 'unknown'
+
+/** `bought` is below zero as long as the credit that the line began with isn't used up. */
+type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint }
+
+/** A tab as its client counts it. */
+export type Tab = Omit<SavedTab, 'lines'> & {
+  lines: Line[]
+  /** Requests whose outcome isn't known, by number. */
+  open: Map<number, { line: number; price: bigint }>
+  /** Those of them that are being signed or sent. */
+  inFlight: Set<number>
+  /** `left`: nothing more is put on it, and it is to be closed. */
+  state: 'open' | 'left' | 'closed'
+}
+
+/** What is signed. `line` is the index of the line that the request adds to. */
+type NextState = { line: number; lines: TabLine[] }
+
+/** A tab isn't gone on with when so much of its time is left, or half of its life. */
+const leastSecondsLeft = 3_600
+
+/** Begins the tab that an offer is put on. @param now Unix seconds. */
+export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
+  const { issuer, platform, rewardShare } = offer
+  return {
+    id: `tab_${bytesToHex(crypto.getRandomValues(new Uint8Array(16))).slice(2)}`,
+    ...{ issuer, platform, rewardShare, asset: offer.usdc, contract: tabSettlement },
+    network: offer.network.name,
+    payer: payer.address.toLowerCase() as Address,
+    expiry: now + lifetimeOf(offer),
+    ...{ sequence: 0, known: 0, lines: [], open: new Map(), inFlight: new Set(), state: 'open' },
+  }
+}
+
+/** Whether an offer of its own gateway can be put on a tab. @param now Unix seconds. */
+export function canTake(tab: Tab, offer: TabOffer, now: number): boolean {
+  return (
+    tab.platform === offer.platform &&
+    tab.rewardShare === offer.rewardShare &&
+    tab.asset === offer.usdc &&
+    tab.expiry - now > Math.min(leastSecondsLeft, lifetimeOf(offer) / 2) &&
+    (tab.lines.length < maxTabLines || tab.lines.some(({ split }) => split === offer.split))
+  )
+}
+
+/** The next state of a tab: what was bought, and the offer's price on the offer's line. */
+export function nextState(tab: Tab, offer: TabOffer): NextState {
+  const bought = tab.lines.map(({ split, bought }) => ({ split, bought }))
+  let line = bought.findIndex(({ split }) => split === offer.split)
+  if (line < 0) line = bought.push({ split: offer.split, bought: 0n }) - 1
+  const lines = bought.map(({ split, bought }, index) => ({
+    split,
+    amount: atLeastZero(index === line ? bought + offer.price : bought),
+  }))
+  return { line, lines }
+}
+
+/** The last state of a tab: what was bought, or what its gateway has charged where that is less. */
+export function lastState(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): NextState {
+  const lines = tab.lines.slice(0, charged.length).map(({ split, bought }) => {
+    const theirs = charged.find((line) => line.split === split)?.charged ?? 0n
+    return { split, amount: atLeastZero(theirs < bought ? theirs : bought) }
+  })
+  return { line: 0, lines }
+}
+
+/** Signs a state under the tab's sequence number. */
+export async function signState(payer: Signer, tab: Tab, { line, lines }: NextState): Promise<TabPayload> {
+  const { id: tabId, sequence, expiry, known } = tab
+  await requireDeployed(payer)
+  const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
+  const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
+  return encodeTabPayload({
+    ...{ tabId, payer: tab.payer, sequence, expiry, line, known, signature },
+    splits: lines.slice(known).map(({ split }) => split),
+    amounts: lines.map(({ amount }) => amount),
+  })
+}
+
+/** Counts a request as bought whose state was signed. */
+export function countRequest(
+  tab: Tab,
+  sequence: number,
+  { line, lines }: NextState,
+  { price }: TabOffer,
+): void {
+  // While it was signed, others may have turned out to cost less.
+  for (const [index, { split, amount }] of lines.entries()) {
+    const known = tab.lines[index]
+    if (known) known.signed = amount
+    else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount })
+  }
+  const changed = tab.lines[line]
+  if (changed) changed.bought += price
+  tab.open.set(sequence, { line, price })
+}
+
+/** Counts what became of a request. */
+export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void {
+  tab.inFlight.delete(sequence)
+  const request = tab.open.get(sequence)
+  if (!request || outcome === 'unknown') return
+  tab.open.delete(sequence)
+  const line = tab.lines[request.line]
+  if (line && outcome.charged < request.price) line.bought -= request.price - outcome.charged
+}
+
+/** Counts what an answer says of its tab. @param index the line that its request added to. */
+export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, index: number): void {
+  tab.known = Math.max(tab.known, Math.min(known, tab.lines.length))
+  const line = tab.lines[index]
+  if (line && BigInt(credit) > line.credit) {
+    line.bought -= BigInt(credit) - line.credit
+    line.credit = BigInt(credit)
+  }
+}
+
+/** A tab as it was saved: nothing of it is on its way. */
+export function fromSaved(saved: SavedTab): Tab {
+  const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
+    ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
+  }))
+  return { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' }
+}
+
+export function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Tab): SavedTab {
+  return {
+    ...tab,
+    lines: lines.map(({ split, bought, credit, signed }) => ({
+      ...{ split: toWord(split), bought: bought.toString() },
+      ...{ credit: credit.toString(), signed: signed.toString() },
+    })),
+  }
+}
+
+export function atLeastZero(amount: bigint): bigint {
+  return amount < 0n ? 0n : amount
+}
+
+/** Seconds that a tab may last which begins with this offer. */
+function lifetimeOf(offer: TabOffer): number {
+  return Math.min(offer.maxTimeoutSeconds, maxTimeoutSeconds)
+}
