@@ -95,6 +95,18 @@ export type StoredTab = TabKey & {
   takenAt: Date | null
 }
 
+/** A request on a tab, as it was accepted. */
+export type TabRequest = {
+  providerId: string
+  endpointId: string
+  split: bigint
+  /** USDC base units. */
+  price: bigint
+  /** Charged on its line with it, at its price. */
+  lineTotal: bigint
+  acceptedAt: Date
+}
+
 /** What became of less being charged. `over`: more than the price, or than is signed. */
 export type Charged = 'charged' | 'closed' | 'over'
 
@@ -103,6 +115,7 @@ export type TabStore = {
   /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
   readSplits(key: TabKey, atLeast: number): Promise<readonly bigint[]>
   read(tabId: string): Promise<StoredTab | undefined>
+  readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined>
   /** @returns null: no such request of this provider. */
   charge(request: {
     tabId: string
@@ -192,6 +205,19 @@ export function createTabStore(database: TabDatabase): TabStore {
       const [row] = await database.all<(Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
         select ${tabColumns(database.all)} from tabs.tab t where t.id = ${tabBytes(tabId)}`
       return row && toStoredTab(row)
+    },
+    async readRequest(tabId, sequence) {
+      const payer = await payerOf(tabId)
+      if (payer === undefined) return undefined
+      const sql = await database.of(payer)
+      const [row] = await sql<(Omit<TabRequest, 'split'> & { split: Uint8Array })[]>`
+        select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, r.line_total as "lineTotal",
+          r.accepted_at as "acceptedAt"
+        from tabs.request r
+        join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
+        join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
+        where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence = ${sequence}`
+      return row && { ...row, split: BigInt(toHex(row.split)) }
     },
     async charge({ tabId, sequence, amount, providerId }) {
       const payer = await payerOf(tabId)

@@ -5,6 +5,7 @@ import type { StoredTab } from '#ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
+import { effectiveRate, splitAnyPrice } from '#protocol/tier'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
@@ -13,6 +14,8 @@ import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
+import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { signReceipt } from '../receipts/signReceipt.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
 
 const tab = z
@@ -69,6 +72,16 @@ const chargeRequest = z
   })
   .openapi('ChargeRequest')
 
+const charged = z
+  .object({
+    charged: wire.decimalUsdc,
+    receipt: z
+      .string()
+      .optional()
+      .openapi({ description: 'Of what is charged now; none where that is nothing' }),
+  })
+  .openapi('Charged')
+
 const postCharge = route('post', '/tabs/{tabId}/requests/{sequence}/charge', {
   summary: 'Charge less than the price for a request on a tab',
   description:
@@ -85,7 +98,7 @@ const postCharge = route('post', '/tabs/{tabId}/requests/{sequence}/charge', {
   }),
   body: chargeRequest,
   refuses: [403, 409],
-  responses: { 200: jsonAnswer('It is charged', z.object({ charged: z.string() }).openapi('Charged')) },
+  responses: { 200: jsonAnswer('It is charged', charged) },
 })
 
 const closeRequest = z
@@ -107,7 +120,7 @@ const postClose = route('post', '/tabs/{tabId}/close', {
 
 /** Tabs, as their buyers and those who are paid by them see them; a purchase on one is a verification. */
 export function addTabRoutes(app: App, options: RouteOptions): void {
-  const { tabStore, networks, settings, payerSignatures } = options
+  const { tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
 
   async function read(tabId: string): Promise<StoredTab> {
     const stored = await tabStore.read(tabId)
@@ -129,7 +142,8 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    return c.json({ charged: formatUsdc(parseUsdc(amount)) }, 200)
+    const receipt = await receiptOf(tabId, sequence, parseUsdc(amount))
+    return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
   })
 
   app.openAPIRegistry.registerPath(postClose)
@@ -141,6 +155,33 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     if (stored.closedAt === null) await close(stored, last)
     return c.json(toAnswer(await read(tabId)), 200)
   })
+
+  /** Instead of the one that was given at the price. */
+  async function receiptOf(tabId: string, sequence: number, amount: bigint): Promise<string | undefined> {
+    const [stored, request] = [await read(tabId), await tabStore.readRequest(tabId, sequence)]
+    const offer = request && (await offers.ofEndpoint(request.endpointId))
+    if (request === undefined || offer === undefined || amount === 0n) return undefined
+    const { split, price, lineTotal } = request
+    const total = lineTotal - price + amount
+    const feeAmount = platformPart(split, amount)
+    const claims = receiptClaims(
+      {
+        ...{ paymentId: stored.paymentId, providerId: request.providerId, endpointId: request.endpointId },
+        tier: splitAnyPrice(price, settings.feeSchedule).tier,
+        effectiveRate: effectiveRate(amount, feeAmount),
+        acceptedAt: request.acceptedAt.getTime(),
+        ...{ network: networkByChainId(stored.chainId), token: stored.token, payer: stored.payer },
+        ...{ resource: offer.url, payee: providerOfSplit(split), feeRecipient: stored.platform },
+        ...{ providerAmount: amount - feeAmount, feeAmount, splitter: stored.contract },
+        validBefore: BigInt(stored.expiresAt),
+        provider: { recipient: stored.contract, value: amount, nonce: stored.nonce },
+        fee: null,
+        tab: { id: tabId, sequence, split, lineTotal: atLeastZero(total) },
+      },
+      { issuer: settings.issuer, signedAt: now(), status: 'verified' },
+    )
+    return signReceipt(claims, receiptKeys.current)
+  }
 
   async function close(stored: StoredTab, last: TabPayment): Promise<void> {
     const network = networks.ofChain(stored.chainId)

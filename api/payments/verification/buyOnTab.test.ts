@@ -180,7 +180,9 @@ describe('less than the price', () => {
   test('behavior: what was not charged is used up by the next requests', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
-    expect((await tab.charge(shop, 1, '0.02')).status).toBe(200)
+    const { body: charged } = await tab.charge(shop, 1, '0.02')
+    const claims = parseReceiptClaims(decodeJwt((charged as { receipt: string }).receipt))
+    expect([claims.totalUsdc, claims.platformUsdc, claims.tab?.lineTotal]).toEqual(['20000', '1000', '20000'])
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.020000', signedUsdc: '0.050000' })
     const own = tab.lines[0] as (typeof tab.lines)[number]
     own.amount = 20_000n

@@ -254,29 +254,32 @@ function createCharges(
   gateway: GatewayClientOptions,
   { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
 ) {
-  async function send(call: GatewayCall, what: string): Promise<boolean> {
+  /** @returns the answer; undefined where it isn't done. */
+  async function send(call: GatewayCall, what: string): Promise<GatewayAnswer | undefined> {
     if (!gateway.apiKey) {
       warnings.tell('no_api_key')
-      return false
+      return undefined
     }
     const answer = await postToGateway(gateway, call)
-    const isDone = answer !== undefined && answer.status >= 200 && answer.status < 300
-    if (answer && !isDone) warnings.explain(answer, what)
-    return isDone
+    if (answer === undefined || (answer.status >= 200 && answer.status < 300)) return answer
+    warnings.explain(answer, what)
+    return undefined
   }
 
   /** Charges so much of a request on a tab. */
-  async function charge({ tab }: Chargeable, amount: bigint): Promise<boolean> {
-    if (!tab) return false
+  async function charge({ tab }: Chargeable, amount: bigint): Promise<string | null | undefined> {
+    if (!tab) return undefined
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
-    return send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
+    const answer = await send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
+    const { receipt } = (answer?.body ?? {}) as { receipt?: unknown }
+    return answer && (typeof receipt === 'string' ? receipt : null)
   }
 
   async function voidPayment(payment: Chargeable): Promise<boolean> {
     if (mockPayments) return true
-    if (payment.tab) return charge(payment, 0n)
+    if (payment.tab) return (await charge(payment, 0n)) !== undefined
     const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
-    return send({ path, body: {} }, 'voiding a payment')
+    return (await send({ path, body: {} }, 'voiding a payment')) !== undefined
   }
 
   return { charge, voidPayment }
@@ -288,7 +291,8 @@ function checkMock(
   terms: { resource: string; split: Split },
 ): GateDecision {
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
-  if (kind === 'mock') return toServe(mockPayment(mocked), async (_, amount) => amount <= terms.split.price)
+  const charge: Charge = async (_, amount) => (amount <= terms.split.price ? null : undefined)
+  if (kind === 'mock') return toServe(mockPayment(mocked), charge)
   return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
 }
 
@@ -335,8 +339,12 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   return typeof id === 'string' && typeof sequence === 'number'
 }
 
-/** Charges so much of an accepted payment, in base units. @returns false where it stays at the price. */
-type Charge = (payment: Accepted, amount: bigint) => Promise<boolean>
+/**
+ * Charges so much of an accepted payment, in base units.
+ *
+ * @returns the receipt of what is charged then; null: the gateway gave none; undefined: it stays at the price.
+ */
+type Charge = (payment: Accepted, amount: bigint) => Promise<string | null | undefined>
 
 /** @param responses headers of x402, by name. */
 function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
@@ -346,8 +354,10 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
     ...accepted,
     charge: async (usdc) => {
       const amount = parseUsdc(usdc)
-      if (!(await charge(accepted, amount))) return false
+      const receipt = await charge(accepted, amount)
+      if (receipt === undefined) return false
       headers[chargedHeader] = formatUsdc(amount)
+      if (receipt !== null) headers[receiptHeader] = receipt
       // x402's own field for a price that turned out to be less.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })
