@@ -98,8 +98,7 @@ export function createFindTabTerms(
 
   return (request, payer, seconds) => {
     const { macaroon, providerId, endpointId } = request
-    if (macaroon === undefined)
-      throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
+    if (macaroon === undefined) throw new Refusal('macaroon_invalid', 'A tab needs the macaroon of its offer')
     const known = verified.get(macaroon)
     if (known !== undefined) {
       const { caveats } = known
