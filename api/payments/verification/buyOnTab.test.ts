@@ -2,10 +2,16 @@ import { randomUUID } from 'node:crypto'
 import { decodeJwt } from 'jose'
 import { zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
+import type { Database } from '#ledger/store/database'
+import { onOnePostgres } from '#ledger/tabs/tabDatabase'
+import { createTabStore } from '#ledger/tabs/tabStore'
+import { attenuateMacaroon } from '#protocol/macaroon'
 import { parseReceiptClaims } from '#protocol/receipt'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
+import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
+import { hmacSha256 } from '../../http/hmac.ts'
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -53,6 +59,24 @@ test('behavior: states arrive in any order, at two processes, and each buys one 
     signedUsdc: '0.530000',
     lines: [{ chargedUsdc: '0.450000' }, { chargedUsdc: '0.080000' }],
   })
+})
+
+test('behavior: of two processes that read a tab at a time, the second one charges what the first one left', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  const [first, second] = [await tab.sign(shop), await tab.sign(shop)]
+  const waiting = await gateway.database.begin(async (tx) => {
+    const app = gateway.withOptions({ tabStore: createTabStore(onOnePostgres(tx as unknown as Database)) })
+    expect((await tab.present(first, { app })).status).toBe(200)
+    const answer = tab.present(second)
+    await until('it waits for the row', async () => {
+      const [row] = await gateway.database`select from pg_locks where not granted`
+      return row !== undefined
+    })
+    return { answer }
+  })
+  expect((await waiting.answer).status).toBe(200)
+  expect((await tab.read()).body).toMatchObject({ requests: 3, chargedUsdc: '0.150000' })
 })
 
 describe('twins', () => {
@@ -155,6 +179,22 @@ describe('what the buyer signs', () => {
     expect((await tab.present(await tab.sign(other))).body.code).toBe('tab_behind')
     own.amount += 1n
     expect((await tab.present(body)).status).toBe(200)
+  })
+
+  test('error: a macaroon that bought buys nothing of another endpoint, for another payer, or once it expired', async () => {
+    const [tab, stranger] = [await openedTab(), await openedTab()]
+    const asked = await tab.challenge(shop)
+    const macaroon = attenuateMacaroon(asked.macaroon, { payer: tab.payer }, hmacSha256)
+    for (let n = 0; n < 2; n++)
+      expect((await tab.present(await tab.sign(shop, {}, { ...asked, macaroon }))).status).toBe(200)
+    const other = await openShop(gateway.app, '0.05')
+    const elsewhere = { ...(await tab.sign(other)), macaroon }
+    expect((await tab.present(elsewhere)).body.code).toBe('caveat_mismatch')
+    const theirs = await stranger.sign(shop, {}, { ...asked, macaroon })
+    expect((await stranger.present(theirs)).body.code).toBe('caveat_mismatch')
+    const late = await tab.sign(shop, {}, { ...asked, macaroon })
+    gateway.setNow(Date.now() + 301_000)
+    expect((await tab.present(late)).body.code).toBe('macaroon_expired')
   })
 
   test('error: no macaroon, one of another endpoint, one that has expired', async () => {
@@ -306,7 +346,8 @@ describe('credit', () => {
     expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
     const tab = openTab(gateway, payer)
     expect((await tab.buy(dear)).status).toBe(200)
-    expect((await tab.buy(dear)).body.code).toBe('insufficient_balance')
+    // Why it is refused is told by what it owed when that was last read.
+    await until('its balance is why', async () => (await tab.buy(dear)).body.code === 'insufficient_balance')
     expect((await tab.buy(shop)).status).toBe(200)
     // What is on the tab counts for a payment of its own, too.
     const another = await signedBody(gateway, shop, payer)

@@ -114,6 +114,7 @@ declare
   r tabs.request;
   v tabs.verdict;
   width integer;      -- lines of the tab with this request
+  bought smallint;    -- number of what is bought
   newest bigint[];
   owed bigint[];
   total bigint;
@@ -218,16 +219,16 @@ begin
       v.known := cardinality(owed);
       v.requests := t.requests + 1;
       v.charged := total;
-      loop
-        insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
-        select c.price, v.line_total, at, c.sequence, i.number, c.payer, c.tab_id, c.request_hash, c.signature
-        from tabs.item i
-        where i.payer = c.payer and i.tab_id = c.tab_id and i.position = c.position and i.endpoint_id = c.endpoint_id;
-        exit when found;
+      select number into bought from tabs.item
+      where payer = c.payer and tab_id = c.tab_id and position = c.position and endpoint_id = c.endpoint_id;
+      if bought is null then
         insert into tabs.item (payer, tab_id, number, position, provider_id, endpoint_id)
         select c.payer, c.tab_id, coalesce(max(i.number) + 1, 0), c.position, c.provider_id, c.endpoint_id
-        from tabs.item i where i.payer = c.payer and i.tab_id = c.tab_id;
-      end loop;
+        from tabs.item i where i.payer = c.payer and i.tab_id = c.tab_id
+        returning number into bought;
+      end if;
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      values (c.price, v.line_total, at, c.sequence, bought, c.payer, c.tab_id, c.request_hash, c.signature);
       exit;
     end loop;
     return next v;
