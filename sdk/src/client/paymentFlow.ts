@@ -90,10 +90,10 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
 
   const offers = createOfferMemory()
   const tabs = tabsOf(options, { payer, log, gateway: createTabGateway(fetch, gatewayUrl) })
-  const { signatures, onReceipt } = options
+  const { signatures } = options
   const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
   const present = createPresenter({ tabs, log })
-  const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt, log })
+  const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt: (paid) => options.onReceipt?.(paid), log })
 
   /** Pays what a 402 asks for. */
   async function pay<A extends Answer>(

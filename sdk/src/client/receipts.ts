@@ -17,7 +17,7 @@ export type PaidReceipt = {
 
 type ReceiptSettings = {
   receiptKeys: ReceiptKeys
-  onReceipt: ((paid: PaidReceipt) => void | Promise<void>) | undefined
+  onReceipt: (paid: PaidReceipt) => void | Promise<void>
   log: (message: string) => void
 }
 
@@ -33,7 +33,7 @@ export function createReceiptTaker({ receiptKeys, onReceipt, log }: ReceiptSetti
     if (!receipt) return {}
     const claims = await readReceipt(receipt, signed, deadline)
     try {
-      if (signed) await onReceipt?.({ receipt, paymentId: claims?.paymentId, url })
+      if (signed) await onReceipt({ receipt, paymentId: claims?.paymentId, url })
       return { receipt, claims }
     } catch (receiptError) {
       log('onReceipt failed')

@@ -60,10 +60,12 @@ export type TabsSettings = TabOptions & {
 export type Tabs = ReturnType<typeof createTabs>
 
 /** Keeps tabs: signs the next state for each request, and remembers what was bought. */
-export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSettings) {
-  const { tabs, loaded, save, remove } = createTabMemory(store, payer)
+export function createTabs(settings: TabsSettings) {
+  const { payer, store = noTabStore, log } = settings
+  const memory = createTabMemory(store, payer)
+  const { tabs, loaded, save } = memory
   const inLine = createLine()
-  const idle: (() => void)[] = []
+  const { closeTab, finish, tellIdle } = createTabCloser(settings, memory, inLine)
 
   /** The open tab that an offer's price is put on. Those of its gateway that don't fit are left. */
   function choose(offer: TabOffer): Tab {
@@ -115,8 +117,7 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
     const tab = tabs.get(id)
     if (!tab) return
     countOutcome(tab, sequence, outcome)
-    if (tab.inFlight.size > 0) return
-    for (const tell of idle.splice(0)) tell()
+    if (tab.inFlight.size === 0) tellIdle()
   }
 
   /** Takes what an answer says of its tab. @param index the line that its request added to. */
@@ -137,6 +138,33 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
       void closeTab(tab).catch((error) => log(`${id} could not be closed: ${error}`))
     }
   }
+
+  return {
+    ...{ sign, conclude, acknowledge, leave },
+
+    async list(): Promise<OpenTab[]> {
+      await loaded()
+      return [...tabs.values()]
+        .filter(({ state, lines }) => state === 'open' && lines.length > 0)
+        .map(describeTab)
+    },
+
+    /** Closes all tabs but those that are too small to settle, each with what was bought on it. Tries all before it throws. */
+    async close(): Promise<void> {
+      await loaded()
+      const closing = [...tabs.values()].map((tab) => {
+        tab.state = 'left'
+        return closeTab(tab, true)
+      })
+      const failed = (await Promise.allSettled(closing)).find(({ status }) => status === 'rejected')
+      if (failed?.status === 'rejected') throw failed.reason
+    },
+  }
+}
+
+/** Closes tabs, each in line with what else is signed for its gateway. */
+function createTabCloser({ payer, gateway, log }: TabsSettings, { save, remove }: TabMemory, inLine: InLine) {
+  const idle: (() => void)[] = []
 
   /**
    * Closes a tab with a state of exactly what was bought, once no request of it is on its way. Where the gateway has charged less, of a
@@ -168,28 +196,15 @@ export function createTabs({ payer, store = noTabStore, gateway, log }: TabsSett
     await remove(tab)
   }
 
-  return {
-    ...{ sign, conclude, acknowledge, leave },
-
-    async list(): Promise<OpenTab[]> {
-      await loaded()
-      return [...tabs.values()]
-        .filter(({ state, lines }) => state === 'open' && lines.length > 0)
-        .map(describeTab)
-    },
-
-    /** Closes all tabs but those that are too small to settle, each with what was bought on it. Tries all before it throws. */
-    async close(): Promise<void> {
-      await loaded()
-      const closing = [...tabs.values()].map((tab) => {
-        tab.state = 'left'
-        return closeTab(tab, true)
-      })
-      const failed = (await Promise.allSettled(closing)).find(({ status }) => status === 'rejected')
-      if (failed?.status === 'rejected') throw failed.reason
-    },
+  /** Goes on with what waits until no request of its tab is on its way. */
+  function tellIdle(): void {
+    for (const tell of idle.splice(0)) tell()
   }
+
+  return { closeTab, finish, tellIdle }
 }
+
+type TabMemory = ReturnType<typeof createTabMemory>
 
 /** The tabs of one payer by id, in memory and in the store. */
 function createTabMemory(store: TabStore, payer: Signer) {
@@ -223,6 +238,8 @@ function createTabMemory(store: TabStore, payer: Signer) {
     },
   }
 }
+
+type InLine = ReturnType<typeof createLine>
 
 /** Runs what has one key one after the other. */
 function createLine() {
