@@ -154,7 +154,7 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
         costly: [],
         drained: [],
       },
-      ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [] },
+      ...{ held: [], lent: [], retold: [], turnedAway: [], admitted: [], unswept: [] },
       ...{ unread: [], stuck: [], unready: [], failed: [] },
       // Keepers die: what one had claimed waits for its lease.
       overlooked: expect.any(Array),

@@ -10,6 +10,7 @@ import { type Adversary, again, pick, placeOf, post } from './act.ts'
 import { callers } from './callers.ts'
 import { openReceiver, registerWebhook, signal } from './scene.ts'
 import { spenders } from './spenders.ts'
+import { tabbers } from './tabbers.ts'
 import { type Lie, lyingWallets } from './wallets.ts'
 
 /** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
@@ -194,6 +195,7 @@ const faultyNodes: Adversary = async (scene, draw) => {
 export const adversaries = {
   ...spenders,
   ...callers,
+  ...tabbers,
   liars,
   cancellers,
   tarpits,

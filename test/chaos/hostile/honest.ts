@@ -15,7 +15,7 @@ export type Purchase = {
   shop: Shop
   /** USDC base units, both halves. */
   price: bigint
-  /** Unset where nothing was served. */
+  /** Unset where nothing was served. Of a request on a tab, the tab's. */
   paymentId?: string
   /** Why nothing was served. */
   refusal?: string
@@ -37,6 +37,10 @@ export type Trade = {
 }
 
 const prices = ['0.005', '0.05', '0.5']
+/** The first is sold on tabs only. */
+const tabPrices = ['0.002', '0.02', '0.2']
+/** How many requests a buyer puts on a tab before it closes it. */
+const requestsATab = 10
 /**
  * Wallets with code wait for each other: they have a few of a keeper wallet's transactions, 24 payments in each. What all
  * of them here want is less than that, or it would be a test of a backlog that grows.
@@ -47,31 +51,35 @@ const withCodeEveryMs = 3_000
  * Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over.
  * Contracts buy nothing whose fee is less than their gas.
  *
+ * @param onTabs beside them three buyers at three further providers, all on tabs, which they close and open again and again.
  * @param sellsByX402 beside them an x402 seller with a grant, which covers its gas at any price that may be paid.
  */
 export async function openTrade(
   scene: Market,
   over: AbortSignal,
-  { sellsByX402 = false } = {},
+  { sellsByX402 = false, onTabs = false } = {},
 ): Promise<Trade> {
   const announced = new Set<string>()
   const receiver = await openReceiver((body) => {
     const { type, data } = JSON.parse(body) as { type: string; data: { paymentId?: string } }
-    if (type === 'payment.settled' && data.paymentId) announced.add(data.paymentId)
+    if ((type === 'payment.settled' || type === 'tab.settled') && data.paymentId)
+      announced.add(data.paymentId)
   })
-  const shops = await Promise.all(
-    prices.map(async (price) => {
-      const shop = await scene.shop(price)
-      await registerWebhook(scene, shop, receiver.url)
-      return { shop, price: parseUsdc(price) }
-    }),
-  )
+  const openShops = (prices: readonly string[]) =>
+    Promise.all(
+      prices.map(async (price) => {
+        const shop = await scene.shop(price)
+        await registerWebhook(scene, shop, receiver.url)
+        return { shop, price: parseUsdc(price) }
+      }),
+    )
+  const shops = await openShops(prices)
+  const tabShops = onTabs ? await openShops(tabPrices) : []
   const codes = [undefined, undefined, undefined, undefined, honestWallet, honestWallet]
   const buyers = await Promise.all(codes.map((code) => scene.buyer(code)))
   const seller = sellsByX402 && { shop: await openGranted(scene, '5000'), buyer: await scene.buyer() }
   const purchases: Purchase[] = []
-  const purchase = async ({ account, client }: Buyer, index: number, turn: number) => {
-    const sellers = codes[index] ? shops.slice(1) : shops
+  const purchase = async ({ account, client }: Buyer, sellers: typeof shops, turn: number) => {
     const { shop, price } = sellers[turn % sellers.length] as (typeof shops)[number]
     const made: Purchase = { payer: account.address, shop, price, afterwards: over.aborted }
     purchases.push(made)
@@ -81,14 +89,27 @@ export async function openTrade(
     if (served?.paymentId) made.paymentId = served.paymentId
   }
   const trade = buyers.map(async (buyer, index) => {
+    const sellers = codes[index] ? shops.slice(1) : shops
     for (let turn = index; !over.aborted; turn++) {
-      await purchase(buyer, index, turn)
+      await purchase(buyer, sellers, turn)
       await wait(codes[index] ? withCodeEveryMs : 500, undefined, { signal: over }).catch(() => {})
     }
-    await purchase(buyer, index, index)
+    await purchase(buyer, sellers, index)
+  })
+  const tabBuyers = await Promise.all(tabShops.map(() => scene.buyer(undefined, { tabs: true })))
+  const tabTrade = tabBuyers.map(async (buyer) => {
+    for (let turn = 1; !over.aborted; turn++) {
+      await purchase(buyer, tabShops, turn)
+      // What an outage keeps open is closed with the next.
+      if (turn % requestsATab === 0) await buyer.client.close().catch(() => {})
+      await wait(500, undefined, { signal: over }).catch(() => {})
+    }
+    // The dearest: a tab of the cheapest alone would be too small to settle.
+    await purchase(buyer, tabShops, 2)
+    await buyer.client.close()
   })
   const sales: Sale[] = []
-  const done = Promise.all([...trade, seller && sell(scene, seller, sales, over)])
+  const done = Promise.all([...trade, ...tabTrade, seller && sell(scene, seller, sales, over)])
   return { purchases, sales, announced, done, close: receiver.close }
 }
 

@@ -8,11 +8,11 @@ import { openScene, type Scene } from './scene.ts'
 import { judge, settleSeconds } from './verdict.ts'
 import { watchHeld, watchReadiness } from './watch.ts'
 
-// Everybody at once, on the whole stack: honest buyers and an x402 seller, and beside them wallets that lie, buyers who
-// cancel or move their money, payments of strangers to themselves, sellers who want to hear success twice, callers that
-// hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze, databases that fall
-// silent or break off, and nodes that are gone. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or
-// `--only liars,tarpits`.
+// Everybody at once, on the whole stack: honest buyers, on tabs and not, and an x402 seller, and beside them wallets that lie, buyers
+// who cancel or move their money, or settle an old state of their tab, payments of strangers to themselves, sellers who want to hear
+// success twice, callers that hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze,
+// databases that fall silent or break off, and nodes that are gone. `npm run test:chaos -- hostile` is the long form: an hour, or
+// `--minutes N`, or `--only liars,tarpits`.
 
 const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
 const minutes = Number(HOSTILE_MINUTES ?? 0.3)
@@ -37,7 +37,7 @@ const plays: Play[] =
 
 let scene: Scene
 beforeAll(async () => {
-  scene = await openScene(Math.ceil(150 + minutes * 120))
+  scene = await openScene(Math.ceil(150 + minutes * 200))
 })
 afterAll(() => scene?.close())
 
@@ -59,7 +59,7 @@ async function play(seed: number, { invited, minutes }: Play): Promise<void> {
   )
   const readiness = watchReadiness(scene, closed.signal)
   const holds = watchHeld(scene, closed.signal)
-  const trade = await openTrade(scene, over.signal, { sellsByX402: true })
+  const trade = await openTrade(scene, over.signal, { sellsByX402: true, onTabs: true })
   const others = ready.map((play) => play(over.signal))
   try {
     await wait(minutes * 60_000)
@@ -80,6 +80,7 @@ async function play(seed: number, { invited, minutes }: Play): Promise<void> {
       costly: [],
       drained: [],
       held: [],
+      lent: [],
       retold: [],
       turnedAway: [],
       admitted: [],

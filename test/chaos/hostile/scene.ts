@@ -25,7 +25,7 @@ export type Host = Keeper & { postgres: CutProxy }
 
 export type Buyer = { account: PrivateKeyAccount; client: Client }
 
-type BuyerOptions = Pick<Parameters<typeof createClient>[0], 'signatures'>
+type BuyerOptions = Pick<Parameters<typeof createClient>[0], 'signatures' | 'tabs'>
 
 export type Market = Awaited<ReturnType<typeof openMarket>>
 
@@ -45,6 +45,8 @@ export const keeperEnv = {
 export const usdPerToken = 3_000_000_000n
 /** What the operator gives a day. */
 export const gasBudget = { common: '0.003', fees: '0.005' }
+/** What new payers may be lent on tabs. */
+export const tabBudget = '100'
 /**
  * What gas costs, and may: the fee of half a cent carries that of two signatures by keys, 381 base units at the most, and not
  * that of a wallet's with code, 1,630. The tip is the price: blocks that are nearly empty bring the base fee down to nothing.
@@ -93,6 +95,7 @@ export async function openScene(buyers: number) {
       api: {
         ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken) },
         ...{ DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
+        TAB_BUDGET_USDC: tabBudget,
       },
       keeper: { ...keeperEnv, ...keeperGasEnv, DATABASE_URL: through(databaseUrl, second) },
     },
@@ -148,6 +151,8 @@ export async function openMarket(
   const shops: Shop[] = []
   const clientOf = (account: Payer, options: BuyerOptions): Client =>
     createClient({
+      // Each a payment of its own, unless it is said.
+      tabs: false,
       ...options,
       gatewayUrl,
       network: stack.chain.network,

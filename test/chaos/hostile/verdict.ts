@@ -1,15 +1,17 @@
 import type { Address, Hex } from 'viem'
 import { weiToUsd } from '#chain/settlementCost'
+import { badDebt } from '#ledger/acceptance/badDebt'
 import type { Readiness } from '#process/health'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { decodeSettle } from '#protocol/settlement'
-import { splitPrice } from '#protocol/tier'
-import { halvesOfPayment } from '../../support/halves.ts'
+import { decodeSettleTabs } from '#protocol/tabSettlement'
+import { splitAnyPrice } from '#protocol/tier'
+import { type Half, halvesOfPayment } from '../../support/halves.ts'
 import { findBlamed, findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
-import { gasBudget, keeperEnv, type Market, usdcOfBuyer, usdPerToken } from './scene.ts'
+import { gasBudget, keeperEnv, type Market, tabBudget, usdcOfBuyer, usdPerToken } from './scene.ts'
 
 /** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
 export const settleSeconds = 180
@@ -43,10 +45,12 @@ export type Verdict = {
   unannounced: string[]
   /** Payers for whom the keepers sent too many transactions. */
   costly: string[]
-  /** What was drawn for gas on a day, beyond what is given for it. */
+  /** What was drawn on a day for gas, or lent on tabs, beyond what is given for it. */
   drained: string[]
   /** Honest payments that waited because of what strangers drew. */
   held: string[]
+  /** What was taken on tabs and not paid, beyond what new payers were lent and a tenth of what settled. */
+  lent: string[]
   /** Payments of which sellers heard more than once that they settled. */
   retold: string[]
   /** Honest x402 sellers' payments that didn't settle, or of which they weren't told. */
@@ -66,10 +70,11 @@ export type Verdict = {
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
 export async function judge(scene: Market, { purchases, sales, announced }: Trade): Promise<Verdict> {
   const { database, chain, token, liars } = scene
-  const served = purchases.flatMap(({ paymentId }) => (paymentId === undefined ? [] : [paymentId]))
+  const served = [...new Set(purchases.flatMap(({ paymentId }) => paymentId ?? []))]
   const unsettled = async () => {
     const halves = await Promise.all(served.map((paymentId) => halvesOfPayment(database, paymentId)))
-    return served.filter((_, index) => !halves[index]?.every(({ state }) => state === 'settled'))
+    const isSettled = (own: Half[] = []) => own.length > 0 && own.every(({ state }) => state === 'settled')
+    return served.filter((_, index) => !isSettled(halves[index]))
   }
   const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
   // As they were at the end of the trade: what strangers left behind is tried again now and then, and opens batches later.
@@ -98,7 +103,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
   for (const payer of new Set(purchases.map((one) => one.payer))) add(payer, parseUsdc(usdcOfBuyer))
   for (const { payer, shop, price, paymentId } of purchases) {
     add(payer, paymentId === undefined ? 0n : -price)
-    add(shop.address, paymentId === undefined ? 0n : splitPrice(price).providerAmount)
+    add(shop.address, paymentId === undefined ? 0n : splitAnyPrice(price).providerAmount)
   }
   for (const payer of new Set(sales.map((one) => one.payer))) add(payer, parseUsdc(usdcOfBuyer))
   for (const { payer, payee, value, refusal } of sales) {
@@ -134,6 +139,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     }),
     drained: await readDrained(scene),
     held: honest.flatMap((id) => (scene.held.has(id) ? [`${id}: ${scene.held.get(id)}`] : [])),
+    lent: await readLent(scene),
     ...readFacilitated(scene, sales),
     ...(await readRefused(scene)),
     unread: scene.unread,
@@ -143,8 +149,8 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
 }
 
 /**
- * Each drawer of the gas that no fee carries, against what the operator gives a day, and what replaced transactions cost: they
- * may cost more than was reserved for them.
+ * Each drawer, of the gas that no fee carries and of what is lent on tabs, against what the operator gives a day, and what replaced
+ * transactions cost: they may cost more than was reserved for them.
  */
 async function readDrained(scene: Market): Promise<string[]> {
   const { database, events } = scene
@@ -164,15 +170,36 @@ async function readDrained(scene: Market): Promise<string[]> {
     `replaced transactions cost ${formatUsdc(replaced)} USD`,
   )
   const limitOf = (drawer: string, grant: bigint | null) => {
+    if (drawer === 'tab_credit') return parseUsdc(tabBudget)
     if (drawer === 'common') return parseUsdc(gasBudget.common)
     return drawer.startsWith('budget:') ? parseUsdc(gasBudget.fees) : BigInt(grant ?? 0)
   }
   return drawn.flatMap(({ drawer, drawn, grant }) => {
     const limit = limitOf(drawer, grant)
-    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD of gas`
+    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD`
     events.push(told)
     return BigInt(drawn) > limit + replaced ? [told] : []
   })
+}
+
+/** What payers owe of tabs, against its bound (docs/operations.md). */
+async function readLent({ database, events }: Market): Promise<string[]> {
+  const [row] = await database<[{ owed: bigint; lent: bigint; settled: bigint }]>`
+    select
+      (
+        select coalesce(sum(d.value), 0) from ${badDebt(database)} d
+        join payment p on p.id = d.payment_id and p.source = 'tab'
+      ) as owed,
+      (select coalesce(sum(drawn), 0) from gas_draw where drawer = 'tab_credit') as lent,
+      (select coalesce(sum(settled_net), 0) from payer_revenue where period = 'all') as settled`
+  const [owed, lent, settled] = [row.owed, row.lent, row.settled].map((sum) => BigInt(sum)) as [
+    bigint,
+    bigint,
+    bigint,
+  ]
+  const told = `${formatUsdc(owed)} USDC of tabs are owed; ${formatUsdc(lent)} were lent, ${formatUsdc(settled)} have settled`
+  events.push(told)
+  return owed > lent + settled / 10n ? [told] : []
 }
 
 /** What the transactions of ours cost, in USDC base units, that were mined in another one's place. Read from the chain. */
@@ -295,10 +322,16 @@ async function countVain({ chain, token, keepers }: Market): Promise<Map<Address
 }
 
 function payersIn(calldata: Hex): Set<Address> {
-  try {
-    return new Set(decodeSettle(calldata).items.map(({ authorization }) => authorization.from))
-  } catch {
-    // A cancellation of a nonce, which carries nobody.
-    return new Set()
+  const readers = [
+    () => decodeSettle(calldata).items.map(({ authorization }) => authorization.from),
+    () => decodeSettleTabs(calldata).tabs.map(({ payer }) => payer),
+  ]
+  for (const read of readers) {
+    try {
+      return new Set(read())
+    } catch {
+      // The other contract's, or a cancellation of a nonce, which carries nobody.
+    }
   }
+  return new Set()
 }

@@ -1,0 +1,123 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { type Address, createWalletClient, type Hex, http } from 'viem'
+import { callGasLimit } from '#chain/gas'
+import { keccak256 } from '#chain/keccak256'
+import { triggerCodes } from '#protocol/settlement'
+import { parseTabPayload, tabNonce } from '#protocol/tab'
+import { encodeSettleTabs } from '#protocol/tabSettlement'
+import type { SavedTab } from '#sdk/client/tabStore'
+import { devAccount } from '../../../local/chain/accounts.ts'
+import {
+  cancelDirectly,
+  randomHex,
+  readBalance,
+  sendDirectly,
+  signAuthorization,
+} from '../../support/usdc.ts'
+import { type Adversary, again, placeOf } from './act.ts'
+import type { Buyer, Market } from './scene.ts'
+
+// Buyers on tabs who never mean to pay: each wallet buys once, and takes back what it signed.
+
+/** Buys on a tab up to a few times, less where its credit ends. */
+async function buyOnTab({ client }: Buyer, url: string): Promise<void> {
+  for (let i = 0; i < 4; i++) await client.request(url).catch(() => {})
+}
+
+async function moveAll(scene: Market, { account }: Buyer): Promise<void> {
+  const from = account.address.toLowerCase() as Address
+  const value = await readBalance(scene.stack.rpc, scene.token, from)
+  const window = { validAfter: 0n, validBefore: 2n ** 40n }
+  const away = { from, to: randomHex(20), value, nonce: randomHex(32), ...window }
+  await sendDirectly(scene.stack, await signAuthorization(placeOf(scene), account, away))
+}
+
+/** A buyer with tabs, of whom everybody knows by now what it will do. */
+async function liar(
+  scene: Market,
+  lie: string,
+  tabs: NonNullable<Parameters<Market['buyer']>[1]>['tabs'] = true,
+) {
+  const buyer = await scene.buyer(undefined, { tabs })
+  scene.liars.set(buyer.account.address.toLowerCase() as Address, lie)
+  return buyer
+}
+
+/** Cancel the nonce of their tab once they were served. */
+const tabCancellers: Adversary = async (scene, draw) => {
+  const { stack } = scene
+  const shop = await scene.shop('0.05')
+  const served = { ...placeOf(scene), client: stack.rpc }
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const buyer = await liar(scene, 'cancels its tab')
+      await buyOnTab(buyer, shop.url)
+      for (const { id, gateway } of await buyer.client.tabs())
+        await cancelDirectly({ chain: stack.chain, served }, buyer.account, tabNonce(gateway, id, keccak256))
+    })
+}
+
+/** Move all that they have away, before or after their tab is closed. */
+const tabMovers: Adversary = async (scene, draw) => {
+  const shop = await scene.shop('0.05')
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const buyer = await liar(scene, 'moves the money of its tab')
+      await buyOnTab(buyer, shop.url)
+      if (draw() < 0.5) await buyer.client.close()
+      await wait(draw() * 1_000, undefined, { signal: over }).catch(() => {})
+      await moveAll(scene, buyer)
+    })
+}
+
+/** Farm wallets: each settles the least that there is, and then takes all that it is lent. */
+const tabFarmers: Adversary = async (scene, draw) => {
+  const [own, shop] = [await scene.shop('0.005'), await scene.shop('0.2')]
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const buyer = await liar(scene, 'farms')
+      await buyer.client.request(own.url)
+      await buyer.client.close()
+      await wait(4_000, undefined, { signal: over }).catch(() => {})
+      await buyOnTab(buyer, shop.url)
+      await moveAll(scene, buyer)
+    })
+}
+
+/** Bring the first state of their tab to the contract, by a stranger's key, and so make the newest worthless. */
+const oldStates: Adversary = async (scene, draw) => {
+  const { stack, token } = scene
+  const shop = await scene.shop('0.05')
+  const deployment = stack.chain.deployments[stack.chain.network]
+  if (!deployment) throw new Error('nothing is deployed')
+  const stranger = createWalletClient({ account: devAccount(14), transport: http(stack.chain.url) })
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const kept: SavedTab[] = []
+      const store = {
+        load: async () => [],
+        save: async (tab: SavedTab) => void kept.push(tab),
+        remove: async () => {},
+      }
+      const buyer = await liar(scene, 'settles an old state of its tab', { store })
+      const { payment } = await buyer.client.request(shop.url)
+      await buyOnTab(buyer, shop.url)
+      const [saved] = kept
+      if (!payment?.tab || !saved) throw new Error('nothing was put on a tab')
+      if (draw() < 0.5) await buyer.client.close()
+      const { tabId, payer, sequence, expiry, splits, amounts, signature } = parseTabPayload(payment.tab)
+      const lines = splits.map((split, index) => ({ split, amount: amounts[index] as bigint }))
+      const { calldata } = encodeSettleTabs(
+        {
+          ...{ token, feeRecipient: saved.platform, rewardShare: saved.rewardShare, batchId: randomHex(32) },
+          ...{ trigger: triggerCodes.direct, callGasLimit: callGasLimit(false) },
+        },
+        [{ payer, sequence, expiry, lines, signature, nonce: tabNonce(saved.issuer, tabId, keccak256) }],
+      )
+      await stranger.sendTransaction({
+        ...{ to: deployment.tabSettlement, data: calldata as Hex, chain: null, gas: 500_000n },
+      })
+    })
+}
+
+export const tabbers = { tabCancellers, tabMovers, tabFarmers, oldStates }
