@@ -8,11 +8,11 @@ import { openScene, type Scene } from './scene.ts'
 import { judge, nothingWrong, settleSeconds } from './verdict.ts'
 import { watchHeld, watchReadiness } from './watch.ts'
 
-// Everybody at once, on the whole stack: honest buyers and an x402 seller, and beside them wallets that lie, buyers who
-// cancel or move their money, also that of their tabs, payments of strangers to themselves, sellers who want to hear success twice, callers that
-// hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze, databases that fall
-// silent or break off, and nodes that are gone. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or
-// `--only liars,tarpits`.
+// Everybody at once, on the whole stack: honest buyers, on tabs and not, and an x402 seller, and beside them wallets that lie, buyers
+// who cancel or move their money, or settle an old state of their tab, payments of strangers to themselves, sellers who want to hear
+// success twice, callers that hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze,
+// databases that fall silent or break off, and nodes that are gone. `npm run test:chaos -- hostile` is the long form: an hour, or
+// `--minutes N`, or `--only liars,tarpits`.
 
 const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
 const minutes = Number(HOSTILE_MINUTES ?? 0.3)

@@ -165,8 +165,8 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
 }
 
 /**
- * Each drawer, of the gas that no fee carries and of what is lent on tabs, against what the operator gives a day, and what replaced transactions cost: they
- * may cost more than was reserved for them.
+ * Each drawer, of the gas that no fee carries and of what is lent on tabs, against what the operator gives a day, and what replaced
+ * transactions cost: they may cost more than was reserved for them.
  */
 async function readDrained(scene: Market): Promise<string[]> {
   const { database, events } = scene
@@ -202,7 +202,10 @@ async function readDrained(scene: Market): Promise<string[]> {
 async function readLent({ database, events }: Market): Promise<string[]> {
   const [row] = await database<[{ owed: bigint; lent: bigint; settled: bigint }]>`
     select
-      (select coalesce(sum(d.value), 0) from ${badDebt(database)} d join payment p on p.id = d.payment_id and p.source = 'tab') as owed,
+      (
+        select coalesce(sum(d.value), 0) from ${badDebt(database)} d
+        join payment p on p.id = d.payment_id and p.source = 'tab'
+      ) as owed,
       (select coalesce(sum(drawn), 0) from gas_draw where drawer = 'tab_credit') as lent,
       (select coalesce(sum(settled_net), 0) from payer_revenue where period = 'all') as settled`
   const [owed, lent, settled] = [row.owed, row.lent, row.settled].map((sum) => BigInt(sum)) as [
