@@ -146,8 +146,9 @@ export function decodeSettleTabs(calldata: Hex): { batch: TabBatch; tabs: Signed
  * @example
  * import { decodeTabsSettled } from '@tollkeeper/sdk/protocol'
  *
- * console.log(decodeTabsSettled({ splits: [7n], lines: '0x000100000000020000000000009c40' }))
- * // [ { sequence: 2, lines: [ { split: 7n, amount: 40000n } ] } ]
+ * const [tab] = decodeTabsSettled({ splits: [7n], lines: '0x000100000000020000000000009c40' })
+ * console.log(tab?.sequence, tab?.lines)
+ * // 2 [ { split: 7n, amount: 40000n } ]
  */
 export function decodeTabsSettled({
   splits,
