@@ -88,18 +88,19 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const contexts = networks.map((served) => createContext(dependencies, served, metrics))
   for (const context of contexts) probes.push(...probesOf(context, accounts))
 
-  function loop(name: string, network: string, everyMs: number, step: () => Promise<unknown>): void {
+  /** @param network null: it is of all networks, and asks none. */
+  function loop(name: string, network: string | null, everyMs: number, step: () => Promise<unknown>): void {
     const started = repeat({
-      name: `${name} ${network}`,
+      name: network === null ? name : `${name} ${network}`,
       everyMs,
       step,
       onError(error, failures) {
-        metrics.loopErrors.inc({ network, loop: name })
+        metrics.loopErrors.inc({ network: network ?? '', loop: name })
         log.warn({ err: error, loop: name, network, failures }, 'a step failed and will be taken again')
       },
     })
     loops.push(started)
-    probes.push(probeLoop(started, network))
+    probes.push(probeLoop(started, network ?? undefined))
   }
 
   const {
@@ -117,7 +118,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   })
 
   function start(): void {
-    loop('tabs', 'all', upkeepMs, async () => {
+    loop('tabs', null, upkeepMs, async () => {
       await tabs.closeAndTake()
       await tabs.releaseUnopened()
     })

@@ -147,7 +147,6 @@ const mutants: Readonly<Record<string, readonly Mutant[]>> = {
     ['LINE_SIZE = 8', 'LINE_SIZE = 16'],
     ['HEAD_SIZE = 7', 'HEAD_SIZE = 8'],
     ['SPLITTER_FACTORY = splitterFactory;', 'SPLITTER_FACTORY = ISplitterFactory(msg.sender);'],
-    ['HEAD_SIZE * tabs.length + WORD', 'HEAD_SIZE * tabs.length'],
     ['if (block.timestamp < uint40(head)) {', 'if (block.timestamp <= uint40(head)) {'],
     ['if (block.timestamp < uint40(head)) {', 'if (block.timestamp < uint56(head)) {'],
     ['if (block.timestamp < uint40(head)) {', 'if (true) {'],

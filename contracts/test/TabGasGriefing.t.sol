@@ -35,9 +35,10 @@ contract TabGasGriefingTest is TabTest {
     }
 
     /// With one gas limit after the other, close enough to meet the one at which a tab is tried with just enough. Once
-    /// there is gas for the first, more gas never settles less.
+    /// there is gas for the first, more gas never settles less; and nothing depends on what the second, a burner, burns.
     function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
         bytes memory data = _call(packed);
+        address burner = address(uint160(packed.tabs[1].head >> 96));
         uint256 most;
         for (uint256 gasLimit = from; gasLimit < to; gasLimit += step) {
             uint256 state = vm.snapshotState();
@@ -46,6 +47,12 @@ contract TabGasGriefingTest is TabTest {
             if (gasLimit == from) vm.assertEq(reached, 0, "too little for the first");
             vm.assertGe(reached, most, "what settled stays settled");
             most = reached;
+            if (reached > 0) continue;
+            // As a plain account it fails at little cost.
+            vm.etch(burner, "");
+            (reached,) = _settleWith(data, expected, gasLimit);
+            vm.revertToState(state);
+            vm.assertEq(reached, 0, "what would settle without a burner");
         }
         vm.assertEq(most, expected.length, "all that was reached");
     }
@@ -87,7 +94,7 @@ contract TabGasGriefingTest is TabTest {
 
     /// Nor may its many lines, all of which are taken out of what is due.
     function test_griefing_aBurnerOfManyLines() public {
-        _sweep(_withBurner(3, 2_500), hex"103010", 1_500_000, 3_000_000, 5_000);
+        _sweep(_withBurner(3, 2_500), hex"103010", 600_000, 3_000_000, 10_000);
     }
 
     /// Nor may a long rest that can't be tried any more.
@@ -114,7 +121,7 @@ contract TabGasGriefingTest is TabTest {
         (tabs[0], tabs[1]) = (packed.tabs[0], packed.tabs[1]);
         (expected[0], expected[1]) = (0x10, 0x30);
         packed.tabs = tabs;
-        _sweep(packed, expected, 900_000, 1_700_000, 4_000);
+        _sweep(packed, expected, 400_000, 1_700_000, 5_000);
     }
 
     /// Payouts at their dearest: each provider, the platform and the caller are blacklisted, and no splitter ever held a unit.

@@ -373,8 +373,11 @@ contract TabOutcomesTest is TabTest {
         }
     }
 
+    /// Whatever stands behind the lines, such as bytes that would be unknown splits.
     function test_error_lineCountBeyondTheLines() public {
         Packed memory packed = _packTabs(_goodBills(0, 2));
+        packed.signatures = new bytes[](1);
+        packed.signatures[0] = abi.encode(type(uint256).max, type(uint256).max);
         for (uint256 bit; bit < 16; ++bit) {
             packed.tabs[1].head ^= 1 << 80 + bit;
             vm.expectRevert(abi.encodeWithSelector(ITabSettlement.InvalidLines.selector, packed.lines.length));

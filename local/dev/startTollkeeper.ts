@@ -123,7 +123,10 @@ async function bringUp(
     return {
       address: buyer,
       privateKey,
-      client: createClient({ gatewayUrl: stack.api.url, timeout: 60_000, maxPaymentUsdc: '100', ...wallet }),
+      // A test sees each request settle: on a tab, all would once that is closed.
+      client: createClient({
+        ...{ gatewayUrl: stack.api.url, timeout: 60_000, maxPaymentUsdc: '100', tabs: false, ...wallet },
+      }),
     }
   }
 

@@ -112,6 +112,7 @@ async function newBuyer(): Promise<Record<Name, Client> & { privateKey: `0x${str
     walletPrivateKey: privateKey,
     maxPaymentUsdc: '0.01',
     timeout: 60_000,
+    tabs: false,
   }
   const clientOn = (network: Name) => createClient({ ...shared, network })
   return { privateKey, base: clientOn('base'), 'base-sepolia': clientOn('base-sepolia') }

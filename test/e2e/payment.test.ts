@@ -127,7 +127,7 @@ test('behavior: a wrapped fetch pays, within the budget that a client of the sam
   const { client, privateKey } = await newBuyer(stack, '1', limits)
   const payingFetch = wrapFetch(fetch, {
     ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
-    ...{ walletPrivateKey: privateKey, ...limits },
+    ...{ walletPrivateKey: privateKey, tabs: false, ...limits },
   })
   await client.request(shop.url)
   const response = await payingFetch(new URL(shop.url))
