@@ -16,7 +16,7 @@ const lines = [
     'node tools/generateAbi.ts --check',
     'npm run gas:check',
     // Tests that sweep over gas limits run on the code as it is deployed; coverage leaves them out.
-    'hardhat test solidity contracts/test/GasGriefing.t.sol',
+    'hardhat test solidity contracts/test/GasGriefing.t.sol contracts/test/TabGasGriefing.t.sol',
   ],
   ['npm run coverage:contracts'],
 ] as const
