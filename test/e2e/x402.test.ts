@@ -128,6 +128,7 @@ describe('our SDK', () => {
   const clientOf = (account: PrivateKeyAccount, signatures?: 'one' | 'two') => {
     let signed = 0
     const client = createClient({
+      tabs: false,
       gatewayUrl: stack.api.url,
       network: stack.chain.network,
       usdcAddress: tokenOf(stack.chain),
