@@ -323,7 +323,7 @@ describe('challenges', () => {
   test.each([
     ['0.049999', 'price_below_registered'],
     [0.04, 'price_below_registered'],
-    ['0.004999', 'price_below_minimum'],
+    ['0', 'price_below_minimum'],
     ['0.0500001', 'invalid_field'],
     ['-1', 'invalid_field'],
     [5e-7, 'invalid_field'],
@@ -392,7 +392,7 @@ describe('registration', () => {
     await expectProblem(under('/endpoints', { ...good, url: 'ftp://a.example' }), 422, 'invalid_field')
     await expectProblem(under('/endpoints', { ...good, method: 'FETCH' }), 422, 'invalid_field')
     await expectProblem(
-      under('/endpoints', { ...good, pricing: { usdcPerUnit: '0.0049' } }),
+      under('/endpoints', { ...good, pricing: { usdcPerUnit: '0' } }),
       422,
       'price_below_minimum',
     )

@@ -1,5 +1,6 @@
 import { beforeAll, expect, test } from 'vitest'
 import { call, openShop, type Shop, signedBody } from '../../test/support/gateway.ts'
+import { openTab } from '../../test/support/tabBuyer.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 import { newOperatorKey } from '../http/operator.ts'
 
@@ -30,6 +31,8 @@ beforeAll(async () => {
     key,
     json: { url: 'http://127.0.0.1:9/hook', events: ['payment.settled'] },
   })
+  const tab = openTab(gateway, await gateway.buyer(1_000_000n))
+  await tab.buy(theirs)
   things = {
     id: theirs.providerId,
     walletId: theirs.walletId,
@@ -38,6 +41,8 @@ beforeAll(async () => {
     keyId: issued.keyId as string,
     webhookId: webhook.webhookId as string,
     deliveryId: `whd_${'0'.repeat(32)}`,
+    tabId: tab.tabId,
+    sequence: '1',
   }
   document = (await call<Document>(gateway.app, 'GET', '/openapi.json')).body
 })
@@ -237,10 +242,12 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /settlements/export',
     'GET /settlements/pending',
     'GET /settlements/status',
+    'GET /tabs/{tabId}',
     'PATCH /p/{providerId}/{path}',
     'POST /challenge',
     'POST /p/{providerId}/{path}',
     'POST /providers',
+    'POST /tabs/{tabId}/close',
     'POST /verify',
     'PUT /p/{providerId}/{path}',
   ])

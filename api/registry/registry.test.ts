@@ -148,7 +148,7 @@ describe('an endpoint', () => {
       return [status, body.code]
     }
     expect(await refused(at, { url })).toEqual([409, 'endpoint_exists'])
-    expect(await refused(at, { pricing: { usdcPerUnit: '0.001' } })).toEqual([422, 'price_below_minimum'])
+    expect(await refused(at, { pricing: { usdcPerUnit: '0' } })).toEqual([422, 'price_below_minimum'])
     expect(await refused(at, { walletId: `wal_${'0'.repeat(32)}` })).toEqual([404, 'unknown_wallet'])
     // The place of one that is disabled can be taken; then it can't be enabled.
     await change(shop, endpointPath(shop), { disabled: true })

@@ -303,6 +303,7 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
       testnet: true,
       asset: gateway.served.token,
       facilitator_fee_usdc: '0.000000',
+      tabPayments: 0,
       refunds: 0,
       refunded_usdc: '0.000000',
       refunds_outstanding_usdc: '0.000000',

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { checkPresented } from '#ledger/acceptance/door'
-import type { StoredTab } from '#ledger/tabs/tabStore'
+import type { StoredTab, TabRequest } from '#ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
@@ -133,16 +133,19 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
   app.openAPIRegistry.registerPath(postCharge)
   app.post('/tabs/:tabId/requests/:sequence/charge', async (c) => {
     const { tabId, sequence } = postCharge.request.params.parse(c.req.param())
-    const { amount } = await readJson(c, chargeRequest)
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
+    const request = await tabStore.readRequest(tabId, sequence)
+    if (request === undefined) throw new Refusal('unknown_tab', 'No such request on a tab')
+    if (request.providerId !== providerId) throw new Refusal('forbidden')
+    const { amount } = await readJson(c, chargeRequest)
     const outcome = await tabStore.charge({ tabId, sequence, amount: parseUsdc(amount), providerId })
     if (outcome === null) throw new Refusal('unknown_tab')
     if (outcome === 'closed')
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf(tabId, sequence, parseUsdc(amount))
+    const receipt = await receiptOf(tabId, sequence, request, parseUsdc(amount))
     return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
   })
 
@@ -157,10 +160,14 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
   })
 
   /** Instead of the one that was given at the price. */
-  async function receiptOf(tabId: string, sequence: number, amount: bigint): Promise<string | undefined> {
-    const [stored, request] = [await read(tabId), await tabStore.readRequest(tabId, sequence)]
-    const offer = request && (await offers.ofEndpoint(request.endpointId))
-    if (request === undefined || offer === undefined || amount === 0n) return undefined
+  async function receiptOf(
+    tabId: string,
+    sequence: number,
+    request: TabRequest,
+    amount: bigint,
+  ): Promise<string | undefined> {
+    const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
+    if (offer === undefined || amount === 0n) return undefined
     const { split, price, lineTotal } = request
     const total = lineTotal - price + amount
     const feeAmount = platformPart(split, amount)

@@ -249,7 +249,7 @@ describe('less than the price', () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const other = await openShop(gateway.app)
-    expect((await tab.charge(other, 1, '0')).body.code).toBe('unknown_tab')
+    expect((await tab.charge(other, 1, '0')).body.code).toBe('forbidden')
     expect((await tab.charge({ ...shop, key: 'tk_no' }, 1, '0')).status).toBe(401)
     expect((await tab.charge(shop, 2, '0')).body.code).toBe('unknown_tab')
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000' })

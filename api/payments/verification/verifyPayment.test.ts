@@ -384,7 +384,7 @@ describe('prices and keys', () => {
   })
 
   test('args: MIN_PRICE_<NETWORK>: nothing cheaper is registered or challenged for; what was challenged is honoured', async () => {
-    const app = gateway.another({ minimumPrices: { localhost: 50_001n } })
+    const app = gateway.another({ minimumPrices: { localhost: 50_001n }, tabs: null })
     const { providerId, endpointId, walletId, key } = shop
     const refused = { status: 422, body: { code: 'price_below_minimum' } }
     const register = (usdcPerUnit: string) =>

@@ -16,7 +16,6 @@ import { splitterOf } from '#protocol/splitter'
 import { effectiveRate, splitPrice } from '#protocol/tier'
 import { Refusal } from '../../http/refusal.ts'
 import type { Offer } from '../../registry/offers.ts'
-import { minimumPriceOn } from '../../registry/price.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
@@ -120,8 +119,8 @@ async function check(
 
   const { terms, network } = await findTerms(context, request, presented, seconds)
   requirePrice(terms, request)
-  const least = minimumPriceOn(context, network.served.network)
-  if (terms.amount + terms.feeAmount < least)
+  // Not the operator's own least price: what was challenged before that was raised is honoured.
+  if (terms.amount + terms.feeAmount < network.served.network.minimumPrice)
     throw new Refusal('price_below_minimum', 'A price of less is paid by a tab, since it settles with others')
   const splitter = second ? null : findSplitter(terms, network.served.deployment)
   checkPayment(presented, terms, splitter, seconds)
