@@ -114,7 +114,11 @@ export function startBackgroundWork({
       repeat({
         name: 'tabs',
         everyMs: tabUpkeepMs,
-        step: upkeep.closeAndTake,
+        async step() {
+          await upkeep.closeAndTake()
+          const isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          return isBusy ? 'busy' : 'idle'
+        },
         onError(error) {
           log.warn({ err: error }, 'tabs can not be closed for now')
           failed('tabs')()

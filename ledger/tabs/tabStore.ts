@@ -96,7 +96,8 @@ export type StoredTab = TabKey & {
 }
 
 /** A request on a tab, as it was accepted. */
-export type TabRequest = {
+export type TabRequest = TabKey & {
+  sequence: number
   providerId: string
   endpointId: string
   split: bigint
@@ -116,13 +117,8 @@ export type TabStore = {
   readSplits(key: TabKey, atLeast: number): Promise<readonly bigint[]>
   read(tabId: string): Promise<StoredTab | undefined>
   readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined>
-  /** @returns null: no such request of this provider. */
-  charge(request: {
-    tabId: string
-    sequence: number
-    amount: bigint
-    providerId: string
-  }): Promise<Charged | null>
+  /** Charges less for a request, or up to its price again. */
+  charge(request: Pick<TabRequest, 'payer' | 'tabId' | 'sequence'>, amount: bigint): Promise<Charged>
   /** Closes a tab, by its buyer's last state if there is one, whose signature was verified. @returns whether it took it. */
   close(key: TabKey, reason: string, last?: LastState): Promise<boolean>
 }
@@ -207,24 +203,26 @@ export function createTabStore(database: TabDatabase): TabStore {
       return row && toStoredTab(row)
     },
     async readRequest(tabId, sequence) {
-      const payer = await payerOf(tabId)
-      if (payer === undefined) return undefined
+      const [tab] = await database.all<{ payer: Uint8Array }[]>`
+        select payer from tabs.tab where id = ${tabBytes(tabId)}`
+      if (tab === undefined) return undefined
+      const payer = toHex(tab.payer) as Address
       const sql = await database.of(payer)
-      const [row] = await sql<(Omit<TabRequest, 'split'> & { split: Uint8Array })[]>`
+      const [row] = await sql<
+        (Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Uint8Array })[]
+      >`
         select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, r.line_total as "lineTotal",
           r.accepted_at as "acceptedAt"
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
         where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence = ${sequence}`
-      return row && { ...row, split: BigInt(toHex(row.split)) }
+      return row && { payer, tabId, sequence, ...row, split: BigInt(toHex(row.split)) }
     },
-    async charge({ tabId, sequence, amount, providerId }) {
-      const payer = await payerOf(tabId)
-      if (payer === undefined) return null
+    async charge({ payer, tabId, sequence }, amount) {
       const sql = await database.of(payer)
-      const [row] = await sql<[{ charged: Charged | null }]>`
-        select tabs.charge(${toBytes(payer)}, ${tabBytes(tabId)}, ${sequence}, ${amount}, ${providerId}) as charged`
+      const [row] = await sql<[{ charged: Charged }]>`
+        select tabs.charge(${toBytes(payer)}, ${tabBytes(tabId)}, ${sequence}, ${amount}) as charged`
       return row.charged
     },
     async close({ payer, tabId }, reason, last) {
@@ -244,12 +242,6 @@ export function createTabStore(database: TabDatabase): TabStore {
         returning id`
       return closed.length > 0
     },
-  }
-
-  async function payerOf(tabId: string): Promise<Address | undefined> {
-    const [row] = await database.all<{ payer: Uint8Array }[]>`
-      select payer from tabs.tab where id = ${tabBytes(tabId)}`
-    return row && (toHex(row.payer) as Address)
   }
 }
 

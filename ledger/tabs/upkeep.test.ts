@@ -202,6 +202,23 @@ test('behavior: credit of a tab that was never opened is given back', async () =
   expect(await reservedOf(open)).toBeDefined()
 })
 
+test('behavior: what was taken in long ago is deleted, and nothing else', async () => {
+  const [old, young] = [await openedTab(), await openedTab()]
+  for (const tab of [old, young]) await tab.buy(shop)
+  await old.close()
+  await upkeepAt(Date.now()).closeAndTake()
+  const { body } = await old.read()
+  expect(await upkeepAt(Date.now()).forget(new Date(Date.now() - 60_000))).toBe(false)
+  expect((await old.read()).status).toBe(200)
+  await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
+  expect([(await old.read()).status, (await young.read()).status]).toEqual([404, 200])
+  const [{ left }] = await gateway.database<[{ left: bigint }]>`
+    select count(*) as left from tabs.request where payer = ${Buffer.from(old.payer.slice(2), 'hex')}`
+  expect(left).toBe(0n)
+  // The ledger has it.
+  expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
+})
+
 async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`
     select reserved from tab_reservation where tab_id = ${tabId}`

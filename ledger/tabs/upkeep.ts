@@ -1,3 +1,4 @@
+import type { Address } from 'viem'
 import { createChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '../store/database.ts'
@@ -9,7 +10,7 @@ import {
   type OpenTab,
   readOpenTabs,
 } from './closeTabs.ts'
-import type { TabDatabase } from './tabDatabase.ts'
+import { type TabDatabase, toHex } from './tabDatabase.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
 export type TabUpkeepOptions = {
@@ -66,6 +67,20 @@ export function createTabUpkeep({
       await checkpoint('after-tabs-closed')
       const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
       while ((await take()) === takenAtOnce);
+    },
+    /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
+    async forget(before: Date): Promise<boolean> {
+      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
+        select payer, id from tabs.tab where taken_at < ${before} order by taken_at limit ${takenAtOnce}`
+      for (const { payer, id } of old) {
+        const own = await tabs.of(toHex(payer) as Address)
+        await own.begin(async (tx) => {
+          for (const table of ['request', 'item', 'line'])
+            await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
+          await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
+        })
+      }
+      return old.length === takenAtOnce
     },
     /** Gives credit back that was reserved for requests which were refused, or whose process died before the tab was opened. */
     async releaseUnopened(): Promise<void> {

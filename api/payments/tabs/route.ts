@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi'
+import type { Context } from 'hono'
 import type { Address } from 'viem'
 import { checkPresented } from '#ledger/acceptance/door'
 import type { StoredTab, TabRequest } from '#ledger/tabs/tabStore'
@@ -7,6 +8,7 @@ import { networkByChainId } from '#protocol/networks'
 import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
 import { effectiveRate, splitAnyPrice } from '#protocol/tier'
 import type { App } from '../../http/app.ts'
+import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -132,26 +134,25 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
 
   app.openAPIRegistry.registerPath(postCharge)
   app.post('/tabs/:tabId/requests/:sequence/charge', async (c) => {
-    const { tabId, sequence } = postCharge.request.params.parse(c.req.param())
+    const { tabId, sequence } = readPath(c, postCharge.request.params)
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
     const request = await tabStore.readRequest(tabId, sequence)
     if (request === undefined) throw new Refusal('unknown_tab', 'No such request on a tab')
     if (request.providerId !== providerId) throw new Refusal('forbidden')
     const { amount } = await readJson(c, chargeRequest)
-    const outcome = await tabStore.charge({ tabId, sequence, amount: parseUsdc(amount), providerId })
-    if (outcome === null) throw new Refusal('unknown_tab')
+    const outcome = await tabStore.charge(request, parseUsdc(amount))
     if (outcome === 'closed')
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf(tabId, sequence, request, parseUsdc(amount))
+    const receipt = await receiptOf(request, parseUsdc(amount))
     return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
   })
 
   app.openAPIRegistry.registerPath(postClose)
   app.post('/tabs/:tabId/close', async (c) => {
-    const { tabId } = postClose.request.params.parse(c.req.param())
+    const { tabId } = readPath(c, postClose.request.params)
     const last = parseTabPayload((await readJson(c, closeRequest)).tab)
     const stored = await read(tabId)
     if (last.tabId !== tabId || last.payer !== stored.payer) throw new Refusal('unknown_tab')
@@ -160,12 +161,8 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
   })
 
   /** Instead of the one that was given at the price. */
-  async function receiptOf(
-    tabId: string,
-    sequence: number,
-    request: TabRequest,
-    amount: bigint,
-  ): Promise<string | undefined> {
+  async function receiptOf(request: TabRequest, amount: bigint): Promise<string | undefined> {
+    const { tabId, sequence } = request
     const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
     if (offer === undefined || amount === 0n) return undefined
     const { split, price, lineTotal } = request
@@ -241,6 +238,13 @@ function toAnswer(stored: StoredTab): z.infer<typeof tab> {
     closeReason: stored.closeReason,
     isTaken: stored.takenAt !== null,
   }
+}
+
+/** @throws {Refusal} `invalid_request` */
+function readPath<S extends z.ZodType>(c: Context, schema: S): z.infer<S> {
+  const parsed = schema.safeParse(c.req.param())
+  if (!parsed.success) throw invalidRequest('param', parsed.error.issues)
+  return parsed.data
 }
 
 /** A line that began with a credit may be below zero until that is used up. */

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import type { Database } from '#ledger/store/database'
 import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { createTabStore } from '#ledger/tabs/tabStore'
+import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
 import { attenuateMacaroon } from '#protocol/macaroon'
 import { parseReceiptClaims } from '#protocol/receipt'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
@@ -254,6 +255,37 @@ describe('less than the price', () => {
     expect((await tab.charge(shop, 2, '0')).body.code).toBe('unknown_tab')
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000' })
   })
+})
+
+test.each([
+  ['/tabs/tab_no/close', 400],
+  ['/tabs/tab_no/requests/1/charge', 404],
+  [`/tabs/tab_${'0'.repeat(32)}/requests/0/charge`, 422],
+])('error: POST %s is refused by its form', async (path, expected) => {
+  const { status } = await call(gateway.app, 'POST', path, { key: shop.key, json: { amount: '0' } })
+  expect(status).toBe(expected)
+})
+
+test('error: what a provider has sold on tabs counts against its limit, open or closed', async () => {
+  const app = gateway.another({ providerCap: 120_000n })
+  const own = await openShop(gateway.app)
+  const tab = await openedTab()
+  const buy = async (at: typeof app) => (await tab.present(await tab.sign(own), { app: at })).body.code
+  expect([await buy(app), await buy(app)]).toEqual([undefined, undefined])
+  const body = await tab.sign(own)
+  expect((await tab.present(body, { app })).body.code).toBe('provider_limit_exceeded')
+  expect((await tab.present(body)).status).toBe(200)
+  await tab.close()
+  const upkeep = createTabUpkeep({
+    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    ...{ minimumPrices: {}, now: () => new Date() },
+  })
+  await upkeep.closeAndTake()
+  // Another process, which has accepted nothing of it.
+  const other = gateway.another({ providerCap: 190_000n })
+  const next = await openedTab()
+  expect((await next.present(await next.sign(own), { app: other })).body.code).toBe('provider_limit_exceeded')
 })
 
 describe('closing', () => {

@@ -20,6 +20,7 @@ import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import type { PaymentTerms } from './checkPayment.ts'
 import { createFindTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
+import type { ProviderCap } from './providerCap.ts'
 import { toSignedState } from './tabState.ts'
 import { findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
 
@@ -37,6 +38,7 @@ export type BuyOnTabDeps = SignatureCheckOptions &
     sql: Database
     tabStore: TabStore
     tabs: TabSettings | null
+    providerCap: ProviderCap
     countPayer: (payer: Address) => void
     issuer: string
     receiptKeys: ReceiptKeys
@@ -56,7 +58,7 @@ const closingBasisPoints = 8_000n
  * Builds the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt.
  */
 export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Promise<TabAnswer> {
-  const { sql, tabStore, tabs, now, issuer } = deps
+  const { sql, tabStore, tabs, providerCap, now, issuer } = deps
   const findTerms = createFindTabTerms(deps)
   const reserve = tabs && createReserveForTab(sql, { budget: tabs.budget, now })
 
@@ -96,6 +98,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       network.payees.requirePayable(terms.payTo),
     ])
 
+    await providerCap.require(request.providerId, served.network.testnet, price)
     const candidate: TabCandidate = {
       payer: tab.payer,
       tabId: tab.tabId,
@@ -123,6 +126,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(refusals[verdict.verdict])
+    if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
     return toAnswer(deps, request, {
       verdict,
       terms,

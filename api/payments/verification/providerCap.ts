@@ -56,10 +56,16 @@ export function createProviderCap({
   }
 }
 
-/** The sum of the payments that aren't over, or that the chain could still take back. */
+/**
+ * The sum of the payments that aren't over, or that the chain could still take back, and of what was sold on tabs that are closed.
+ * What is sold on open ones counts where it was accepted: where settlement stands still, they close all the same.
+ */
 async function sumUnsettled(sql: Database, providerId: string, testnet: boolean): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint }]>`
-    select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum
+    select coalesce(sum(p.provider_amount + p.fee_amount), 0) + (
+      select coalesce(sum(s.provider_amount + s.fee_amount), 0) from tab_sale s
+      where s.provider_id = ${providerId} and s.arrived is null and is_testnet(s.chain_id) = ${testnet}
+    ) as sum
     from (
       select payment_id from queue q where provider_id = ${providerId} and ${isShown(sql)}
       union all

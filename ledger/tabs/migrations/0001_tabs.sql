@@ -37,6 +37,7 @@ create table tabs.tab (
 with (fillfactor = 50);
 create index tab_id on tabs.tab (id);
 create index tab_open on tabs.tab ((payer || id)) where closed_at is null;
+create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
 create index tab_closed on tabs.tab (closed_at) where closed_at is not null and taken_at is null;
 
 -- Whom its lines pay, in the order in which they came: never changed, only added to.
@@ -236,9 +237,9 @@ begin
 end
 $$;
 
--- Charges less than the price for a request. Returns what became of it: charged, closed, over (more than the price), or null:
--- there is no such request of this provider.
-create function tabs.charge(of_payer bytea, of_tab bytea, of_sequence bigint, amount bigint, by_provider text) returns text
+-- Charges less than the price for a request. Returns what became of it: charged, closed, or over (more than the price, or than is
+-- signed).
+create function tabs.charge(of_payer bytea, of_tab bytea, of_sequence bigint, amount bigint) returns text
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -249,7 +250,6 @@ begin
   select * into t from tabs.tab where payer = of_payer and id = of_tab for update;
   select * into r from tabs.request where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
   select * into i from tabs.item where payer = of_payer and tab_id = of_tab and number = r.item;
-  if i.provider_id is distinct from by_provider or i.provider_id is null then return null; end if;
   if amount > r.price then return 'over'; end if;
   if amount = coalesce(r.charged, r.price) then return 'charged'; end if;
   if t.closed_at is not null then return 'closed'; end if;
