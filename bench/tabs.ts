@@ -9,14 +9,15 @@ import { openDatabase } from '#ledger/store/database'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../local/chain/startLocalChain.ts'
 import { hasCitus, startCitus } from '../test/support/citus.ts'
-import { pace, saturate } from './gateway/load.ts'
-import { connections, createPayments, requireAll } from './gateway/payments.ts'
+import { saturate } from './gateway/load.ts'
+import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
+import { createMeter, describeRates, measureLatencies, type Rate, summaryOf } from './gateway/rounds.ts'
 import { createTabRequests } from './gateway/tabs.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { measureTabGas } from './support/gasTabs.ts'
 import { findPostmaster } from './support/ground.ts'
-import { inTurns, median, medianOf, percentile, round2, spread } from './support/statistics.ts'
+import { inTurns, median, medianOf, round2, spread } from './support/statistics.ts'
 
 const buyers = 400
 const shopCount = 5
@@ -28,9 +29,7 @@ const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
 export const options = { rounds: 7, requests: 2_000, 'without-citus': false }
 
-type Rate = { perSecond: number; cpuUs: Record<string, number> }
-type Kind = 'tabs' | 'floor' | 'oneSignature' | 'withHeader'
-type Round = Record<Kind, Rate>
+type Round = Record<'tabs' | 'floor' | 'oneSignature' | 'withHeader', Rate>
 
 export async function run(
   { rounds, requests, 'without-citus': withoutCitus }: typeof options,
@@ -49,7 +48,7 @@ export async function run(
     return measured
   })
   const rates = summarize(all)
-  const latencies = await measureLatencies(rates.requestsPerSecond / 2, rounds, kinds, say)
+  const latencies = await measureLatencies(rates.requestsPerSecond / 2, rounds, kinds.measurePaced, say)
   const wal = await kinds.measureWal()
   await kinds.requireAllStored()
   return {
@@ -74,8 +73,6 @@ async function measureGas() {
   return await measureTabGas(chain)
 }
 
-type Kinds = Awaited<ReturnType<typeof prepare>>
-
 async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1], requests: number) {
   const payments = createPayments(rig)
   const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: rig.apiPort })
@@ -84,17 +81,7 @@ async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1],
   first.require(answers)
   const { receipt, ...beside } = JSON.parse(answers[0]?.body.toString() ?? '') as { receipt: string }
   const floorServer = await rig.startServer('floorServer.ts', ['0', String(JSON.stringify(beside).length)])
-  const cpu = async () => ({ ...(await rig.cpu()), floor: await floorServer.cpu() })
-
-  /** @returns the rate, and the CPU time a request of each process that had a part in it. */
-  async function rate(count: number, work: () => Promise<number>): Promise<Rate> {
-    const before = await cpu()
-    const perSecond = await work()
-    const after = await cpu()
-    const parts = Object.keys(after) as (keyof typeof after)[]
-    const used = parts.map((part) => [part, (after[part] - before[part]) / count] as const)
-    return { perSecond, cpuUs: Object.fromEntries(used.filter(([, us]) => us > 0)) }
-  }
+  const { rate, floorRate, pacedRound } = createMeter(rig, floorServer)
 
   async function measureRound(): Promise<Round> {
     const { challenges } = await payments.challenge(requests)
@@ -102,12 +89,7 @@ async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1],
     const [onTabs, withHeader] = [await tabs.sign(requests), await tabs.sign(requests, true)]
     return {
       tabs: await rate(requests, () => tabs.send(onTabs)),
-      floor: await rate(requests, async () => {
-        const sent = { port: floorServer.port, requests: onTabs.floorRequests, connections }
-        const { perSecond, answers } = await saturate(sent)
-        requireAll(answers, 200, 'the floor')
-        return perSecond
-      }),
+      floor: await floorRate(onTabs.floorRequests),
       oneSignature: await rate(requests, () => payments.verify(one)),
       withHeader: await rate(requests, () => tabs.send(withHeader)),
     }
@@ -115,17 +97,7 @@ async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1],
 
   return {
     measureRound,
-    /** How long each took at a fixed rate after a rest, ms. */
-    async measurePaced(perSecond: number): Promise<{ tabs: number[]; floor: number[] }> {
-      const signed = await tabs.sign(requests)
-      const load = { connections, perSecond }
-      await delay(restMs)
-      const ours = await pace({ ...load, requests: signed.requests, port: rig.apiPort })
-      signed.require(ours.answers)
-      await delay(restMs)
-      const floor = await pace({ ...load, requests: signed.floorRequests, port: floorServer.port })
-      return { tabs: ours.ms, floor: floor.ms }
-    },
+    measurePaced: async (perSecond: number) => pacedRound(perSecond, await tabs.sign(requests)),
     /** What is written to Postgres' log a request: from a checkpoint on, and without the whole pages that follow on it. */
     async measureWal() {
       const { database } = rig
@@ -159,25 +131,13 @@ async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1],
 }
 
 function describe(round: Round): string {
-  const kinds = Object.entries(round).map(([kind, { perSecond, cpuUs }]) => {
-    const parts = Object.entries(cpuUs).map(([part, us]) => `${part} ${us.toFixed()}`)
-    return `\n  ${kind.padEnd(13)} ${perSecond.toFixed().padStart(6)}/s, CPU µs a request: ${parts.join(', ')}`
-  })
-  const [toFloor, times] = [ratioOf(round, 'floor'), ratioOf(round, 'oneSignature')]
-  return `${toFloor.toFixed(2)} of the floor, ${times.toFixed(2)} of payments of their own${kinds.join('')}`
-}
-
-function ratioOf(round: Round, to: Kind, kind: Kind = 'tabs'): number {
-  return round[kind].perSecond / round[to].perSecond
+  const times = (kind: keyof Round) => (round.tabs.perSecond / round[kind].perSecond).toFixed(2)
+  return `${times('floor')} of the floor, ${times('oneSignature')} of payments of their own${describeRates(round)}`
 }
 
 function summarize(rounds: Round[]) {
-  const perSecond = (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond))
-  // Of neighbours, so that a minute in which the machine is slower falls on both.
-  const ratios = (to: Kind, kind?: Kind) => rounds.map((round) => ratioOf(round, to, kind))
-  const cpuUs = (kind: Kind, part: string) =>
-    Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0))
-  const [toFloor, timesVerify] = [ratios('floor'), ratios('oneSignature')]
+  const { perSecond, ratios, cpuUs } = summaryOf(rounds)
+  const [toFloor, timesVerify] = [ratios('tabs', 'floor'), ratios('tabs', 'oneSignature')]
   return {
     requestsPerSecond: perSecond('tabs'),
     floorPerSecond: perSecond('floor'),
@@ -187,7 +147,7 @@ function summarize(rounds: Round[]) {
     timesVerify: round2(median(timesVerify)),
     timesVerifySpread: spread(timesVerify),
     withHeaderPerSecond: perSecond('withHeader'),
-    withHeaderRatio: round2(median(ratios('tabs', 'withHeader'))),
+    withHeaderRatio: round2(median(ratios('withHeader', 'tabs'))),
     cpuUsPerRequest: {
       api: cpuUs('tabs', 'api'),
       apiMain: cpuUs('tabs', 'apiMain'),
@@ -197,35 +157,6 @@ function summarize(rounds: Round[]) {
       verifyApi: cpuUs('oneSignature', 'api'),
       verifyPostgres: cpuUs('oneSignature', 'postgres'),
     },
-  }
-}
-
-/** Before each paced round, of the gateway and of the floor alike. */
-const restMs = 3_000
-/** The first share of a round's requests, which doesn't count as steady. */
-const unsteadyShare = 0.1
-
-async function measureLatencies(
-  perSecond: number,
-  rounds: number,
-  kinds: Kinds,
-  say: (line: string) => void,
-) {
-  const [tabs, floor] = [[], []] as [number[][], number[][]]
-  const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
-  for (let round = 0; round < rounds; round++) {
-    const measured = await kinds.measurePaced(perSecond)
-    say(
-      `paced round ${round + 1} at ${perSecond.toFixed()}/s: p99 ${percentile(measured.tabs, 0.99).toFixed(1)} ms`,
-    )
-    tabs.push(steady(measured.tabs))
-    floor.push(steady(measured.floor))
-  }
-  const of = (some: number[][], share: number) => round2(medianOf(some, (ms) => percentile(ms, share)))
-  return {
-    ...{ p50Ms: of(tabs, 0.5), p99Ms: of(tabs, 0.99) },
-    p99ToP50: round2(medianOf(tabs, (ms) => percentile(ms, 0.99) / median(ms))),
-    ...{ floorP50Ms: of(floor, 0.5), floorP99Ms: of(floor, 0.99) },
   }
 }
 

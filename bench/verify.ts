@@ -2,15 +2,14 @@
  * How fast `/verify` and `/challenge` are, beside the floor under each (the cryptography alone behind Hono) and the x402
  * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
  */
-import { setTimeout as delay } from 'node:timers/promises'
-import { pace, saturate } from './gateway/load.ts'
-import { connections, createPayments, requireAll, requireReference } from './gateway/payments.ts'
+import { saturate } from './gateway/load.ts'
+import { connections, createPayments, requireReference } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
-import { inTurns, median, medianOf, percentile, round2, spread } from './support/statistics.ts'
+import { createMeter, describeRates, measureLatencies, type Rate, summaryOf } from './gateway/rounds.ts'
+import { inTurns, median, round2, spread } from './support/statistics.ts'
 
 const buyers = 1_000
 
-type Rate = { perSecond: number; cpuUs: Record<string, number> }
 /** A round of each kind, beside one another. */
 type Round = Record<
   'challenge' | 'challengeFloor' | 'verify' | 'floor' | 'oneSignature' | 'reference' | 'randomNonce',
@@ -31,11 +30,9 @@ export async function run(
     return measured
   })
   const rates = summarize(all)
-  const latencies = await measureLatencies(rates.verifyPerSecond / 2, all.length, kinds, say)
+  const latencies = await measureLatencies(rates.verifyPerSecond / 2, all.length, kinds.measurePaced, say)
   return { ...rates, ...latencies, peakRssMb: await rig.apiPeakRssMb() }
 }
-
-type Kinds = Awaited<ReturnType<typeof prepare>>
 
 async function prepare(rig: Rig, requests: number) {
   const payments = createPayments(rig)
@@ -45,24 +42,7 @@ async function prepare(rig: Rig, requests: number) {
   const referenceServer = await rig.startServer('referenceServer.ts', [rig.rpcUrl])
   const referenceRequests = payments.forReference(Math.ceil(requests / 10))
   const few = Math.ceil(requests / 4)
-  const cpu = async () => ({ ...(await rig.cpu()), floor: await floorServer.cpu() })
-
-  /** @returns the rate, and the CPU time a request of each process that had a part in it. */
-  async function rate(count: number, work: () => Promise<number>): Promise<Rate> {
-    const before = await cpu()
-    const perSecond = await work()
-    const after = await cpu()
-    const parts = Object.keys(after) as (keyof typeof after)[]
-    const used = parts.map((part) => [part, (after[part] - before[part]) / count] as const)
-    return { perSecond, cpuUs: Object.fromEntries(used.filter(([, us]) => us > 0)) }
-  }
-  async function floorRate(sent: Buffer[]): Promise<Rate> {
-    return rate(sent.length, async () => {
-      const { perSecond, answers } = await saturate({ port: floorServer.port, requests: sent, connections })
-      requireAll(answers, 200, 'the floor')
-      return perSecond
-    })
-  }
+  const { rate, floorRate, pacedRound } = createMeter(rig, floorServer)
 
   async function measureRound(): Promise<Round> {
     const needed = 2 * requests + few
@@ -92,36 +72,20 @@ async function prepare(rig: Rig, requests: number) {
     }
   }
 
-  /** How long each took at a fixed rate after a rest, in their order, by our gateway and by the floor, ms. */
-  async function measurePaced(perSecond: number): Promise<{ verify: number[]; floor: number[] }> {
+  async function measurePaced(perSecond: number) {
     const { challenges } = await payments.challenge(requests)
     const signed = payments.sign(challenges, 'bound')
-    const load = { requests: signed.requests, connections, perSecond }
-    await delay(restMs)
-    const ours = await pace({ ...load, port: rig.apiPort })
-    signed.require(ours.answers)
-    await delay(restMs)
-    const floor = await pace({ ...load, port: floorServer.port })
-    return { verify: ours.ms, floor: floor.ms }
+    return pacedRound(perSecond, { ...signed, floorRequests: signed.requests })
   }
   return { measureRound, measurePaced }
 }
 
 function describe(round: Round): string {
-  const kinds = Object.entries(round).map(([kind, { perSecond, cpuUs }]) => {
-    const parts = Object.entries(cpuUs).map(([part, us]) => `${part} ${us.toFixed()}`)
-    return `\n  ${kind.padEnd(15)} ${perSecond.toFixed().padStart(6)}/s, CPU µs a request: ${parts.join(', ')}`
-  })
-  return `${(round.verify.perSecond / round.floor.perSecond).toFixed(2)} of the floor${kinds.join('')}`
+  return `${(round.verify.perSecond / round.floor.perSecond).toFixed(2)} of the floor${describeRates(round)}`
 }
 
 function summarize(rounds: Round[]) {
-  const perSecond = (kind: keyof Round) => Math.round(medianOf(rounds, (round) => round[kind].perSecond))
-  // Of neighbours, so that a minute in which the machine is slower falls on both.
-  const ratios = (kind: keyof Round, to: keyof Round) =>
-    rounds.map((round) => round[kind].perSecond / round[to].perSecond)
-  const cpuUs = (kind: keyof Round, part: string) =>
-    Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0))
+  const { perSecond, ratios, cpuUs } = summaryOf(rounds)
   const [toFloor, challengeToFloor] = [ratios('verify', 'floor'), ratios('challenge', 'challengeFloor')]
   const oneToTwo = ratios('oneSignature', 'verify')
   return {
@@ -150,48 +114,5 @@ function summarize(rounds: Round[]) {
       challengeApi: cpuUs('challenge', 'api'),
       challengeFloor: cpuUs('challengeFloor', 'floor'),
     },
-  }
-}
-
-/** Before each paced round, of the gateway and of the floor alike. */
-const restMs = 3_000
-/** What comes within this time after a rest has a figure of its own. */
-const afterRestMs = 150
-/** The first share of a round's requests, which doesn't count as steady. */
-const unsteadyShare = 0.1
-
-async function measureLatencies(
-  perSecond: number,
-  rounds: number,
-  kinds: Kinds,
-  say: (line: string) => void,
-) {
-  const [verify, floor] = [[], []] as [number[][], number[][]]
-  for (let round = 0; round < rounds; round++) {
-    const measured = await kinds.measurePaced(perSecond)
-    say(
-      `paced round ${round + 1} at ${perSecond.toFixed()}/s: p99 ${percentile(measured.verify, 0.99).toFixed(1)} ms`,
-    )
-    verify.push(measured.verify)
-    floor.push(measured.floor)
-  }
-  const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
-  const first = (round: number[]) => round.slice(0, Math.ceil((perSecond * afterRestMs) / 1000))
-  const [ours, theirs] = [latencies(verify.map(steady)), latencies(floor.map(steady))]
-  return {
-    ...{ p50Ms: ours.p50, p99Ms: ours.p99, p99Spread: ours.p99Spread, p99ToP50: ours.p99ToP50 },
-    ...{ floorP50Ms: theirs.p50, floorP99Ms: theirs.p99, floorP99ToP50: theirs.p99ToP50 },
-    afterRest: { verify: latencies(verify.map(first)), floor: latencies(floor.map(first)) },
-  }
-}
-
-/** Medians of the rounds. */
-function latencies(rounds: number[][]) {
-  const p99 = rounds.map((ms) => percentile(ms, 0.99))
-  return {
-    p50: round2(median(rounds.map(median))),
-    p99: round2(median(p99)),
-    p99Spread: spread(p99),
-    p99ToP50: round2(median(rounds.map((ms) => percentile(ms, 0.99) / median(ms)))),
   }
 }

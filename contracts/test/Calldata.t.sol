@@ -3,16 +3,12 @@ pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {ContractWallet} from "./mocks/Wallets.sol";
-import {SettlementTest} from "./support/SettlementTest.sol";
+import {CalldataTest} from "./support/CalldataTest.sol";
 
-/// @notice Calldata that no encoder of ours writes. It may fail as it likes, but moves nothing that wasn't signed.
-contract CalldataTest is SettlementTest {
-    uint256 private constant COUNT = 3;
-    uint256 private constant SELECTOR = 4;
+contract BatchCalldataTest is CalldataTest {
     address private constant OTHER = address(0xCAFE);
 
     Terms[COUNT] private _signed;
-    bytes private _data;
 
     function setUp() public override {
         super.setUp();
@@ -38,7 +34,7 @@ contract CalldataTest is SettlementTest {
     }
 
     /// Each half moved as it was signed or not at all, a fee only after its provider's half, and nothing else moved.
-    function _call(bytes memory data) private returns (uint256 moved) {
+    function _try(bytes memory data) internal override returns (uint256 moved) {
         (bool success,) = address(settlement).call(data);
         uint256[2] memory provided;
         uint256 fees;
@@ -59,55 +55,8 @@ contract CalldataTest is SettlementTest {
         vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "a batch that moves nothing reverts, and only that one");
     }
 
-    function test_default() public {
-        vm.assertEq(_call(_data), 2 * COUNT, "halves that moved");
-    }
-
-    /// Every word of the calldata in turn: offsets, lengths, upper bits that should be zero, heads, values, signatures.
-    function test_behavior_anyWordChanged() public {
-        bytes memory original = _data;
-        for (uint256 offset = SELECTOR; offset < original.length; offset += 32) {
-            for (uint256 change; change < 6; ++change) {
-                bytes memory data = bytes.concat(original);
-                uint256 word;
-                assembly ("memory-safe") {
-                    word := mload(add(add(data, 0x20), offset))
-                }
-                if (change == 0) word = 0;
-                else if (change == 1) word = type(uint256).max;
-                else if (change == 2) word ^= 1;
-                else if (change == 3) word ^= 1 << 255;
-                else if (change == 4) word ^= 0x20;
-                else word ^= 1 << 128;
-                assembly ("memory-safe") {
-                    mstore(add(add(data, 0x20), offset), word)
-                }
-                uint256 state = vm.snapshotState();
-                _call(data);
-                vm.revertToState(state);
-            }
-        }
-    }
-
-    function test_fuzz_anyByteChanged(uint256 position, uint8 mask) public {
-        bytes memory data = _data;
-        data[position % data.length] ^= bytes1(mask);
-        _call(data);
-    }
-
-    function test_behavior_cutShort() public {
-        bytes memory original = _data;
-        for (uint256 length; length < original.length; length += 31) {
-            bytes memory data = new bytes(length);
-            for (uint256 i; i < length; ++i) data[i] = original[i];
-            uint256 state = vm.snapshotState();
-            _call(data);
-            vm.revertToState(state);
-        }
-    }
-
-    function test_behavior_dataBehindTheEnd() public {
-        vm.assertEq(_call(bytes.concat(_data, bytes32(type(uint256).max))), 2 * COUNT, "halves that moved");
+    function _signedCount() internal pure override returns (uint256) {
+        return 2 * COUNT;
     }
 
     /// The other signature that recovers to the same buyer is refused by the token.

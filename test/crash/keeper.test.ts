@@ -85,6 +85,20 @@ async function sendAllDirectly(payments: Payment[]): Promise<void> {
 
 let beforeBatch: `0x${string}`
 
+/** The batch is mined and indexed, and then in no block any more. */
+const dropsItsBatch: Pick<Scene, 'prepare' | 'provoke'> = {
+  prepare: async () => {
+    beforeBatch = await chain().snapshot()
+  },
+  provoke: async (payments) => {
+    await until('the batch is mined', async () => (await countBatches('mined')) > 0)
+    await until('they are settled', () => stack.isSettled(payments))
+    await chain().revert({ id: beforeBatch })
+    await chain().setAutomine(true)
+    await mine(4)
+  },
+}
+
 const scenes: Scene[] = [
   {
     name: 'claims, signs, sends and replaces',
@@ -120,16 +134,7 @@ const scenes: Scene[] = [
     name: 'sees a reorg drop its batch of tabs',
     first: 'tabs',
     checkpoints: stretch('before-reorg-recorded', 'after-reorg-recorded'),
-    prepare: async () => {
-      beforeBatch = await chain().snapshot()
-    },
-    provoke: async (payments) => {
-      await until('the batch is mined', async () => (await countBatches('mined')) > 0)
-      await until('they are settled', () => stack.isSettled(payments))
-      await chain().revert({ id: beforeBatch })
-      await chain().setAutomine(true)
-      await mine(4)
-    },
+    ...dropsItsBatch,
   },
   {
     name: 'finds its batch mined, with one half taken by a stranger',
@@ -173,16 +178,7 @@ const scenes: Scene[] = [
     name: 'sees a reorg drop its batch',
     first: 'singles',
     checkpoints: stretch('before-reorg-recorded', 'after-reorg-recorded'),
-    prepare: async () => {
-      beforeBatch = await chain().snapshot()
-    },
-    provoke: async (payments) => {
-      await until('the batch is mined', async () => (await countBatches('mined')) > 0)
-      await until('they are settled', () => stack.isSettled(payments))
-      await chain().revert({ id: beforeBatch })
-      await chain().setAutomine(true)
-      await mine(4)
-    },
+    ...dropsItsBatch,
   },
   {
     name: 'sees a reorg take blocks that were final',

@@ -4,22 +4,24 @@ import {
   encodeFunctionData,
   encodePacked,
   type Hex,
-  hashTypedData,
   keccak256,
   numberToHex,
   parseAbi,
   parseSignature,
-  sha256,
-  slice,
   stringToHex,
-  toHex,
 } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
-
-// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
-
-const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vector: ${label}`)), 0, 20)
-const buyerOf = (label: string) => privateKeyToAccount(keccak256(toHex(`tollkeeper vector: ${label}`)))
+import {
+  account,
+  buyerOf,
+  contract,
+  domain,
+  type Line,
+  linesAsText,
+  mostUint40,
+  mostUint48,
+  splitOf,
+  tabMessage,
+} from './tabMessage.ts'
 
 const settleAbi = parseAbi([
   'struct Batch { address token; address feeRecipient; uint16 rewardShare; bytes32 batchId; uint8 trigger; uint64 callGasLimit; }',
@@ -27,24 +29,6 @@ const settleAbi = parseAbi([
   'function settle(Batch batch, uint256[] splits, Tab[] tabs, bytes lines, bytes[] signatures) returns (bytes outcomes)',
 ])
 
-const types = {
-  ReceiveWithAuthorization: [
-    { name: 'from', type: 'address' },
-    { name: 'to', type: 'address' },
-    { name: 'value', type: 'uint256' },
-    { name: 'validAfter', type: 'uint256' },
-    { name: 'validBefore', type: 'uint256' },
-    { name: 'nonce', type: 'bytes32' },
-  ],
-} as const
-
-const domain = {
-  name: 'USD Coin',
-  version: '2',
-  chainId: 8453,
-  verifyingContract: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-} as const
-const contract = account('tab contract')
 const batchOf = (rewardShare: number) => ({
   token: domain.verifyingContract,
   feeRecipient: account('platform'),
@@ -54,7 +38,6 @@ const batchOf = (rewardShare: number) => ({
   callGasLimit: 150_000n,
 })
 
-type Line = { split: Hex; amount: bigint }
 type Case = {
   payer: { label: string } | { wallet: Address; signature: Hex }
   sequence: number
@@ -62,9 +45,6 @@ type Case = {
   lines: Line[]
 }
 
-const splitOf = (provider: string, providerShare: number, platformShare: number): Hex =>
-  encodePacked(['address', 'uint48', 'uint48'], [account(provider), providerShare, platformShare])
-const [most40, most48] = [2 ** 40 - 1, 2n ** 48n - 1n]
 const micro = splitOf('provider 0', 19, 1)
 const ultraMicro = splitOf('provider 0', 9, 1)
 const other = splitOf('provider 1', 9, 1)
@@ -87,11 +67,11 @@ const several: Case = {
 }
 const largest: Case = {
   payer: { label: 'third buyer' },
-  sequence: most40,
-  expiry: most40,
+  sequence: mostUint40,
+  expiry: mostUint40,
   lines: Array.from({ length: 20 }, (_, index) => ({
-    split: splitOf(`provider ${index}`, Number(most48), Number(most48)),
-    amount: most48,
+    split: splitOf(`provider ${index}`, Number(mostUint48), Number(mostUint48)),
+    amount: mostUint48,
   })),
 }
 const wallet: Case = {
@@ -104,34 +84,19 @@ const wallet: Case = {
 async function tabOf(from: Case, rewardShare: number) {
   const { payer, sequence, expiry, lines } = from
   const address = ('wallet' in payer ? payer.wallet : buyerOf(payer.label).address).toLowerCase() as Address
-  const commitment = keccak256(
-    concat([
-      // 160 bits, 40 of nothing, 16 and 40.
-      encodePacked(
-        ['address', 'uint40', 'uint16', 'uint40'],
-        [account('platform'), 0, rewardShare, sequence],
-      ),
-      ...lines.flatMap(({ split, amount }) => [split, numberToHex(amount, { size: 32 })]),
-    ]),
-  )
-  const message = {
-    from: address,
-    to: contract,
-    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
-    validAfter: 0n,
-    validBefore: BigInt(concat([slice(commitment, 0, 27), numberToHex(expiry, { size: 5 })])),
+  const { message, typed, digest } = tabMessage({
+    ...{ payer: address, platform: account('platform'), rewardShare, sequence, expiry, lines },
     nonce: keccak256(stringToHex(`tollkeeper vector: tab of ${address}`)),
-  }
-  const typed = { domain, types, primaryType: 'ReceiveWithAuthorization', message } as const
+  })
   const signature = 'wallet' in payer ? payer.signature : await buyerOf(payer.label).signTypedData(typed)
   return {
     payer: address,
     nonce: message.nonce,
     sequence,
     expiry,
-    lines: lines.map(({ split, amount }) => ({ split, amount: amount.toString() })),
+    lines: linesAsText(lines),
     value: message.value.toString(),
-    digest: hashTypedData(typed),
+    digest,
     signature,
   }
 }

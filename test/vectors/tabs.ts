@@ -1,51 +1,22 @@
+import { concat, type Hex, keccak256, numberToHex, stringToHex } from 'viem'
 import {
-  type Address,
-  concat,
-  encodePacked,
-  type Hex,
-  hashTypedData,
-  keccak256,
-  numberToHex,
-  sha256,
-  slice,
-  stringToHex,
-  toHex,
-} from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
+  account,
+  buyerOf,
+  contract,
+  domain,
+  linesAsText,
+  mostUint40,
+  mostUint48,
+  splitOf,
+  tabMessage,
+} from './tabMessage.ts'
 
-// Nothing of sdk/src/protocol is used here: the vectors are what it is held against.
-
-const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vector: ${label}`)), 0, 20)
-const buyer = privateKeyToAccount(keccak256(toHex('tollkeeper vector: buyer')))
-const payer = buyer.address.toLowerCase() as Address
-
-const domain = {
-  name: 'USD Coin',
-  version: '2',
-  chainId: 8453,
-  verifyingContract: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-} as const
-
-const types = {
-  ReceiveWithAuthorization: [
-    { name: 'from', type: 'address' },
-    { name: 'to', type: 'address' },
-    { name: 'value', type: 'uint256' },
-    { name: 'validAfter', type: 'uint256' },
-    { name: 'validBefore', type: 'uint256' },
-    { name: 'nonce', type: 'bytes32' },
-  ],
-} as const
-
-const splitOf = (provider: string, providerShare: number, platformShare: number): Hex =>
-  encodePacked(['address', 'uint48', 'uint48'], [account(provider), providerShare, platformShare])
-
-const mostUint40 = 2 ** 40 - 1
-const mostUint48 = 2n ** 48n - 1n
+const buyer = buyerOf('buyer')
+const payer = buyer.address.toLowerCase() as Hex
 
 const terms = {
   issuer: 'https://gateway.example',
-  contract: account('tab contract'),
+  contract,
   platform: account('platform'),
   rewardShare: 1_000,
 }
@@ -77,34 +48,20 @@ const cases = [
 ]
 
 async function vectorOf({ name, terms, state, lines }: (typeof cases)[number]) {
-  const { issuer, contract, platform, rewardShare } = terms
-  const { sequence, expiry } = state
-  const commitment = keccak256(
-    concat([
-      // 160 bits, 40 of nothing, 16 and 40.
-      encodePacked(['address', 'uint40', 'uint16', 'uint40'], [platform, 0, rewardShare, sequence]),
-      ...lines.flatMap(({ split, amount }) => [split, numberToHex(amount, { size: 32 })]),
-    ]),
-  )
-  const message = {
-    from: payer,
-    to: contract,
-    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
-    validAfter: 0n,
-    validBefore: BigInt(concat([slice(commitment, 0, 27), numberToHex(expiry, { size: 5 })])),
-    nonce: keccak256(stringToHex(`x402-tab:${issuer}:${state.tabId}`)),
-  }
-  const typed = { domain, types, primaryType: 'ReceiveWithAuthorization', message } as const
+  const { commitment, message, typed, digest } = tabMessage({
+    ...{ ...terms, ...state, payer, lines },
+    nonce: keccak256(stringToHex(`x402-tab:${terms.issuer}:${state.tabId}`)),
+  })
   return {
     name,
     terms,
     state: { ...state, payer },
-    lines: lines.map(({ split, amount }) => ({ split, amount: amount.toString() })),
+    lines: linesAsText(lines),
     commitment,
     value: message.value.toString(),
     validBefore: message.validBefore.toString(),
     nonce: message.nonce,
-    digest: hashTypedData(typed),
+    digest,
     signature: await buyer.signTypedData(typed),
   }
 }
