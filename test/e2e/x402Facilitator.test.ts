@@ -754,7 +754,7 @@ describe('a crowd', () => {
     await releaseReservations(stack.database, new Date(Date.now() + 3_600_000))
     const { open } = await readCaller(stack.database, (await findKeyOwner(stack.database, key)) ?? '')
     const maxOpen = open + 320
-    const crowd = stack.keeper({ facilitator: { maxOpen } })
+    const crowd = stack.keeper({ facilitator: { ...facilitator, maxOpen } })
     const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
     const isDue = (count: number) =>
       until(`${count} wait`, async () => {
