@@ -1,5 +1,4 @@
 import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
 import { appendFile, chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,9 +8,12 @@ import { loopback } from '#process/port'
 
 const run = promisify(execFile)
 
-/** A script that starts a cluster of Citus on this machine, which isn't part of this repository. */
-const script = join(import.meta.dirname, '../../../shared/citus/cluster.sh')
-export const hasCitus = existsSync(script) && existsSync('/usr/lib/postgresql/15/bin/postgres')
+/**
+ * Where the tests on Citus find a cluster: `TEST_CITUS_SCRIPT` is a script that starts one on this machine (`start <folder>
+ * <first port>`, `stop <folder>`), with Debian's Postgres 15. It isn't part of this repository.
+ */
+const script = process.env.TEST_CITUS_SCRIPT ?? ''
+export const hasCitus = script !== ''
 
 const binaries = '/usr/lib/postgresql/15/bin'
 

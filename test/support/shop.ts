@@ -258,7 +258,7 @@ export async function newBuyer(
     walletPrivateKey: privateKey,
     usdcAddress: tokenOf(stack.chain),
     maxPaymentUsdc: '20',
-    timeout: 60_000,
+    timeout: 240_000,
     // Each request is a payment of its own, unless a test is of tabs.
     tabs: false,
     ...options,
