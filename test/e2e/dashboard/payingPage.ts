@@ -17,7 +17,7 @@ async function open({ chainId: _, ...terms }: Terms) {
   const [account] = await createWalletClient({ transport }).requestAddresses()
   if (!account) throw new Error('the wallet gave no account')
   const wallet = createWalletClient({ account, transport })
-  return { wallet, options: { ...terms, account: wallet, maxPaymentUsdc: '0.05' } }
+  return { wallet, options: { ...terms, account: wallet, maxPaymentUsdc: '0.05', tabs: false } }
 }
 
 const page = {

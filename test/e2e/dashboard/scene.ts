@@ -139,6 +139,7 @@ async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, 
     walletPrivateKey: devPrivateKey(14),
     maxPaymentUsdc: '20',
     usdcAddress,
+    tabs: false,
   })
   const first = await client.request(shop.url)
   const second = await client.request(shop.url)
