@@ -85,7 +85,7 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
         ])
 
         const client = createClient({
-          tabs: false,
+          ...{ tabs: false, timeout: 240_000 },
           ...{ gatewayUrl: api.url, network: chain.network },
           ...{ walletPrivateKey: WALLET_PRIVATE_KEY, maxPaymentUsdc: '0.01' },
         })

@@ -15,7 +15,8 @@ export function createShop(
   variables: Variables,
 ): (request: Request, ...rest: unknown[]) => Promise<Response> {
   const { GATEWAY_URL: gatewayUrl, PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey } = variables
-  const options = { gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.01' } }
+  // A loaded machine takes its time.
+  const options = { gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.01' }, timeout: 60_000 }
   const paid = requirePayment(options)
   const plain = paid((_request, { paymentId }) => Response.json({ by: 'fetch', paymentId }))
   const failing = paid((_request, { paymentId }) => Response.json({ paymentId }, { status: 500 }))
@@ -36,6 +37,7 @@ export async function buy(url: string, variables: Variables) {
     network: variables.NETWORK as NetworkName,
     walletPrivateKey: variables.WALLET_PRIVATE_KEY,
     maxPaymentUsdc: '0.01',
+    timeout: 240_000,
   })
   const { data, receipt, paymentId } = await client.request(url)
   return { data, receipt, paymentId }
