@@ -225,17 +225,16 @@ describe('waiting', () => {
   test('behavior: what nothing pays the gas for isn’t tried before it is looked at again; a retry neither', async () => {
     const each = await oneOfEach()
     const held = Object.values(each).map((paymentId) => ({ paymentId, reason: 'gas_cost' as const }))
-    await holdPayments(sql, held, { until: later(90_000), now, leadMs: 300_000 })
+    await holdPayments(sql, held, { until: later(90_000), now })
     expect(await stagesOf(each)).toEqual({ ...unmoved, waiting: 'deferred' })
     for (const stage of ['waiting', 'retrying', 'quarantined'] as const)
       expect([stage, await queued(each[stage])]).toMatchObject([stage, { nextAt: later(90_000) }])
     expect(await queued(each.sent)).toMatchObject({ nextAt: null })
-    // Five minutes before it runs out, it is looked at all the same.
-    const { paymentId } = await seed({ validBefore: now.getTime() / 1000 + 360 })
+    // Once it is urgent, it is looked at all the same.
+    const { paymentId } = await seed({ acceptedAt: now, validBefore: now.getTime() / 1000 + 100 })
     await holdPayments(sql, [{ paymentId, reason: 'gas_cost' }], {
       until: later(90_000),
       now,
-      leadMs: 300_000,
     })
     expect(await queued(paymentId)).toMatchObject({ stage: 'deferred', nextAt: later(60_000) })
   })

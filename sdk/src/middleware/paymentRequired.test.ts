@@ -74,10 +74,11 @@ test("default: SPEC.md's body, and x402 v2 in the header beside it", async () =>
         amount: '50000',
         asset: challenge.accepts[0].asset,
         payTo: splitter,
-        maxTimeoutSeconds: 93_600,
+        maxTimeoutSeconds: 3_600,
         extra: {
           name: 'USD Coin',
           version: '2',
+          primaryType: 'TransferWithAuthorization',
           macaroon: 'AgEA',
           splitter: {
             factory: splitterFactory,
@@ -104,8 +105,8 @@ describe("body: 'x402-v1'", () => {
         maxAmountRequired: '50000',
         payTo: splitter,
         resource,
-        maxTimeoutSeconds: 93_600,
-        extra: { name: 'USD Coin', version: '2' },
+        maxTimeoutSeconds: 3_600,
+        extra: { name: 'USD Coin', version: '2', primaryType: 'TransferWithAuthorization' },
       },
     ])
     // x402-fetch refuses null there.
@@ -118,6 +119,20 @@ describe("body: 'x402-v1'", () => {
     const { body } = await demand({ options: { body: 'x402-v1' }, headers })
     expect(parseChallenge(body).accepts).toEqual(challenge.accepts)
   })
+})
+
+test.each([
+  [600, 600],
+  // No longer than our own client is asked to sign for.
+  [10 ** 9, 93_600],
+])('args: a gateway that offers %i seconds', async (offerTimeoutSeconds, expected) => {
+  for (const body of ['tollkeeper', 'x402-v1'] as const) {
+    const answered = { ...challenge, offerTimeoutSeconds }
+    const { required, body: shown } = await demand({ answered, options: { body } })
+    expect(required?.accepts[0].maxTimeoutSeconds).toBe(expected)
+    const [first] = (shown as { accepts: { maxTimeoutSeconds: number }[] }).accepts
+    expect(first?.maxTimeoutSeconds).toBe(body === 'x402-v1' ? expected : 93_600)
+  }
 })
 
 test('args: signatures', async () => {
@@ -203,4 +218,22 @@ describe('a payment that is refused', () => {
       expect([status, body.code]).toEqual([402, 'challenge_network_mismatch'])
     }
   })
+})
+
+test('behavior: what catalogues read stands in the header, and not in SPEC.md’s body', async () => {
+  const bazaar = { info: { input: { type: 'http', method: 'GET' } }, schema: { type: 'object' } }
+  const discovery = {
+    serviceName: 'Weather',
+    tags: ['weather'],
+    iconUrl: 'https://api.example/icon.png',
+    bazaar,
+  }
+  const { required, body } = await demand({ answered: { ...challenge, discovery } })
+  const { bazaar: _, ...service } = discovery
+  expect(required).toMatchObject({ resource: { url: resource, ...service }, extensions: { bazaar } })
+  expect(isPaymentRequiredV2(required as never)).toBe(true)
+  expect(body).not.toHaveProperty('discovery')
+  // Without it the header has no such fields.
+  const { required: bare } = await demand()
+  expect(bare).not.toHaveProperty('extensions')
 })

@@ -36,7 +36,9 @@ export function demandPayment(
   { splitterFactory, tabSettlement, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-  const own = { ...answered, error, ...(code && { code, verified: false }) }
+  // What catalogues read stands in the header; our own buyers have no use for it.
+  const { discovery: _, ...said } = answered as { discovery?: unknown }
+  const own = { ...said, error, ...(code && { code, verified: false }) }
   const required = toPaymentRequired(challenge, splitterFactory, undefined, tabSettlement)
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
@@ -47,11 +49,17 @@ export function demandPayment(
 }
 
 /** The same offer as the body of x402 v1. Its clients refuse an `outputSchema` of null. */
-function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
+export function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
   const { outputSchema: _, ...requirements } = provider
   return {
     x402Version: 1,
     error,
-    accepts: [{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo }],
+    accepts: [
+      {
+        ...{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo },
+        maxTimeoutSeconds: entry.maxTimeoutSeconds,
+        extra: { ...requirements.extra, primaryType: entry.extra.primaryType },
+      },
+    ],
   }
 }
