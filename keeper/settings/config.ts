@@ -1,7 +1,12 @@
 import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
-import { type NetworkSettings, readGasPerFee, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import {
+  type NetworkSettings,
+  readGasPerFee,
+  readNetworkSettings,
+  readPriorityFee,
+} from '#chain/networkSettings'
 import {
   createRemoteAccount,
   createRemoteSigner,

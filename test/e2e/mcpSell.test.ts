@@ -118,7 +118,11 @@ test('default: tools are paid for, and all else passes', async () => {
   expect(body.endpoints).toHaveLength(6)
   expect(body.endpoints).toContainEqual(
     expect.objectContaining({
-      ...{ url: 'mcp://tool/forecast', description: 'Weather of tomorrow', pricing: { usdcPerUnit: '0.050000' } },
+      ...{
+        url: 'mcp://tool/forecast',
+        description: 'Weather of tomorrow',
+        pricing: { usdcPerUnit: '0.050000' },
+      },
     }),
   )
   expect(errors()).toContain('weather server started')

@@ -140,7 +140,7 @@ test('behavior: while a signer is slow, another wallet settles, and then what wa
 test('behavior: a transaction that is out is followed while its signer fails, and mined', async () => {
   const chain = testClient(stack)
   const payment = await queueOneDue(stack)
-  let out: Awaited<ReturnType<typeof transactionsOf>> = []
+  let out: { hash: string }[] = []
   await chain.setAutomine(false)
   const keeper = keeperOf()
   await whileRunning(keeper, async () => {

@@ -142,12 +142,12 @@ function createPaidCalls(
     call: PaidCall,
     request: JSONRPCRequest,
     price: string,
-    asked: Omit<ToolCall, 'hasOutputSchema' | 'meta'>,
+    asked: Omit<ToolCall, 'hasOutputSchema' | 'meta' | 'arguments'>,
   ): Promise<JSONRPCMessage> {
     const { id, jsonrpc, params } = request
     try {
       const hasOutputSchema = (await listing.tools()).get(asked.name)?.outputSchema !== undefined
-      const toAnswer = { ...asked, meta: params?._meta, hasOutputSchema }
+      const toAnswer = { ...asked, arguments: params?.arguments, meta: params?._meta, hasOutputSchema }
       const answer = await answerCall(price, toAnswer, () => run(call, request))
       if (answer.kind === 'result') return { jsonrpc, id, result: answer.result }
       const { code, message, data } = answer

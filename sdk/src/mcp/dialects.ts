@@ -21,6 +21,8 @@ import { type MppChallenge, mppChallenge, readMppCredential } from './mpp.ts'
 export type ToolCall = {
   /** The tool's name. */
   name: string
+  /** `params.arguments`: a result that was kept is given again only for the same. */
+  arguments?: unknown
   /** `params._meta`. */
   meta: Meta | undefined
   /** What the client said of itself when it connected. */

@@ -35,6 +35,9 @@ export const receiptKeys = {
   own: 'tollkeeper/receipt',
 } as const
 
+/** Ours: this result was given before, to the same payment. */
+export const replayedKey = 'tollkeeper/replayed'
+
 /** The extension of x402 by which a client shows that it reads `resultType: "payment_required"`. Experimental. */
 export const x402Extension = 'org.x402/payment'
 /** Where a client of MCP's draft says with each call what it can. */

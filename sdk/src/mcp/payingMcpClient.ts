@@ -4,6 +4,7 @@ import { canonicalUrl } from '../client/checkChallenge.ts'
 import { type Client, toError } from '../client/createClient.ts'
 import { ChallengeRefusedError, NetworkError, RequestTimeoutError } from '../client/errors.ts'
 import type { Asked } from '../client/offers.ts'
+import type { Paid } from '../client/outcome.ts'
 import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
 import type { PaymentHeader } from '../client/presentation.ts'
 import type { SignedPayment } from '../client/signedPayment.ts'
@@ -40,8 +41,8 @@ type CallTool = McpClient['callTool']
 type CallParams = Parameters<CallTool>[0]
 type CallOptions = NonNullable<Parameters<CallTool>[2]>
 
-/** A payment whose answer was lost, and how to present it again. */
-type Unanswered = { payment: SignedPayment; present: (ask: Ask, deadline: Deadline) => Promise<ToolReply> }
+/** A payment for a seller of another gateway, and the call's `_meta` that presents it. */
+type Foreign = { payment: SignedPayment; meta: Record<string, unknown> }
 
 /** Sends a call with more in its `_meta`. */
 type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolReply>
@@ -99,6 +100,8 @@ export function payingMcpClient<Wrapped extends Pick<McpClient, 'callTool'>>(
   }) as PayingMcpClient<Wrapped>
 }
 
+type ToolAsked = Asked & { seller: string; body: string }
+
 /** Calls a tool without paying. */
 type SendCall = (params: CallParams, options: CallOptions) => ReturnType<CallTool>
 
@@ -108,13 +111,14 @@ function createToolPayer(options: PayingMcpOptions) {
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  const unanswered = new Map<string, Unanswered>()
+  /** By what was called: those of our own gateway the flow remembers, which asks it about them. */
+  const unanswered = new Map<string, Foreign>()
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
     // The caller presents a payment itself.
     if (Object.values(paymentKeys).some((key) => params._meta?.[key] !== undefined))
       return sendCall(params, callOptions)
-    const asked = askedOf(params.name)
+    const asked = askedOf(params)
     const deadline = startDeadline(undefined, callOptions.signal)
     const ask: Ask = async (meta, within) => {
       const _meta = { ...params._meta, ...meta }
@@ -128,25 +132,16 @@ function createToolPayer(options: PayingMcpOptions) {
         throw toCallError(error, asked, within, callOptions)
       }
     }
-    const key = JSON.stringify([params.name, params.arguments])
-    const lost = unanswered.get(key)
-    unanswered.delete(key)
-    try {
-      const { answer, payment } = lost
-        ? { answer: await lost.present(ask, deadline), payment: lost.payment }
-        : await payFor(asked, ask, deadline)
-      return await take(answer, payment, deadline)
-    } catch (error) {
-      remember(key, error, lost)
-      throw error
-    }
+    return take(await payFor(asked, ask, deadline), deadline)
   }
 
   /** Calls, and pays if the answer asks for it. */
-  async function payFor(asked: Asked & { seller: string }, ask: Ask, deadline: Deadline) {
+  async function payFor(asked: ToolAsked, ask: Ask, deadline: Deadline): Promise<Paid<ToolReply>> {
     const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header), within)
     const remembered = await flow.payRemembered(asked, send, deadline, pendingTimeout)
     if (remembered) return remembered
+    const lost = takeUnanswered(asked)
+    if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
     if (!answer.demand) return { answer, payment: undefined }
     if (flow.mockPayments || isOwn(answer)) return flow.pay(asked, answer, send, deadline, pendingTimeout)
@@ -162,12 +157,7 @@ function createToolPayer(options: PayingMcpOptions) {
     }
   }
 
-  async function payOffer(
-    { seller }: { seller: string },
-    { demand }: ToolReply,
-    ask: Ask,
-    deadline: Deadline,
-  ) {
+  async function payOffer(asked: ToolAsked, { demand }: ToolReply, ask: Ask, deadline: Deadline) {
     const { network, usdc } = flow
     const offer = demand && usdc && chooseOffer(demand, { network, usdc })
     if (!offer) {
@@ -175,46 +165,56 @@ function createToolPayer(options: PayingMcpOptions) {
         `nothing that it takes is USDC on ${network.name} by one authorization (EIP-3009)`,
       )
     }
-    const signed = await flow.signOffer(seller, offer, deadline)
+    const signed = await flow.signOffer(asked.seller, offer, deadline)
     const { amount, nonce } = offer
-    const meta = offer.present(signed)
     const payment = { requestId: nonce, network: network.name, macaroon: '', amount }
     const shown: SignedPayment = { ...payment, payloads: [encodePayload(signed)] }
-    others.set(shown, meta)
-    return { answer: await ask(meta, { ...deadline, payment: shown }), payment: shown }
+    return presentForeign(asked, { payment: shown, meta: offer.present(signed) }, ask, deadline)
   }
 
-  /** What was signed for sellers of other gateways is presented again as it was. */
-  const others = new WeakMap<SignedPayment, Record<string, unknown>>()
-
-  function remember(key: string, error: unknown, lost: Unanswered | undefined): void {
-    const { payment = lost?.payment, code } = (error ?? {}) as { payment?: SignedPayment; code?: unknown }
-    if (!payment || !['timeout', 'aborted', 'network_error'].includes(String(code))) return
-    const meta = others.get(payment)
-    const present: Unanswered['present'] = (ask, deadline) =>
-      meta
-        ? ask(meta, { ...deadline, payment })
-        : flow.present(payment, (header, within) => ask(metaOf(header), within), deadline, pendingTimeout)
-    unanswered.set(key, { payment, present })
-    if (unanswered.size > maxUnanswered) unanswered.delete(unanswered.keys().next().value ?? '')
+  /** Presents what was signed for a seller of another gateway, and remembers it where the answer is lost. */
+  async function presentForeign(asked: ToolAsked, foreign: Foreign, ask: Ask, deadline: Deadline) {
+    const { payment, meta } = foreign
+    try {
+      return { answer: await ask(meta, { ...deadline, payment }), payment }
+    } catch (error) {
+      const { code } = (error ?? {}) as { code?: unknown }
+      if (['timeout', 'aborted', 'network_error'].includes(String(code))) {
+        unanswered.set(keyOf(asked), foreign)
+        if (unanswered.size > maxUnanswered) unanswered.delete(unanswered.keys().next().value ?? '')
+      }
+      throw error
+    }
   }
 
-  async function take(answer: ToolReply, payment: SignedPayment | undefined, deadline: Deadline) {
+  function takeUnanswered(asked: ToolAsked): Foreign | undefined {
+    const lost = unanswered.get(keyOf(asked))
+    unanswered.delete(keyOf(asked))
+    return lost
+  }
+
+  async function take(paid: Paid<ToolReply>, deadline: Deadline) {
+    const { answer, payment } = paid
     const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
     if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
     if (answer.status === 200 && answer.result) return answer.result
-    throw toError(answer, payment)
+    throw toError(paid)
   }
 
-  function askedOf(name: string) {
+  function askedOf({ name, arguments: given = {} }: CallParams): ToolAsked {
     const url = toolResource(name)
-    if (serverUrl === undefined) return { method: 'POST', url, seller: url }
+    const asked = { method: 'POST', url, seller: url, body: JSON.stringify(given) }
+    if (serverUrl === undefined) return asked
     const seller = new URL(serverUrl)
     seller.hash = name
-    return { method: 'POST', url, seller: seller.href }
+    return { ...asked, seller: seller.href }
   }
 
   return { call, tabs: flow.tabs, close: flow.close }
+}
+
+function keyOf({ url, body }: ToolAsked): string {
+  return `${url} ${body}`
 }
 
 /** A payment as the call's `_meta` carries it. */

@@ -69,7 +69,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
   const price = String(options.pricing.usdcPerUnit)
 
   /** A handler of the SDK's that asks for payment before it calls the seller's. */
-  function paidHandler(describe: () => Omit<ToolCall, 'meta'>, handler: Handler): Handler {
+  function paidHandler(describe: () => Omit<ToolCall, 'meta' | 'arguments'>, handler: Handler): Handler {
     return async (...args) => {
       const extra = args.at(-1) as Extra
       const run = async (payment: VerifiedPayment) => {
@@ -84,7 +84,10 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
           return { isError: true, content: [{ type: 'text' as const, text }] }
         }
       }
-      const answer = await answerCall({ ...describe(), meta: extra._meta }, run)
+      const answer = await answerCall(
+        { ...describe(), arguments: args.length > 1 ? args[0] : undefined, meta: extra._meta },
+        run,
+      )
       if (answer.kind === 'result') return answer.result
       const { McpError } = await import('@modelcontextprotocol/sdk/types.js')
       throw new McpError(answer.code, answer.message, answer.data)

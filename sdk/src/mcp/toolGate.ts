@@ -1,11 +1,18 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { createGate, type GateOptions, refuse } from '../middleware/gate.ts'
-import { paidHeaders } from '../middleware/paidHeaders.ts'
+import {
+  createGate,
+  type GateOptions,
+  paymentIdHeader,
+  paymentStatusHeader,
+  refuse,
+} from '../middleware/gate.ts'
 import type { VerifiedPayment } from '../middleware/verification.ts'
+import { encodeUtf8 } from '../protocol/bytes.ts'
 import { challengeMediaType } from '../protocol/challenge.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
+import { replayedKey } from './metaKeys.ts'
 
 /** Options of `requirePayment` for tools: those of the other middleware, but what only HTTP has. */
 export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
@@ -38,16 +45,42 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       if (!(error instanceof ProtocolError)) throw error
       return answerUnpaid(refuse(error.code, error.message).answer, call)
     }
-    const decision = await gate.check({ method: 'POST', url, accept: challengeMediaType, ...headers })
+    const isPaid = Object.keys(headers).length > 0
+    const decision = await gate.check({
+      ...{ method: 'POST', url, accept: challengeMediaType, ...headers },
+      ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
+    })
     if (decision.kind === 'answer') return answerUnpaid(decision.answer, call)
-    let result: CallToolResult
+    if (decision.kind === 'again') return { kind: 'result', result: repeat(decision.answer.body) }
+    const { payment, keep } = decision
+    let ran: CallToolResult
     try {
-      result = await run(decision.payment)
+      ran = await run(payment)
     } catch (error) {
-      await gate.void(decision.payment)
+      keep?.forget()
+      await gate.void(payment)
       throw error
     }
-    const handled = { hasFailed: result.isError === true, cacheControl: null }
-    return { kind: 'result', result: withReceipts(result, await paidHeaders(gate, decision, handled), call) }
+    const isVoided = ran.isError === true && (await gate.void(payment))
+    const said = {
+      [paymentIdHeader]: payment.paymentId,
+      [paymentStatusHeader]: isVoided ? 'voided' : 'verified',
+      // A handler that charges less changes them.
+      ...(!isVoided && decision.headers),
+    }
+    const result = withReceipts(ran, Object.entries(said), call)
+    if (isVoided) keep?.forget()
+    else keep?.keep({ status: 200, headers: [], body: utf8(JSON.stringify(result)) })
+    return { kind: 'result', result }
   }
+}
+
+function utf8(text: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(encodeUtf8(text))
+}
+
+/** A result that was kept, as it was given. */
+function repeat(kept: Uint8Array): CallToolResult {
+  const result = JSON.parse(new TextDecoder().decode(kept)) as CallToolResult
+  return { ...result, _meta: { ...result._meta, [replayedKey]: true } }
 }

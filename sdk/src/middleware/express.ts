@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorCodes } from '../protocol/errors.ts'
 import { maxBodyBytes } from './answers.ts'
-import { answerAgain, followAnswer, pairsOf, watchBody } from './expressAnswer.ts'
 import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
+import { answerAgain, followAnswer, pairsOf, watchBody } from './expressAnswer.ts'
 import {
   createGate,
   type Gate,
