@@ -18,12 +18,8 @@ import {
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
-import {
-  type GatewayAnswer,
-  type GatewayCall,
-  type GatewayClientOptions,
-  postToGateway,
-} from './gatewayClient.ts'
+import { type Accepted, type Charge, type Chargeable, createCharges } from './charges.ts'
+import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
@@ -118,11 +114,6 @@ export type Gate = {
    */
   void(payment: Chargeable): Promise<boolean>
 }
-
-type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
-
-/** What the gateway, or mock mode, says of a payment; {@link toServe} adds how it is charged. */
-type Accepted = Omit<VerifiedPayment, 'charge'>
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 const receiptHeader = 'Service-Receipt'
@@ -324,42 +315,6 @@ async function decideOnce(
   return { kind: 'answer', answer: { ...made.answer, body: JSON.stringify({ ...problem, detail }) } }
 }
 
-/** What is charged after the handler: less than the price of a request on a tab, or nothing. */
-function createCharges(
-  gateway: GatewayClientOptions,
-  { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
-) {
-  /** @returns the answer; undefined where it isn't done. */
-  async function send(call: GatewayCall, what: string): Promise<GatewayAnswer | undefined> {
-    if (!gateway.apiKey) {
-      warnings.tell('no_api_key')
-      return undefined
-    }
-    const answer = await postToGateway(gateway, call)
-    if (answer === undefined || (answer.status >= 200 && answer.status < 300)) return answer
-    warnings.explain(answer, what)
-    return undefined
-  }
-
-  /** Charges so much of a request on a tab. */
-  async function charge({ tab }: Chargeable, amount: bigint): Promise<string | null | undefined> {
-    if (!tab) return undefined
-    const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
-    const answer = await send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
-    const { receipt } = (answer?.body ?? {}) as { receipt?: unknown }
-    return answer && (typeof receipt === 'string' ? receipt : null)
-  }
-
-  async function voidPayment(payment: Chargeable): Promise<boolean> {
-    if (mockPayments) return true
-    if (payment.tab) return (await charge(payment, 0n)) !== undefined
-    const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
-    return (await send({ path, body: {} }, 'voiding a payment')) !== undefined
-  }
-
-  return { charge, voidPayment }
-}
-
 function checkMock(
   { kind }: PresentedPayment,
   { gatewayUrl, providerId, endpointId = 'ep_mock' }: InnerGateOptions,
@@ -428,13 +383,6 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   const { id, sequence } = (tab ?? {}) as Record<string, unknown>
   return typeof id === 'string' && typeof sequence === 'number'
 }
-
-/**
- * Charges so much of an accepted payment, in base units.
- *
- * @returns the receipt of what is charged then; null: the gateway gave none; undefined: it stays at the price.
- */
-type Charge = (payment: Accepted, amount: bigint) => Promise<string | null | undefined>
 
 /** @param responses headers of x402, by name. */
 function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
