@@ -185,51 +185,51 @@ const shared = {
 const triggers = {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: "A batch is due when a wallet's share reaches this amount,",
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(2),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'or this number of payments,',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
-    readers: ['api', ...keepers, 'start'],
+    readers: ['api', 'keeper', 'start'],
     about: 'or early enough that the oldest is sent before it has waited this long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
     // The queue's index of payments of high value starts here (ledger/migrations).
     parser: usdc(1_000_000n),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: "or at once for a payment of this value. What is about to run out doesn't wait for any of these.",
     default: '10',
   },
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about:
       'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
     default: '150',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'The amount that holds while settling is dear.',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
     parser: integer(2),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'The count that holds while settling is dear.',
     default: '150',
   },
   TRIGGER_RAISED_ABOVE_USD: {
     parser: usdc(),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'Settling is dear while the batch that waits would cost more than this.',
     default: '0.02',
   },

@@ -29,7 +29,7 @@ describe('exports', () => {
   test('behavior: each example imports what it shows', () => {
     const others = exports.filter((exported) => {
       const [, symbol] = exported.name.split(' ')
-      const pattern = new RegExp(`import \\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
+      const pattern = new RegExp(`import (?:type )?\\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
       return exported.examples.some(({ source }) => !pattern.test(source))
     })
     expect(others.map(({ name }) => name)).toEqual([])
