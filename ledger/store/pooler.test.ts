@@ -116,9 +116,18 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
   test('behavior: Postgres falls silent behind it, and it is killed and started anew: the next queries are answered', async () => {
     const sql = open('api')
     const isAnswered = () => sql`select 1`.then(Boolean, () => false)
-    const five = () => Array.from({ length: 5 }, () => sql`select pg_sleep(0.1)`.execute())
-    await Promise.all(five())
-    const waiting = Promise.allSettled(five())
+    const five = (seconds: number) =>
+      Array.from({ length: 5 }, () => sql`select pg_sleep(${seconds})`.execute())
+    await Promise.all(five(0.1))
+    const waiting = Promise.allSettled(five(3))
+    const other = openDatabase({ url: direct, max: 1, applicationName: 'another' })
+    opened.push(other)
+    await until('all five are at work in Postgres', async () => {
+      const [row] = await other<[{ count: number }]>`
+        select count(*)::int as count from pg_stat_activity
+        where state = 'active' and query like 'select pg_sleep%' and datname = current_database()`
+      return row.count === 5
+    })
     postgres.abandon()
     expect((await waiting).map(({ status }) => status)).toEqual(Array(5).fill('rejected'))
     await until('it goes on', isAnswered)

@@ -138,12 +138,14 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const buyer = account()
     await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
     const payTo: Address = account().address
-    const { url } = await sell('x402-seller', {
+    const { url, running } = await sell('x402-seller', {
       ...{ FACILITATOR_URL: keeper.url, PAY_TO: payTo },
       X402_NETWORK: `eip155:${networks[stackOf().chain.network].chainId}`,
     })
     const bought = await x402Buyers['@x402/fetch'](buyer, new URL('/weather', url).href)
-    expect(bought).toMatchObject({ status: 200, body: { weather: 'sunny' } })
+    const asked = bought.headers.get('payment-required') ?? bought.headers.get('payment-response') ?? ''
+    const why = `${Buffer.from(asked, 'base64')}\n${running.output()}\n${stackOf().keeper.lastLines.join('\n')}`
+    expect(bought, why).toMatchObject({ status: 200, body: { weather: 'sunny' } })
     const { transaction } = paymentResponseOf(bought)
     const { status } = await stackOf().rpc.getTransactionReceipt({ hash: transaction as Hex })
     expect(status).toBe('success')
