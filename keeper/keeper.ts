@@ -34,6 +34,7 @@ import type { Checkpoint } from './settings/checkpoints.ts'
 import { createMetrics } from './settings/metrics.ts'
 import type { DiscoverySettings, FacilitatorSettings } from './settings/settings.ts'
 import {
+  defaultDiscovery,
   defaultSubmitLimits,
   defaultSubmitTimeoutMs,
   defaultTabSettings,
@@ -173,7 +174,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const wake = () => {
     for (const one of loops) one.wake()
   }
-  const { discovery = { feeSchedule: 'tiered' } } = dependencies
+  const { discovery = defaultDiscovery } = dependencies
   const facilitator = createFacilitatorDependencies({ ...dependencies, discovery: discovery !== null }, wake)
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
   const app = createApp({
@@ -201,10 +202,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
 function openCatalogue(
   { database, networks, tabs, now }: KeeperDependencies,
   platformWallet: Address,
-  { feeSchedule }: DiscoverySettings,
+  discovery: DiscoverySettings,
 ): Catalogue {
   return createCatalogue({
-    ...{ sql: database, networks, platformWallet, feeSchedule },
+    ...{ sql: database, networks, platformWallet, ...discovery },
     minimumPrice: ({ name, minimumPrice }) => {
       const configured = tabs?.minimumPrices[name] ?? 0n
       return configured > minimumPrice ? configured : minimumPrice

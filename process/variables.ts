@@ -288,9 +288,9 @@ const api = {
   },
   OFFER_TIMEOUT_SECONDS: {
     parser: integer(600, 93_600),
-    readers: ['api'],
+    readers: ['api', 'keeper'],
     about:
-      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours whatever this says.',
+      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours whatever this says. The keeper has it for what it lists.',
     default: '3600',
   },
   BALANCE_CHECK: {

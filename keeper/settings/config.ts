@@ -55,7 +55,12 @@ export function readKeeperConfig(env: Environment) {
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },
-    discovery: readVariable(env, 'DISCOVERY') ? { feeSchedule: readVariable(env, 'FEE_SCHEDULE') } : null,
+    discovery: readVariable(env, 'DISCOVERY')
+      ? {
+          feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
+          offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
+        }
+      : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
       credit: readVariable(env, 'TAB_CREDIT_USDC'),

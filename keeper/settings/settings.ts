@@ -59,7 +59,11 @@ export const defaultTabSettings: TabSettings = { credit: 1_000_000n, minimumPric
 export type DiscoverySettings = {
   /** The gateway's: what a price is paid to follows from it. */
   feeSchedule: FeeSchedule
+  /** The gateway's as well. */
+  offerTimeoutSeconds: number
 }
+
+export const defaultDiscovery: DiscoverySettings = { feeSchedule: 'tiered', offerTimeoutSeconds: 3_600 }
 
 export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */

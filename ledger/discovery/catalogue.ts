@@ -86,6 +86,8 @@ export type CatalogueOptions = {
   networks: readonly ServedNetwork[]
   platformWallet: Address
   feeSchedule: FeeSchedule
+  /** What clients of x402 are asked to sign for. */
+  offerTimeoutSeconds: number
   /** The least price that settles alone, USDC base units: what is cheaper is sold on tabs. */
   minimumPrice: (network: ServedNetwork['network']) => bigint
   now: () => number
@@ -95,8 +97,6 @@ export type CatalogueOptions = {
 
 /** A change shows within this time. */
 const defaultTtlMs = 5_000
-/** What clients of x402 are asked to sign for. */
-const timeoutSeconds = 3_600
 /** Words of a query that count. */
 const maxWords = 16
 
@@ -133,7 +133,7 @@ export function createCatalogue(options: CatalogueOptions): Catalogue {
       network: x402Version === 1 ? network.name : network.caip2,
       asset: token,
       ...(x402Version === 1 ? { maxAmountRequired: amount } : { amount }),
-      maxTimeoutSeconds: maxTimeoutSeconds ?? timeoutSeconds,
+      maxTimeoutSeconds: maxTimeoutSeconds ?? options.offerTimeoutSeconds,
     }
     // A seller through the facilitator is paid itself.
     if (listing.endpointId === null)
