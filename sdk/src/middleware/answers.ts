@@ -51,6 +51,7 @@ export type NotKept =
   | 'too long'
   | 'too slow'
   | 'broken off'
+  | 'of another encoding'
   | 'an upgrade'
   | 'to a request whose body is unknown'
 

@@ -78,7 +78,8 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   }
   const note = (chunk: unknown, encoding: unknown) => {
     if (isOver || (typeof chunk !== 'string' && !(chunk instanceof Uint8Array))) return
-    const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encodingOf(encoding)) : chunk
+    if (typeof chunk === 'string' && !isUtf8(encoding)) return stop(() => keep.drop('of another encoding'))
+    const bytes = typeof chunk === 'string' ? encodeUtf8(chunk) : chunk
     length += bytes.length
     if (length > keep.maxBytes) stop(() => keep.drop('too long'))
     else chunks.push(bytes)
@@ -105,8 +106,9 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   })
 }
 
-function encodingOf(encoding: unknown): BufferEncoding {
-  return typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8'
+/** @param encoding as `write` and `end` take it: a callback may stand in its place. */
+function isUtf8(encoding: unknown): boolean {
+  return typeof encoding !== 'string' || /^utf-?8$/i.test(encoding)
 }
 
 /** The status and headers as the handler leaves them, in any of the forms in which `writeHead` takes them. */
