@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { type Hex, parseTransaction, recoverTransactionAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -136,11 +137,17 @@ describe('TLS, as web3signer has it', () => {
   const tls = { certFile: file('server.pem'), keyFile: file('server.key') }
   const { fingerprint256 } = new X509Certificate(pem('server.pem'))
   const shown = { cert: pem('server.pem'), key: pem('server.key') }
+  // Files before this one in the same process may have named the authority.
+  const trusted = getCACertificates('default')
   let closed: TestSigner
   beforeAll(async () => {
+    setDefaultCACertificates(getCACertificates('bundled'))
     closed = await startSigner({ keys: [key], chainId, tls: { ...tls, clients: [fingerprint256] } })
   })
-  afterAll(() => closed?.kill())
+  afterAll(async () => {
+    setDefaultCACertificates(trusted)
+    await closed?.kill()
+  })
 
   test('default: of an authority that is named, and to a client that it knows', async () => {
     const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })

@@ -680,17 +680,18 @@ describe('tollkeeper doctor', () => {
     }
     const [good, other] = [await open(31_337), await open(8_453)]
     const { address } = devAccount(9)
-    const name = (of: string) => `localhost: signer of ${of.slice(0, 8)}`
+    const shown = (of: string) => of.slice(0, 8).toLowerCase()
+    const name = (of: string) => `localhost: signer of ${shown(of)}`
     const check = async (change: Record<string, string>, of = address) => {
       const signer = { KEEPER_PRIVATE_KEYS: '', KEEPER_SIGNER_URL: good.url, KEEPER_SIGNER_ADDRESSES: of }
       const { checks } = await examine({ ...signer, ...change })
-      return [checks.get(name(of)), checks.has(`localhost: gas of ${of.slice(0, 8)}`)]
+      return [checks.get(name(of)), checks.has(`localhost: gas of ${shown(of)}`)]
     }
     expect(await check({})).toMatchObject([
       { status: 'ok', found: expect.stringMatching(/^signs, in \d+ ms$/) },
       true,
     ])
-    expect(good.asked).toMatchObject([{ gas: '0x0', maxFeePerGas: '0x0', to: address }])
+    expect(good.asked).toMatchObject([{ gas: '0x0', maxFeePerGas: '0x0', to: address.toLowerCase() }])
     expect(await check({ KEEPER_SIGNER_URL: other.url })).toMatchObject([
       {
         ...{ status: 'fail', found: expect.stringContaining('signer_mismatch') },
@@ -798,6 +799,7 @@ describe('tollkeeper doctor', () => {
       'ok base-sepolia: price feed',
       'warn database',
       'ok migrations',
+      'ok prices',
       'skip base-sepolia: index',
       'ok base-sepolia: gas of ',
     ])
@@ -825,6 +827,7 @@ describe('tollkeeper doctor', () => {
       'skip base-sepolia: price feed',
       'fail database',
       'skip migrations',
+      'skip prices',
       'skip base-sepolia: index',
       'skip base-sepolia: gas',
     ])
@@ -837,6 +840,7 @@ describe('tollkeeper doctor', () => {
       'skip nodes, contracts, index',
       'warn database',
       'ok migrations',
+      'ok prices',
     ])
   })
 

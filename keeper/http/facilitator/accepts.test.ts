@@ -8,7 +8,7 @@ import { KindNotServed, MalformedRequest, parseRequest } from './request.ts'
 
 const usdc = networks['base-sepolia'].usdc as `0x${string}`
 const served = [{ network: networks['base-sepolia'], token: usdc } as ServedNetwork]
-const payTo = `0x${'Ab'.repeat(20)}`
+const payTo = `0x${'ab'.repeat(20)}`
 const extra = { name: 'USDC', version: '2', decimals: 6, primaryType: 'TransferWithAuthorization' }
 
 describe('faremeter’s servers', () => {
@@ -77,7 +77,7 @@ describe('thirdweb’s servers', () => {
     const { status, body } = completeRequirements(served, asked)
     expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
     const authorization = {
-      ...{ from: payTo, to: payTo, value: '10000', validAfter: '0', validBefore: '1800000000' },
+      ...{ from: usdc, to: payTo, value: '10000', validAfter: '0', validBefore: '1800000000' },
       nonce: `0x${'11'.repeat(32)}`,
     }
     // As its server passes on what its buyer signed.
