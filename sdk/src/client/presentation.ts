@@ -2,7 +2,7 @@ import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { networkByName } from '../protocol/networks.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
-import { NetworkError, readProblem } from './errors.ts'
+import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
 import { isServing } from './outcome.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Outcome } from './tabState.ts'
@@ -63,21 +63,28 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
   return present
 }
 
-/** Sends a request with its payment again and again, until whoever has it has said what there is to say. */
+/**
+ * Sends a request with its payment again and again, until whoever has it has said what there is to say, or an outage lasts longer than
+ * the request may.
+ */
 export async function sendUntilAnswered<A extends Answer>(
   send: (deadline: Deadline) => Promise<A>,
   deadline: Deadline,
   { pendingTimeoutMs, log }: { pendingTimeoutMs: number | undefined; log: (message: string) => void },
 ): Promise<A> {
   let within = deadline
+  let outage: A | undefined
   for (let attempt = 0; ; ) {
     try {
       const answer = await send(within)
       log(`answer to the paid request: ${answer.status}`)
       if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
       else if (!isOutage(answer) || attempt++ === resends) return answer
+      else outage = answer
       await pause(retryAfterMs(answer), within)
     } catch (error) {
+      // It says more than that there was no time for another try.
+      if (outage && error instanceof RequestTimeoutError) return outage
       if (!(error instanceof NetworkError) || attempt === resends) throw error
       log('connection failed, presenting the same payment again')
       await pause(resendDelayMs * 2 ** attempt++, within)
