@@ -4,13 +4,14 @@ import { CliError } from '../../cliError.ts'
 
 const defaultPort = '4050'
 
-/** What `tollkeeper mcp` does itself: it buys for an agent. */
+/** `tollkeeper mcp buy`, or `tollkeeper mcp` alone. */
 export function addBuying(mcp: Command): void {
   mcp
-    .summary('buy for an agent, or sell tools, over MCP')
+    .command('buy', { isDefault: true })
+    .summary('buy for an agent: `tollkeeper mcp` alone does that')
     .description(
       "An MCP server (stdio) for agents' hosts, whose tools pay for HTTP requests and for tools of other MCP servers, in USDC and within " +
-        'limits. `tollkeeper mcp sell` sells the tools of a server.',
+        'limits.',
     )
     .option(
       '--http [port]',
@@ -34,7 +35,7 @@ The wallet is WALLET_PRIVATE_KEY, on NETWORK, by GATEWAY_URL. Limits: ASK_ABOVE_
 MAX_DAILY_USDC_PER_HOST; docs/configuration.md has all variables. A .env is read only where --env names it.
 
 Example:
-  $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example MAX_DAILY_USDC=2 tollkeeper mcp --allow-host api.example`,
+  $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example MAX_DAILY_USDC=2 tollkeeper mcp buy --allow-host api.example`,
     )
     .action(async ({ http, ...flags }: { http?: string | true; host: string; allowHost: string[] }) => {
       const { runMcp } = await import('./run.ts')
