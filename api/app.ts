@@ -142,7 +142,6 @@ const publicPaths = [
 const routes = [
   addRequeueRoute,
   addRefundRoutes,
-  addTabRoutes,
   addReceiptRoutes,
   addProviderRoutes,
   addContactRoutes,
@@ -223,6 +222,7 @@ export function createApp({
     addChallengeRoutes(router, options)
     addVerifyRoute(router, { ...options, ...verification, recordTrace })
     addPaymentRoutes(router, options)
+    addTabRoutes(router, options)
   }
 
   // Nobody but the proxy reaches it, so it takes a provider's id for its key.

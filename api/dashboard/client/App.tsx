@@ -49,8 +49,12 @@ type View = [
 ]
 
 const publicViews: View[] = [
-  ['network', 'Network', (...rest) => <Lazy load={loadNetwork} props={{ route: rest as Route }} />],
-  ['market', 'Market', (words) => <Lazy load={loadMarket} props={{ words }} />],
+  [
+    'network',
+    'Network',
+    (...rest) => <Lazy key="network" load={loadNetwork} props={{ route: rest as Route }} />,
+  ],
+  ['market', 'Market', (words) => <Lazy key="market" load={loadMarket} props={{ words }} />],
   ['receipt', 'Receipt check', (receipt) => <ReceiptCheckPage receipt={receipt} />],
 ]
 

@@ -46,8 +46,9 @@ function readWord({ status, body }: Answer): GatewayWord {
   return stands === 'voided' || stands === 'failed' ? 'not_charged' : 'charged'
 }
 
-/** Whether an answer leaves open what became of the payment: nobody who had it says so. */
+/** Whether an answer leaves open what became of the payment: nobody who had it says that it was charged. */
 export function isUnclear({ status, headers }: Answer): boolean {
+  if (headers.get('service-payment-status') === 'voided') return true
   if (headers.get('service-payment-id') !== null) return false
   return (
     status === 402 ||

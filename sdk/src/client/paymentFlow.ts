@@ -140,7 +140,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   /**
-   * Puts a request on a tab. Where the gateway refuses the tab, opens another one and repeats the request once; where it refuses the
+   * Puts a request on a tab. Where the gateway refuses the tab, opens another one, or covers what it says, and repeats the request once; where it refuses the
    * remembered offer, pays what the refusal asks for; where it takes nothing more on tabs, pays by itself. Nothing is signed anew before
    * the gateway itself says that the request isn't on the tab.
    */
@@ -154,21 +154,27 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     let offered = first
     for (const repeated = new Set<RefusedPart>(); ; ) {
       const payment = await signer.signOnTab(asked.seller ?? asked.url, offered, deadline)
-      const paid = await presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+      let paid = await presentFor(asked, payment, send, deadline, pendingTimeoutMs)
       const { answer } = paid
       if (answer.status !== 402) return paid
       offers.forget(asked)
       const { code } = readProblem(402, answer.body)
       const refused = refusedPart(code)
       if (!refused || repeated.has(refused) || !isFree(paid)) return paid
-      if (refused === 'tab' && !(await tabs?.revise(payment.tab.tab))) return paid
+      const revised = refused === 'tab' && (await tabs?.revise(payment.tab.tab))
+      if (refused === 'tab') {
+        if (!revised) return paid
+        // What was put on it until then can't be put on it any more.
+        paid = await repeats.askAgain(asked, { answer, payment }, deadline)
+        if (!isFree(paid)) return paid
+      }
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
         if (!isSoldAlone(asksAgain.challenge)) return paid
         return payExact(asked, asksAgain.challenge, send, deadline, pendingTimeoutMs)
       }
-      repeated.add(refused)
+      if (revised !== 'covers') repeated.add(refused)
       offered = asksAgain.offered
     }
   }

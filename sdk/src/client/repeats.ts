@@ -32,9 +32,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     try {
       const answer = await present(payment, send, deadline, pendingTimeoutMs)
       if (answer.status < 400 || isServed(answer)) return { answer, payment }
-      const word = await ask(payment, deadline.signal)
-      if (isUnclear(answer) && !isFree({ answer, word })) open.add(asked, payment)
-      return { answer, payment, word }
+      return await askAgain(asked, { answer, payment }, deadline)
     } catch (error) {
       const word = await ask(payment, deadline.signal)
       if (word !== 'not_charged') open.add(asked, payment)
@@ -43,8 +41,19 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     }
   }
 
+  /** Asks the gateway, as of now, what became of a payment that was answered with an error. */
+  async function askAgain<A extends Answer>(
+    asked: Asked,
+    { answer, payment }: { answer: A; payment: SignedPayment },
+    deadline: Deadline,
+  ): Promise<Paid<A>> {
+    const word = await ask(payment, deadline.signal)
+    if (isUnclear(answer) && !isFree({ answer, word })) open.add(asked, payment)
+    return { answer, payment, word }
+  }
+
   return {
-    presentFor,
+    ...{ presentFor, askAgain },
     /** Remembers a payment whose answer broke off while it was read. */
     remember: open.add,
     /** Presents the payment of an earlier attempt. @returns undefined where there is none. */

@@ -11,6 +11,7 @@ import {
   atLeastZero,
   beginTab,
   canTake,
+  catchUp,
   countOutcome,
   countRequest,
   countResponse,
@@ -210,17 +211,18 @@ function createTabCloser(
 
   /**
    * Leaves a tab on which a request was refused, so that the request may be bought again: whoever refused it may hold the state back,
-   * and bring it later. Its gateway then takes no more of it: it is closed there, or it isn't known, and the next state of the same tab
-   * has no more on it. Without a gateway to ask, whoever refused it is believed.
+   * and bring it later. Its gateway then takes no more of it: it is closed there, or it isn't known, or it charged what others said that
+   * it didn't, and the next state of the same tab has no more on it. Without a gateway to ask, whoever refused it is believed.
    *
-   * @returns false where that can't be had.
+   * @returns false where that can't be had; `covers` where the same tab has made up for what was charged, which ends with what it showed.
    */
-  async function revise(id: string): Promise<boolean> {
+  async function revise(id: string): Promise<boolean | 'covers'> {
     const tab = tabs.get(id)
     if (!tab) return closed.has(id)
     try {
       const stands = gateway && (await gateway.read(id))
       if (stands === 'unknown') return true
+      if (typeof stands === 'object' && catchUp(tab, stands)) return 'covers'
       if (stands === undefined || stands === 'closed') {
         await finish(tab, true)
         return true

@@ -1,5 +1,6 @@
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
+import { isServed } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, readChallenge } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
@@ -106,10 +107,11 @@ export function wrapFetch(
       const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
       if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
     }
-    if (!payment || answer.status >= 400) return answer.response
+    if (!payment || (answer.status >= 400 && !isServed(answer))) return answer.response
     return watchBody(answer.response, () => {
       // Whoever leaves on purpose doesn't come back for it.
-      if (!callerSignal?.aborted) flow.remember(asked, payment)
+      const hasLeft = callerSignal?.aborted && callerSignal.reason?.name !== 'TimeoutError'
+      if (!hasLeft) flow.remember(asked, payment)
     })
   }
   return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })

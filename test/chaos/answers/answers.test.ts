@@ -53,6 +53,8 @@ test(`behavior: ${runs} runs from seed ${seed}: none is paid twice, and none sta
   const verdicts = await Promise.all(all.map((run) => judge(run, charged)))
   process.stdout.write(`${tableOf(all, verdicts)}\n`)
   expect(verdicts.flatMap(({ faults }) => faults)).toEqual([])
+  // What a liar takes of a tab while others buy on it, they may be refused for. It costs nothing, and is rare.
+  expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(Math.ceil(runs / 200))
   expect(new Set(all.map(({ ended }) => ended.outcome))).toEqual(
     new Set(['served', 'not_charged', 'unknown']),
   )
@@ -112,8 +114,10 @@ function readAnswer({ status, body }: Asked, n: number): Ended {
   return { outcome: 'unknown', error: { status } }
 }
 
+type Verdict = { times: number; faults: string[]; isBehind?: boolean }
+
 /** Holds a run against the ledger. */
-async function judge(run: Run, charged: Set<string>): Promise<{ times: number; faults: string[] }> {
+async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   const { n, seller, buyer, what, ended } = run
   const { presented = new Set<string>(), last } = scene.seen.get(n) ?? {}
   const times = [...presented].filter((key) => charged.has(key)).length
@@ -126,9 +130,17 @@ async function judge(run: Run, charged: Set<string>): Promise<{ times: number; f
   if (ended.wrong) say('answered with something else')
   const expected = new URL(run.url).searchParams.get('kind') === 'failing' ? 'not_charged' : 'served'
   const isLate = ended.error instanceof ClientError && ['timeout', 'aborted'].includes(ended.error.code)
-  if (what === 'whole' && seller.name !== 'faulty gateway' && ended.outcome !== expected && !isLate)
+  const isBehind =
+    buyer.keepsTabs && times === 0 && (ended.error as { status?: number } | undefined)?.status === 402
+  if (
+    what === 'whole' &&
+    seller.name !== 'faulty gateway' &&
+    ended.outcome !== expected &&
+    !isLate &&
+    !isBehind
+  )
     say(`not served, although nothing befell it: ${ended.error}`)
-  if (ended.outcome === 'served' || times === 0 || !last) return { times, faults }
+  if (ended.outcome === 'served' || times === 0 || !last) return { times, faults, isBehind }
   // Paid, and not answered: was the answer to be had?
   const again = await fetch(last.url, last.init)
   await again.text()

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { getRequestListener } from '@hono/node-server'
+import { getRequestListener, type Http2Bindings, type HttpBindings } from '@hono/node-server'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { parseAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parsePayload } from '#protocol/payload'
@@ -42,7 +42,9 @@ export type AnswersScene = {
   close: () => Promise<void>
 }
 
-type Served = { fetch: (request: Request) => Response | Promise<Response> } | { listener: RequestListener }
+type Served =
+  | { fetch: (request: Request, env: HttpBindings | Http2Bindings) => Response | Promise<Response> }
+  | { listener: RequestListener }
 
 async function listen(app: Served): Promise<{ port: number; close: () => Promise<void> }> {
   const server = createServer('fetch' in app ? getRequestListener(app.fetch) : app.listener)
@@ -77,7 +79,8 @@ export async function openAnswersScene(draw: () => number): Promise<AnswersScene
   let app: App = gateway.app
   const issuer = await open((url) => {
     app = gateway.another({ issuer: url })
-    return { fetch: (request) => app.fetch(request) }
+    // What a proxy passes on that breaks off, it cuts at its own end.
+    return { fetch: (request, env) => app.fetch(request, env) }
   })
   const sellers: Seller[] = []
   const sell = async (name: string, kind: keyof typeof honest, gatewayUrl = issuer) => {
