@@ -47,7 +47,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-strangers-'))
   await cp(join(root, 'test/strangers'), folder, { recursive: true })
   const quiet = ['--prefer-offline', '--ignore-scripts', '--no-audit', '--no-fund']
-  await run('npm', ['ci', '--omit=peer', ...quiet], { cwd: folder })
+  await run('npm', ['ci', '--legacy-peer-deps', ...quiet], { cwd: folder })
   seller = await registerProvider({
     ...{ gatewayUrl: stack.api.url, name: 'Strangers', network: 'base-sepolia', endpoints: [] },
     address: newAccount().address,
@@ -125,23 +125,30 @@ describe('buyers over HTTP', () => {
   let shop: Shop
   let shopV1: Shop
   let proxied: Shop
+  let withoutTabs: Shop
   beforeAll(async () => {
     shop = await openShop(stack, { usdcPerUnit: price, timeout: 60_000 })
     shopV1 = await openShop(stack, { usdcPerUnit: price, timeout: 60_000, gate: { body: 'x402-v1' } })
     proxied = await openProxiedShop(stack, price, { body: 'x402-v1' })
+    withoutTabs = await openShop(stack, { usdcPerUnit: price, timeout: 60_000, gate: { tabs: false } })
   })
   afterAll(async () => {
-    for (const one of [shop, shopV1, proxied]) await one?.close()
+    for (const one of [shop, shopV1, proxied, withoutTabs]) await one?.close()
   })
 
   const v2 = ['@x402/fetch', '@x402/axios', '@coinbase/cdp-sdk', '@coinbase/agentkit', '@dexterai/x402']
-  test.each([...v2, '@faremeter/fetch', 'thirdweb', 'mppx'])(
+  test.each([...v2, '@faremeter/fetch', 'mppx'])(
     'default: %s buys from the middleware and from a provider without code',
     async (who) => {
       await expectSales(who, [shop, proxied])
       note(who, 'buys over HTTP')
     },
   )
+
+  test('default: thirdweb, which refuses schemes that it doesn’t know, buys where nothing is offered on tabs', async () => {
+    await expectSales('thirdweb', [withoutTabs])
+    note('thirdweb', 'buys over HTTP', 'yes, where `tabs` is `false`')
+  })
 
   test.each(['x402-fetch', 'x402-axios'])('default: %s, of v1, buys where v1 is served', async (who) => {
     await expectSales(who, [shopV1, proxied])

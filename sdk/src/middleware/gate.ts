@@ -55,6 +55,11 @@ export type GateOptions = {
   body?: 'tollkeeper' | 'x402-v1'
   /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
   signatures?: 'one' | 'two'
+  /**
+   * `false`: what can be paid by itself is offered on no tab, for buyers who refuse a 402 with a scheme that they don't know, as
+   * thirdweb's do. Default true.
+   */
+  tabs?: boolean
   /** What a proxy strips from the start of the path, such as `/api`: endpoints are registered with it. */
   basePath?: string
   /**
@@ -156,7 +161,7 @@ export const exposedHeaders = [
  */
 export function createGate(options: InnerGateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
-  const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
+  const { body: bodyForm = 'tollkeeper', tabs = true, signatures, publicUrl } = options
   requireOptions(options)
   const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = pricing && splitAnyPrice(requirePrice(parseUsdc(pricing.usdcPerUnit)))
@@ -215,6 +220,7 @@ export function createGate(options: InnerGateOptions): Gate {
     const { body, headers } = demandPayment(asked, challenge, {
       splitterFactory,
       tabSettlement,
+      tabs,
       body: bodyForm,
       accept,
       code,

@@ -141,6 +141,18 @@ test('args: signatures', async () => {
   expect(parseChallenge((await demand()).body).signatures).toBeUndefined()
 })
 
+test('args: tabs: without them, buyers who know `exact` alone read no other scheme', async () => {
+  const tab = { split: `0x${'1'.repeat(64)}`, rewardShare: 0, offeredUntil: 1_800_000_000 }
+  const schemesOf = async (options: Partial<GateOptions>, more: object = {}) => {
+    const { body, required } = await demand({ answered: { ...challenge, tab: { ...tab, ...more } }, options })
+    return [required?.accepts.map((one) => one?.scheme), 'tab' in body]
+  }
+  expect(await schemesOf({})).toEqual([['exact', 'tab'], true])
+  expect(await schemesOf({ tabs: false })).toEqual([['exact'], false])
+  // What is sold on tabs alone is sold all the same.
+  expect(await schemesOf({ tabs: false }, { only: true })).toEqual([['tab'], true])
+})
+
 describe('a gateway that lies', () => {
   test('behavior: whatever splitter it names, the one of the wallets in the body is paid', async () => {
     const thief = `0x${'d'.repeat(40)}`

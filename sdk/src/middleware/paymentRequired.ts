@@ -15,6 +15,8 @@ export type DemandOptions = {
   tabSettlement: Address
   /** Which body a client gets that doesn't ask for one. */
   body: 'tollkeeper' | 'x402-v1'
+  /** Whether what can be paid by itself is offered on tabs, too. */
+  tabs: boolean
   /** The request's `Accept`. */
   accept: string | null | undefined
   /** Why the payment that was presented was refused. */
@@ -33,13 +35,24 @@ export type DemandOptions = {
 export function demandPayment(
   answered: object,
   challenge: Challenge,
-  { splitterFactory, tabSettlement, body, accept, code, detail }: DemandOptions,
+  { splitterFactory, tabSettlement, tabs, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
   // What catalogues read stands in the header; our own buyers have no use for it.
-  const { discovery: _, ...said } = answered as { discovery?: unknown }
-  const own = { ...said, error, ...(code && { code, verified: false }) }
-  const required = toPaymentRequired(challenge, splitterFactory, undefined, tabSettlement)
+  const { discovery: _, tab, ...said } = answered as { discovery?: unknown; tab?: unknown }
+  const isOnTab = tabs || challenge.tab?.only === true
+  const own = {
+    ...said,
+    ...(isOnTab && tab !== undefined && { tab }),
+    error,
+    ...(code && { code, verified: false }),
+  }
+  const required = toPaymentRequired(
+    challenge,
+    splitterFactory,
+    undefined,
+    isOnTab ? tabSettlement : undefined,
+  )
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
   const headers = { 'PAYMENT-REQUIRED': encodePaymentHeader({ ...required, error: wordsOf(2) }) }
