@@ -172,6 +172,12 @@ const cases: Record<string, Case> = {
     { ...base, wallet: '0xab' },
     '0xab on base starts nothing new',
   ],
+  SignerMismatch: [
+    onBase('signer_failures_total', rising(1), 'wallet="0xab",code="signer_mismatch"'),
+    onBase('signer_failures_total', rising(1), 'wallet="0xab",code="signer_unavailable"'),
+    { ...base, wallet: '0xab', code: 'signer_mismatch' },
+    'The signer of 0xab on base signed something else than was asked',
+  ],
   GasBudgetUsedUp: [
     onBase('held_payments', always(4), 'reason="gas_budget"'),
     onBase('held_payments', always(4), 'reason="gas_allowance"'),

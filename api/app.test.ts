@@ -26,20 +26,36 @@ test('default: a payment is accepted, its receipt read back', async () => {
     'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at\r\n',
   )
   expect((await call(app, 'GET', '/readyz')).body).toMatchObject({ status: 'ok' })
-  expect((await call(app, 'GET', '/openapi.json')).status).toBe(200)
+  expect((await call(app, 'GET', '/openapi/gateway.json')).status).toBe(200)
 })
 
 test('behavior: the description is built once, and not sent again to who has it', async () => {
   const app = gateway.another()
   const build = vi.spyOn(app, 'getOpenAPI31Document')
-  const [first, second] = [await app.request('/openapi.json'), await app.request('/openapi.json')]
+  const [first, second] = [
+    await app.request('/openapi/gateway.json'),
+    await app.request('/openapi/gateway.json'),
+  ]
   expect(await second.text()).toBe(await first.text())
   expect(build).toHaveBeenCalledTimes(1)
   const etag = first.headers.get('etag') ?? ''
-  const again = await app.request('/openapi.json', { headers: { 'if-none-match': etag } })
+  const again = await app.request('/openapi/gateway.json', { headers: { 'if-none-match': etag } })
   expect([again.status, await again.text()]).toEqual([304, ''])
-  const old = await app.request('/openapi.json', { headers: { 'if-none-match': '"old"' } })
+  const old = await app.request('/openapi/gateway.json', { headers: { 'if-none-match': '"old"' } })
   expect([old.status, old.headers.get('content-type')]).toEqual([200, 'application/json'])
+})
+
+test('behavior: each operation of the description has an id of its own, and says who may call it', async () => {
+  type Document = { paths: Record<string, Record<string, { operationId?: string; security?: object[] }>> }
+  const { body } = await call<Document>(gateway.app, 'GET', '/openapi/gateway.json')
+  const operations = Object.values(body.paths).flatMap((item) => Object.values(item))
+  const ids = operations.map(({ operationId }) => operationId)
+  expect(ids.length).toBeGreaterThan(70)
+  expect(new Set(ids).size).toBe(ids.length)
+  expect(ids).toEqual(
+    expect.arrayContaining(['getProviderEndpoint', 'postProviderEndpoints', 'getDiscoverySearch']),
+  )
+  expect(operations.filter(({ security }) => !Array.isArray(security))).toEqual([])
 })
 
 test.each([
@@ -66,7 +82,7 @@ test.each([
   ['GET', '/network/batches', 'public, max-age=10'],
   ['GET', '/network/batches?limit=0', 'no-store'],
   ['GET', '/dashboard/', 'no-cache'],
-  ['GET', '/openapi.json', 'no-cache'],
+  ['GET', '/openapi/gateway.json', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
 ])('behavior: %s %s: %s, and its type is not guessed', async (method, path, cacheControl) => {
   const { headers } = await gateway.app.request(path, { method })

@@ -3,6 +3,8 @@ import { OpenAPIHono } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { checkSignaturesHere, type PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { createTraceRecorder } from '#ledger/acceptance/traces'
+import { createCatalogue } from '#ledger/discovery/catalogue'
 import { findKey } from '#ledger/registry/apiKeys'
 import { createKeyOwners } from '#ledger/registry/keyOwners'
 import type { Database } from '#ledger/store/database'
@@ -17,10 +19,13 @@ import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import type { Loop } from '#process/repeat'
 import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
+import type { Tracer } from '#process/trace'
+import { traceRequests } from '#process/traceRequests'
 import { addDashboardRoutes } from './dashboard/routes.ts'
 import { type AddressGuard, createAddressGuard } from './http/addressGuard.ts'
 import type { App, GatewayEnv } from './http/app.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
+import { completeOperations, gatewayDocument } from './http/document.ts'
 import { invalidRequest } from './http/invalidRequest.ts'
 import { limitRate, tooMany } from './http/limitRate.ts'
 import { measure } from './http/measure.ts'
@@ -46,6 +51,7 @@ import { addContactRoutes } from './registry/contactRoutes.ts'
 import { addEndpointRoutes } from './registry/endpointRoutes.ts'
 import { createGatewayNetworks } from './registry/networks.ts'
 import { createOffers } from './registry/offers.ts'
+import { minimumPriceOn } from './registry/price.ts'
 import { addProviderRoutes } from './registry/providerRoutes.ts'
 import { addUpstreamRoutes } from './registry/upstreamRoutes.ts'
 import { addWalletRoutes } from './registry/walletRoutes.ts'
@@ -53,6 +59,7 @@ import type { RouteOptions } from './routeOptions.ts'
 import type { Mailer } from './telling/mailer.ts'
 import { addWebhookRoutes } from './telling/webhookRoutes.ts'
 import { countCalls } from './views/countCalls.ts'
+import { addDiscoveryRoutes } from './views/discovery.ts'
 import { addFailureRoute } from './views/failures.ts'
 import { addHealthRoutes } from './views/health.ts'
 import { addHomeRoute } from './views/home.ts'
@@ -101,6 +108,8 @@ export type AppOptions = {
   payerSignatures?: PayerSignatures
   /** What runs beside it, for `/readyz`. */
   loops?: readonly Loop[]
+  /** Default: none, and nothing is traced. */
+  tracer?: Tracer | null
 }
 
 /** How late this process may see what another one registered or revoked. */
@@ -114,11 +123,17 @@ const publicPaths = [
   '/challenge',
   '/receipts/*',
   '/payments/:paymentId',
+  '/authorizations/*',
   '/tabs/:tabId',
+  '/tabs/:tabId/requests/:sequence',
   '/tabs/:tabId/close',
   '/settlements/*',
   '/network',
   '/network/*',
+  '/discovery/*',
+  '/openapi.json',
+  '/openapi/*',
+  '/llms.txt',
   '/.well-known/*',
   '/did.json',
 ]
@@ -127,7 +142,6 @@ const publicPaths = [
 const routes = [
   addRequeueRoute,
   addRefundRoutes,
-  addTabRoutes,
   addReceiptRoutes,
   addProviderRoutes,
   addContactRoutes,
@@ -151,6 +165,7 @@ const routes = [
   addSettlementBatchRoute,
   addSettlementExportRoute,
   addNetworkRoutes,
+  addDiscoveryRoutes,
   addPendingRoute,
   addOperationRoute,
   addOperatorProvidersRoute,
@@ -178,24 +193,36 @@ export function createApp({
   metrics = createApiMetrics(),
   payerSignatures = checkSignaturesHere,
   loops = [],
+  tracer = null,
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
   const heads = createRecordedHeads(sql)
-  const offers = createOffers({ sql, ttlMs: registryTtlMs, now })
+  const offers = createOffers({ sql, discovery: settings.discovery, ttlMs: registryTtlMs, now })
+  const catalogue = settings.discovery
+    ? createCatalogue({
+        ...{ sql, networks: served, ...settings, now },
+        minimumPrice: (network) => minimumPriceOn(settings, network),
+      })
+    : null
   const keyOwners = createKeyOwners((key) => findKey(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
   const options: RouteOptions = {
-    ...{ sql, tabStore, networks, offers, heads, receiptKeys, settings, payerSignatures },
+    ...{ sql, tabStore, networks, offers, catalogue, heads, receiptKeys, settings, payerSignatures },
     ...{ addressGuard, upstreamGuard, mailer, loops, now },
   }
   const verification = createVerification(options, rateLimiter)
+  const recordTrace = tracer ? createTraceRecorder(sql, log) : () => {}
 
   function addPayments(router: App): void {
-    for (const path of ['/challenge', '/verify']) router.use(path, countCalls({ offers, usage, metrics }))
+    for (const path of ['/challenge', '/verify']) {
+      if (tracer) router.use(path, traceRequests(tracer))
+      router.use(path, countCalls({ offers, usage, metrics }))
+    }
     addChallengeRoutes(router, options)
-    addVerifyRoute(router, { ...options, ...verification })
+    addVerifyRoute(router, { ...options, ...verification, recordTrace })
     addPaymentRoutes(router, options)
+    addTabRoutes(router, options)
   }
 
   // Nobody but the proxy reaches it, so it takes a provider's id for its key.
@@ -285,7 +312,7 @@ function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
   return { verifyPayment: createVerifyPayment(shared), buyOnTab: createBuyOnTab(shared) }
 }
 
-/** `GET /openapi.json`. It takes 20 to 65 ms of CPU to build, so the first request builds it for all. */
+/** `GET /openapi/gateway.json`: what `/openapi.json` describes is sold here. It takes 20 to 65 ms of CPU to build, so the first request builds it for all. */
 function describeApi(app: App, issuer: string): void {
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',
@@ -298,7 +325,7 @@ function describeApi(app: App, issuer: string): void {
     description: 'A key of the operator, "tko_…"',
   })
   let built: { text: string; etag: string } | undefined
-  app.get('/openapi.json', (c) => {
+  app.get(gatewayDocument, (c) => {
     built ??= build()
     c.header('Cache-Control', 'no-cache')
     c.header('ETag', built.etag)
@@ -314,9 +341,12 @@ function describeApi(app: App, issuer: string): void {
         version: '1',
         description:
           'Challenges, verification, receipts and settlement views. Problems are RFC 9457 with a stable `code`.',
+        license: { name: 'MIT', url: 'https://spdx.org/licenses/MIT' },
+        contact: { name: 'The operator of this gateway', url: issuer },
       },
       servers: [{ url: issuer }],
     })
+    completeOperations(document)
     const text = JSON.stringify(document)
     return { text, etag: `"${hash('sha256', text, 'base64url')}"` }
   }

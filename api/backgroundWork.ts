@@ -13,6 +13,7 @@ import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
+import { createOriginChecks } from './registry/originChecks.ts'
 import { collectApiState } from './stateMetrics.ts'
 import { createDeliveryLoop } from './telling/deliveryLoop.ts'
 import { createMailer } from './telling/mailer.ts'
@@ -122,6 +123,19 @@ export function startBackgroundWork({
         onError(error) {
           log.warn({ err: error }, 'tabs can not be closed for now')
           failed('tabs')()
+        },
+      }),
+    )
+  }
+  if (settings.discovery) {
+    loops.push(
+      repeat({
+        name: 'origins',
+        everyMs: 2_000,
+        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer }),
+        onError(error) {
+          log.warn({ err: error }, 'sellers can not be asked whose they are for now')
+          failed('origins')()
         },
       }),
     )

@@ -1,6 +1,11 @@
 import { availableParallelism } from 'node:os'
 import { contractWalletTimeoutMs } from '#chain/contractSignature'
-import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import {
+  type NetworkSettings,
+  readGasPerFee,
+  readNetworkSettings,
+  readPriorityFee,
+} from '#chain/networkSettings'
 import { balanceTtlMs } from '#ledger/acceptance/payers'
 import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
@@ -11,6 +16,7 @@ import {
   requireVariable,
   type VariableValue,
 } from '#process/env'
+import { readTraceSettings, type TraceSettings } from '#process/trace'
 import { formatUsdc } from '#protocol/amount'
 import { fixedRateLimits } from './http/limitRate.ts'
 import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
@@ -33,6 +39,7 @@ export type ApiConfig = {
   createReceiptKeys: boolean
   /** Threads that check payers' signatures; 0: the one that serves does. */
   signatureThreads: number
+  tracing: TraceSettings
   gateway: GatewaySettings
 }
 
@@ -55,11 +62,13 @@ export function readApiConfig(env: Environment): ApiConfig {
     receiptKeyFile: readVariable(env, 'RECEIPT_KEY_FILE'),
     createReceiptKeys: readVariable(env, 'NODE_ENV') !== 'production',
     signatureThreads: readVariable(env, 'SIGNATURE_THREADS') ?? Math.min(4, availableParallelism() - 1),
+    tracing: readTraceSettings(env),
     gateway: {
       issuer: readVariable(env, 'PUBLIC_URL') ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
       platformWallet: requireVariable(env, 'PLATFORM_WALLET'),
       feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
+      offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
       checkBalance: readVariable(env, 'BALANCE_CHECK'),
@@ -76,10 +85,12 @@ export function readApiConfig(env: Environment): ApiConfig {
       triggers: readTriggerSettings(env),
       gasTokenUsd: readVariable(env, 'ETH_USD'),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
+      gasPerFee: readGasPerFee(env),
       priorityFeePerGas: readPriorityFee(env),
       maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),
       retentionDays: readVariable(env, 'RETENTION_DAYS'),
+      discovery: readVariable(env, 'DISCOVERY'),
       rateLimits: readRateLimits(env),
       registration: readRegistration(env),
       trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
@@ -88,6 +99,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       mail: readMail(env),
       upstream: { allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'), ...upstreamLimits },
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
+      traceUrlTemplate: readVariable(env, 'TRACE_URL_TEMPLATE'),
     },
   }
 }

@@ -7,6 +7,7 @@ import { createTabStore } from '#ledger/tabs/tabStore'
 import { findMisspelled } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
+import { openTracer } from '#process/trace'
 import { growYoungGenerationAtOnce } from '#process/youngGeneration'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
@@ -44,8 +45,10 @@ async function main(): Promise<void> {
   })
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, tabDatabase, networks, settings: config.gateway, log })
+  const tracer = await openTracer(config.tracing, 'tollkeeper-api', log)
   const app = createApp({
     sql,
+    tracer,
     tabStore: createTabStore(tabDatabase),
     networks,
     settings: config.gateway,
@@ -65,7 +68,7 @@ async function main(): Promise<void> {
     log.info({ signal }, 'api is stopping')
     await keyWatch.stop()
     await server.close()
-    await work.close()
+    await Promise.all([work.close(), tracer?.stop()])
     await Promise.all([tabDatabase.end({ timeout: 2 }), sql.end({ timeout: 2 })])
     process.exit(0)
   }

@@ -1,4 +1,5 @@
 import type { PayerSignatures } from '#chain/payerSignatures'
+import type { Catalogue } from '#ledger/discovery/catalogue'
 import type { Database } from '#ledger/store/database'
 import type { TabStore } from '#ledger/tabs/tabStore'
 import type { Loop } from '#process/repeat'
@@ -16,6 +17,8 @@ export type RouteOptions = {
   tabStore: TabStore
   networks: GatewayNetworks
   offers: Offers
+  /** Null: nothing is listed here. */
+  catalogue: Catalogue | null
   heads: RecordedHeads
   receiptKeys: ReceiptKeys
   settings: GatewaySettings

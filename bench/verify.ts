@@ -12,7 +12,14 @@ const buyers = 1_000
 
 /** A round of each kind, beside one another. */
 type Round = Record<
-  'challenge' | 'challengeFloor' | 'verify' | 'floor' | 'oneSignature' | 'reference' | 'randomNonce',
+  | 'challenge'
+  | 'challengeFloor'
+  | 'verify'
+  | 'floor'
+  | 'traced'
+  | 'oneSignature'
+  | 'reference'
+  | 'randomNonce',
   Rate
 >
 
@@ -39,13 +46,17 @@ async function prepare(rig: Rig, requests: number) {
   const sample = await payments.challenge(connections)
   const challengeLength = JSON.stringify(sample.challenges[0]).length
   const floorServer = await rig.startServer('floorServer.ts', [String(challengeLength)])
+  const collector = await rig.startServer('collectorServer.ts')
+  const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${collector.port}` }
+  // The same api, which traces each request.
+  const traced = await rig.startApi('api-traced', endpoint)
   const referenceServer = await rig.startServer('referenceServer.ts', [rig.rpcUrl])
   const referenceRequests = payments.forReference(Math.ceil(requests / 10))
   const few = Math.ceil(requests / 4)
   const { rate, floorRate, pacedRound } = createMeter(rig, floorServer)
 
   async function measureRound(): Promise<Round> {
-    const needed = 2 * requests + few
+    const needed = 3 * requests + few
     let challenges: Awaited<ReturnType<typeof payments.challenge>>['challenges'] = []
     const challenge = await rate(needed, async () => {
       const asked = await payments.challenge(needed)
@@ -55,10 +66,12 @@ async function prepare(rig: Rig, requests: number) {
     const challengeFloor = await floorRate(payments.challengeRequests(needed))
     const bound = payments.sign(challenges.slice(0, requests), 'bound')
     const one = payments.sign(challenges.slice(requests, 2 * requests), 'oneSignature')
-    const random = payments.sign(challenges.slice(2 * requests), 'random')
+    const toTrace = payments.sign(challenges.slice(2 * requests, 3 * requests), 'bound')
+    const random = payments.sign(challenges.slice(3 * requests), 'random')
     return {
       challenge,
       challengeFloor,
+      traced: await rate(requests, () => payments.verify(toTrace, traced.port)),
       verify: await rate(requests, () => payments.verify(bound)),
       floor: await floorRate(bound.requests),
       oneSignature: await rate(requests, () => payments.verify(one)),
@@ -88,11 +101,15 @@ function summarize(rounds: Round[]) {
   const { perSecond, ratios, cpuUs } = summaryOf(rounds)
   const [toFloor, challengeToFloor] = [ratios('verify', 'floor'), ratios('challenge', 'challengeFloor')]
   const oneToTwo = ratios('oneSignature', 'verify')
+  const tracedToNot = ratios('traced', 'verify')
   return {
     verifyPerSecond: perSecond('verify'),
     floorPerSecond: perSecond('floor'),
     ratioToFloor: round2(median(toFloor)),
     ratioToFloorSpread: spread(toFloor),
+    tracedPerSecond: perSecond('traced'),
+    tracedRatio: round2(median(tracedToNot)),
+    tracedRatioSpread: spread(tracedToNot),
     oneSignaturePerSecond: perSecond('oneSignature'),
     oneSignatureRatio: round2(median(oneToTwo)),
     oneSignatureRatioSpread: spread(oneToTwo),

@@ -67,6 +67,12 @@ export function readPriorityFee(env: Environment): bigint | null {
   return wei === null ? null : BigInt(wei)
 }
 
+/** How many times its fee a payment's gas may cost; null: the network's default. */
+export function readGasPerFee(env: Environment): bigint | null {
+  const factor = readVariable(env, 'MAX_GAS_PER_FEE')
+  return factor === null ? null : BigInt(factor)
+}
+
 /** @throws {ConfigError} for a file that holds none. */
 export function readDeployments(env: Environment, place?: Place): Deployments {
   const path = findDeployments(env, place)

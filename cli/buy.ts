@@ -1,8 +1,6 @@
 import { access, open, rm, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
-import { ConfigError, readText } from '#process/env'
-import { address, choice, privateKey, text, url as urlParser } from '#process/parsers'
-import { networkNames } from '#protocol/networks'
+import { readVariable, requireVariable } from '#process/env'
 import type { ClientOptions } from '#sdk/client/createClient'
 import { CliError } from './cliError.ts'
 
@@ -13,7 +11,8 @@ export function addBuyCommand(program: Command): void {
     .summary('pay for one request')
     .description(
       'Asks for a URL, pays if it costs something, and writes what came, byte for byte. What was paid goes to standard error. ' +
-        'The wallet is WALLET_PRIVATE_KEY, on NETWORK, by GATEWAY_URL; on a local chain USDC_ADDRESS names the token. ' +
+        'The wallet is WALLET_PRIVATE_KEY, on NETWORK (base-sepolia, which `tollkeeper start` plays), by GATEWAY_URL; on localhost USDC_ADDRESS ' +
+        'names the token. ' +
         'With RECEIPT_FILE the receipt is kept, for `tollkeeper audit`.',
     )
     .argument('<url>')
@@ -32,17 +31,16 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
   const { createClient } = await import('#sdk/client/createClient')
   const { openReceiptFile } = await import('#sdk/files/receiptFile')
   const { env } = process
-  const path = readText(env, 'RECEIPT_FILE', text)
-  const usdcAddress = readText(env, 'USDC_ADDRESS', address)
-  const walletPrivateKey = readText(env, 'WALLET_PRIVATE_KEY', privateKey)
-  if (walletPrivateKey === null) throw new ConfigError('WALLET_PRIVATE_KEY', privateKey.expected)
+  const path = readVariable(env, 'RECEIPT_FILE')
+  const usdcAddress = readVariable(env, 'USDC_ADDRESS')
+  const walletPrivateKey = requireVariable(env, 'WALLET_PRIVATE_KEY')
   const file = path === null ? null : await openReceiptFile(path)
   // Before anything is paid.
   if (output !== undefined) await requireWritable(output)
   let answer: Response | undefined
   const options: ClientOptions = {
-    gatewayUrl: readText(env, 'GATEWAY_URL', urlParser) ?? 'http://127.0.0.1:4020',
-    network: readText(env, 'NETWORK', choice(...networkNames)) ?? 'localhost',
+    gatewayUrl: readVariable(env, 'GATEWAY_URL'),
+    network: readVariable(env, 'NETWORK'),
     walletPrivateKey,
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,

@@ -11,6 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { isOperatorKey } from '#api/http/operator'
 import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
 import { signReceipt } from '#api/payments/receipts/signReceipt'
+import { reservePort } from '#process/port'
 import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../local/chain/accounts.ts'
@@ -36,6 +37,7 @@ import {
   type TestPayment,
 } from '../test/support/paidReceipts.ts'
 import { seedPayment } from '../test/support/seedPayments.ts'
+import { startSigner } from '../test/support/signer.ts'
 
 const provider = '0x1000000000000000000000000000000000000001'
 const platform = '0x2000000000000000000000000000000000000001'
@@ -506,6 +508,22 @@ describe('tollkeeper provider: what changes', () => {
     expect(await own(['endpoint', 'enable', endpointId])).toMatchObject({ disabledAt: null })
     expect(await own(['update', '--requires-key'])).toMatchObject({ name: 'Weather', requiresKey: true })
 
+    const service = await own([
+      'update',
+      '--no-listed',
+      '--service-name',
+      'Weather',
+      '--tags',
+      'weather',
+      'data',
+    ])
+    expect(service).toMatchObject({ listed: false, serviceName: 'Weather', tags: ['weather', 'data'] })
+    const schema = { type: 'object', properties: { city: { type: 'string' } } }
+    const described = ['--input-schema', JSON.stringify(schema), '--input-example', '{"city":"Oslo"}']
+    expect(await own(['endpoint', 'update', endpointId, ...described])).toMatchObject({
+      ...{ listed: true, inputSchema: schema, inputExample: { city: 'Oslo' }, outputSchema: null },
+    })
+
     const stale = ['endpoint', 'update', endpointId, '--price', '0.07', '--if-version', String(version)]
     const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, TOLLKEEPER_API_KEY: apiKey }
     await expectRefusal(/precondition_failed/, ['provider', ...stale, '--provider', providerId], env)
@@ -515,7 +533,7 @@ describe('tollkeeper provider: what changes', () => {
     const { keyId, apiKey: anew } = JSON.parse(issued.stdout)
     const { changes } = await own(['changes'], anew)
     expect(changes[0]).toMatchObject({ by: 'operator', subject: keyId, before: null })
-    expect(changes).toHaveLength(12)
+    expect(changes).toHaveLength(14)
     const table = await run(['provider', 'changes', '--provider', providerId], env)
     expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
     expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)
@@ -623,11 +641,75 @@ describe('tollkeeper doctor', () => {
         'localhost: TabSettlement',
         'database',
         'migrations',
+        'prices',
       ],
       ...['localhost: index', `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
     ])
     const { stdout } = await run(['doctor'], environment())
     expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
+  })
+
+  test('behavior: warns of prices over what other people’s clients pay as they come, and says what to do', async () => {
+    const sell = async (price: string) => {
+      await openShop(gateway.app, price)
+      return (await examine()).checks.get('prices')
+    }
+    await gateway.database`update endpoint set disabled_at = now()`
+    expect(await sell('0.10')).toMatchObject({ status: 'ok', found: '1 sold, at 0.10 USDC or less' })
+    expect(await sell('0.11')).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(/of 2 sold, 1 cost over 0.10 USDC, 0 over 1.00/),
+    })
+    expect(await sell('1.01')).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(
+        /of 3 sold, 2 cost over 0.10 USDC, 1 over 1.00; the dearest is GET https?:\S+ at 1.010000/,
+      ),
+      advice: expect.stringMatching(/setSpendControls.*maxValue.*Cloudflare's agents/),
+    })
+    await gateway.database`update endpoint set disabled_at = now()`
+  })
+
+  test('behavior: has a remote signer sign nothing, and says what is wrong with it', async () => {
+    const keys = [devPrivateKey(9)]
+    await using signers = new AsyncDisposableStack()
+    const open = async (chainId: number) => {
+      const signer = await startSigner({ keys, chainId })
+      signers.defer(signer.kill)
+      return signer
+    }
+    const [good, other] = [await open(31_337), await open(8_453)]
+    const { address } = devAccount(9)
+    const shown = (of: string) => of.slice(0, 8).toLowerCase()
+    const name = (of: string) => `localhost: signer of ${shown(of)}`
+    const check = async (change: Record<string, string>, of = address) => {
+      const signer = { KEEPER_PRIVATE_KEYS: '', KEEPER_SIGNER_URL: good.url, KEEPER_SIGNER_ADDRESSES: of }
+      const { checks } = await examine({ ...signer, ...change })
+      return [checks.get(name(of)), checks.has(`localhost: gas of ${shown(of)}`)]
+    }
+    expect(await check({})).toMatchObject([
+      { status: 'ok', found: expect.stringMatching(/^signs, in \d+ ms$/) },
+      true,
+    ])
+    expect(good.asked).toMatchObject([{ gas: '0x0', maxFeePerGas: '0x0', to: address.toLowerCase() }])
+    expect(await check({ KEEPER_SIGNER_URL: other.url })).toMatchObject([
+      {
+        ...{ status: 'fail', found: expect.stringContaining('signer_mismatch') },
+        advice: expect.stringContaining('--chain-id'),
+      },
+      true,
+    ])
+    expect(await check({}, devAccount(8).address)).toMatchObject([
+      { status: 'fail', found: expect.stringMatching(/signer_refused: the signer has no key/) },
+      true,
+    ])
+    const nowhere = `localhost=http://user:secret@127.0.0.1:${await reservePort()}`
+    const [down] = await check({ KEEPER_SIGNER_URL: nowhere })
+    expect(down).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/signer_unavailable: .*ECONNREFUSED/),
+    })
+    expect(JSON.stringify(down)).not.toContain('secret')
   })
 
   test('behavior: says that there is no index', async () => {
@@ -717,6 +799,7 @@ describe('tollkeeper doctor', () => {
       'ok base-sepolia: price feed',
       'warn database',
       'ok migrations',
+      'ok prices',
       'skip base-sepolia: index',
       'ok base-sepolia: gas of ',
     ])
@@ -744,6 +827,7 @@ describe('tollkeeper doctor', () => {
       'skip base-sepolia: price feed',
       'fail database',
       'skip migrations',
+      'skip prices',
       'skip base-sepolia: index',
       'skip base-sepolia: gas',
     ])
@@ -756,6 +840,7 @@ describe('tollkeeper doctor', () => {
       'skip nodes, contracts, index',
       'warn database',
       'ok migrations',
+      'ok prices',
     ])
   })
 

@@ -26,14 +26,16 @@ try {
 }
 
 /**
- * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`.
+ * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`; so does `mcp`, which agents' hosts start
+ * in whatever folder is open: what a stranger's repository has in its `.env` must not lift a limit.
  *
  * The flag isn't called --env-file because Node takes that flag itself, wherever it stands (nodejs/node#54232).
  */
 function loadEnvironment(args: readonly string[]): void {
   const position = args.findIndex((arg) => /^--env(=|$)/.test(arg))
   const path = position < 0 ? undefined : (args[position]?.split('=')[1] ?? args[position + 1])
-  if (path === undefined && (['demo', 'dev'].includes(args[0] ?? '') || !existsSync('.env'))) return
+  const command = args.find((arg) => !arg.startsWith('-')) ?? ''
+  if (path === undefined && (['demo', 'dev', 'mcp'].includes(command) || !existsSync('.env'))) return
   try {
     process.loadEnvFile(path ?? '.env')
   } catch (error) {

@@ -1,7 +1,9 @@
 import { type Command, Option } from 'commander'
 import { networkVariable } from '#process/variables'
 import { type NetworkName, networkNames } from '#protocol/networks'
+import type { PlayedNetwork } from '../local/stack/stack.ts'
 import { CliError } from './cliError.ts'
+import { playedNetworkOption } from './playedNetworkOption.ts'
 import { runProgram } from './runProgram.ts'
 
 const environmentNote = `
@@ -15,8 +17,11 @@ export function addProcessCommands(program: Command): void {
     .description(
       'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
     )
+    .addOption(playedNetworkOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
-    .action(() => runProgram(() => import('../local/start.ts')))
+    .action(({ network }: { network: PlayedNetwork }) =>
+      runProgram(() => import('../local/start.ts'), ['--network', network]),
+    )
 
   program
     .command('demo')

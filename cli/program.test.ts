@@ -43,7 +43,10 @@ test.each(walk(createProgram()))(
     expect(help).toContain(`Usage: ${typed} `)
     expect(command.description()).not.toBe('')
     const [, example = ''] = help.split('\nExample:\n')
-    expect(example).toMatch(new RegExp(`^ {2}\\$ .*tollkeeper .*${typed.replace(/^tollkeeper ?/, '')}`))
+    // The lines before it make the files that it reads.
+    expect(example).toMatch(
+      new RegExp(`^( {2}\\$ .*\n)*? {2}\\$ .*tollkeeper .*${typed.replace(/^tollkeeper ?/, '')}`),
+    )
     for (const { long, description } of command.options) expect([long, description]).not.toEqual([long, ''])
   },
 )

@@ -5,6 +5,7 @@ import { addBuyCommand } from './buy.ts'
 import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addKeysCommand } from './keys.ts'
+import { addMcpCommand } from './mcp/command.ts'
 import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
@@ -28,6 +29,7 @@ export function createProgram(): Command {
   addProcessCommands(program)
   addDevCommand(program)
   addBuyCommand(program)
+  addMcpCommand(program)
   addReceiptsCommand(program)
   addAuditCommand(program)
   addProviderCommand(program)

@@ -1,14 +1,15 @@
 import type { Hono } from 'hono'
-import { type Address, type Hex, type PrivateKeyAccount, parseSignature, serializeTransaction } from 'viem'
+import type { Address, Hex } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { createGasMeter } from '#chain/gasShares'
 import { probeHead } from '#chain/head'
-import { hashHex } from '#chain/keccak256'
 import { createPayerCode } from '#chain/payerCode'
+import type { KeeperAccount } from '#chain/remoteSigner'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { probeGas } from '#chain/walletState'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
+import { type Catalogue, createCatalogue } from '#ledger/discovery/catalogue'
 import { createDueBatches } from '#ledger/queue/dueBatches'
 import type { Database } from '#ledger/store/database'
 import { onOnePostgres, type TabDatabase } from '#ledger/tabs/tabDatabase'
@@ -17,6 +18,7 @@ import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { type Loop, repeat } from '#process/repeat'
+import type { Tracer } from '#process/trace'
 import { createApp } from './http/app.ts'
 import { createFacilitatorDependencies } from './http/facilitator/dependencies.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
@@ -30,8 +32,9 @@ import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import { createMetrics } from './settings/metrics.ts'
-import type { FacilitatorSettings } from './settings/settings.ts'
+import type { DiscoverySettings, FacilitatorSettings } from './settings/settings.ts'
 import {
+  defaultDiscovery,
   defaultSubmitLimits,
   defaultSubmitTimeoutMs,
   defaultTabSettings,
@@ -40,6 +43,7 @@ import {
   type TabSettings,
 } from './settings/settings.ts'
 import type { SettlementWallet } from './settler/context.ts'
+import { createWallet, signerProbes } from './settler/wallet.ts'
 
 export type KeeperDependencies = {
   database: Database
@@ -47,7 +51,7 @@ export type KeeperDependencies = {
   tabs?: TabSettings & { database: TabDatabase }
   networks: readonly ServedNetwork[]
   /** Wallets that pay the gas; each settles on every network. */
-  accounts: readonly PrivateKeyAccount[]
+  accounts: readonly KeeperAccount[]
   platformWallets: readonly Address[]
   settings: KeeperSettings
   /** How long POST /submit waits for its transaction. Default {@link defaultSubmitTimeoutMs}. */
@@ -56,6 +60,8 @@ export type KeeperDependencies = {
   submitLimits?: SubmitLimits
   /** Default: {@link defaultFacilitatorSettings}. */
   facilitator?: Partial<FacilitatorSettings>
+  /** What is listed for buyers to find; null: nothing is. Default: at SPEC 2.9's fees. */
+  discovery?: DiscoverySettings | null
   /** Proxies in front of the HTTP server. Default 0. */
   trustedProxies?: number
   /** What Prometheus presents to read the metrics. Default: anyone may. */
@@ -69,6 +75,8 @@ export type KeeperDependencies = {
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
+  /** Default: none, and nothing is traced. */
+  tracer?: Tracer | null
 }
 
 export type Keeper = {
@@ -86,7 +94,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]
   const releases: (() => Promise<void>)[] = []
   const contexts = networks.map((served) => createContext(dependencies, served, metrics))
-  for (const context of contexts) probes.push(...probesOf(context, accounts))
+  const wallets = new Map(
+    contexts.map((context) => [context, accounts.map((one) => createWallet(one, context.served.network))]),
+  )
+  for (const [context, own] of wallets) probes.push(...probesOf(context, own))
 
   /** @param network null: it is of all networks, and asks none. */
   function loop(name: string, network: string | null, everyMs: number, step: () => Promise<unknown>): void {
@@ -122,10 +133,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       await tabs.closeAndTake()
       await tabs.releaseUnopened()
     })
-    for (const context of contexts) {
+    for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []
-      for (const wallet of walletsOf(accounts)) {
+      for (const wallet of ownWallets) {
         const worker = createWorker(context, holder, wallet)
         own.push(worker.address)
         releases.push(worker.release)
@@ -163,10 +174,13 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const wake = () => {
     for (const one of loops) one.wake()
   }
-  const facilitator = createFacilitatorDependencies(dependencies, wake)
+  const { discovery = defaultDiscovery } = dependencies
+  const facilitator = createFacilitatorDependencies({ ...dependencies, discovery: discovery !== null }, wake)
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
   const app = createApp({
     facilitator,
+    tracer: dependencies.tracer ?? null,
+    catalogue: discovery && openCatalogue(dependencies, facilitator.platformWallet, discovery),
     submit: {
       ...facilitator,
       platformWallets: dependencies.platformWallets,
@@ -183,6 +197,21 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     log,
   })
   return { app, start, stop }
+}
+
+function openCatalogue(
+  { database, networks, tabs, now }: KeeperDependencies,
+  platformWallet: Address,
+  discovery: DiscoverySettings,
+): Catalogue {
+  return createCatalogue({
+    ...{ sql: database, networks, platformWallet, ...discovery },
+    minimumPrice: ({ name, minimumPrice }) => {
+      const configured = tabs?.minimumPrices[name] ?? 0n
+      return configured > minimumPrice ? configured : minimumPrice
+    },
+    now: () => now().getTime(),
+  })
 }
 
 function createContext(
@@ -206,21 +235,11 @@ function createContext(
     log: log.child({ network: served.network.name }),
     metrics,
     memory: createMemory(),
+    tracer: dependencies.tracer ?? null,
   }
 }
 
-function walletsOf(accounts: readonly PrivateKeyAccount[]): SettlementWallet[] {
-  return accounts.map((account) => ({
-    address: account.address.toLowerCase() as Address,
-    async sign(transaction) {
-      const typed = { ...transaction, type: 'eip1559' } as const
-      const hash = hashHex(serializeTransaction(typed))
-      return serializeTransaction(typed, parseSignature(await account.sign({ hash })))
-    },
-  }))
-}
-
-function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Probe[] {
+function probesOf(context: Context, wallets: readonly SettlementWallet[]): Probe[] {
   const { network } = context.served
   return [
     probeHead(context.served),
@@ -234,7 +253,8 @@ function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Pro
     },
     probeGas(
       context.served,
-      accounts.map(({ address }) => address),
+      wallets.map(({ address }) => address),
     ),
+    ...signerProbes(wallets),
   ]
 }

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { hostname } from 'node:os'
-import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { isPooled, prepareDatabase } from '#ledger/store/pooler'
@@ -9,10 +8,11 @@ import { openTabDatabase } from '#ledger/tabs/tabDatabase'
 import { findMisspelled, isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
+import { openTracer } from '#process/trace'
 import { readIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
-import { readKeeperConfig } from './settings/config.ts'
+import { openAccounts, readKeeperConfig } from './settings/config.ts'
 
 /** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
 const drainMs = 9_000
@@ -51,15 +51,18 @@ async function mainOfOperator(): Promise<void> {
   })
   const { databaseUrl: url, ...tabs } = config.tabs
   const tabDatabase = await openTabDatabase({ url, ledger: database, applicationName })
+  const tracer = await openTracer(config.tracing, 'tollkeeper-keeper', log)
   const keeper = createKeeper({
     database,
+    tracer,
     tabs: { ...tabs, database: tabDatabase },
     networks,
-    accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
+    accounts: openAccounts(config.wallets),
     platformWallets: config.platformWallets,
     settings: config.settings,
     submitLimits: config.submitLimits,
     facilitator: config.facilitator,
+    discovery: config.discovery,
     trustedProxies: config.trustedProxies,
     metricsToken: config.metricsToken,
     log,
@@ -83,6 +86,7 @@ async function mainOfOperator(): Promise<void> {
     process.exit(0)
   }, drainMs).unref()
   await Promise.all([server.close(), keeper.stop()])
+  await tracer?.stop()
   await Promise.all([tabDatabase.end({ timeout: 1 }), database.end({ timeout: 1 })])
 }
 

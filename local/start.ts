@@ -9,7 +9,7 @@ import { ownCommand } from '#process/ownCommand'
 import { isPortFree } from '#process/port'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { describeLine, watchDatabase } from './stack/feed.ts'
-import { type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
+import { playedNetworks, type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
 import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 
 const ports = [
@@ -28,9 +28,9 @@ const [typed, buy] = import.meta.filename.endsWith('.js')
   ? [`${ownCommand} start`, `${ownCommand} buy`]
   : ['npm start', 'npm run buy --']
 
-const usage = `Usage: ${typed}
+const usage = `Usage: ${typed}${typed.startsWith('npm') ? ' --' : ''} [--network ${playedNetworks.join('|')}]
 
-Starts a local chain with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
+Starts a local chain that plays ${playedNetworks[0]} (or another network) with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
 API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
 
 Ports, 0 for a free one:
@@ -51,11 +51,19 @@ const startup = new AbortController()
 const stopped = Promise.withResolvers<number>()
 
 try {
-  const { values } = parseArgs({ options: { help: { type: 'boolean', short: 'h', default: false } } })
+  const { values } = parseArgs({
+    options: {
+      network: { type: 'string', default: playedNetworks[0] },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
   if (values.help) {
     console.log(usage)
     process.exit(0)
   }
+  const network = playedNetworks.find((name) => name === values.network)
+  if (network === undefined)
+    throw new Error(`--network: expected ${playedNetworks.join(' or ')}, got "${values.network}"`)
   const chosen = await choosePorts()
   // Not in the checkout, which may run a second `npm start`.
   logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
@@ -71,6 +79,7 @@ try {
   const begun = performance.now()
   stack = await startStack({
     ports: chosen,
+    chain: { network },
     databaseUrl:
       readVariable(process.env, 'DATABASE_DIRECT_URL') ??
       readVariable(process.env, 'DATABASE_URL') ??
@@ -137,11 +146,14 @@ async function invite(
 ): Promise<void> {
   const buyer = devAccount(buyerAccount)
   await chain.mintUsdc([buyer.address], buyerFunds)
-  const usdc = chain.deployments[chain.network]?.usdc
+  const token =
+    chain.network === 'localhost'
+      ? `NETWORK=localhost USDC_ADDRESS=${chain.deployments.localhost?.usdc} `
+      : ''
   console.log(`
 Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sample API now, in another terminal:
 
-  GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} ${buy} ${provider?.url}/forecast
+  GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} ${token}${buy} ${provider?.url}/forecast
 
 What its provider sees: ${api.url}/dashboard/ with the API key ${providerApiKey}
 

@@ -205,7 +205,18 @@ const keeper = {
       '`insufficient_gas_funds` in the log: send it gas money; it looks again every 15 s. Its batch goes to another wallet, ' +
       'unless a node has the transaction already; then it waits for the money, or for a stranger. `out_of_gas`: a batch used ' +
       "up its whole gas limit: the token's code has changed, or a payer's wallet is hostile; look at the transaction before " +
-      'it is done again a minute later.',
+      'it is done again a minute later. `signer_unavailable`, `signer_refused`: its signer is down, or has not its key: ' +
+      '`tollkeeper doctor` says which.',
+  },
+  SignerMismatch: {
+    of: 'keeper',
+    expr: 'increase(tollkeeper_signer_failures_total{code="signer_mismatch"}[10m]) > 0',
+    severity: 'page',
+    summary:
+      'The signer of {{ $labels.wallet }} on {{ $labels.network }} signed something else than was asked',
+    action:
+      'Nothing of it was stored or sent. The log says what differs: the signer is set to another chain or has another key, or ' +
+      'something on the way fills in values. If it is none of these, somebody else has the signer: take the gas money out.',
   },
   GasBudgetUsedUp: {
     of: 'keeper',

@@ -37,6 +37,7 @@ test('behavior: a slip of the pen is found, another program’s variable is not'
       PRIORITY_FEE_WIE: '1',
       TRIGER_COUNT: '2',
       RPC_URL_BASES: 'x',
+      NETWORK: 'base',
       PATH: '/',
       API_PORT: '1',
     }),
@@ -44,6 +45,7 @@ test('behavior: a slip of the pen is found, another program’s variable is not'
     ['PRIORITY_FEE_WIE', 'PRIORITY_FEE_WEI'],
     ['TRIGER_COUNT', 'TRIGGER_COUNT'],
     ['RPC_URL_BASES', 'RPC_URL_BASE'],
+    ['NETWORK', 'NETWORKS'],
   ])
   expect(findMisspelled({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual(
     [],

@@ -1,5 +1,5 @@
 import type { Parser } from './parsers.ts'
-import { type Variables, variables } from './variables.ts'
+import { type Variable, type Variables, variables } from './variables.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -28,17 +28,8 @@ export class ConfigError extends Error {
  */
 export function readVariable<Name extends VariableName>(env: Environment, name: Name): VariableValue<Name> {
   const { parser, default: fallback } = variables[name] as { parser: Parser<unknown>; default?: string }
-  return readText(env, name, parser, fallback) as VariableValue<Name>
-}
-
-/**
- * As {@link readVariable}, for what isn't in the table because only a command reads it.
- *
- * @throws {ConfigError}
- */
-export function readText<T>(env: Environment, name: string, parser: Parser<T>, fallback?: string): T | null {
   const text = textOf(env, name) ?? fallback
-  return text === undefined ? null : parseText(name, text, parser)
+  return (text === undefined ? null : parseText(name, text, parser)) as VariableValue<Name>
 }
 
 /**
@@ -77,11 +68,16 @@ function textOf(env: Environment, name: string): string | undefined {
   return env[name]?.trim() || undefined
 }
 
-/** Variables that nobody reads and whose names are a slip away from one that is: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. */
+/**
+ * Variables that no process reads and whose names are a slip away from one that is: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. What only
+ * buyers' commands read is none of a process: `NETWORK` may be a slip of `NETWORKS`.
+ */
 export function findMisspelled(env: Environment): [name: string, meant: VariableName][] {
-  const known = Object.keys(variables) as VariableName[]
+  const known = (Object.keys(variables) as VariableName[]).filter((name) =>
+    (variables[name] as Variable).readers.some((reader) => reader !== 'buy' && reader !== 'mcp'),
+  )
   return Object.keys(env)
-    .filter((name) => !(name in variables) && name.length > 6)
+    .filter((name) => !known.includes(name as VariableName) && name.length > 6)
     .flatMap((name) => {
       const meant = known.find((one) => isNear(name, one))
       return meant === undefined ? [] : [[name, meant] as [string, VariableName]]

@@ -90,6 +90,23 @@ export const url: Parser<string> = {
   isSecret: true,
 }
 
+/** By network; null: of all that have none of their own. */
+export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
+  expected: 'an http(s) URL, or one for each network: base=https://…,polygon=https://…',
+  parse(value) {
+    const urls = new Map<NetworkName | null, string>()
+    for (const part of value.split(/[\s,]+/).filter((one) => one !== '')) {
+      const [, name, text = ''] = /^(?:([a-z-]+)=)?(.*)$/.exec(part) ?? []
+      const network = name === undefined ? null : networkNames.find((one) => one === name)
+      const parsed = url.parse(text)
+      if (network === undefined || parsed === undefined || urls.has(network)) return undefined
+      urls.set(network, parsed)
+    }
+    return urls.size > 0 ? urls : undefined
+  },
+  isSecret: true,
+}
+
 export const smtpUrl: Parser<string> = {
   expected: 'a URL like smtp://user:password@mail.example:587, or smtps://…',
   parse: (value) => (hasProtocol(value, /^smtps?:$/) ? value : undefined),
@@ -109,6 +126,17 @@ export const publicUrl: Parser<string> = {
     const { href, search, hash } = new URL(value)
     return search === '' && hash === '' ? href.replace(/\/+$/, '') : undefined
   },
+}
+
+export const traceUrl: Parser<string> = {
+  expected: 'an http(s) URL with {traceId} in it',
+  parse: (value) => (value.includes('{traceId}') && hasProtocol(value, /^https?:$/) ? value : undefined),
+}
+
+/** From 0 to 1. */
+export const ratio: Parser<number> = {
+  expected: 'a number from 0 to 1, like 0.1',
+  parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
 }
 
 export const databaseUrl: Parser<string> = {

@@ -1,8 +1,8 @@
-import { hash, timingSafeEqual } from 'node:crypto'
 import type { Handler } from 'hono'
 import type { Registry } from 'prom-client'
 import { BaseError } from '#protocol/errors'
 import { clientAddress } from './clientAddress.ts'
+import { isSameSecret } from './isSameSecret.ts'
 import type { RateLimiter } from './rateLimiter.ts'
 
 export type ServeMetricsOptions = {
@@ -20,7 +20,7 @@ const mostReadings = 120
 /** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. Who presents none is limited by address. */
 export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
   return async (c) => {
-    if (token === null || !isEqual(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
+    if (token === null || !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
       if (rateLimiter) countReading(rateLimiter, clientAddress(c, trustedProxies))
       if (token !== null) throw new BaseError('unauthorized', 'This needs METRICS_TOKEN as a bearer token')
     }
@@ -33,8 +33,4 @@ function countReading(rateLimiter: RateLimiter, address: string): void {
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
   throw new BaseError('rate_limited', `At most ${limit} readings a minute`, { details })
-}
-
-function isEqual(a: string, b: string): boolean {
-  return timingSafeEqual(hash('sha256', a, 'buffer'), hash('sha256', b, 'buffer'))
 }

@@ -11,21 +11,24 @@ import {
   mailAddress,
   matching,
   networkPrice,
+  networkUrls,
   type Parser,
   port,
   privateKey,
   publicUrl,
+  ratio,
   secret,
   sha256Hex,
   smtpUrl,
   text,
   time,
+  traceUrl,
   url,
   usdc,
 } from './parsers.ts'
 
-/** Who reads a variable. `independent` is a keeper without a database. */
-export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy'
+/** Who reads a variable. `independent` is a keeper without a database; `buy` and `mcp` are commands of who buys. */
+export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'buy' | 'mcp'
 
 /** One environment variable; `.env.example` and docs/configuration.md are made from these. */
 export type Variable = {
@@ -120,6 +123,40 @@ const shared = {
     about: 'fatal, error, warn, info, debug, trace or silent.',
     default: 'info',
   },
+  OTEL_EXPORTER_OTLP_ENDPOINT: {
+    parser: url,
+    readers: ['api', 'keeper'],
+    about:
+      'OpenTelemetry collector that traces go to by OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced.',
+  },
+  OTEL_EXPORTER_OTLP_HEADERS: {
+    parser: {
+      ...matching('name=value, or several with commas between', /^[^=,\s]+=[^,]*(,[^=,\s]+=[^,]*)*$/),
+      isSecret: true,
+    },
+    readers: ['api', 'keeper'],
+    about: 'Headers for it, such as its credential.',
+  },
+  OTEL_TRACES_SAMPLER: {
+    parser: choice(
+      'parentbased_always_on',
+      'parentbased_always_off',
+      'parentbased_traceidratio',
+      'always_on',
+      'always_off',
+      'traceidratio',
+    ),
+    readers: ['api', 'keeper'],
+    about:
+      'Which requests are traced: by default those whose `traceparent` says so, and those that have none.',
+    default: 'parentbased_always_on',
+  },
+  OTEL_TRACES_SAMPLER_ARG: {
+    parser: ratio,
+    readers: ['api', 'keeper'],
+    about: 'Share of the requests that the samplers `traceidratio` trace.',
+    default: '1',
+  },
   ETH_USD: {
     parser: usdc(),
     readers: ['api', ...keepers],
@@ -148,57 +185,51 @@ const shared = {
 const triggers = {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: "A batch is due when a wallet's share reaches this amount,",
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(2),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'or this number of payments,',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
-    readers: ['api', ...keepers, 'start'],
+    readers: ['api', 'keeper', 'start'],
     about: 'or early enough that the oldest is sent before it has waited this long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
     // The queue's index of payments of high value starts here (ledger/migrations).
     parser: usdc(1_000_000n),
-    readers: ['api', ...keepers],
-    about: 'or at once for a payment of this value,',
+    readers: ['api', 'keeper'],
+    about: "or at once for a payment of this value. What is about to run out doesn't wait for any of these.",
     default: '10',
-  },
-  TRIGGER_EXPIRY_LEAD_SECONDS: {
-    parser: integer(1),
-    readers: ['api', ...keepers],
-    about: 'or this long before an authorization expires.',
-    default: '300',
   },
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about:
       'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
     default: '150',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'The amount that holds while settling is dear.',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
     parser: integer(2),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'The count that holds while settling is dear.',
     default: '150',
   },
   TRIGGER_RAISED_ABOVE_USD: {
     parser: usdc(),
-    readers: ['api', ...keepers],
+    readers: ['api', 'keeper'],
     about: 'Settling is dear while the batch that waits would cost more than this.',
     default: '0.02',
   },
@@ -238,15 +269,29 @@ const api = {
   NODE_ENV: { parser: text, readers: ['api'], about: 'production: no key file is made.' },
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
-    readers: ['api'],
-    about: 'tiered (SPEC 2.9), or flat: 2 %.',
+    readers: ['api', 'keeper'],
+    about: 'tiered (SPEC 2.9), or flat: 2 %. The keeper has it for what it lists.',
     default: 'tiered',
+  },
+  DISCOVERY: {
+    parser: flag,
+    readers: ['api', 'keeper'],
+    about:
+      'off: nothing is listed for buyers to find (`/discovery/…`, `/openapi.json`), challenges say nothing for catalogues, and no seller’s origin is asked whether it is its own.',
+    default: 'on',
   },
   MINIMUM_PRICES_USDC: {
     parser: list(networkPrice),
     readers: ['api', 'keeper'],
     about:
       'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
+  },
+  OFFER_TIMEOUT_SECONDS: {
+    parser: integer(600, 93_600),
+    readers: ['api', 'keeper'],
+    about:
+      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours whatever this says. The keeper has it for what it lists.',
+    default: '3600',
   },
   BALANCE_CHECK: {
     parser: flag,
@@ -396,6 +441,11 @@ const api = {
     about: "false: due batches, with their signed authorizations, aren't published for anybody to settle.",
     default: 'true',
   },
+  TRACE_URL_TEMPLATE: {
+    parser: traceUrl,
+    readers: ['api'],
+    about: 'Where the dashboard links the trace of a payment: a URL with {traceId} in it.',
+  },
 } satisfies Record<string, Variable>
 
 const keeper = {
@@ -422,6 +472,33 @@ const keeper = {
     parser: text,
     readers: keepers,
     about: 'A file with these keys, one a line, instead.',
+  },
+  KEEPER_SIGNER_URL: {
+    parser: networkUrls,
+    readers: keepers,
+    about:
+      'Where further wallets are signed for, by `eth_signTransaction` (web3signer). A signer for one chain each: base=https://…,polygon=https://….',
+  },
+  KEEPER_SIGNER_ADDRESSES: {
+    parser: list(address),
+    readers: keepers,
+    about: 'Addresses of these wallets, with commas between. Each settles on every network.',
+  },
+  KEEPER_SIGNER_CA_FILE: {
+    parser: text,
+    readers: keepers,
+    about:
+      "PEM file of the authority, or the certificate itself, that the signer's TLS must show. Default: the system's.",
+  },
+  KEEPER_SIGNER_CERT_FILE: {
+    parser: text,
+    readers: keepers,
+    about: 'PEM file of the certificate that the signer is shown,',
+  },
+  KEEPER_SIGNER_KEY_FILE: {
+    parser: text,
+    readers: keepers,
+    about: 'and of its key.',
   },
   KEEPER_POLL_MS: {
     parser: integer(10),
@@ -460,7 +537,7 @@ const keeper = {
   },
   MAX_GAS_PER_FEE: {
     parser: integer(0),
-    readers: keepers,
+    readers: ['api', ...keepers],
     about:
       'A payment that was bought is settled at once where its share of the gas costs at most this many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
@@ -557,6 +634,77 @@ const start = {
   },
 } satisfies Record<string, Variable>
 
+const buyer = {
+  WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['buy', 'mcp'], about: 'The wallet that pays.' },
+  GATEWAY_URL: {
+    parser: url,
+    readers: ['buy', 'mcp'],
+    about: 'The gateway whose sellers are paid.',
+    default: 'http://127.0.0.1:4020',
+  },
+  NETWORK: {
+    parser: choice(...networkNames),
+    readers: ['buy', 'mcp'],
+    about: 'Where the wallet pays. `tollkeeper start` plays base-sepolia.',
+    default: 'base-sepolia',
+  },
+  USDC_ADDRESS: {
+    parser: address,
+    readers: ['buy', 'mcp'],
+    about: 'USDC, on localhost.',
+  },
+  RECEIPT_FILE: {
+    parser: text,
+    readers: ['buy'],
+    about: 'Where `tollkeeper buy` keeps the receipt. Unset: nowhere.',
+  },
+  WALLET_FOLDER: {
+    parser: text,
+    readers: ['mcp'],
+    about:
+      'Where what was spent, receipts and open tabs are kept, in one folder for each wallet and network. Default: .tollkeeper in the home folder.',
+  },
+  ASK_ABOVE_USDC: {
+    parser: usdc(),
+    readers: ['mcp'],
+    about:
+      'Above this price the user is asked, by the agent’s host; where the host can’t ask, it isn’t paid.',
+    default: '0.10',
+  },
+  MAX_PAYMENT_USDC: {
+    parser: usdc(),
+    readers: ['mcp'],
+    about: 'The most that one request may cost, whatever the user says.',
+    default: '1',
+  },
+  MAX_DAILY_USDC: {
+    parser: usdc(),
+    readers: ['mcp'],
+    about:
+      'The most within any 24 hours, over restarts, and of all that run with this wallet and WALLET_FOLDER.',
+    default: '2',
+  },
+  MAX_DAILY_USDC_PER_HOST: {
+    parser: usdc(),
+    readers: ['mcp'],
+    about: 'The same at one host. Unset: MAX_DAILY_USDC alone.',
+  },
+  DISCOVERY_URL: {
+    parser: publicUrl,
+    readers: ['mcp'],
+    about: 'A gateway or facilitator whose /discovery/search tells what is sold. Default: GATEWAY_URL.',
+  },
+  MCP_TOKEN: {
+    parser: {
+      ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
+      isSecret: true,
+    },
+    readers: ['mcp'],
+    about:
+      'Bearer token that clients of `tollkeeper mcp --http` present; needed where it listens beyond loopback.',
+  },
+} satisfies Record<string, Variable>
+
 export const variables = {
   ...shared,
   ...triggers,
@@ -565,6 +713,7 @@ export const variables = {
   ...indexer,
   ...deploy,
   ...start,
+  ...buyer,
 }
 
 export type Variables = typeof variables
@@ -581,4 +730,5 @@ export const sections: readonly { title: string; variables: Record<string, Varia
     title: 'npm start; INDEXER_PORT, KEEPER_PORT and API_PORT hold here, too, and 0 takes a free one',
     variables: start,
   },
+  { title: 'tollkeeper buy, tollkeeper mcp', variables: buyer },
 ]

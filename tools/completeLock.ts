@@ -34,7 +34,8 @@ const aliases: Record<string, string> = { windows: 'win32', 64: 'x64' }
 
 type Lock = { packages: Record<string, Package> }
 
-for (const path of ['package-lock.json', 'test/runtimes/package-lock.json']) await completeLock(path)
+for (const folder of ['.', 'test/runtimes', 'test/checkers', 'test/strangers'])
+  await completeLock(`${folder}/package-lock.json`)
 
 async function completeLock(path: string): Promise<void> {
   const file = new URL(`../${path}`, import.meta.url)

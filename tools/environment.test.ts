@@ -12,6 +12,7 @@ import type { Environment } from '#process/env'
 import { networkVariable, type Variable, variables } from '#process/variables'
 import { committedDeployments } from '#protocol/deployments'
 import { networkNames } from '#protocol/networks'
+import { readBuyerSettings } from '../cli/mcp/buy/settings.ts'
 import { readIndexerOptions } from '../indexer/config.ts'
 import { runCommand } from '../test/support/processes.ts'
 import { renderDocs } from './generateDocs.ts'
@@ -25,6 +26,7 @@ const valid = {
   MACAROON_SECRETS: `kid:${'00'.repeat(32)}`,
   KEEPER_PRIVATE_KEYS: `0x${'22'.repeat(32)}`,
   KEEPER_GATEWAY_URL: 'https://gateway.example',
+  WALLET_PRIVATE_KEY: `0x${'33'.repeat(32)}`,
   NETWORKS: 'localhost',
   RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
 }
@@ -34,6 +36,7 @@ const configs = {
   keeper: readKeeperConfig,
   independent: readIndependentConfig,
   indexer: readIndexerOptions,
+  mcp: readBuyerSettings,
 } as const
 type Process = keyof typeof configs
 const processes = Object.keys(configs) as Process[]

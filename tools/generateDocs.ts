@@ -48,7 +48,7 @@ function renderAlerts(): string {
 }
 
 /** Replaces what stands between `<!-- name: … -->` and `<!-- /name -->`. */
-function fillIn(text: string, name: string, content: string): string {
+export function fillIn(text: string, name: string, content: string): string {
   const [head, rest] = splitAfter(text, new RegExp(`<!-- ${name}: .* -->\\n`))
   const end = rest.indexOf(`<!-- /${name} -->`)
   if (end < 0) throw new Error(`<!-- /${name} --> is missing`)
@@ -119,7 +119,7 @@ function mostFrequent(texts: readonly string[]): string {
 }
 
 /** A table as the formatter wants it: columns of one width, a rule below the first row. */
-function layOut(rows: string[][]): string[] {
+export function layOut(rows: string[][]): string[] {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   const line = (row: string[], filler = ' ') =>
     `| ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0, filler)).join(' | ')} |`

@@ -41,6 +41,14 @@ export function addDashboardRoutes(app: App): void {
     c.header('cache-control', 'no-cache')
     return c.html(page(await bundle()))
   })
+  // Catalogues show it beside what is sold here.
+  app.get('/favicon.svg', async (c) => {
+    const { icon, assets } = await bundle()
+    return c.body(assets.get(icon)?.content as Uint8Array<ArrayBuffer>, 200, {
+      'content-type': 'image/svg+xml',
+      'cache-control': 'public, max-age=86400',
+    })
+  })
   app.get('/dashboard/:file', async (c) => {
     const asset = (await bundle()).assets.get(c.req.param('file'))
     if (asset === undefined) throw new Refusal('not_found')

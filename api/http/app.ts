@@ -1,8 +1,9 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
 import type { KeyScope } from '#ledger/registry/apiKeys'
+import type { Traced } from '#process/traceRequests'
 
 export type GatewayEnv = {
-  Variables: {
+  Variables: Traced['Variables'] & {
     /** The provider whose API key came along. */
     caller: string | undefined
     /** Id of that key. */

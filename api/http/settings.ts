@@ -66,6 +66,8 @@ export type GatewaySettings = {
   feeSchedule: FeeSchedule
   /** USDC base units, where it is above the network's own. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
+  /** How many seconds clients of x402 are asked to sign for. */
+  offerTimeoutSeconds: number
   /** The first one mints; all of them verify. */
   macaroonSecrets: readonly MacaroonSecret[]
   /** Unix seconds: what was minted earlier is refused. */
@@ -88,6 +90,8 @@ export type GatewaySettings = {
   gasTokenUsd: bigint
   /** USDC base units a UTC day for the gas of all who pay no fee for it and have no grant. */
   gasAllowance: bigint
+  /** What the keeper is told: how many times its fee a payment's gas may cost; null: the network's default. */
+  gasPerFee: bigint | null
   /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
   priorityFeePerGas: bigint | null
   /** Views refuse beyond: the index is being rebuilt. */
@@ -96,6 +100,8 @@ export type GatewaySettings = {
   publicQueue: boolean
   /** How long we keep what a payment was presented with after the payment is over. */
   retentionDays: number
+  /** Whether what is sold is listed for buyers to find. */
+  discovery: boolean
   /** Null: none. */
   rateLimits: RateLimits | null
   registration: Registration
@@ -111,4 +117,6 @@ export type GatewaySettings = {
   upstream: UpstreamSettings
   /** What Prometheus presents to read the metrics; null: anyone may. */
   metricsToken: string | null
+  /** Where a trace is shown: `{traceId}` stands for its id. Null: nowhere. */
+  traceUrlTemplate: string | null
 }

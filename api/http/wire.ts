@@ -40,7 +40,7 @@ export const timeFilter = z
   // Beyond these, Postgres and ISO 8601 write years differently.
   .refine((date) => date.getTime() >= 0 && date.getUTCFullYear() < 2200, 'expected a year from 1970 to 2199')
   .optional()
-  .openapi({ type: 'string', format: 'date-time', example: '2026-11-01' })
+  .openapi({ type: 'string', format: 'date-time', example: '2026-11-01T00:00:00Z' })
 
 export function isoOrNull(time: Date | null | undefined): string | null {
   return time ? isoOf(time.getTime()) : null
@@ -181,11 +181,11 @@ export const cursorOut = z.string().nullable().openapi({ description: 'Of the ne
 
 export const text = (max: number) => z.string().max(max)
 
-/** What was asked for of an endpoint: a full URL, or a path and query on the endpoint's own origin. */
+/** What was asked for of an endpoint: a full URL, a path and query on the endpoint's own origin, or a tool of MCP. */
 export const resource = text(2048)
   .refine(
-    (given) => isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
-    'expected a full http(s) URL, or a path, without credentials and dot segments',
+    (given) => isToolUrl(given) || isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
+    'expected a full http(s) URL, a path, or mcp://tool/<name>, without credentials and dot segments',
   )
   .openapi({ example: '/forecast?city=7', description: "A path's origin is that of the endpoint's URL" })
 
@@ -206,6 +206,11 @@ export const resourceUrl = text(2048)
 
 /** The parts of a path that a URL parser takes out, while some servers route by them: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
+
+/** As x402 names a tool of MCP. What a URL parser would change isn't one, so that each has one name. */
+function isToolUrl(url: string): boolean {
+  return /^mcp:\/\/tool\/[^?#]+$/.test(url) && !unplainPath.test(url) && URL.parse(url)?.href === url
+}
 
 function isResourceUrl(url: string): boolean {
   const [path = ''] = url.split(/[?#]/, 1)

@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi'
+import { type Described, findInterfaceFault, type Interface } from '#ledger/discovery/bazaar'
 import { changeRegistry } from '#ledger/registry/registryChanges'
 import type { Queryable } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
@@ -32,8 +33,35 @@ const endpointUrl = wire.resource.openapi({
   example: 'https://weather.example/cities/:city',
   description:
     'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged. A path alone is ' +
-    "one that the gateway serves from the provider's upstream",
+    "one that the gateway serves from the provider's upstream. A tool of MCP is `mcp://tool/<name>`",
 })
+
+/** Most bytes of each of the four, as JSON. */
+const maxJsonBytes = 4_096
+
+const json = (description: string, example: unknown) =>
+  z
+    .unknown()
+    .refine(
+      (value) => Buffer.byteLength(JSON.stringify(value) ?? '') <= maxJsonBytes,
+      `at most ${maxJsonBytes} bytes of JSON`,
+    )
+    // Postgres has no such character.
+    .refine((value) => !JSON.stringify(value)?.includes('\\u0000'), 'U+0000 can not be stored')
+    .optional()
+    .openapi({ type: ['object', 'null'], description, example })
+
+const inputExample = { city: 'Oslo' }
+const schemaOf = (properties: object) => ({ type: 'object', properties })
+const discovery = {
+  inputSchema: json(
+    'JSON Schema of the query of GET and DELETE, else of the JSON body; null: none. No `$ref`',
+    schemaOf({ city: { type: 'string' } }),
+  ),
+  inputExample: json('What follows it', inputExample),
+  outputSchema: json('JSON Schema of the answer', schemaOf({ degrees: { type: 'number' } })),
+  outputExample: json('An answer', { degrees: 7 }),
+}
 
 const newEndpoint = z
   .strictObject({
@@ -56,6 +84,8 @@ const newEndpoint = z
       }),
     description: wire.text(500).optional(),
     mimeType: wire.text(200).min(1).optional(),
+    listed: z.boolean().optional().openapi({ description: 'Whether buyers can find it; default: yes' }),
+    ...discovery,
   })
   .openapi('NewEndpoint')
 
@@ -75,6 +105,8 @@ const endpoint = z
     pricing: z.object({ usdcPerUnit: wire.decimalUsdc }),
     description: z.string(),
     mimeType: z.string(),
+    listed: z.boolean().openapi({ description: 'Whether buyers can find it' }),
+    ...discovery,
     version,
     createdAt: wire.isoTime,
     disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
@@ -161,15 +193,9 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
       requirePrice(price, wallets)
       const url = urlOf(body.url, providerId)
       await requireServed(tx, url, providerId)
-      const endpoint = await insertEndpoint(tx, {
-        providerId,
-        wallets,
-        method: body.method ?? '*',
-        url,
-        price,
-        description: body.description ?? '',
-        mimeType: body.mimeType ?? 'application/json',
-      })
+      const terms = { method: body.method ?? '*', url, ...shownOf(body, emptyShown) }
+      requireShowable(terms)
+      const endpoint = await insertEndpoint(tx, { providerId, wallets, price, ...terms })
       await record(endpoint.endpointId, null, toEndpoint(endpoint))
       return endpoint
     })
@@ -197,11 +223,11 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
         method: body.method ?? before.method,
         url: body.url === undefined ? before.url : urlOf(body.url, providerId),
         price,
-        description: body.description ?? before.description,
-        mimeType: body.mimeType ?? before.mimeType,
+        ...shownOf(body, before),
         disabledAt: disabledSince(before, body.disabled, now()),
       }
       if (isUnchanged(before, next)) return before
+      requireShowable(next)
       if (next.url !== before.url) await requireServed(tx, next.url, providerId)
       const after = await updateEndpoint(tx, { endpointId, providerId, ...next })
       await record(endpointId, toEndpoint(before), toEndpoint(after))
@@ -224,6 +250,28 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
     setVersion(c, found)
     return c.json(toEndpoint(found), 200)
   })
+}
+
+type Shown = Pick<Endpoint, 'description' | 'mimeType' | 'listed' | keyof Interface>
+
+const emptyShown: Shown = {
+  ...{ description: '', mimeType: 'application/json', listed: true },
+  ...{ inputSchema: null, inputExample: null, outputSchema: null, outputExample: null },
+}
+
+/** What buyers are shown: as asked for, and the rest as before. */
+function shownOf(body: Partial<Record<keyof Shown, unknown>>, before: Shown): Shown {
+  const names = Object.keys(emptyShown) as (keyof Shown)[]
+  return Object.fromEntries(
+    names.map((name) => [name, body[name] === undefined ? before[name] : body[name]]),
+  ) as Shown
+}
+
+/** @throws {Refusal} `invalid_field` */
+function requireShowable(endpoint: Described): void {
+  const found = findInterfaceFault(endpoint)
+  if (found === null) return
+  throw new Refusal('invalid_field', `${found.field}: ${found.fault}`, { details: { field: found.field } })
 }
 
 function isBelow(url: string, base: string): boolean {

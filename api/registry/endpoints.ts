@@ -1,6 +1,7 @@
 import postgres from 'postgres'
 import type { Queryable, Transaction } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
+import type { JsonSchema } from '#process/jsonSchema'
 import { Refusal } from '../http/refusal.ts'
 import { isShadowed, parseRoute } from './routeTable.ts'
 
@@ -25,6 +26,13 @@ export type Endpoint = {
   price: bigint
   description: string
   mimeType: string
+  /** How it is called and what it answers, for who looks for it (ledger/discovery). */
+  inputSchema: JsonSchema | null
+  outputSchema: JsonSchema | null
+  inputExample: unknown
+  outputExample: unknown
+  /** Whether it is listed for buyers to find. */
+  listed: boolean
   version: number
   createdAt: Date
   /** Since when there is no new challenge for it. */
@@ -35,7 +43,8 @@ type NewEndpoint = Omit<Endpoint, 'endpointId' | 'path' | 'version' | 'createdAt
 
 const columns = (sql: Queryable) => sql`
   e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.path, e.price, e.description,
-  e.mime_type as "mimeType", e.version, e.created_at as "createdAt", e.disabled_at as "disabledAt",
+  e.mime_type as "mimeType", e.input_schema as "inputSchema", e.output_schema as "outputSchema",
+  e.input_example as "inputExample", e.output_example as "outputExample", e.listed, e.version, e.created_at as "createdAt", e.disabled_at as "disabledAt",
   jsonb_build_array(jsonb_build_object('walletId', e.wallet_id, 'chainId', e.chain_id)) || coalesce(
     (select jsonb_agg(jsonb_build_object('walletId', x.wallet_id, 'chainId', x.chain_id) order by x.chain_id)
       from endpoint_wallet x where x.endpoint_id = e.id),
@@ -55,9 +64,11 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
   if (registered.count >= maxEndpoints) throw new Refusal('endpoint_limit_reached')
   await refuseTaken(tx`
     insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price, description,
-      mime_type)
+      mime_type, listed, input_schema, output_schema, input_example, output_example)
     values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId}, ${endpoint.method},
-      ${endpoint.url}, ${path}, ${shape}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType})`)
+      ${endpoint.url}, ${path}, ${shape}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType},
+      ${endpoint.listed}, ${jsonOf(tx, endpoint.inputSchema)}, ${jsonOf(tx, endpoint.outputSchema)},
+      ${jsonOf(tx, endpoint.inputExample)}, ${jsonOf(tx, endpoint.outputExample)})`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
   return readEndpoint(tx, endpointId)
@@ -76,12 +87,19 @@ export async function updateEndpoint(
   await refuseTaken(tx`
     update endpoint set wallet_id = ${first.walletId}, chain_id = ${first.chainId}, method = ${endpoint.method},
       url = ${endpoint.url}, path = ${path}, shape = ${shape}, price = ${endpoint.price},
-      description = ${endpoint.description}, mime_type = ${endpoint.mimeType},
-      disabled_at = ${endpoint.disabledAt}, version = version + 1
+      description = ${endpoint.description}, mime_type = ${endpoint.mimeType}, listed = ${endpoint.listed},
+      input_schema = ${jsonOf(tx, endpoint.inputSchema)}, output_schema = ${jsonOf(tx, endpoint.outputSchema)},
+      input_example = ${jsonOf(tx, endpoint.inputExample)}, output_example = ${jsonOf(tx, endpoint.outputExample)},
+      disabled_at = ${endpoint.disabledAt}, updated_at = now(), version = version + 1
     where id = ${endpointId}`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
   return readEndpoint(tx, endpointId)
+}
+
+/** Null is no JSON: nothing was registered. */
+function jsonOf(tx: Transaction, value: unknown) {
+  return value === null ? null : tx.json(value as never)
 }
 
 async function insertFurtherWallets(tx: Transaction, endpointId: string, wallets: EndpointWallet[]) {

@@ -1,4 +1,6 @@
 import { type ChainReads, createChainReads } from '#chain/chainReads'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter, type GasMeter } from '#chain/gasShares'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { createPayers, type Payers } from '#ledger/acceptance/payers'
 import type { Database } from '#ledger/store/database'
@@ -8,7 +10,15 @@ import type { GatewaySettings } from '../http/settings.ts'
 import { createPayees, type Payees } from './payees.ts'
 
 /** A served network, and what is remembered of its accounts. */
-export type GatewayNetwork = { served: ServedNetwork; reads: ChainReads; payees: Payees; payers: Payers }
+export type GatewayNetwork = {
+  served: ServedNetwork
+  reads: ChainReads
+  payees: Payees
+  payers: Payers
+  /** What gas costs there, and how many times its fee a payment's may cost. */
+  meter: GasMeter
+  gasPerFee: bigint
+}
 
 /** The networks that this gateway serves, by name or chain id. */
 export type GatewayNetworks = {
@@ -31,7 +41,17 @@ export type GatewayNetworks = {
 
 export type GatewayNetworksOptions = {
   sql: Database
-  settings: Pick<GatewaySettings, 'platformWallet' | 'checkBalance' | 'payerCaps' | 'balanceTtlMs' | 'tabs'>
+  settings: Pick<
+    GatewaySettings,
+    | 'platformWallet'
+    | 'checkBalance'
+    | 'payerCaps'
+    | 'balanceTtlMs'
+    | 'tabs'
+    | 'gasPerFee'
+    | 'gasTokenUsd'
+    | 'priorityFeePerGas'
+  >
   now: () => number
 }
 
@@ -78,9 +98,12 @@ function createGatewayNetwork(
 ): GatewayNetwork {
   const { platformWallet, checkBalance, payerCaps: caps, balanceTtlMs, tabs } = settings
   const reads = createChainReads(served)
+  const limits = gasLimitsOf(served.network, settings)
   return {
     served,
     reads,
+    meter: createGasMeter(served, { ...settings, ...limits }, () => new Date(now())),
+    gasPerFee: limits.gasPerFee,
     payees: createPayees(served, platformWallet, now),
     payers: createPayers(served, reads, {
       ...{ database: sql, checkBalance, caps, balanceTtlMs, now },

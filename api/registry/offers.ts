@@ -1,4 +1,10 @@
 import type { Address } from 'viem'
+import {
+  type ChallengeDiscovery,
+  discoveryOf,
+  type Interface,
+  type ServiceMetadata,
+} from '#ledger/discovery/bazaar'
 import { isClosed } from '#ledger/registry/suspendProvider'
 import type { Database } from '#ledger/store/database'
 import { isId } from '#ledger/store/identifiers'
@@ -19,6 +25,8 @@ export type Offer = {
   /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
   payees: { chainId: number; payTo: Address }[]
   requiresKey: boolean
+  /** What a challenge says for discovery; null: it isn't listed. */
+  discovery: ChallengeDiscovery | null
   /** Why there is no new challenge for it; null: there is. */
   disabled: 'endpoint_disabled' | 'provider_disabled' | null
 }
@@ -34,6 +42,8 @@ export type Offers = {
 
 export type OffersOptions = {
   sql: Database
+  /** Whether challenges say anything for discovery. */
+  discovery: boolean
   /** How long an offer may be served after its registration has changed. */
   ttlMs: number
   now: () => number
@@ -45,10 +55,12 @@ const maxTables = 2_000
 type RegisteredRoute = { endpointId: string; method: Method; route: Route }
 
 /** Looks up offers through a short-lived cache, so that most challenges cost no query. */
-export function createOffers({ sql, ttlMs, now }: OffersOptions): Offers {
+export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOptions): Offers {
   const select = sql`
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
-      e.mime_type as "mimeType", p.requires_key as "requiresKey",
+      e.mime_type as "mimeType", p.requires_key as "requiresKey", e.listed and p.listed as listed,
+      e.input_schema as "inputSchema", e.output_schema as "outputSchema", e.input_example as "inputExample",
+      e.output_example as "outputExample", p.service_name as "serviceName", p.tags, p.icon_url as "iconUrl",
       case
         when ${isClosed(sql)} then 'provider_disabled'
         when e.disabled_at is not null then 'endpoint_disabled'
@@ -70,9 +82,9 @@ export function createOffers({ sql, ttlMs, now }: OffersOptions): Offers {
   const endpoints = createCache<string, Offer | undefined>({
     ...shared,
     load: async (endpointId) => {
-      const [row] = await sql<Offer[]>`
+      const [row] = await sql<OfferRow[]>`
         ${select} where e.id = ${endpointId}`
-      return row
+      return row && toOffer(row, isListing)
     },
   })
 
@@ -112,6 +124,16 @@ export function createOffers({ sql, ttlMs, now }: OffersOptions): Offers {
       return findRoute(await tables.refresh(providerId, table.size), method, path)
     },
   }
+}
+
+type OfferRow = Omit<Offer, 'discovery'> & Interface & ServiceMetadata & { listed: boolean }
+
+function toOffer(row: OfferRow, isListing: boolean): Offer {
+  const { listed, inputSchema, outputSchema, inputExample, outputExample, ...rest } = row
+  const { serviceName, tags, iconUrl, ...offer } = rest
+  const described = { ...offer, inputSchema, outputSchema, inputExample, outputExample }
+  const discovery = isListing && listed ? discoveryOf(described, { serviceName, tags, iconUrl }) : undefined
+  return { ...offer, discovery: discovery ?? null }
 }
 
 /** Looks something up, and never caches that it is missing: another process may register it the next moment. */

@@ -44,7 +44,7 @@ beforeAll(async () => {
     tabId: tab.tabId,
     sequence: '1',
   }
-  document = (await call<Document>(gateway.app, 'GET', '/openapi.json')).body
+  document = (await call<Document>(gateway.app, 'GET', '/openapi/gateway.json')).body
 })
 
 /** Routes that a key opens: every one under a provider, and whatever the document says takes a key and nothing else. */
@@ -217,7 +217,12 @@ test('behavior: every route is in the document, and what needs no key is meant t
   expect(new Set(served.filter((route) => !documented.includes(route)))).toEqual(
     new Set([
       'GET /metrics',
+      'GET /openapi/gateway.json',
+      // What is sold here, for who looks for it.
       'GET /openapi.json',
+      'GET /.well-known/x402',
+      'GET /llms.txt',
+      'GET /favicon.svg',
       'GET /dashboard',
       'GET /dashboard/',
       'GET /dashboard/{file}',
@@ -230,7 +235,12 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /',
     'GET /.well-known/did.json',
     'GET /.well-known/jwks.json',
+    'GET /authorizations/{authorizer}/{nonce}',
     'GET /challenge',
+    'GET /discovery/merchant',
+    'GET /discovery/providers/{id}',
+    'GET /discovery/resources',
+    'GET /discovery/search',
     'GET /healthz',
     'GET /network',
     'GET /network/batches',
@@ -243,6 +253,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /settlements/pending',
     'GET /settlements/status',
     'GET /tabs/{tabId}',
+    'GET /tabs/{tabId}/requests/{sequence}',
     'PATCH /p/{providerId}/{path}',
     'POST /challenge',
     'POST /p/{providerId}/{path}',

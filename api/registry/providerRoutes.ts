@@ -1,5 +1,8 @@
 import { z } from '@hono/zod-openapi'
+import { type Address, type Hex, recoverMessageAddress } from 'viem'
+import { isIconUrl, serviceNamePattern } from '#ledger/discovery/declarations'
 import { changeRegistry, recordChange } from '#ledger/registry/registryChanges'
+import type { Transaction } from '#ledger/store/database'
 import { clientAddress } from '#process/clientAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
@@ -11,8 +14,15 @@ import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
-import { disabledSince, findProvider, insertProvider, updateProvider } from './providers.ts'
+import {
+  disabledSince,
+  findProvider,
+  insertProvider,
+  type OwnershipProof,
+  updateProvider,
+} from './providers.ts'
 import { countRegistration, requireAdmission } from './registration.ts'
+import { listWallets } from './wallets.ts'
 
 const tags = ['Providers']
 
@@ -29,6 +39,22 @@ const newProvider = z
   })
   .openapi('NewProvider')
 
+const ascii = z.string().regex(serviceNamePattern, 'expected 1 to 32 printable ASCII characters')
+const serviceName = ascii.openapi({ description: 'How catalogues call it', example: 'Weather' })
+const tags5 = z
+  .array(ascii)
+  .max(5)
+  .openapi({ example: ['weather', 'data'] })
+const iconUrl = wire
+  .text(512)
+  .refine(isIconUrl, 'expected an http(s) URL with a public name')
+  .openapi({ example: 'https://weather.example/icon.png' })
+const proof = z.object({
+  origin: z.string().openapi({ example: 'https://weather.example' }),
+  address: wire.addressOut,
+  signature: z.string(),
+})
+
 export const provider = z
   .object({
     providerId: wire.providerId,
@@ -36,6 +62,11 @@ export const provider = z
     contact: z.string().nullable(),
     contactConfirmedAt: wire.isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
     requiresKey: z.boolean(),
+    listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
+    serviceName: serviceName.nullable(),
+    tags: tags5,
+    iconUrl: z.string().nullable(),
+    ownershipProofs: z.array(proof).openapi({ description: 'Of its wallets, for x402scan' }),
     version,
     createdAt: wire.isoTime,
     disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
@@ -71,6 +102,19 @@ const providerChange = z
     name: wire.text(200).min(1),
     contact: wire.text(320).nullable(),
     requiresKey: z.boolean(),
+    listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
+    serviceName: serviceName.nullable(),
+    tags: tags5,
+    iconUrl: iconUrl.nullable(),
+    ownershipProofs: z
+      .array(
+        z.strictObject({ origin: wire.text(300), signature: wire.text(132).regex(/^0x[0-9a-fA-F]{130}$/) }),
+      )
+      .max(8)
+      .openapi({
+        description:
+          'Signatures of origins, such as `https://weather.example`, by wallets of the provider (EIP-191)',
+      }),
     disabled: z.boolean().openapi({ description: 'Whether new challenges are refused' }),
   })
   .partial()
@@ -122,16 +166,24 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
 
   app.openapi(patchProvider, async (c) => {
     const providerId = c.req.valid('param').id
-    const { name, contact, requiresKey, disabled } = c.req.valid('json')
+    const { disabled, ownershipProofs, ...fields } = c.req.valid('json')
     const { 'if-match': seen } = c.req.valid('header')
     const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
       const before = await findProvider(tx, providerId)
       if (before === undefined) throw new Refusal('unknown_provider')
       requireVersion(seen, before)
+      const orNull = <T>(given: T | undefined, was: T) => (given === undefined ? was : given)
       const next = {
-        name: name ?? before.name,
-        contact: contact === undefined ? before.contact : contact,
-        requiresKey: requiresKey ?? before.requiresKey,
+        name: fields.name ?? before.name,
+        contact: orNull(fields.contact, before.contact),
+        requiresKey: fields.requiresKey ?? before.requiresKey,
+        listed: fields.listed ?? before.listed,
+        serviceName: orNull(fields.serviceName, before.serviceName),
+        tags: fields.tags ?? before.tags,
+        iconUrl: orNull(fields.iconUrl, before.iconUrl),
+        ownershipProofs: ownershipProofs
+          ? await checkProofs(tx, providerId, ownershipProofs)
+          : before.ownershipProofs,
         disabledAt: disabledSince(before, disabled, now()),
       }
       if (isUnchanged(before, next)) return before
@@ -150,4 +202,30 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
     if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
     return c.json({ ...found, scope: c.get('callerScope') ?? 'full' }, 200)
   })
+}
+
+/**
+ * Finds out which of the provider's wallets signed each origin.
+ *
+ * @throws {Refusal} `invalid_field` where none of them did: a contract's signature can't be told from a stranger's.
+ */
+async function checkProofs(
+  tx: Transaction,
+  providerId: string,
+  given: readonly { origin: string; signature: string }[],
+): Promise<OwnershipProof[]> {
+  const wallets = new Set((await listWallets(tx, providerId)).map(({ address }) => address))
+  return Promise.all(
+    given.map(async ({ origin, signature: text }, index) => {
+      const field = `ownershipProofs.${index}`
+      const refuse = (why: string) => new Refusal('invalid_field', `${field}: ${why}`, { details: { field } })
+      const signature = text.toLowerCase() as Hex
+      if (URL.parse(origin)?.origin !== origin)
+        throw refuse('expected an origin, such as https://weather.example')
+      const signer = await recoverMessageAddress({ message: origin, signature }).catch(() => undefined)
+      const address = signer?.toLowerCase() as Address | undefined
+      if (address === undefined || !wallets.has(address)) throw refuse(`no wallet of yours signed ${origin}`)
+      return { origin, address, signature }
+    }),
+  )
 }

@@ -1,3 +1,4 @@
+import type { Address, Hex } from 'viem'
 import type { Queryable } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
 
@@ -9,15 +10,26 @@ export type Provider = {
   contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
+  /** Whether what it sells is listed for buyers to find. */
+  listed: boolean
+  /** How catalogues show it, by x402's rules. */
+  serviceName: string | null
+  tags: string[]
+  iconUrl: string | null
+  ownershipProofs: OwnershipProof[]
   version: number
   createdAt: Date
   disabledAt: Date | null
 }
 
+/** That a wallet sells at an origin: the wallet's signature (EIP-191) of it. Catalogues compare it with who is paid there. */
+export type OwnershipProof = { origin: string; address: Address; signature: Hex }
+
 type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey'>
 
 const columns = (sql: Queryable) =>
-  sql`id as "providerId", name, contact, requires_key as "requiresKey", version, created_at as "createdAt",
+  sql`id as "providerId", name, contact, requires_key as "requiresKey", listed, service_name as "serviceName", tags,
+    icon_url as "iconUrl", ownership_proofs as "ownershipProofs", version, created_at as "createdAt",
     disabled_at as "disabledAt",
     (select c.confirmed_at from confirmed_contact c where c.provider_id = provider.id and c.address = provider.contact)
       as "contactConfirmedAt"`
@@ -39,17 +51,14 @@ export async function findProvider(sql: Queryable, providerId: string): Promise<
 
 export async function updateProvider(
   sql: Queryable,
-  {
-    providerId,
-    name,
-    contact,
-    requiresKey,
-    disabledAt,
-  }: Omit<Provider, 'version' | 'createdAt' | 'contactConfirmedAt'>,
+  { providerId, ...provider }: Omit<Provider, 'version' | 'createdAt' | 'contactConfirmedAt'>,
 ): Promise<Provider> {
+  const { name, contact, requiresKey, listed, serviceName, tags, iconUrl, ownershipProofs, disabledAt } =
+    provider
   const [row] = await sql<[Provider]>`
     update provider set name = ${name}, contact = ${contact}, requires_key = ${requiresKey},
-      disabled_at = ${disabledAt}, version = version + 1
+      listed = ${listed}, service_name = ${serviceName}, tags = ${tags}::text[], icon_url = ${iconUrl},
+      ownership_proofs = ${sql.json(ownershipProofs)}, disabled_at = ${disabledAt}, version = version + 1
     where id = ${providerId}
     returning ${columns(sql)}`
   return row

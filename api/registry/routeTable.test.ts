@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createRouteTable, isShadowed, parseRoute } from './routeTable.ts'
+import { createRouteTable, isShadowed, parseRoute, pathOf } from './routeTable.ts'
 
 const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
 const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
@@ -53,6 +53,29 @@ describe('find', () => {
       ...['/files/*', '/files/*', '/files/*'],
       undefined,
     ])
+  })
+})
+
+describe('tools of MCP', () => {
+  const routeOf = (url: string) => parseRoute(new URL(url))
+  const urls = ['mcp://tool/*', 'mcp://tool/search', 'mcp://tool/east/:any', 'https://api.example/*']
+  const table = createRouteTable(urls.map((url) => ({ url, route: routeOf(url) })))
+  const findUrl = (asked: string) => table.find(pathOf(new URL(asked)), ([first]) => first)?.url
+
+  test.each([
+    ['mcp://tool/search', 'mcp://tool/search'],
+    ['mcp://tool/other', 'mcp://tool/*'],
+    ['mcp://tool/east/search', 'mcp://tool/east/:any'],
+    // What reads like a literal is a tool of another name.
+    ['mcp://tool/Search', undefined],
+    ['https://api.example/search', 'https://api.example/*'],
+    ['https://api.example/mcp://tool/search', undefined],
+    ['https://api.example/mcp:/tool/search', 'https://api.example/*'],
+  ])('behavior: %s is %s', (asked, expected) => expect(findUrl(asked)).toBe(expected))
+
+  test('default: path and shape are their whole names', () => {
+    expect(routeOf('mcp://tool/a/:b')).toMatchObject({ path: 'mcp://tool/a/:b', shape: 'mcp://tool/a/:' })
+    expect(isShadowed('mcp://tool/*', new Set(['mcp://tool/:', '/', '/:']))).toBe(false)
   })
 })
 

@@ -1,3 +1,4 @@
+import { toolPrefix } from '#protocol/toolResource'
 import { Refusal } from '../http/refusal.ts'
 
 /*
@@ -16,6 +17,8 @@ export type Route = {
   /** The same for two routes that match the same paths, or that some server may take for the same. */
   shape: string
   parts: readonly RoutePart[]
+  /** Of a tool of MCP, which no path of HTTP is ever taken for. */
+  isTool: boolean
 }
 
 /** Most segments of a path, so that no path makes a look-up dear. */
@@ -24,12 +27,23 @@ const parameterPattern = /^:[A-Za-z_]\w*$/
 /** Slashes, backslashes, control characters, matrix parameters, what was encoded twice, dot segments. Of a segment that is decoded. */
 const structural = /[/\\;\p{Cc}]|%[\da-f]{2}|^\.{1,2}$/u
 
+/** What the endpoint of a URL is found by: a path, whatever the origin; the whole name of a tool of MCP. */
+export function pathOf({ pathname, href }: URL): string {
+  return isTool(href) ? href : pathname
+}
+
+function isTool(path: string): boolean {
+  return path.startsWith(toolPrefix)
+}
+
 /**
  * Reads the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
  *
  * @throws {Refusal} `invalid_field`
  */
-export function parseRoute({ pathname, href }: URL): Route {
+export function parseRoute(url: URL): Route {
+  const { href } = url
+  const pathname = pathOf(url)
   const segments = readSegments(pathname)
   if (segments === undefined) throw invalid(`${pathname} is a path that servers may read differently`)
   if (/\/:\w+\?$/.test(href)) throw invalid('a :name can not be left out; register the shorter path as well')
@@ -42,7 +56,9 @@ export function parseRoute({ pathname, href }: URL): Route {
     return { kind: 'literal', text, loose }
   })
   const shape = parts.map((part) => (part.kind === 'literal' ? part.loose : part.kind === 'rest' ? '*' : ':'))
-  return { path: `/${segments.map(({ text }) => text).join('/')}`, shape: `/${shape.join('/')}`, parts }
+  const start = isTool(pathname) ? toolPrefix : '/'
+  const path = start + segments.map(({ text }) => text).join('/')
+  return { path, shape: start + shape.join('/'), parts, isTool: isTool(pathname) }
 }
 
 /**
@@ -76,7 +92,8 @@ type Segment = {
 /** @returns undefined for a path that servers may split differently */
 function readSegments(pathname: string): Segment[] | undefined {
   if (pathname === '/') return []
-  const texts = pathname.replace(/^\//, '').replace(/\/$/, '').split('/')
+  const start = isTool(pathname) ? toolPrefix : '/'
+  const texts = pathname.slice(start.length).replace(/\/$/, '').split('/')
   if (texts.length > maxSegments) return undefined
   const segments: Segment[] = []
   for (const text of texts) {
@@ -120,9 +137,9 @@ type Node<T> = {
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {
-  const root = emptyNode<T>()
+  const [paths, tools] = [emptyNode<T>(), emptyNode<T>()]
   for (const entry of entries) {
-    let node = root
+    let node = entry.route.isTool ? tools : paths
     for (const part of entry.route.parts) {
       if (part.kind === 'rest') continue
       let next = part.kind === 'literal' ? node.literals.get(part.loose) : node.parameter
@@ -151,7 +168,7 @@ export function createRouteTable<T extends { route: Route }>(entries: readonly T
           choose(node.rest)
         )
       }
-      const found = search(root, 0)
+      const found = search(isTool(pathname) ? tools : paths, 0)
       if (found === undefined || steps > maxSteps) return undefined
       // A server that isn't as tolerant serves something else for it, so no less specific one is taken either.
       return hasLiterals(found.route, segments) ? found : undefined

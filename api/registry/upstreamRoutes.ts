@@ -11,6 +11,7 @@ import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import {
+  challengeBodies,
   deleteUpstream,
   findUpstream,
   rotateUpstreamSecret,
@@ -27,12 +28,17 @@ const newUpstream = z
       example: 'https://origin.weather.example/v2',
       description: 'https and public; its path is put before that of a request. Redirects are not followed',
     }),
+    body: z.enum(challengeBodies).optional().openapi({
+      description:
+        '`x402-v1`: a 402 has the body that clients of x402 v1 pay. Default: as it is, at first `tollkeeper`',
+    }),
   })
   .openapi('NewUpstream')
 
 export const upstream = z
   .object({
     url: z.string(),
+    body: z.enum(challengeBodies),
     secretSince: wire.isoTime,
     previousSecretExpiresAt: wire.isoTime
       .nullable()
@@ -103,12 +109,12 @@ export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: 
 
   app.openapi(putUpstream, async (c) => {
     const providerId = c.req.valid('param').id
-    const { url } = c.req.valid('json')
+    const { url, body } = c.req.valid('json')
     await requireAllowed(guard, url)
     let isNew = false as boolean
     const changed = await change(c, async (tx, before, record) => {
       isNew = before === undefined
-      const after = await setUpstream(tx, providerId, url.href.replace(/\/+$/, ''))
+      const after = await setUpstream(tx, providerId, { url: url.href.replace(/\/+$/, ''), body })
       await record(providerId, toRecorded(before), toRecorded(after))
       return after
     })
@@ -153,11 +159,14 @@ async function requireAllowed(guard: AddressGuard, url: URL): Promise<void> {
   }
 }
 
-function toUpstream({ url, secretSince, previousSecretExpiresAt }: Upstream) {
-  return { url, secretSince, previousSecretExpiresAt }
+function toUpstream({ url, body, secretSince, previousSecretExpiresAt }: Upstream) {
+  return { url, body, secretSince, previousSecretExpiresAt }
 }
 
 /** In the provider's history. */
 function toRecorded(upstream: Upstream | undefined) {
-  return { upstream: upstream?.url ?? null, upstreamSecretSince: upstream?.secretSince ?? null }
+  return {
+    ...{ upstream: upstream?.url ?? null, upstreamBody: upstream?.body ?? null },
+    upstreamSecretSince: upstream?.secretSince ?? null,
+  }
 }

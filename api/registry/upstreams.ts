@@ -8,6 +8,8 @@ const rotationMs = 24 * 60 * 60_000
 export type Upstream = {
   /** Without a slash at the end. */
   url: string
+  /** Which body a 402 has for a client that asks for none: SPEC.md's, or the one of x402 v1. */
+  body: ChallengeBody
   /** Shows the server that the gateway is calling. */
   secret: string
   secretSince: Date
@@ -15,12 +17,15 @@ export type Upstream = {
   previousSecretExpiresAt: Date | null
 }
 
+export const challengeBodies = ['tollkeeper', 'x402-v1'] as const
+type ChallengeBody = (typeof challengeBodies)[number]
+
 /** Where buyers call what the gateway serves from a provider's upstream. */
 export function proxyPath(providerId: string): string {
   return `/p/${providerId}`
 }
 
-const columns = (sql: Queryable) => sql`url, secret, secret_since as "secretSince",
+const columns = (sql: Queryable) => sql`url, body, secret, secret_since as "secretSince",
   previous_secret as "previousSecret", previous_secret_expires_at as "previousSecretExpiresAt"`
 
 export async function findUpstream(sql: Queryable, providerId: string): Promise<Upstream | undefined> {
@@ -28,11 +33,16 @@ export async function findUpstream(sql: Queryable, providerId: string): Promise<
   return row
 }
 
-/** Sets the URL; the secret is made with the first one, and stays. */
-export async function setUpstream(tx: Transaction, providerId: string, url: string): Promise<Upstream> {
+/** Sets the URL; the secret is made with the first one, and stays. So does `body` where none is given. */
+export async function setUpstream(
+  tx: Transaction,
+  providerId: string,
+  { url, body = null }: { url: string; body?: ChallengeBody | null | undefined },
+): Promise<Upstream> {
   const [row] = await tx<[Upstream]>`
-    insert into upstream (provider_id, url, secret) values (${providerId}, ${url}, ${newUpstreamSecret()})
-    on conflict (provider_id) do update set url = excluded.url
+    insert into upstream as u (provider_id, url, body, secret)
+    values (${providerId}, ${url}, coalesce(${body}, 'tollkeeper'), ${newUpstreamSecret()})
+    on conflict (provider_id) do update set url = excluded.url, body = coalesce(${body}, u.body)
     returning ${columns(tx)}`
   return row
 }

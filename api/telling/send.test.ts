@@ -50,6 +50,7 @@ test('default', async () => {
     status: 'answered',
     httpStatus: 200,
     retryAfterMs: 0,
+    headers: expect.objectContaining({ 'content-length': '6' }),
     body: 'thanks',
   })
   expect(got).toEqual({ method: 'POST', url: '/hook?a=b', test: 'yes', body: '{"a":"ä"}' })

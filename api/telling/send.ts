@@ -1,10 +1,12 @@
-import { request as requestHttp } from 'node:http'
+import { type IncomingHttpHeaders, request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 
 export type SendOptions = {
   url: string
   headers: Record<string, string>
+  /** Default: POST. */
+  method?: 'GET' | 'POST'
   body: string
   guard: AddressGuard
   /** Milliseconds for the whole exchange. */
@@ -15,17 +17,23 @@ export type SendOptions = {
 
 /** The result of one sending. Without a status we don't know whether the receiver got it. */
 export type SendResult =
-  | { status: 'answered'; httpStatus: number; retryAfterMs: number; body: string }
+  | {
+      status: 'answered'
+      httpStatus: number
+      retryAfterMs: number
+      headers: IncomingHttpHeaders
+      body: string
+    }
   | { status: 'unanswered'; failure: 'address_refused' | 'timeout' | 'connection_failed'; detail: string }
 
 /**
- * Posts to a URL that a stranger chose. Never throws.
+ * Asks a URL that a stranger chose, by POST as a rule. Never throws.
  *
  * Node's own client rather than fetch: it follows no redirect, and takes a `lookup` that pins the address it connects
  * to. Each request has a connection of its own, so that none goes to an address that was looked at long ago.
  */
 export function send(options: SendOptions): Promise<SendResult> {
-  const { headers, body, guard, timeoutMs, maxResponseBytes = 16_384 } = options
+  const { headers, method = 'POST', body, guard, timeoutMs, maxResponseBytes = 16_384 } = options
   return new Promise((resolve) => {
     const unanswered = (error: Error) =>
       resolve({ status: 'unanswered', failure: failureOf(error), detail: error.message.slice(0, 500) })
@@ -37,8 +45,8 @@ export function send(options: SendOptions): Promise<SendResult> {
       return unanswered(error as Error)
     }
     const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
-      method: 'POST',
-      headers: { ...headers, 'content-length': Buffer.byteLength(body) },
+      method,
+      headers: { ...headers, ...(method === 'POST' && { 'content-length': Buffer.byteLength(body) }) },
       agent: false,
       lookup: guard.lookup,
       signal: AbortSignal.timeout(timeoutMs),
@@ -53,6 +61,7 @@ export function send(options: SendOptions): Promise<SendResult> {
           status: 'answered',
           httpStatus: response.statusCode ?? 0,
           retryAfterMs: parseRetryAfter(response.headers['retry-after']),
+          headers: response.headers,
           body: Buffer.concat(chunks).subarray(0, maxResponseBytes).toString('utf8'),
         })
         request.destroy()
@@ -66,7 +75,7 @@ export function send(options: SendOptions): Promise<SendResult> {
       response.on('error', answered)
       request.off('error', unanswered).on('error', answered)
     })
-    request.end(body)
+    request.end(method === 'POST' ? body : undefined)
   })
 }
 

@@ -198,7 +198,7 @@ describe('by mail', () => {
   async function fail(of: Shop): Promise<string> {
     const { paymentId } = await pay({ ...gateway, app }, of)
     const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: true }
-    await recordFailure(gateway.database, failure, { now: new Date(), leadMs: 0 })
+    await recordFailure(gateway.database, failure, { now: new Date() })
     await notice()
     return paymentId
   }

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
+import { gatewayDocument } from '../http/document.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
@@ -44,7 +45,7 @@ export function addHomeRoute(app: App, { networks, settings, mailer }: RouteOpti
     mail: mailer !== null,
     links: {
       dashboard: `${issuer}/dashboard/`,
-      openapi: `${issuer}/openapi.json`,
+      openapi: `${issuer}${gatewayDocument}`,
       receiptKeys: `${issuer}/.well-known/jwks.json`,
       health: `${issuer}/healthz`,
       readiness: `${issuer}/readyz`,

@@ -1,5 +1,7 @@
 import { z } from '@hono/zod-openapi'
+import { findStoredPayment } from '#ledger/acceptance/storedPayment'
 import { voidPayment } from '#ledger/outcomes/voids'
+import { traceIdOf } from '#process/trace'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -73,6 +75,9 @@ export const payment = z
     failureCode: z.string().nullable(),
     voidedAt: wire.isoTime.nullable(),
     refunds: z.array(refund),
+    trace: z.object({ id: z.string(), url: z.url().nullable() }).nullable().openapi({
+      description: "Where its request was traced; only with its provider's or the operator's key",
+    }),
     indexedBlock: wire.indexedBlock,
   })
   .openapi('Payment')
@@ -84,6 +89,23 @@ const getPayment = route('get', '/payments/{paymentId}', {
   responses: { 200: jsonAnswer('The payment', payment) },
 })
 
+const authorization = z
+  .object({
+    authorizer: wire.addressOut,
+    nonce: wire.hashOut,
+    payment_status: z.enum(paymentStatuses),
+  })
+  .openapi('Authorization')
+
+const getAuthorization = route('get', '/authorizations/{authorizer}/{nonce}', {
+  summary: 'Where a payment stands, by what its buyer signed',
+  description:
+    'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here.',
+  tags: ['Payments'],
+  params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
+  responses: { 200: jsonAnswer('The authorization', authorization) },
+})
+
 const postVoid = route('post', '/payments/{paymentId}/void', {
   summary: 'Void a payment for which no service was rendered',
   description: 'Refused with 409 once a batch has claimed it, it was published, or money of it moved.',
@@ -93,18 +115,31 @@ const postVoid = route('post', '/payments/{paymentId}/void', {
   responses: { 200: jsonAnswer('The voided payment', payment) },
 })
 
-export function addPaymentRoutes(app: App, { sql, heads, networks, now }: RouteOptions): void {
-  async function readPayment(paymentId: string, caller: string | undefined) {
+export function addPaymentRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
+  async function readPayment(paymentId: string, caller: string | undefined, isOperator = false) {
     const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(found.chainId).served
     const tab = found.source === 'tab' ? await readTab(sql, paymentId, caller) : null
-    return { ...toAnswer(found, network), tab, indexedBlock: await heads.of(found.chainId) }
+    const mayTrace = isOperator || (caller !== undefined && caller === found.providerId)
+    const trace = mayTrace && found.trace ? toTrace(traceIdOf(found.trace), settings.traceUrlTemplate) : null
+    return { ...toAnswer(found, network), tab, trace, indexedBlock: await heads.of(found.chainId) }
   }
 
   app.openapi(getPayment, async (c) =>
-    c.json(await readPayment(c.req.valid('param').paymentId, c.get('caller')), 200),
+    c.json(await readPayment(c.req.valid('param').paymentId, c.get('caller'), c.get('isOperator')), 200),
   )
+
+  app.openapi(getAuthorization, async (c) => {
+    const { authorizer, nonce } = c.req.valid('param')
+    const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
+      ...{ chainId: network.chainId, token },
+    }))
+    const stored = await findStoredPayment(sql, { tokens, payer: authorizer, nonces: [nonce] })
+    const found = stored && (await findPayment(sql, stored.paymentId, new Date(now())))
+    if (found === undefined) throw new Refusal('unknown_payment')
+    return c.json({ authorizer, nonce, payment_status: found.status }, 200)
+  })
 
   app.openapi(postVoid, async (c) => {
     const { paymentId } = c.req.valid('param')
@@ -157,6 +192,10 @@ function toAnswer(found: PaymentRecord, network: Network) {
     voidedAt: wire.isoOrNull(found.voidedAt),
     refunds: found.refunds.map(toRefund),
   }
+}
+
+function toTrace(id: string, template: string | null) {
+  return { id, url: template?.replaceAll('{traceId}', id) ?? null }
 }
 
 function toHalf({ state, recipient, value, nonce, txHash, logIndex, blockNumber }: PaymentHalf) {

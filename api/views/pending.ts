@@ -49,6 +49,7 @@ const pending = z
               provider: wire.addressOut,
               shares: z.tuple([z.string(), z.string()]).openapi({
                 description: "The provider's and the platform's, in lowest terms",
+                items: { type: 'string' },
               }),
             }),
           )
@@ -67,10 +68,12 @@ const pending = z
               rewardShare: z.int().openapi({
                 description: "What whoever settles it gets of the platform's part, in basis points",
               }),
-              lines: z.array(z.tuple([z.string(), z.string()])).openapi({
-                description:
-                  'The split (32 bytes) and the amount of each, in the order in which they are signed',
-              }),
+              lines: z
+                .array(z.tuple([z.string(), z.string()]).openapi({ items: { type: 'string' } }))
+                .openapi({
+                  description:
+                    'The split (32 bytes) and the amount of each, in the order in which they are signed',
+                }),
             }),
           )
           .openapi({

@@ -49,7 +49,7 @@ const fail = (paymentId: string) =>
   recordFailure(
     gateway.database,
     { paymentId, batchId: null, isFinal: false, code: 'insufficient_balance', detail: 'too little' },
-    { now: new Date(), leadMs: 0 },
+    { now: new Date() },
   )
 
 /** A tab of each status that one can have, and one of which an older state moved. */

@@ -41,7 +41,7 @@ const fail = ({ paymentId }: { paymentId: string }) =>
       ...{ paymentId, batchId: null, isFinal: false },
       ...{ code: 'insufficient_balance', detail: 'ERC20: transfer amount exceeds balance' },
     },
-    { now: new Date(), leadMs: 0 },
+    { now: new Date() },
   )
 
 /** One payment of each status. */

@@ -95,7 +95,7 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
 
 function toWalletQueue(
   { walletId, address, chainId }: Wallet,
-  { counted, ...work }: WalletWork,
+  { counted, firstValidBefore, ...work }: WalletWork,
   tabs: TabWork | undefined,
   triggers: TriggerSettings,
   now: Date,
@@ -107,7 +107,6 @@ function toWalletQueue(
     (waiting) => estimatedSettlement(waiting, triggers, now).getTime(),
   )
   const settlesAt = times.length === 0 ? null : new Date(Math.min(...times))
-  const expiresAt = first && new Date(Number(first.firstValidBefore) * 1000)
   return {
     walletId,
     wallet: address,
@@ -141,8 +140,8 @@ function toWalletQueue(
         threshold_usdc: formatUsdc(triggers.highValue),
       },
       expiry: {
-        validBefore: wire.isoOrNull(expiresAt),
-        at: wire.isoOrNull(expiresAt && new Date(expiresAt.getTime() - triggers.expiryLeadMs)),
+        validBefore: first && wire.isoOfSeconds(firstValidBefore),
+        at: first && wire.isoOfSeconds(first.firstUrgentAt),
       },
     },
   }
@@ -155,6 +154,8 @@ type WalletWork = {
   waitingAmount: bigint
   /** The queue as the triggers see it. They don't count payments that are settled apart from the others. */
   counted: WaitingPayments
+  /** Of what they count, Unix seconds. */
+  firstValidBefore: bigint
   /** In a transaction. */
   settlingPayments: number
   settlingAmount: bigint
@@ -166,8 +167,9 @@ const noWork: WalletWork = {
   ...{ waitingPayments: 0, waitingAmount: 0n, settlingPayments: 0, settlingAmount: 0n, retryingPayments: 0 },
   counted: {
     ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
-    ...{ firstQueuedAt: new Date(0), firstValidBefore: 0n },
+    ...{ firstQueuedAt: new Date(0), firstUrgentAt: 0n },
   },
+  firstValidBefore: 0n,
 }
 
 /** The same of what was sold on closed tabs, by requests. */
@@ -201,6 +203,7 @@ async function readProviderWork(
       coalesce(${largest} filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
       coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
+      coalesce(min(q.urgent_at) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstUrgentAt",
       bool_or(${isRetryDue(sql, now)}) is true as "retryDue",
       count(*) filter (where ${isSent(sql)})::int as "settlingPayments",
       coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
@@ -234,6 +237,7 @@ async function readProviderTabs(
       0::numeric as amount, 0::numeric as "largestPayment", false as "retryDue",
       coalesce(min(q.accepted_at) ${counted}, ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) ${counted}, ${2n ** 40n}) as "firstValidBefore",
+      coalesce(min(q.urgent_at) ${counted}, ${2n ** 40n}) as "firstUrgentAt",
       coalesce(sum(s.requests) filter (where ${isSent(sql)}), 0)::int as "settlingPayments",
       coalesce(sum(s.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
       coalesce(sum(s.requests) filter (where ${isRetrying(sql)}), 0)::int as "retryingPayments"
@@ -254,6 +258,9 @@ function toWork({
   settlingAmount,
   ...row
 }: Row): WalletWork {
-  const { walletId: _, retryingPayments, ...counted } = row
-  return { waitingPayments, waitingAmount, settlingPayments, settlingAmount, retryingPayments, counted }
+  const { walletId: _, retryingPayments, firstValidBefore, ...counted } = row
+  return {
+    ...{ waitingPayments, waitingAmount, settlingPayments, settlingAmount, retryingPayments },
+    ...{ firstValidBefore, counted },
+  }
 }

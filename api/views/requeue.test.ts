@@ -18,7 +18,7 @@ async function seedFailed(options: Partial<SeedPayment> = {}) {
   const { paymentId } = payment
   const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
   for (let attempt = 1; attempt <= 6; attempt++)
-    await recordFailure(gateway.database, failure, { now: new Date(), leadMs: 0 })
+    await recordFailure(gateway.database, failure, { now: new Date() })
   return payment
 }
 

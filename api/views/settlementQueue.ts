@@ -63,7 +63,7 @@ export async function readWalletQueue(
       coalesce(sum(q.part) filter (where ${waits} and not q.is_tab), 0) as "waitingAmount",
       max(q.whole) filter (where ${waits}) as "largestPayment",
       min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
-      min(q.valid_before) filter (where ${waits}) as "firstValidBefore",
+      min(q.urgent_at) filter (where ${waits}) as "firstUrgentAt",
       min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
     from (${own}) q
     where ${isShown(sql)} and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
@@ -76,7 +76,7 @@ type Row = Omit<WalletQueue, 'waiting'> & {
   waitingAmount: bigint
   largestPayment: bigint | null
   firstWaitingAt: Date | null
-  firstValidBefore: bigint | null
+  firstUrgentAt: bigint | null
 }
 
 function toQueue({
@@ -84,13 +84,13 @@ function toQueue({
   waitingAmount: amount,
   largestPayment,
   firstWaitingAt: firstQueuedAt,
-  firstValidBefore,
+  firstUrgentAt,
   ...queue
 }: Row): WalletQueue {
-  if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) {
+  if (largestPayment === null || firstQueuedAt === null || firstUrgentAt === null) {
     return { ...queue, waiting: null }
   }
-  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstValidBefore, retryDue: false }
+  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstUrgentAt, retryDue: false }
   return { ...queue, waiting }
 }
 

@@ -395,7 +395,7 @@ test('behavior: what waits for cheaper gas says so in the queue’s status: its 
   const until = new Date(now.getTime() + 15_000)
   const reason = 'gas_cost'
   const paymentId = await idOf(held)
-  await holdPayments(sql, [{ paymentId, reason }], { until, now, leadMs: 300_000 })
+  await holdPayments(sql, [{ paymentId, reason }], { until, now })
   expect(await heldBy()).toEqual(['gas_cost', null])
   // Its time has come to be looked at again: it still waits.
   await returnDeferred(sql, { chainId, token: served.token }, until)

@@ -117,7 +117,7 @@ const fail = (paymentId: string, isFinal = false) =>
   recordFailure(
     gateway.database,
     { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal },
-    { now: new Date(), leadMs: 5 * minuteMs },
+    { now: new Date() },
   )
 
 const waiting = { waiting: 1, triggers: true, settling: 0, retrying: 0, status: 1, revenue: 1 }

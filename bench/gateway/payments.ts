@@ -74,9 +74,9 @@ export function createPayments(rig: Rig) {
       }
     },
 
-    async verify(signed: Signed): Promise<number> {
+    async verify(signed: Signed, port = apiPort): Promise<number> {
       const { perSecond, answers } = await saturate({
-        port: apiPort,
+        port,
         requests: signed.requests,
         connections,
       })

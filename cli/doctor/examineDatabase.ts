@@ -6,6 +6,7 @@ import { readDatabaseUrls } from '#ledger/store/pooler'
 import { ConfigError, type Environment, readVariable } from '#process/env'
 import { ownCommand } from '#process/ownCommand'
 import { type Check, reasonOf, skipped } from './check.ts'
+import { examinePrices, pricesCheck } from './examinePrices.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
 /** Checks the database, its migrations, and how far the index of each network is. */
@@ -13,7 +14,7 @@ export async function* examineDatabase(
   env: Environment,
   networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
-  const left = ['migrations', ...networks.map(indexCheck)]
+  const left = ['migrations', pricesCheck, ...networks.map(indexCheck)]
   const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
   let lagLimit: bigint
@@ -43,6 +44,8 @@ export async function* examineDatabase(
       yield* skipLeft("this version's schema in the database")
       return
     }
+    yield await examinePrices(database)
+    left.shift()
     for (const network of networks) {
       yield await examineIndex(database, lagLimit, network)
       left.shift()

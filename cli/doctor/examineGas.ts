@@ -1,7 +1,9 @@
-import { type Address, formatEther } from 'viem'
-import { privateKeyToAddress } from 'viem/accounts'
-import { readPrivateKeys } from '#keeper/settings/config'
+import { formatEther } from 'viem'
+import type { KeeperAccount, RemoteAccount } from '#chain/remoteSigner'
+import { type SignerCode, SignerError, signTransaction } from '#chain/signTransaction'
+import { openAccounts, readWallets } from '#keeper/settings/config'
 import { ConfigError, type Environment } from '#process/env'
+import type { Network } from '#protocol/networks'
 import { type Check, reasonOf, skipped } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
@@ -10,28 +12,32 @@ const batchGas = 15_500_000n
 /** How many full batches a wallet should be able to pay for. */
 const comfortable = 20n
 
-/** Checks that each wallet of the keeper can pay for batches at the network's current gas price. */
+/** Checks that each wallet of the keeper can pay for batches at the network's current gas price, and that its signer signs. */
 export async function* examineGas(
   env: Environment,
   networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
-  let wallets: Address[]
+  let accounts: KeeperAccount[]
   try {
-    wallets = readPrivateKeys(env).map((key) => privateKeyToAddress(key))
+    accounts = openAccounts(readWallets(env))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     yield {
       name: 'gas',
       status: 'fail',
       found: error.message,
-      advice: '32-byte hex keys, one a line or with commas',
+      advice: '32-byte hex keys, one a line or with commas; of a remote signer, URL, addresses and PEM files',
     }
     return
   }
-  if (wallets.length === 0) {
-    yield { name: 'gas', status: 'skip', found: 'no keeper keys here (KEEPER_KEY_FILE, KEEPER_PRIVATE_KEYS)' }
+  if (accounts.length === 0) {
+    const found = 'no keeper keys here (KEEPER_KEY_FILE, KEEPER_PRIVATE_KEYS, KEEPER_SIGNER_URL)'
+    yield { name: 'gas', status: 'skip', found }
     return
   }
+  for (const { network } of networks)
+    for (const account of accounts) if ('check' in account) yield await examineSigner(account, network)
+  const wallets = accounts.map(({ address }) => address)
   for (const { network, client } of networks) {
     if (!client) {
       yield skipped(`${network.name}: gas`, 'a node that answers for this chain')
@@ -61,4 +67,36 @@ export async function* examineGas(
       }
     }
   }
+}
+
+/** Has it sign what no chain takes, a transaction without gas: only what it signs says which chain it is set to. */
+async function examineSigner(account: RemoteAccount, { name: network, chainId }: Network): Promise<Check> {
+  const { address } = account
+  const name = `${network}: signer of ${address.slice(0, 8)}`
+  const nothing = {
+    value: 0n,
+    data: '0x',
+    nonce: 0,
+    gas: 0n,
+    maxFeePerGas: 0n,
+    maxPriorityFeePerGas: 0n,
+  } as const
+  try {
+    const begun = performance.now()
+    await account.check(chainId)
+    await signTransaction(account, { ...nothing, type: 'eip1559', chainId, to: address })
+    return { name, status: 'ok', found: `signs, in ${Math.round(performance.now() - begun)} ms` }
+  } catch (error) {
+    const code = error instanceof SignerError ? error.code : 'signer_unavailable'
+    return { name, status: 'fail', found: `${code}: ${reasonOf(error)}`, advice: advices[code] }
+  }
+}
+
+const advices: Record<SignerCode, string> = {
+  signer_unavailable:
+    'is KEEPER_SIGNER_URL right, the signer up, and do its certificates fit KEEPER_SIGNER_CA_FILE and _CERT_FILE?',
+  signer_refused:
+    'load its key into the signer, or correct KEEPER_SIGNER_ADDRESSES; see the log of the signer',
+  signer_mismatch:
+    "set the signer to this chain (web3signer's --chain-id), one for each network; until then nothing of it is sent",
 }

@@ -1,4 +1,4 @@
-import { Option } from 'commander'
+import { InvalidArgumentError, Option } from 'commander'
 import { networkNames } from '#protocol/networks'
 import { formatTable, printable } from '../output.ts'
 import { parsePrice } from './gateway.ts'
@@ -50,8 +50,18 @@ export const providerActions: Actions = {
       new Option('--contact <contact>', 'where to reach you'),
       new Option('--requires-key', '/verify takes its API key only'),
       new Option('--no-requires-key', '/verify takes anybody'),
+      new Option('--listed', 'buyers can find what it sells'),
+      new Option('--no-listed', 'nobody finds it'),
+      new Option('--service-name <name>', 'in catalogues, at most 32 characters of ASCII'),
+      new Option('--tags <tags...>', 'in catalogues, at most five'),
+      new Option('--icon-url <url>', 'in catalogues'),
+      new Option(
+        '--ownership-proof <origin=signature...>',
+        'an origin, and its signature by one of your wallets (EIP-191)',
+      ),
     ],
-    example: '--name "Weather, Inc."',
+    toBody: toProvider,
+    example: '--name "Weather, Inc." --tags weather data',
     isVersioned: true,
   },
   changes: {
@@ -68,6 +78,25 @@ export const providerActions: Actions = {
   },
 }
 
+function toProvider({ ownershipProof, ...fields }: Record<string, unknown>) {
+  if (ownershipProof === undefined) return fields
+  const ownershipProofs = (ownershipProof as string[]).map((text) => {
+    const at = text.lastIndexOf('=')
+    return { origin: text.slice(0, Math.max(at, 0)), signature: text.slice(at + 1) }
+  })
+  return { ...fields, ownershipProofs }
+}
+
+const jsonOption = (flags: string, about: string) => new Option(flags, about).argParser(parseJson)
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new InvalidArgumentError('expected JSON')
+  }
+}
+
 const endpointOptions = (isNew: boolean) => [
   new Option(
     '--url <url>',
@@ -79,6 +108,12 @@ const endpointOptions = (isNew: boolean) => [
   networkOption('the oldest wallet on this network'),
   new Option('--description <text>', 'shown in challenges'),
   new Option('--mime-type <type>', 'of what is sold'),
+  new Option('--listed', 'buyers can find it'),
+  new Option('--no-listed', 'nobody finds it'),
+  jsonOption('--input-schema <json>', 'JSON Schema of its query, or of its body'),
+  jsonOption('--input-example <json>', 'what follows it'),
+  jsonOption('--output-schema <json>', 'JSON Schema of its answer'),
+  jsonOption('--output-example <json>', 'an answer'),
 ]
 
 function toEndpoint({ price, wallet, ...terms }: Record<string, unknown>) {
@@ -169,7 +204,13 @@ the old one.`,
           'register it',
           'Registers the server, or another one; `set` may be left out. The secret of the first is shown this once.',
         ],
-        options: [required('--url <url>', 'https and public; its path is put before that of a request')],
+        options: [
+          required('--url <url>', 'https and public; its path is put before that of a request'),
+          new Option('--body <form>', 'x402-v1: clients of x402 v1 pay, too').choices([
+            'tollkeeper',
+            'x402-v1',
+          ]),
+        ],
         example: '--url https://origin.weather.example',
       },
       show: { does: 'GET upstream', text: ['what is registered', 'Shows the server, without its secret.'] },

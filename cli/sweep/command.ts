@@ -25,6 +25,11 @@ export function addSweepCommand(program: Command): void {
       "the splitters of the gateway's database (DATABASE_URL), of --wallet if it is given",
     )
     .option('--rpc <url>', 'a node of the chain (default: RPC_URL_<NETWORK>)')
+    .option(
+      '--from <address>',
+      'a wallet that KEEPER_SIGNER_URL signs for, instead of WALLET_PRIVATE_KEY',
+      parseAddress,
+    )
     .option('--yes', 'send without asking')
     .addHelpText(
       'after',

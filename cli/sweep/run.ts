@@ -6,12 +6,16 @@ import {
   type Hex,
   http,
   isHex,
+  type LocalAccount,
   type PublicClient,
   parseEventLogs,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { sweepGasLimit } from '#chain/gas'
 import { readDeployments } from '#chain/networkSettings'
+import { createRemoteAccount } from '#chain/remoteSigner'
+import { checkedAccount } from '#chain/signTransaction'
+import { openSigners, readSigner } from '#keeper/settings/config'
 import { readSplitters } from '#ledger/batches/sweeps'
 import { readVariable } from '#process/env'
 import { networkVariable } from '#process/variables'
@@ -33,6 +37,7 @@ export type SweepFlags = {
   price?: string[]
   database?: boolean
   rpc?: string
+  from?: Address
   yes?: boolean
 }
 
@@ -57,7 +62,7 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
     return exitStatus.ok
   }
   process.stdout.write(`${renderWaiting(waiting)}\n`)
-  const account = readAccount()
+  const account = readAccount(flags)
   if (!flags.yes) await confirm(waiting)
   const wallet = createWalletClient({ account, transport: http(urlOf(flags)) })
   let failures = 0
@@ -154,7 +159,8 @@ async function confirm(waiting: readonly Waiting[]): Promise<void> {
   }
 }
 
-function readAccount() {
+function readAccount({ from, network }: SweepFlags): LocalAccount {
+  if (from) return openRemoteAccount(from, network)
   const key = process.env.WALLET_PRIVATE_KEY?.trim() || null
   if (key === null)
     throw new CliError(
@@ -164,6 +170,21 @@ function readAccount() {
   if (!isHex(key) || key.length !== 66)
     throw new CliError('invalid_wallet', 'WALLET_PRIVATE_KEY: expected 0x and 64 hex digits')
   return privateKeyToAccount(key as Hex)
+}
+
+/** @throws {CliError} also for a wallet of the keeper, which would lose its nonce to the sweep. */
+function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
+  const signer = readSigner(process.env)
+  if (signer === null)
+    throw new CliError('no_signer', '--from names a wallet that KEEPER_SIGNER_URL signs for: set it')
+  if (readVariable(process.env, 'KEEPER_SIGNER_ADDRESSES')?.includes(from))
+    throw new CliError(
+      'invalid_flags',
+      `${from} is a wallet of the keeper, which needs its nonces: give another`,
+    )
+  const signerOf = openSigners(signer)
+  signerOf(networks[network].chainId)
+  return checkedAccount(createRemoteAccount(from, signerOf))
 }
 
 function urlOf({ network, rpc }: SweepFlags): string {

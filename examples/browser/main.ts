@@ -1,7 +1,7 @@
 /**
  * Serves a page that pays with the reader's wallet, the packages it imports, and what it pays for.
  *
- * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, GATEWAY_URL, NETWORK and, on a local chain, USDC_ADDRESS.
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, GATEWAY_URL, NETWORK and, on `localhost`, USDC_ADDRESS.
  */
 import { readFile } from 'node:fs/promises'
 import { serve } from '@hono/node-server'
@@ -33,7 +33,7 @@ const files = new Map(outputFiles.map(({ path, text }) => [path, text]))
 const app = new Hono()
 app.get('/', async (c) => c.html(await readFile(new URL('index.html', import.meta.url), 'utf8')))
 app.get('/settings.json', (c) =>
-  c.json({ gatewayUrl, network: NETWORK || 'localhost', usdcAddress: USDC_ADDRESS }),
+  c.json({ gatewayUrl, network: NETWORK || 'base-sepolia', usdcAddress: USDC_ADDRESS }),
 )
 app.get('/vendor/*', (c) => {
   const text = files.get(c.req.path)

@@ -1,7 +1,7 @@
 /**
  * Pays for one request: `WALLET_PRIVATE_KEY=0x… npm run buy -- http://127.0.0.1:4030/forecast`
  *
- * Reads WALLET_PRIVATE_KEY, GATEWAY_URL, NETWORK, RECEIPT_FILE and, on a local chain, USDC_ADDRESS.
+ * Reads WALLET_PRIVATE_KEY, GATEWAY_URL, NETWORK, RECEIPT_FILE and, on `localhost`, USDC_ADDRESS.
  */
 import { ClientError, createClient, type NetworkName } from '@tollkeeper/sdk'
 import { openReceiptFile } from '@tollkeeper/sdk/files'
@@ -16,7 +16,7 @@ if (!url || !WALLET_PRIVATE_KEY) {
 const receipts = RECEIPT_FILE ? await openReceiptFile(RECEIPT_FILE) : undefined
 const client = createClient({
   gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
-  network: (NETWORK || 'localhost') as NetworkName,
+  network: (NETWORK || 'base-sepolia') as NetworkName,
   walletPrivateKey: WALLET_PRIVATE_KEY,
   maxPaymentUsdc: '0.10',
   maxDailyUsdc: '5',

@@ -1,23 +1,32 @@
 import type { Hono } from 'hono'
+import type { Catalogue } from '#ledger/discovery/catalogue'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { clientAddress } from '#process/clientAddress'
 import { limitBody } from '#process/limitBody'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
+import type { Tracer } from '#process/trace'
+import { traceRequests } from '#process/traceRequests'
 import { BaseError } from '#protocol/errors'
+import { createDiscovery } from './discovery.ts'
 import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
+import { describeFacilitator } from './openapi.ts'
 import { createOperationsApp, type OperationsOptions } from './operations.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
 
 export type AppDependencies = OperationsOptions & {
   submit: SubmitDependencies
   facilitator: FacilitatorDependencies
+  /** Null: nothing is traced. */
+  tracer: Tracer | null
+  /** Null: nothing is listed here. */
+  catalogue: Catalogue | null
 }
 
 /** Longest body: 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({ submit, facilitator, ...operations }: AppDependencies): Hono {
+export function createApp({ submit, facilitator, tracer, catalogue, ...operations }: AppDependencies): Hono {
   const { rateLimiter, trustedProxies } = operations
   const app = createOperationsApp(operations)
 
@@ -31,7 +40,12 @@ export function createApp({ submit, facilitator, ...operations }: AppDependencie
     return c.json(await submitTransfers(submit, parseJson(text), caller))
   })
 
+  if (tracer) for (const path of ['/verify', '/settle']) app.use(path, traceRequests(tracer))
   app.route('/', createFacilitator(facilitator, { rateLimiter, trustedProxies }))
+  const description = describeFacilitator(catalogue !== null)
+  app.use('/openapi.json', allowBrowsers(['GET']))
+  app.get('/openapi.json', (c) => c.json(description))
+  if (catalogue) app.route('/', createDiscovery(catalogue, { rateLimiter, trustedProxies }))
   refuseOtherMethods(app)
   return app
 }

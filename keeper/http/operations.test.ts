@@ -2,11 +2,11 @@ import { expect, test } from 'vitest'
 import { createLogger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { createMetrics } from '../settings/metrics.ts'
+import { keyPath } from './keyPath.ts'
 import { createOperationsApp } from './operations.ts'
 
-test('behavior: metrics are limited by address, but for who presents the token', async () => {
-  const log = createLogger('test', 'error')
-  const app = createOperationsApp({
+function createOperations(log = createLogger('test', 'error')) {
+  return createOperationsApp({
     readiness: async () => ({ status: 'ok', checks: [] }),
     metrics: createMetrics(),
     metricsToken: 'scraper',
@@ -14,6 +14,22 @@ test('behavior: metrics are limited by address, but for who presents the token',
     trustedProxies: 1,
     log,
   })
+}
+
+test('behavior: what fails behind a key in the path is logged without the key', async () => {
+  const lines: string[] = []
+  const app = createOperations(createLogger('test', 'trace', { write: (line) => void lines.push(line) }))
+  app.post(`${keyPath}/settle`, () => {
+    throw new Error('broken')
+  })
+  const key = `tk_${'0'.repeat(32)}_secret`
+  const answer = await app.request(`/k/${key}/settle`, { method: 'POST' })
+  expect([answer.status, lines.map((line) => JSON.parse(line).path)]).toEqual([500, ['/k/:key/settle']])
+  expect(lines.join() + (await answer.text())).not.toContain('secret')
+})
+
+test('behavior: metrics are limited by address, but for who presents the token', async () => {
+  const app = createOperations()
   const read = async (address: string, authorization = '') =>
     (await app.request('/metrics', { headers: { 'x-forwarded-for': address, authorization } })).status
   const statuses = []

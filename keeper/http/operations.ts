@@ -7,6 +7,7 @@ import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
 import type { Metrics } from '../settings/metrics.ts'
+import { withoutKey } from './keyPath.ts'
 
 export type OperationsOptions = {
   readiness: () => Promise<Readiness>
@@ -32,7 +33,8 @@ export function createOperationsApp({
   app.use(responseHeaders)
   app.onError((error, c) => {
     const coded = toCodedError(error)
-    if (coded.status >= 500) log.error({ err: error, code: coded.code, path: c.req.path }, 'request failed')
+    if (coded.status >= 500)
+      log.error({ err: error, code: coded.code, path: withoutKey(c.req.path) }, 'request failed')
     return answerProblem(c, coded)
   })
   app.notFound((c) => answerProblem(c, new BaseError('not_found')))

@@ -1,8 +1,6 @@
-import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggers'
 import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
-import { readSendingSettings, requirePrivateKeys } from '../settings/config.ts'
+import { readSendingSettings, requireWallets, type WalletSettings } from '../settings/config.ts'
 
 /** Budget of a UTC day in USDC base units, for all networks together. */
 const defaultBudget = 5_000_000n
@@ -10,13 +8,13 @@ const defaultBudget = 5_000_000n
 export type IndependentConfig = {
   gatewayUrl: string
   networks: NetworkSettings[]
-  privateKeys: Hex[]
+  wallets: WalletSettings
   logLevel: VariableValue<'LOG_LEVEL'>
   /** Where health and metrics are served; null: nowhere. */
   http: { host: string; port: number } | null
   metricsToken: string | null
   pollMs: number
-  settings: ReturnType<typeof readSendingSettings> & { expiryLeadMs: number }
+  settings: ReturnType<typeof readSendingSettings>
 }
 
 /**
@@ -28,19 +26,16 @@ export function readIndependentConfig(env: Environment): IndependentConfig {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
   const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
+  const networks = readNetworkSettings(env)
   return {
     gatewayUrl,
-    networks: readNetworkSettings(env),
-    privateKeys: requirePrivateKeys(env),
+    networks,
+    wallets: requireWallets(env, networks),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
     // Somebody else's gateway is not to be asked four times a second.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
-    settings: {
-      ...sending,
-      dailyBudget: sending.dailyBudget ?? defaultBudget,
-      expiryLeadMs: readTriggerSettings(env).expiryLeadMs,
-    },
+    settings: { ...sending, dailyBudget: sending.dailyBudget ?? defaultBudget },
   }
 }

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import type { Address } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { probeHead } from '#chain/head'
 import { createPayerCode } from '#chain/payerCode'
@@ -15,7 +14,9 @@ import { repeat } from '#process/repeat'
 import { type RunningServer, serve } from '#process/serve'
 import { formatUsdc } from '#protocol/amount'
 import { createOperationsApp, type OperationsOptions } from '../http/operations.ts'
+import { openAccounts } from '../settings/config.ts'
 import { createMetrics } from '../settings/metrics.ts'
+import { createWallet, signerProbes } from '../settler/wallet.ts'
 import { createBudget } from './budget.ts'
 import type { IndependentConfig } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
@@ -38,21 +39,26 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   })
   const budget = createBudget(now)
   const metrics = createMetrics()
-  const accounts = config.privateKeys.map((key) => privateKeyToAccount(key))
-  const wallets = accounts.map(({ address }) => address)
-  const probes = networks.flatMap((served) => [probeHead(served), probeGas(served, wallets)])
+  const accounts = openAccounts(config.wallets)
+  const addresses = accounts.map(({ address }) => address)
+  const wallets = networks.map((served) => ({
+    served,
+    own: accounts.map((account) => createWallet(account, served.network)),
+  }))
+  const probes = wallets.flatMap(({ served, own }) => [
+    probeHead(served),
+    probeGas(served, addresses),
+    ...signerProbes(own),
+  ])
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')
 
-  const settlers = networks.flatMap((served) => {
+  const settlers = wallets.flatMap(({ served, own }) => {
     const payersWithCode = createPayerCode(served.client, now)
-    return accounts.map((account, index) => {
+    return own.map((wallet, index) => {
       const settler = createSettler({
         served,
-        wallet: {
-          address: account.address.toLowerCase() as Address,
-          sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
-        },
+        wallet,
         settings: { ...config.settings, ...gasLimitsOf(served.network, config.settings) },
         budget,
         payersWithCode,
@@ -60,10 +66,10 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
         readPending: () => fetchPending(config.gatewayUrl, served, index % mostPages, now()),
         now,
         randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
-        log: log.child({ network: served.network.name, wallet: account.address }),
+        log: log.child({ network: served.network.name, wallet: wallet.address }),
         metrics,
       })
-      return { network: served.network.name, wallet: account.address, settler }
+      return { network: served.network.name, wallet: wallet.address, settler }
     })
   })
   const operations = { readiness: () => readReadiness(probes), metrics, log }

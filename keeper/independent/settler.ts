@@ -23,7 +23,7 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type IndependentSettings = SettlerSettings & GasLimits & { gasTokenUsd: bigint; expiryLeadMs: number }
+export type IndependentSettings = SettlerSettings & GasLimits & { gasTokenUsd: bigint }
 
 export type SettlerDependencies = {
   served: ServedNetwork
@@ -74,7 +74,6 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
     ceiling: createCeiling({
       meter: createGasMeter(served, settings, now),
       settings,
-      expiryLeadMs: settings.expiryLeadMs,
       async draw(draws) {
         let spent = budget.spentToday()
         return draws.map(({ amount }) => {

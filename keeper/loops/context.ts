@@ -7,6 +7,7 @@ import type { ReadDueBatches } from '#ledger/queue/dueBatches'
 import type { Lane } from '#ledger/queue/lanes'
 import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
+import type { Tracer } from '#process/trace'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
 import type { KeeperSettings } from '../settings/settings.ts'
@@ -27,6 +28,8 @@ export type Context = {
   log: Logger
   metrics: Metrics
   memory: ReturnType<typeof createMemory>
+  /** Null: nothing is traced. */
+  tracer?: Tracer | null
 }
 
 /** State that may be lost at any time: a restart only looks again. */

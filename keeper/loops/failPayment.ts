@@ -4,13 +4,12 @@ import type { Context } from './context.ts'
 
 /** Counts a failure of a payment, unless that is not ours to fail any more; says so, and tells its provider where it must. */
 export async function failPayment(
-  { served, settings, now, log, metrics }: Context,
+  { served, now, log, metrics }: Context,
   tx: Queryable,
   failure: PaymentFailure,
 ): Promise<void> {
   const { paymentId: payment, code, detail } = failure
-  const leadMs = settings.triggers.expiryLeadMs
-  const attempts = await recordFailure(tx, failure, { now: now(), leadMs })
+  const attempts = await recordFailure(tx, failure, { now: now() })
   if (attempts === null) return
   metrics.attempts.inc({ network: served.network.name, result: code })
   log.warn({ payment, code, detail, attempts }, 'a payment could not be settled')

@@ -18,7 +18,6 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
   return createCeiling({
     meter,
     settings,
-    expiryLeadMs: settings.triggers.expiryLeadMs,
     async draw(draws) {
       const wants = draws.flatMap(({ spender: { paymentId }, amount, fromBudget }) =>
         paymentId === null ? [] : { paymentId, amount, fromBudget },
@@ -74,7 +73,7 @@ export async function withoutHeld(
 
 /** Lets payments wait for cheaper gas. Where it is too dear for all of them, that isn't theirs to say. */
 export async function holdBack(
-  { served, settings, metrics, now }: Context,
+  { served, metrics, now }: Context,
   sql: Queryable,
   judged: readonly { paymentId: string; reason: HoldReason | 'gas_price' | null }[],
 ): Promise<void> {
@@ -82,7 +81,6 @@ export async function holdBack(
     reason === null || reason === 'gas_price' ? [] : { paymentId, reason },
   )
   const at = now()
-  const times = { until: new Date(at.getTime() + holdMs), now: at, leadMs: settings.triggers.expiryLeadMs }
-  await holdPayments(sql, held, times)
+  await holdPayments(sql, held, { until: new Date(at.getTime() + holdMs), now: at })
   for (const { reason } of held) metrics.holds.inc({ network: served.network.name, reason })
 }

@@ -1,7 +1,8 @@
+import { privateKeyToAddress } from 'viem/accounts'
 import { expect, test } from 'vitest'
-import { readKeeperConfig } from './config.ts'
+import { openAccounts, readKeeperConfig } from './config.ts'
 
-const key = `0x${'11'.repeat(32)}`
+const key = `0x${'11'.repeat(32)}` as const
 const env = {
   DATABASE_URL: 'postgres://localhost/x',
   NETWORKS: 'localhost',
@@ -12,7 +13,7 @@ const env = {
 
 test('default', () => {
   expect(readKeeperConfig(env)).toMatchObject({
-    privateKeys: [key],
+    wallets: { privateKeys: [key], signer: null },
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
     settings: {
@@ -36,7 +37,7 @@ test('args: thresholds and fees', () => {
   })
   expect(config.settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
   expect(config.settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
-  expect(config.privateKeys).toHaveLength(2)
+  expect(config.wallets.privateKeys).toHaveLength(2)
 })
 
 test.each([
@@ -64,6 +65,42 @@ test.each([
   ],
 ])('error: %s', (name, value, message) => {
   expect(() => readKeeperConfig({ ...env, [name]: value })).toThrow(message)
+})
+
+const remote = `0x${'cd'.repeat(20)}`
+const signer = { KEEPER_SIGNER_URL: 'https://user:secret@signer.example', KEEPER_SIGNER_ADDRESSES: remote }
+
+const open = (change: Record<string, string>) =>
+  openAccounts(readKeeperConfig({ ...env, ...signer, ...change }).wallets)
+
+test('args: wallets that a remote signer signs for, beside keys and without any', () => {
+  expect(open({}).map(({ address }) => address)).toEqual([privateKeyToAddress(key), remote])
+  expect(open({ KEEPER_PRIVATE_KEYS: '' })).toMatchObject([{ address: remote, source: 'custom' }])
+  const named = 'localhost=http://127.0.0.1:9000/?a=b,base=https://b.example'
+  expect(open({ KEEPER_SIGNER_URL: named })).toHaveLength(2)
+})
+
+test.each<[Record<string, string>, string]>([
+  [{ KEEPER_SIGNER_ADDRESSES: '' }, 'KEEPER_SIGNER_ADDRESSES: expected an address'],
+  [{ KEEPER_SIGNER_URL: '' }, 'KEEPER_SIGNER_URL: expected an http(s) URL, or one for each network'],
+  [
+    { KEEPER_SIGNER_URL: 'base=https://signer.example' },
+    'KEEPER_SIGNER_URL: expected a signer for localhost as well, got none',
+  ],
+  [{ KEEPER_SIGNER_URL: 'moon=https://a.example' }, 'got something else'],
+  [{ KEEPER_SIGNER_URL: 'https://a.example,https://b.example' }, 'got something else'],
+  [{ KEEPER_SIGNER_ADDRESSES: privateKeyToAddress(key) }, 'addresses whose keys are not here as well'],
+  [{ KEEPER_SIGNER_CA_FILE: '/nowhere' }, 'KEEPER_SIGNER_CA_FILE: expected the path of a readable file'],
+  [
+    { KEEPER_SIGNER_CERT_FILE: import.meta.filename },
+    'KEEPER_SIGNER_KEY_FILE: expected the path of a PEM file',
+  ],
+  [
+    { KEEPER_SIGNER_CERT_FILE: import.meta.filename, KEEPER_SIGNER_KEY_FILE: import.meta.filename },
+    'KEEPER_SIGNER_CERT_FILE: expected PEM files of a certificate and its key',
+  ],
+])('error: a signer with %o', (change, message) => {
+  expect(() => open(change)).toThrow(message)
 })
 
 test('error: a key is never repeated', () => {

@@ -1,10 +1,24 @@
 import { readFileSync } from 'node:fs'
-import type { Hex } from 'viem'
-import { readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import type { Address, Hex } from 'viem'
+import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
+import {
+  type NetworkSettings,
+  readGasPerFee,
+  readNetworkSettings,
+  readPriorityFee,
+} from '#chain/networkSettings'
+import {
+  createRemoteAccount,
+  createRemoteSigner,
+  type KeeperAccount,
+  type RemoteSigner,
+} from '#chain/remoteSigner'
 import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import { ConfigError, type Environment, parseText, readVariable, requireVariable } from '#process/env'
+import { readTraceSettings } from '#process/trace'
 import { variables } from '#process/variables'
+import { type NetworkName, networkByChainId } from '#protocol/networks'
 import type { KeeperSettings } from './settings.ts'
 
 /**
@@ -13,17 +27,17 @@ import type { KeeperSettings } from './settings.ts'
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readKeeperConfig(env: Environment) {
-  const privateKeys = requirePrivateKeys(env)
+  const networks = readNetworkSettings(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
   ]
   return {
     ...readDatabaseUrls(env),
-    networks: readNetworkSettings(env),
+    networks,
+    wallets: requireWallets(env, networks),
     /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
     platformWallets: [...new Set(platformWallets)],
-    privateKeys,
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
@@ -41,6 +55,12 @@ export function readKeeperConfig(env: Environment) {
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },
+    discovery: readVariable(env, 'DISCOVERY')
+      ? {
+          feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
+          offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
+        }
+      : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
       credit: readVariable(env, 'TAB_CREDIT_USDC'),
@@ -48,53 +68,137 @@ export function readKeeperConfig(env: Environment) {
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
+    tracing: readTraceSettings(env),
   }
 }
 
 /** What every keeper is told of sending transactions. */
 export function readSendingSettings(env: Environment) {
+  const maxFeeGwei = readVariable(env, 'MAX_FEE_GWEI')
   return {
     rebroadcastAfterMs: readVariable(env, 'REBROADCAST_AFTER_MS'),
     replaceAfterMs: readVariable(env, 'REPLACE_AFTER_MS'),
     priorityFeePerGas: readPriorityFee(env),
-    maxFeePerGas: toBigInt(readVariable(env, 'MAX_FEE_GWEI'), 1_000_000_000n),
-    gasPerFee: toBigInt(readVariable(env, 'MAX_GAS_PER_FEE')),
+    maxFeePerGas: maxFeeGwei === null ? null : BigInt(maxFeeGwei) * 1_000_000_000n,
+    gasPerFee: readGasPerFee(env),
     dailyBudget: readVariable(env, 'KEEPER_DAILY_BUDGET_USD'),
     gasTokenUsd: readVariable(env, 'ETH_USD'),
   }
 }
 
-function toBigInt(value: number | null, unit = 1n): bigint | null {
-  return value === null ? null : BigInt(value) * unit
+/** Where the keys of the gas wallets are. */
+export type WalletSettings = {
+  /** Those that are here. */
+  privateKeys: Hex[]
+  /** Null: no remote signer. */
+  signer: (SignerSettings & { addresses: Address[] }) | null
+}
+
+export type SignerSettings = {
+  /** By network; null: of all that have none of their own. */
+  urls: ReadonlyMap<NetworkName | null, string>
+  /** PEM texts. */
+  tls: Record<'ca' | 'cert' | 'key', string | undefined>
 }
 
 /**
- * As {@link readPrivateKeys}, for whoever can't do without.
+ * As {@link readWallets}, for whoever can't do without.
  *
- * @throws {ConfigError} also where neither variable is set.
+ * @throws {ConfigError} also where there is none, or where a network has no signer.
  */
-export function requirePrivateKeys(env: Environment): Hex[] {
-  const privateKeys = readPrivateKeys(env)
-  if (privateKeys.length === 0) {
+export function requireWallets(env: Environment, served: readonly NetworkSettings[]): WalletSettings {
+  const wallets = readWallets(env)
+  const { privateKeys, signer } = wallets
+  if (privateKeys.length === 0 && signer === null) {
     throw new ConfigError(
       'KEEPER_PRIVATE_KEYS',
-      'a private key, or several with commas between; or KEEPER_KEY_FILE',
+      'a private key, or several with commas between; or KEEPER_KEY_FILE, or KEEPER_SIGNER_URL',
     )
   }
-  return privateKeys
+  if (signer) for (const { network } of served) urlOf(signer, network.name)
+  return wallets
 }
 
-/** Keys of the gas wallets, from the file if one is named; none where neither variable is set. */
-export function readPrivateKeys(env: Environment): Hex[] {
+/** The keys that are here, from the file if one is named, and the wallets that a remote signer signs for. */
+export function readWallets(env: Environment): WalletSettings {
   const file = readVariable(env, 'KEEPER_KEY_FILE')
-  if (file === null) return readVariable(env, 'KEEPER_PRIVATE_KEYS') ?? []
-  return parseText('KEEPER_KEY_FILE', readKeyFile(file), variables.KEEPER_PRIVATE_KEYS.parser)
+  const inline = readVariable(env, 'KEEPER_PRIVATE_KEYS') ?? []
+  const { parser } = variables.KEEPER_PRIVATE_KEYS
+  const privateKeys =
+    file === null ? inline : parseText('KEEPER_KEY_FILE', readTextFile('KEEPER_KEY_FILE', file), parser)
+  const addresses = readVariable(env, 'KEEPER_SIGNER_ADDRESSES')
+  const signer = readSigner(env)
+  if (addresses === null || signer === null) {
+    if (addresses === null && signer === null) return { privateKeys, signer: null }
+    const missing = addresses === null ? 'KEEPER_SIGNER_ADDRESSES' : 'KEEPER_SIGNER_URL'
+    throw new ConfigError(missing, variables[missing].parser.expected)
+  }
+  const here = new Set(privateKeys.map((key) => privateKeyToAddress(key).toLowerCase()))
+  const twice = addresses.find((address) => here.has(address))
+  // The lease of a wallet is its process's: within one, two accounts of an address would take each other's nonces.
+  if (twice)
+    throw new ConfigError('KEEPER_SIGNER_ADDRESSES', 'addresses whose keys are not here as well', twice)
+  return { privateKeys, signer: { ...signer, addresses } }
 }
 
-function readKeyFile(path: string): string {
+/** `KEEPER_SIGNER_URL` and its TLS; null: it isn't set. */
+export function readSigner(env: Environment): SignerSettings | null {
+  const urls = readVariable(env, 'KEEPER_SIGNER_URL')
+  const tls = {
+    ca: readPem(env, 'KEEPER_SIGNER_CA_FILE'),
+    cert: readPem(env, 'KEEPER_SIGNER_CERT_FILE'),
+    key: readPem(env, 'KEEPER_SIGNER_KEY_FILE'),
+  }
+  if ((tls.cert === undefined) !== (tls.key === undefined)) {
+    const missing = tls.cert === undefined ? 'KEEPER_SIGNER_CERT_FILE' : 'KEEPER_SIGNER_KEY_FILE'
+    throw new ConfigError(missing, 'the path of a PEM file: a certificate and its key go together')
+  }
+  return urls && { urls, tls }
+}
+
+/** Opens the wallets; nothing is asked of a signer yet. @throws {ConfigError} for PEM files that hold no certificate or key. */
+export function openAccounts({ privateKeys, signer }: WalletSettings): KeeperAccount[] {
+  const own = privateKeys.map((key) => privateKeyToAccount(key))
+  if (signer === null) return own
+  const signerOf = openSigners(signer)
+  return [...own, ...signer.addresses.map((address) => createRemoteAccount(address, signerOf))]
+}
+
+/** @returns what gives the signer of a chain. */
+export function openSigners(settings: SignerSettings): (chainId: number) => RemoteSigner {
+  const signers = new Map([...settings.urls.values()].map((url) => [url, openSigner(url, settings.tls)]))
+  return (chainId) => {
+    const url = urlOf(settings, networkByChainId(chainId).name)
+    return signers.get(url) as RemoteSigner
+  }
+}
+
+function urlOf({ urls }: SignerSettings, network: NetworkName): string {
+  const url = urls.get(network) ?? urls.get(null)
+  if (url === undefined) throw new ConfigError('KEEPER_SIGNER_URL', `a signer for ${network} as well`, 'none')
+  return url
+}
+
+function openSigner(url: string, tls: SignerSettings['tls']): RemoteSigner {
+  try {
+    return createRemoteSigner({ url, ...tls })
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    throw new ConfigError('KEEPER_SIGNER_CERT_FILE', 'PEM files of a certificate and its key', reason)
+  }
+}
+
+type PemVariable = `KEEPER_SIGNER_${'CA' | 'CERT' | 'KEY'}_FILE`
+
+function readPem(env: Environment, name: PemVariable): string | undefined {
+  const path = readVariable(env, name)
+  return path === null ? undefined : readTextFile(name, path)
+}
+
+function readTextFile(name: string, path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch {
-    throw new ConfigError('KEEPER_KEY_FILE', 'the path of a readable file', path)
+    throw new ConfigError(name, 'the path of a readable file', path)
   }
 }

@@ -21,11 +21,7 @@ export function createMetrics() {
       ['network', 'status'],
       'Payments that are not over, by status: verified, settling, retrying',
     ),
-    openBatches: gauge(
-      'tollkeeper_open_batches',
-      ['network', 'state'],
-      'Batches that are not closed, by state',
-    ),
+    openBatches: gauge('tollkeeper_open_batches', ['network', 'state'], 'Batches not closed, by state'),
     batches: counter(
       'tollkeeper_batches_total',
       ['network', 'trigger', 'outcome'],
@@ -77,6 +73,11 @@ export function createMetrics() {
       'tollkeeper_wallet_paused',
       ['network', 'wallet'],
       '1 while a wallet starts nothing new',
+    ),
+    signerFailures: counter(
+      'tollkeeper_signer_failures_total',
+      ['network', 'wallet', 'code'],
+      'Transactions that a remote signer did not sign as asked, by code',
     ),
     holds: counter('tollkeeper_settlement_holds_total', ['network', 'reason'], 'Holds, by reason'),
     heldPayments: gauge('tollkeeper_held_payments', ['network', 'reason'], 'Payments held for their gas'),

@@ -1,5 +1,6 @@
 import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { NetworkName } from '#protocol/networks'
+import type { FeeSchedule } from '#protocol/tier'
 
 /** What every keeper is told of sending transactions. */
 export type SettlerSettings = {
@@ -54,6 +55,15 @@ export type TabSettings = {
 }
 
 export const defaultTabSettings: TabSettings = { credit: 1_000_000n, minimumPrices: {} }
+
+export type DiscoverySettings = {
+  /** The gateway's: what a price is paid to follows from it. */
+  feeSchedule: FeeSchedule
+  /** The gateway's as well. */
+  offerTimeoutSeconds: number
+}
+
+export const defaultDiscovery: DiscoverySettings = { feeSchedule: 'tiered', offerTimeoutSeconds: 3_600 }
 
 export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */

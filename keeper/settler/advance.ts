@@ -1,4 +1,5 @@
 import { findMined, readNonce } from '#chain/receipts'
+import { SignerError } from '#chain/signTransaction'
 import { ChainUnavailable } from '#process/dependencies'
 import { type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
 import type { OpenBatch } from './journal.ts'
@@ -6,8 +7,8 @@ import { recordMined } from './mined.ts'
 import { prepareBatch } from './prepare.ts'
 import { resendIfDue, sendOffer } from './send.ts'
 
-/** How long a wallet without gas money waits before it looks at its balance again. */
-const emptyWalletPauseMs = 15_000
+/** How long a wallet without gas money, or without a signature, waits before it tries again. */
+const pauseMs = 15_000
 /** How long we must see a nonce used before we take its batch for lost. */
 const lostAfterMs = 10_000
 
@@ -21,8 +22,9 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
     if (!context.wallet) return 'waiting'
     return (await offer(context, context.wallet, open)) ? 'sent' : 'waiting'
   } catch (error) {
-    if (!(error instanceof Unfunded)) throw error
-    await releaseUnfunded(context, open, error)
+    if (error instanceof Unfunded) await releaseUnfunded(context, open, error)
+    else if (error instanceof SignerError) await releaseUnsigned(context, open, error)
+    else throw error
     return 'waiting'
   }
 }
@@ -143,11 +145,32 @@ async function releaseUnfunded(
   { balance, needed }: Unfunded,
 ): Promise<void> {
   const reason = 'insufficient_gas_funds'
-  await journal.pause(emptyWalletPauseMs, reason)
+  await journal.pause(pauseMs, reason)
   const isReleased = await open.close({ outcome: 'released', failure: reason, unlessTaken: true })
   const details = balance !== undefined && { balance: `${balance}`, needed: `${needed}` }
   log.error(
     { wallet: address, batch: open.batch.batchId, isReleased, ...details },
     'the wallet is out of gas money: paused',
   )
+}
+
+/**
+ * Pauses a wallet whose signer gave nothing that may be sent, and releases its batch for a wallet that can sign. What is signed
+ * already is followed and sent again; only a dearer offer for it has to wait.
+ */
+async function releaseUnsigned(
+  { served, journal, metrics, log, address }: SettlerContext,
+  open: OpenBatch,
+  error: SignerError,
+): Promise<void> {
+  const { code } = error
+  metrics.signerFailures.inc({ network: served.network.name, wallet: address, code })
+  log.error(
+    { err: error, code, wallet: address, batch: open.batch.batchId },
+    'the signer signed nothing: paused',
+  )
+  await journal.pause(pauseMs, code)
+  if (open.offers.length === 0) await open.close({ outcome: 'released', failure: 'deferred' })
+  // Its loop tries less and less often.
+  else throw error
 }

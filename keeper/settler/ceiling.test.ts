@@ -26,7 +26,6 @@ function open(
   const ceiling = createCeiling({
     meter: { read: async () => prices },
     settings: { maxFeePerGas: 100n * gwei, gasPerFee: 10n },
-    expiryLeadMs: 300_000,
     async draw(wanted) {
       return wanted.map((one) => {
         const from = one.fromBudget ? 'budget' : 'allowance'
@@ -45,7 +44,7 @@ function open(
 }
 
 const spender = (change: Partial<Spender> = {}): Spender => ({
-  ...{ isPair: true, recipient: payee, hasCode: false, paymentId: null, validBefore: seconds + 86_400n },
+  ...{ isPair: true, recipient: payee, hasCode: false, paymentId: null, urgentAt: seconds + 86_100n },
   ...{ fee: 2_500n, isSold: true, gasLeft: 0n },
   ...change,
 })
@@ -95,7 +94,7 @@ test('behavior: a wallet with code pays for what it may burn, and only itself wa
 })
 
 test('behavior: about to expire, what a fee lacks is added while the budget lasts; who carries its gas never needs it', async () => {
-  const urgent = { ...halfCent, validBefore: seconds + 300n }
+  const urgent = { ...halfCent, urgentAt: seconds }
   // In the company of the ten that pay.
   const share = shareOf(spender(urgent), strangers(11), pricesAt(30_000_000n))
   const lack = share.expected - 500n
@@ -109,7 +108,7 @@ test('behavior: about to expire, what a fee lacks is added while the budget last
 
 test('behavior: one that runs out takes nobody along whose fee is as small', async () => {
   const { ceiling } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
-  const urgent = spender({ ...halfCent, validBefore: seconds + 300n })
+  const urgent = spender({ ...halfCent, urgentAt: seconds })
   const [first, ...others] = await ceiling.judge([urgent, ...many(20, halfCent)], { isWhole: false })
   expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
 })

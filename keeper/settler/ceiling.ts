@@ -19,8 +19,6 @@ export type Spender = Entry &
   GasMeans & {
     /** Null: of a keeper without a database. */
     paymentId: string | null
-    /** Unix seconds. */
-    validBefore: bigint
     /** What settling it pays the wallet that does. Default 0. */
     reward?: bigint
     /** Its fee can't be settled any more, and its provider isn't made to wait for that. */
@@ -51,7 +49,6 @@ export type Ceiling = {
 export type CeilingOptions = {
   meter: GasMeter
   settings: Pick<GasLimits, 'maxFeePerGas' | 'gasPerFee'>
-  expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
   /** Whether this much is left of what the operator adds to fees. Takes nothing. */
@@ -67,7 +64,7 @@ export type CeilingOptions = {
  * times their fee, and whatever it costs shortly before they run out.
  */
 export function createCeiling(options: CeilingOptions): Ceiling {
-  const { meter, settings, expiryLeadMs, draw, isInBudget, bears, now } = options
+  const { meter, settings, draw, isInBudget, bears, now } = options
   const { gasPerFee, maxFeePerGas } = settings
 
   function isCarried({ expected }: GasShare, fee: bigint): boolean {
@@ -85,9 +82,8 @@ export function createCeiling(options: CeilingOptions): Ceiling {
   }
 
   /** Whether what its fee lacks may be added already. */
-  function mayDraw({ isSold, validBefore, hasLostFee }: Spender): boolean {
-    const until = BigInt(Math.floor((now().getTime() + expiryLeadMs) / 1000))
-    return hasLostFee === true || validBefore <= until || (!isSold && bears !== 'all')
+  function mayDraw({ isSold, urgentAt, hasLostFee }: Spender): boolean {
+    return hasLostFee === true || Number(urgentAt) * 1000 <= now().getTime() || (!isSold && bears !== 'all')
   }
 
   function isWorthIt(share: GasShare, spender: Spender): boolean {

@@ -1,7 +1,9 @@
 import type { Address, Hex } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Probe } from '#process/health'
 import type { Logger } from '#process/log'
+import type { Tracer } from '#process/trace'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
 import type { SettlerSettings } from '../settings/settings.ts'
@@ -26,10 +28,13 @@ export type SettlerContext = {
   checkpoint: Checkpoint
   log: Logger
   metrics: Metrics
+  /** Default: nothing is traced. */
+  tracer?: Tracer | null
 }
 
 export type SettlementWallet = {
   address: Address
+  /** @throws {SignerError} */
   sign: (transaction: {
     chainId: number
     to: Address
@@ -39,6 +44,8 @@ export type SettlementWallet = {
     maxFeePerGas: bigint
     maxPriorityFeePerGas: bigint
   }) => Promise<Hex>
+  /** Of its signer, where its key is elsewhere. */
+  probe?: Probe
 }
 
 /** The wallet can't pay for its batch. In wei; undefined where a node says so and not how much is missing. */

@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import type { Failure } from '#chain/failures'
 import type { Mined } from '#chain/receipts'
+import type { SignerCode } from '#chain/signTransaction'
 import type { BatchOutcome } from '#ledger/batches/batches'
 import type { BatchItem } from '#ledger/batches/items'
 import type { Offer, SignedTransaction } from '#ledger/batches/transactions'
@@ -62,5 +63,5 @@ export type Journal = {
   /** A stored transaction was handed to the nodes; `isTaken`: one of them said that it has it. */
   markTried: (hash: Hex, isTaken: boolean) => Promise<void>
   /** Keeps the wallet from starting anything new for a while. */
-  pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas') => Promise<void>
+  pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas' | SignerCode) => Promise<void>
 }

@@ -12,6 +12,7 @@ import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches/batches'
 import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '#ledger/batches/items'
 import type { HoldReason } from '#ledger/queue/stages'
+import { mostLeadSeconds } from '#ledger/queue/triggers'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
@@ -83,9 +84,9 @@ export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Sp
   const fee = feeOf({ item, settlement })
   const shape = { isPair: settlement.fee !== undefined, recipient, hasCode, tab: shapeOfTab(item) }
   const hasLostFee = item.fee !== null && fee === 0n
-  const validBefore = validUntil(item)
+  const urgentAt = item.means?.urgentAt ?? validUntil(item) - BigInt(mostLeadSeconds)
   const means = { fee, isSold, gasLeft, reward: rewardOf(item) }
-  return { ...shape, ...means, paymentId: item.paymentId, validBefore, hasLostFee }
+  return { ...shape, ...means, paymentId: item.paymentId, urgentAt, hasLostFee }
 }
 
 /** What an item takes of a batch where it is a tab. */

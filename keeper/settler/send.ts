@@ -1,3 +1,4 @@
+import type { Hex } from 'viem'
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
 import { hashHex } from '#chain/keccak256'
@@ -26,14 +27,38 @@ export type Offerable = {
  * @param drops what the batch loses by it.
  * @throws {Unfunded} if the wallet can't pay for it; it may be stored by then.
  */
-export async function sendOffer(
+export async function sendOffer(...offer: Parameters<typeof signAndSend>): Promise<void> {
+  const [{ tracer, served }, wallet, { batch }, { plan }, kind] = offer
+  const links = tracer && plan?.entries.flatMap(({ item: { trace } }) => trace ?? [])
+  if (!links?.length) return void (await signAndSend(...offer))
+  const span = tracer?.startSpan('settle', {
+    links,
+    attributes: {
+      'tollkeeper.network': served.network.name,
+      'tollkeeper.batch.id': batch.batchId,
+      'tollkeeper.wallet': wallet.address,
+      'tollkeeper.transaction.kind': kind,
+      'tollkeeper.payments': plan?.entries.length ?? 0,
+    },
+  })
+  try {
+    span?.set({ 'tollkeeper.transaction.hash': await signAndSend(...offer) })
+    span?.end()
+  } catch (error) {
+    span?.end(error)
+    throw error
+  }
+}
+
+/** @returns the transaction's hash. */
+async function signAndSend(
   context: SettlerContext,
   wallet: SettlementWallet,
   open: OpenBatch,
   { plan, nonce, fees, balance }: Offerable,
   kind: SignedTransaction['kind'],
   drops: readonly Drop[],
-): Promise<void> {
+): Promise<Hex> {
   const { served, log, metrics, checkpoint } = context
   const { batch, offers } = open
   if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
@@ -59,6 +84,7 @@ export async function sendOffer(
     log.warn({ ...said, kind, replaced: offers[0]?.hash }, 'offered more for the nonce')
   }
   await sendStored(context, { hash, raw, kind })
+  return hash
 }
 
 /** Hands a stored transaction out again, if that was last done long enough ago. */

@@ -42,11 +42,7 @@ test('behavior: so is one while a payment waits that its wallet disowned to a ke
   const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
   const { payer, paymentId } = payment
   const fail = (code: string) =>
-    recordFailure(
-      sql,
-      { paymentId, batchId: null, code, detail: '', isFinal: false },
-      { now: new Date(), leadMs: 0 },
-    )
+    recordFailure(sql, { paymentId, batchId: null, code, detail: '', isFinal: false }, { now: new Date() })
   await fail('insufficient_balance')
   expect(await isQuarantined(payer)).toBe(false)
   await fail('invalid_signature')

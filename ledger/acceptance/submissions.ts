@@ -201,6 +201,6 @@ export async function giveUpTogether(
   for (const { id: paymentId, isSubmission } of rows) {
     if (!isSubmission) continue
     const failure = { paymentId, batchId: null, code, detail: '', isFinal: true }
-    await recordFailure(tx, failure, { now, leadMs: 0 })
+    await recordFailure(tx, failure, { now })
   }
 }

@@ -25,6 +25,8 @@ export type BatchItem = {
   splitter?: SplitterTerms
   /** What `provider` pays where it is a tab, and then the only half. */
   tab?: ItemTab
+  /** Where its request was traced. */
+  trace?: Uint8Array
 }
 
 /** The state of a tab that settles. */
@@ -57,7 +59,7 @@ function platformPartOf({ lines }: ItemTab): bigint {
 type HalfRow = HalfColumns &
   SplitColumns &
   TabColumns &
-  GasMeans & { position: number; isQuarantined: boolean }
+  GasMeans & { position: number; isQuarantined: boolean; trace: Uint8Array | null }
 
 /** A half, and what it was presented with; null: that is deleted. */
 export type HalfColumns = Omit<SignedAuthorization, 'signature'> & {
@@ -132,7 +134,7 @@ export async function readBatchItems(
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${splitColumns(sql)},
-      ${tabColumns(sql)}, ${halfColumns(sql)}
+      ${tabColumns(sql)}, ${halfColumns(sql)}, s.trace
     from batch b
     join batch_item i on i.batch_id = b.id
     -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
@@ -157,13 +159,14 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, isQuarantined, fee, isSold, gasLeft } = row
+      const { position, paymentId, isQuarantined, fee, isSold, gasLeft, urgentAt, trace } = row
       const splitter = toTerms(row)
       items.set(position, {
         ...{ position, paymentId, isQuarantined, provider: half, fee: null },
-        means: { fee, isSold, gasLeft },
+        means: { fee, isSold, gasLeft, urgentAt },
         ...(splitter && { splitter }),
         ...(tab && { tab: tab.terms }),
+        ...(trace && { trace }),
       })
     }
   }

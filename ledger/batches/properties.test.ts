@@ -69,7 +69,8 @@ describe('retries', () => {
       fc.property(
         fc.integer({ min: 60, max: 200_000 }),
         fc.array(fc.integer({ min: 0, max: 7_200_000 }), { minLength: 6, maxLength: 6 }),
-        (validForSeconds, lateMs) => {
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (validForSeconds, lateMs, lead) => {
           const validBefore = BigInt(start / 1000 + validForSeconds)
           const firstFailedAt = new Date(start)
           let now = start
@@ -78,7 +79,7 @@ describe('retries', () => {
               attempts,
               firstFailedAt,
               validBefore,
-              leadMs: defaultTriggers.expiryLeadMs,
+              urgentAt: validBefore - BigInt(Math.floor(validForSeconds * lead)),
               now: new Date(now),
             })
             if (decision.status === 'failed') return
@@ -102,7 +103,7 @@ const waiting: fc.Arbitrary<WaitingPayments> = fc.record({
   amount: wei(20_000_000n),
   largestPayment: wei(20_000_000n),
   firstQueuedAt: fc.integer({ min: 0, max: 7_200_000 }).map((ageMs) => new Date(now.getTime() - ageMs)),
-  firstValidBefore: fc.bigInt({ min: 0n, max: 100_000n }).map((left) => seconds + left),
+  firstUrgentAt: fc.bigInt({ min: 0n, max: 100_000n }).map((left) => seconds + left),
   retryDue: fc.boolean(),
 })
 
@@ -128,8 +129,7 @@ describe('triggers', () => {
           largestPayment:
             queue.largestPayment > more.largestPayment ? queue.largestPayment : more.largestPayment,
           firstQueuedAt: new Date(Math.min(queue.firstQueuedAt.getTime(), more.firstQueuedAt.getTime())),
-          firstValidBefore:
-            queue.firstValidBefore < more.firstValidBefore ? queue.firstValidBefore : more.firstValidBefore,
+          firstUrgentAt: queue.firstUrgentAt < more.firstUrgentAt ? queue.firstUrgentAt : more.firstUrgentAt,
           retryDue: queue.retryDue || more.retryDue,
         }
         expect(firedTrigger(both, defaultTriggers, cost, now)).not.toBeNull()

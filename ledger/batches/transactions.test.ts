@@ -62,7 +62,7 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   await bookGas(sql, batch.id, { cost: 40n, isOver: false, now: noon })
   await releasePayments(sql, batch.id, noon)
   const failure = { paymentId, batchId: batch.id, code: 'insufficient_balance', detail: '', isFinal: false }
-  await recordFailure(sql, failure, { now: noon, leadMs: 0 })
+  await recordFailure(sql, failure, { now: noon })
   expect(await standing()).toEqual({
     ...{ attempts: 1, spent: 30n, failures: 1, failed: 1 },
     ...{ cost: 40n, drawn: 50n },

@@ -44,8 +44,8 @@ export async function readPaymentsToConclude(
       union
       (select q.payment_id from queue q
       where q.group_id in (select id from queue_group where chain_id = ${chainId}) and ${isLoose(sql)}
-        and q.valid_before <= ${blockTime} and ${isNotLookedUp('q.payment_id')}
-      order by q.valid_before limit ${limit})
+        and q.urgent_at <= ${blockTime} and q.valid_before <= ${blockTime} and ${isNotLookedUp('q.payment_id')}
+      order by q.urgent_at limit ${limit})
       union
       (select o.payment_id from outcome o
       where o.chain_id = ${chainId} and o.final_at is null and o.valid_before <= ${blockTime}

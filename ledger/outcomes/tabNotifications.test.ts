@@ -162,7 +162,7 @@ test('behavior: of an older state, each hears of what arrived, and whoever lacks
   const txHash = await seedOlderState(sql, mixed, [1_000n, 300n, 0n], { blockNumber: height })
   expect(await confirm(height)).toBe(3)
   const failure = { batchId: null, code: 'authorization_used', detail: '', isFinal: true }
-  await recordFailure(sql, { paymentId: mixed.paymentId, ...failure }, { now: new Date(), leadMs: 0 })
+  await recordFailure(sql, { paymentId: mixed.paymentId, ...failure }, { now: new Date() })
   const ofMixed = async (of: SeedProvider) =>
     (await messages(of)).filter(({ paymentId }) => paymentId === mixed.paymentId).slice(1)
   const settled = { event: 'tab.settled', txHash }
@@ -193,7 +193,7 @@ test('behavior: of an older state, each hears of what arrived, and whoever lacks
 test('behavior: the third failure of a tab and the last one are told to each provider', async () => {
   const { paymentId, tabId } = await seed()
   const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
-  const times = { now: closedAt, leadMs: 0 }
+  const times = { now: closedAt }
   for (const _ of [1, 2, 3]) await recordFailure(sql, failure, times)
   await recordFailure(sql, { ...failure, isFinal: true }, times)
   for (const [of, requests] of [

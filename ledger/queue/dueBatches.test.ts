@@ -73,8 +73,16 @@ test('behavior: what is younger than a middleware’s recovery is in no batch, b
   await sql`delete from queue where payment_id = ${great}`
   expect(await due(1_000)).toEqual([['time', young.slice(0, 1)]])
   expect(await due(51_000)).toEqual([['count', young]])
-  const short = await seed(0, { validBefore: Math.floor(now.getTime() / 1000) + 200 })
-  expect(await due()).toEqual([['expiry', [short]]])
+  // With two fifths of its window left, and 15 minutes before it runs out at the latest.
+  const runsOutIn = (seconds: number) => ({ validBefore: Math.floor(now.getTime() / 1000) + seconds })
+  const short = await seed(0, runsOutIn(300))
+  expect(await due(178_000)).toMatchObject([['count', [...young, short]]])
+  await sql`delete from queue where payment_id <> ${short}`
+  const long = await seed(0, runsOutIn(3_600))
+  expect([await due(100_000), await due(181_000)]).toEqual([[], [['expiry', [short, long]]]])
+  await sql`delete from queue where payment_id = ${short}`
+  settings.triggers.timeMs = 3_600_000
+  expect([await due(2_690_000), await due(2_701_000)]).toEqual([[], [['expiry', [long]]]])
 })
 
 test('behavior: retries are at most half of a batch', async () => {
@@ -98,7 +106,6 @@ test('behavior: retries are at most half of a batch', async () => {
     isTab: false,
     hasCode: false,
     below: 10n ** 12n,
-    expiryLeadMs: 300_000,
     limit: 4,
   }
   const group = await groupOf(ids[7] ?? '')

@@ -98,7 +98,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
 
   async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
     const { settings, from, page = 0, now } = options
-    const { highValue, expiryLeadMs, minAgeMs, windowMs } = settings.triggers
+    const { highValue, minAgeMs, windowMs } = settings.triggers
     const acceptedBy = new Date(now.getTime() - minAgeMs)
     const [extremes, facilitated, quarantined] = await Promise.all([
       readExtremes(sql, group, { highValue, acceptedBy, now }),
@@ -127,7 +127,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       if (trigger) {
         const readUrgent = (isTab: boolean, hasCode: boolean) => {
           const limit = isTab ? mostTabs : mostPayments
-          const which = { now, acceptedBy, isTab, hasCode, below: highValue, expiryLeadMs }
+          const which = { now, acceptedBy, isTab, hasCode, below: highValue }
           return readMostUrgent(sql, group, { ...which, limit, skip: page * limit })
         }
         const [shared, code, ...tabs] = await Promise.all([

@@ -20,7 +20,7 @@ export type PaymentFailure = {
 export async function recordFailure(
   sql: Queryable,
   failure: PaymentFailure,
-  { now, leadMs }: { now: Date; leadMs: number },
+  { now }: { now: Date },
 ): Promise<number | null> {
   const { paymentId, batchId, code, detail } = failure
   const [payment] = await sql<
@@ -28,6 +28,7 @@ export async function recordFailure(
       attempts: number
       firstFailedAt: Date | null
       validBefore: bigint
+      urgentAt: bigint
       isSubmission: boolean
       isTab: boolean
       stage: Stage | null
@@ -37,7 +38,7 @@ export async function recordFailure(
     }[]
   >`
     select coalesce(q.attempts, o.attempts) as attempts, q.first_failed_at as "firstFailedAt", q.stage,
-      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.source = 'tab' as "isTab", p.valid_before as "validBefore", coalesce(p.provider_id, r.provider_id) as "providerId",
+      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.source = 'tab' as "isTab", p.valid_before as "validBefore", coalesce(q.urgent_at, p.valid_before) as "urgentAt", coalesce(p.provider_id, r.provider_id) as "providerId",
       case when r.number is not null then json_build_object('paymentId', r.of_payment_id, 'number', r.number) end as refund
     from payment p
     left join (select * from queue where payment_id = ${paymentId} for update) q on true
@@ -51,7 +52,7 @@ export async function recordFailure(
   const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
-    : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
+    : decideRetry({ ...payment, attempts, firstFailedAt, now })
   // A payment that a batch still holds is ended, or released for another attempt, with the batch.
   const nextAttemptAt = decision.status === 'retry' ? decision.at : isBatchStage(payment.stage) ? now : null
   await sql`

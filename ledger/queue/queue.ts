@@ -24,7 +24,7 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
 
 type Probes = {
   firstQueuedAt: Date | null
-  firstValidBefore: bigint | null
+  firstUrgentAt: bigint | null
   largestPayment: bigint | null
   retryDue: boolean
 }
@@ -55,18 +55,18 @@ export async function readExtremes(
   const [row] = await sql<[Probes]>`
     select
       least(${oldest(false, false)}, ${oldest(false, true)}, ${oldest(true, false)}, ${oldest(true, true)}) as "firstQueuedAt",
-      (select q.valid_before from queue q
+      (select q.urgent_at from queue q
         where ${waiting} and ${isLoose(sql)}
-        order by q.valid_before limit 1) as "firstValidBefore",
+        order by q.urgent_at limit 1) as "firstUrgentAt",
       greatest(
         (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
         (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
       ) as "largestPayment",
       exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
-  if (row.firstValidBefore === null && row.largestPayment === null && !row.retryDue) return null
+  if (row.firstUrgentAt === null && row.largestPayment === null && !row.retryDue) return null
   return {
     firstQueuedAt: row.firstQueuedAt ?? now,
-    firstValidBefore: row.firstValidBefore ?? 2n ** 40n,
+    firstUrgentAt: row.firstUrgentAt ?? 2n ** 40n,
     largestPayment: row.largestPayment ?? 0n,
     retryDue: row.retryDue,
   }
@@ -225,8 +225,6 @@ export type QueuedPayment = {
   tab: QueuedTab | null
   hasCode: boolean
   acceptedAt: Date
-  /** Unix seconds. */
-  validBefore: bigint
 } & GasMeans
 
 /** What there is for a payment's gas, USDC base units. */
@@ -237,11 +235,14 @@ export type GasMeans = {
   isSold: boolean
   /** What is reserved for it, and not spent. */
   gasLeft: bigint
+  /** Unix seconds: from then on the budget adds what its fee lacks, whatever gas costs. */
+  urgentAt: bigint
 }
 
 /** {@link GasMeans} of the queue's row `q` and its payment `p`. */
 export function gasMeans(sql: Queryable) {
-  return sql`${feeOf(sql)} as fee, p.source in ('gateway', 'tab') as "isSold", q.gas_reserved - q.gas_spent as "gasLeft"`
+  return sql`${feeOf(sql)} as fee, p.source in ('gateway', 'tab') as "isSold", q.gas_reserved - q.gas_spent as "gasLeft",
+    q.urgent_at as "urgentAt"`
 }
 
 /**
@@ -266,7 +267,7 @@ export function feeOf(sql: Queryable) {
 export function queuedColumns(sql: Queryable) {
   return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
     p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", ${tabOf(sql)} as tab, q.has_code as "hasCode",
-    q.accepted_at as "acceptedAt", q.valid_before as "validBefore", ${gasMeans(sql)}`
+    q.accepted_at as "acceptedAt", ${gasMeans(sql)}`
 }
 
 /** {@link QueuedTab} of the queue's row `q`. */
@@ -307,12 +308,10 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** Leaves out payments that were accepted later, unless they expire soon. */
+  /** Leaves out payments that were accepted later, unless they are urgent: those come first. */
   acceptedBy: Date
-  /** Payments that expire within this time come first. */
-  expiryLeadMs: number
   limit: number
-  /** How many of the oldest are left to others; then neither retries nor expiring payments are among the result. Default 0. */
+  /** How many of the oldest are left to others; then neither retries nor urgent payments are among the result. Default 0. */
   skip?: number
 }
 
@@ -323,21 +322,20 @@ export type UrgentOptions = {
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, acceptedBy, isTab, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
+  { now, acceptedBy, isTab, hasCode, below, limit, skip = 0 }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
   const alike = sql`q.group_id = ${group.id} and q.is_tab = ${isTab} and q.has_code = ${hasCode}
     and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
-  const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
   const first = skip === 0
   // One statement, and each part by its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (
       select distinct on (payment_id) * from (
-        (select 0 as urgency, q.valid_before as place, q.* from queue q
+        (select 0 as urgency, q.urgent_at as place, q.* from queue q
           where ${waiting} and ${isLoose(sql)}
-            and ${first} and q.valid_before <= ${expiresBy}::bigint
-          order by q.valid_before limit ${limit})
+            and ${first} and q.urgent_at <= ${Math.floor(now.getTime() / 1000)}::bigint
+          order by q.urgent_at limit ${limit})
         union all
         (select 1, extract(epoch from q.next_at)::bigint, q.* from queue q
           where ${isRetryDue(sql, now)} and ${alike} and ${first}

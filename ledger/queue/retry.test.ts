@@ -5,10 +5,15 @@ const first = new Date('2026-11-21T12:00:00Z')
 const later = (ms: number) => new Date(first.getTime() + ms)
 const minute = 60_000
 const farAway = BigInt(first.getTime() / 1000) + 7n * 86_400n
-const leadMs = 5 * minute
 
 const decide = (attempts: number, nowMs: number, validBefore = farAway) =>
-  decideRetry({ attempts, firstFailedAt: first, validBefore, leadMs, now: later(nowMs) })
+  decideRetry({
+    attempts,
+    firstFailedAt: first,
+    validBefore,
+    urgentAt: validBefore - 300n,
+    now: later(nowMs),
+  })
 
 test.each([
   ['the first failure', 1, 0, minute],
@@ -27,7 +32,7 @@ test('args: the sixth failure is the last', () => {
 
 test.each([
   ['falls after expiry', 4, 15 * minute, { status: 'retry', at: later(45 * minute) }],
-  ['the lead has begun', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
+  ['it is urgent already', 4, 46 * minute, { status: 'retry', at: later(47 * minute) }],
   ['a minute is left', 4, 49 * minute, { status: 'failed' }],
   ['it has expired', 1, 51 * minute, { status: 'failed' }],
 ] as const)('behavior: brought forward before validBefore: %s', (_name, attempts, nowMs, expected) => {

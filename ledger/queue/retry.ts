@@ -16,19 +16,19 @@ export type RetryDecision = { status: 'retry'; at: Date } | { status: 'failed' }
  *
  * @param attempts Failed attempts, this one included.
  * @param validBefore Unix seconds; the sooner of the two halves.
- * @param leadMs How long before `validBefore` the last attempt is made.
+ * @param urgentAt Unix seconds; when the last attempt is made, or soon after.
  */
 export function decideRetry({
   attempts,
   firstFailedAt,
   validBefore,
-  leadMs,
+  urgentAt,
   now,
 }: {
   attempts: number
   firstFailedAt: Date
   validBefore: bigint
-  leadMs: number
+  urgentAt: bigint
   now: Date
 }): RetryDecision {
   const delayMs = retryDelaysMs[attempts - 1]
@@ -37,6 +37,6 @@ export function decideRetry({
   const soonest = now.getTime() + minuteMs
   const scheduled = Math.max(firstFailedAt.getTime() + delayMs, soonest)
   const expiry = Number(validBefore) * 1000
-  const at = Math.min(scheduled, Math.max(expiry - leadMs, soonest))
+  const at = Math.min(scheduled, Math.max(Number(urgentAt) * 1000, soonest))
   return at > expiry - lastMomentMs ? { status: 'failed' } : { status: 'retry', at: new Date(at) }
 }

@@ -227,24 +227,19 @@ export type HoldReason = (typeof holdReasons)[number]
 
 /**
  * The same of payments whose gas nothing pays for at the moment, each with its reason, which stays with it until it is
- * claimed. They are looked at again then, or as soon as they are about to expire.
- *
- * @param leadMs how long before `validBefore` that is.
+ * claimed. They are looked at again then, or as soon as they are urgent.
  */
 export async function holdPayments(
   sql: Queryable,
   held: readonly { paymentId: string; reason: HoldReason }[],
-  { until, now, leadMs }: { until: Date; now: Date; leadMs: number },
+  { until, now }: { until: Date; now: Date },
 ): Promise<void> {
   if (held.length === 0) return
   await sql`
     update queue q set held_by = held.reason, stage = case when q.stage = 'waiting' then 'deferred' else q.stage end,
-      next_at = case when urgent.at > ${now} then least(${until}, urgent.at) else ${until} end
+      next_at = case when to_timestamp(q.urgent_at) > ${now} then least(${until}, to_timestamp(q.urgent_at)) else ${until} end
     from unnest(${held.map((one) => one.paymentId)}::text[], ${held.map((one) => one.reason)}::text[])
       as held (payment_id, reason)
-    cross join lateral (
-      select to_timestamp(valid_before - ${leadMs / 1000}::float8) as at from queue where payment_id = held.payment_id
-    ) urgent
     where q.payment_id = held.payment_id and ${isLoose(sql)}`
 }
 

@@ -9,7 +9,7 @@ const quiet: WalletQueue = {
   amount: 1n,
   largestPayment: 1n,
   firstQueuedAt: now,
-  firstValidBefore: seconds + 93_600n,
+  firstUrgentAt: seconds + 92_700n,
   retryDue: false,
 }
 const cheap = 0n
@@ -39,19 +39,14 @@ describe('firedTrigger', () => {
     ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
     ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
     ['10 USD while dear', { largestPayment: 10_000_000n }, dear, 'high_value'],
-    ['5 minutes and a second before expiry', { firstValidBefore: seconds + 301n }, cheap, null],
-    ['5 minutes before expiry', { firstValidBefore: seconds + 300n }, cheap, 'expiry'],
-    ['5 minutes before expiry while dear', { firstValidBefore: seconds + 300n }, dear, 'expiry'],
+    ['a second before one of them is urgent', { firstUrgentAt: seconds + 1n }, cheap, null],
+    ['one of them is urgent', { firstUrgentAt: seconds }, cheap, 'expiry'],
+    ['one of them is urgent while dear', { firstUrgentAt: seconds }, dear, 'expiry'],
     ['a retry that is due', { retryDue: true }, dear, 'time'],
     ['amount and count', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
     ['count and time', { paymentCount: 100, firstQueuedAt: ago(3_600_000) }, cheap, 'count'],
-    ['expiry and amount', { amount: 1_000_000n, firstValidBefore: seconds }, cheap, 'expiry'],
-    [
-      'high value and expiry',
-      { largestPayment: 10_000_000n, firstValidBefore: seconds },
-      cheap,
-      'high_value',
-    ],
+    ['expiry and amount', { amount: 1_000_000n, firstUrgentAt: seconds }, cheap, 'expiry'],
+    ['high value and expiry', { largestPayment: 10_000_000n, firstUrgentAt: seconds }, cheap, 'high_value'],
   ] as const)('args: %s', (_name, change, cost, expected) => {
     expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
   })
@@ -63,15 +58,15 @@ test('behavior: of a short time, only a tenth is left for sending', () => {
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: settlement is estimated at the sooner of one hour and the first expiry; what fired, once it is old enough', () => {
+test('behavior: settlement is estimated at the sooner of one hour and when the first is urgent; what fired, once it is old enough', () => {
   const estimated = (change: Partial<WalletQueue>) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, now)
       .toISOString()
       .slice(11, 19)
   expect(estimated({})).toBe('13:00:00')
-  expect(estimated({ firstValidBefore: seconds + 1_800n })).toBe('12:25:00')
+  expect(estimated({ firstUrgentAt: seconds + 1_500n })).toBe('12:25:00')
   expect(estimated({ paymentCount: 100 })).toBe('12:02:30')
   expect(estimated({ paymentCount: 100, firstQueuedAt: ago(150_000) })).toBe('12:00:00')
   expect(estimated({ paymentCount: 100, largestPayment: 10_000_000n })).toBe('12:00:00')
-  expect(estimated({ paymentCount: 100, firstValidBefore: seconds + 60n })).toBe('12:00:00')
+  expect(estimated({ paymentCount: 100, firstUrgentAt: seconds - 60n })).toBe('12:00:00')
 })

@@ -13,8 +13,8 @@ export type WaitingPayments = {
   largestPayment: bigint
   /** Acceptance of the oldest one. */
   firstQueuedAt: Date
-  /** Unix seconds; the soonest `validBefore` among them. */
-  firstValidBefore: bigint
+  /** Unix seconds; from then on the first of them must be on its way (`urgent_at`: ledger/migrations/0005_windows_and_bodies.sql). */
+  firstUrgentAt: bigint
   /** One of them failed before and its next attempt is due. */
   retryDue: boolean
 }
@@ -32,8 +32,6 @@ export type TriggerSettings = {
   raisedAboveCost: bigint
   timeMs: number
   highValue: bigint
-  /** How long before `validBefore` a payment must be on its way. */
-  expiryLeadMs: number
   /**
    * How old a payment must be for `amount`, `count` and `time`. A middleware that never heard that it was accepted has voided it
    * by then (sdk/src/middleware/verification.ts): nobody is charged for what wasn't served.
@@ -60,7 +58,6 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     raisedAboveCost: readVariable(env, 'TRIGGER_RAISED_ABOVE_USD'),
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
-    expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     windowMs: 250,
     // A sweep is 21,000 gas: ten payments share it, and nobody's money waits for more than a day.
@@ -71,6 +68,9 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
 
 /** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`; process/variables.ts has most of them as defaults. */
 export const defaultTriggers = readTriggerSettings({})
+
+/** How long before it runs out a payment must be on its way at the latest, in seconds; the same 900 is in `urgent_at`. */
+export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
@@ -93,7 +93,7 @@ export function firedTrigger(
   const isRaised = estimatedCost > settings.raisedAboveCost
   const fired: Record<(typeof precedence)[number], boolean> = {
     high_value: queue.largestPayment >= settings.highValue,
-    expiry: Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs <= now.getTime(),
+    expiry: Number(queue.firstUrgentAt) * 1000 <= now.getTime(),
     amount: queue.amount >= (isRaised ? settings.raisedAmount : settings.amount),
     count: queue.paymentCount >= (isRaised ? settings.raisedCount : settings.count),
     // A retry has waited out its own delay: it doesn't wait for the wallet's next batch as well.
@@ -118,6 +118,5 @@ export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSet
   if (fired === 'high_value' || fired === 'expiry') return now
   const first = queue.firstQueuedAt.getTime()
   const by = fired ? now.getTime() : first + settings.timeMs
-  const expiry = Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs
-  return new Date(Math.min(Math.max(by, first + settings.minAgeMs), expiry))
+  return new Date(Math.min(Math.max(by, first + settings.minAgeMs), Number(queue.firstUrgentAt) * 1000))
 }

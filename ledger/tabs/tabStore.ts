@@ -103,6 +103,8 @@ export type TabRequest = TabKey & {
   split: bigint
   /** USDC base units. */
   price: bigint
+  /** What is charged of it: the price, or less. */
+  charged: bigint
   /** Charged on its line with it, at its price. */
   lineTotal: bigint
   acceptedAt: Date
@@ -211,8 +213,8 @@ export function createTabStore(database: TabDatabase): TabStore {
       const [row] = await sql<
         (Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Uint8Array })[]
       >`
-        select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, r.line_total as "lineTotal",
-          r.accepted_at as "acceptedAt"
+        select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, coalesce(r.charged, r.price) as charged,
+          r.line_total as "lineTotal", r.accepted_at as "acceptedAt"
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position

@@ -7,7 +7,7 @@ import { reapWithUs } from '#process/reaper'
 import { interruptedStatus, onStopSignal } from '../stack/stopSignals.ts'
 import { startTollkeeper, type Tollkeeper, type TollkeeperOptions } from './startTollkeeper.ts'
 
-export type DevOptions = Pick<TollkeeperOptions, 'port' | 'price' | 'settleAfterSeconds'> & {
+export type DevOptions = Pick<TollkeeperOptions, 'network' | 'port' | 'price' | 'settleAfterSeconds'> & {
   /** What to run with the variables in its environment; empty: nothing, until Ctrl-C. */
   command: readonly string[]
   /** A file to write the variables to, for a process that is started elsewhere. */

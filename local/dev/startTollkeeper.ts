@@ -2,11 +2,10 @@ import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { isPortFree, loopback, reservePort } from '#process/port'
 import { networkVariable } from '#process/variables'
-import type { NetworkName } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../chain/accounts.ts'
 import { registerProvider } from '../stack/registerProvider.ts'
-import { type Stack, type StackOptions, startStack } from '../stack/stack.ts'
+import { type PlayedNetwork, type Stack, type StackOptions, startStack } from '../stack/stack.ts'
 import { serveControls } from './controlServer.ts'
 import { type Controls, createControls } from './controls.ts'
 import { followChain } from './reorg.ts'
@@ -17,6 +16,11 @@ export type TollkeeperOptions = Pick<StackOptions, 'databaseUrl' | 'signal' | 'l
   port?: number | undefined
   /** Decimal USDC a request, for every path of it. Default `0.01`. */
   price?: string | undefined
+  /**
+   * The network that the chain plays. Default `base-sepolia`, with its chain id, USDC address and EIP-712 domain: what knows that network
+   * pays and sells here as it is.
+   */
+  network?: PlayedNetwork | undefined
   /** Seconds after which a payment settles by itself; `settle` needn't wait. Default 3,600, as in production. */
   settleAfterSeconds?: number | undefined
 }
@@ -31,7 +35,7 @@ export type Tollkeeper = Controls & {
   controlUrl: string
   /** Of the chain itself, which the faults of `failRpc` don't reach. */
   rpcUrl: string
-  network: NetworkName
+  network: PlayedNetwork
   usdcAddress: Address
   providerId: string
   providerApiKey: string
@@ -83,7 +87,7 @@ export async function startTollkeeper(options: TollkeeperOptions = {}): Promise<
 }
 
 async function bringUp(
-  { price = '0.01', settleAfterSeconds = 3_600, ...own }: TollkeeperOptions,
+  { price = '0.01', network = 'base-sepolia', settleAfterSeconds = 3_600, ...own }: TollkeeperOptions,
   port: number,
   undo: (() => Promise<unknown>)[],
   close: () => Promise<void>,
@@ -93,7 +97,7 @@ async function bringUp(
   const stack = await startStack({
     ...own,
     fastPostgres: true,
-    chain: { ...mining, baseFeePerGas: 50_000n },
+    chain: { ...mining, network, baseFeePerGas: 50_000n },
     rpcUrlOf: async (chain) => {
       faults = await startRpcFaults(chain.url)
       undo.push(faults.close)
@@ -103,7 +107,7 @@ async function bringUp(
     env: { api: { RATE_LIMITS: 'off', ...triggers }, keeper: { KEEPER_POLL_MS: '100', ...triggers } },
   })
   undo.push(() => stack.close())
-  const usdc = stack.chain.deployments[stack.chain.network]?.usdc
+  const usdc = stack.chain.deployments[network]?.usdc
   if (faults === undefined || usdc === undefined) throw new Error('the chain has no USDC')
 
   const address = devAccount(accounts.provider).address
@@ -111,14 +115,13 @@ async function bringUp(
   const provider = await registerProvider({
     gatewayUrl: stack.api.url,
     name: 'My API',
-    network: stack.chain.network,
+    network,
     address,
     endpoints: [{ url: `${apiUrl}/*`, method: '*', usdcPerUnit: price }],
   })
   const newBuyer = async (privateKey: Hex, amount: string): Promise<Buyer> => {
     const buyer = privateKeyToAddress(privateKey)
     await controls.fund(buyer, amount)
-    const { network } = stack.chain
     const wallet = { network, usdcAddress: usdc, walletPrivateKey: privateKey }
     return {
       address: buyer,
@@ -148,7 +151,7 @@ async function bringUp(
     facilitatorUrl: stack.keeper.url,
     controlUrl,
     rpcUrl: stack.chain.url,
-    network: stack.chain.network,
+    network,
     usdcAddress: usdc,
     providerId: provider.providerId,
     providerApiKey: provider.apiKey,
@@ -171,12 +174,14 @@ async function bringUp(
   }
 }
 
-function environmentOf({ api, keeper, chain }: Stack, usdc: Address): Record<string, string> {
+function environmentOf({ api, keeper, chain, env }: Stack, usdc: Address): Record<string, string> {
   return {
     GATEWAY_URL: api.url,
     FACILITATOR_URL: keeper.url,
     NETWORK: chain.network,
     [networkVariable('RPC_URL', chain.network)]: chain.url,
+    // Of a production beside it, either would be of the real network.
+    DEPLOYMENTS_FILE: env.DEPLOYMENTS_FILE ?? '',
     USDC_ADDRESS: usdc,
     PAY_TO: devAccount(accounts.provider).address,
     WALLET_PRIVATE_KEY: devPrivateKey(accounts.buyer),

@@ -72,6 +72,23 @@ export type Stack = {
   close: (options?: { force?: boolean }) => Promise<void>
 }
 
+/**
+ * Networks that a local chain plays for people. On the first, clients of x402 pay without an option: they know its token. Never a
+ * network of real money: what a real wallet signs for the local one would be good there.
+ */
+export const playedNetworks = ['base-sepolia', 'localhost'] as const satisfies NetworkName[]
+export type PlayedNetwork = (typeof playedNetworks)[number]
+
+/**
+ * What of a production's environment would lead our processes out of the stack, or others into it, beside what the stack sets itself:
+ * the chain may have a real network's name.
+ */
+const ofElsewhere: Environment = {
+  ...{ DATABASE_DIRECT_URL: undefined, TABS_DATABASE_URL: undefined, DATABASE_SCHEMA: undefined },
+  ...{ KEEPER_KEY_FILE: undefined, KEEPER_SIGNER_URL: undefined, KEEPER_GATEWAY_URL: undefined },
+  ...{ PLATFORM_WALLETS: undefined, SMTP_URL: undefined, MAIL_FROM: undefined, NODE_ENV: undefined },
+}
+
 /** Dev accounts by their use in the stack. Account 0 administers the token; from 10 on they are free to use. */
 const accounts = { keeper: 1, platform: 2, provider: 3 }
 
@@ -150,7 +167,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const platformWallet = devAccount(accounts.platform).address
   const env: Environment = {
-    ...{ DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: undefined },
+    ...{ ...ofElsewhere, DATABASE_URL: databaseUrl },
     NETWORKS: rpcUrls.map(([network]) => network).join(','),
     ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,

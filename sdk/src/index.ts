@@ -14,6 +14,7 @@ export {
   InsufficientBalanceError,
   InsufficientGasError,
   NetworkError,
+  type PaymentOutcome,
   PaymentReplayedError,
   PaymentVerificationError,
   RequestAbortedError,

@@ -5,7 +5,10 @@ import { errorCodes } from '../src/protocol/errors.ts'
 import { compile, readExports, readSnippets, runSnippets } from './snippets.ts'
 
 const root = join(import.meta.dirname, '..', '..')
-const files = ['README.md', 'docs/protocol.md', 'docs/tabs.md', 'docs/without-code.md', 'sdk/README.md']
+const files = [
+  ...['README.md', 'sdk/README.md'],
+  ...['discovery', 'protocol', 'tabs', 'without-code', 'sell-a-tool'].map((name) => `docs/${name}.md`),
+]
 const snippets = (await Promise.all(files.map(readSnippets))).flat()
 const exports = readExports()
 // Two entry points may export the same.
@@ -26,7 +29,7 @@ describe('exports', () => {
   test('behavior: each example imports what it shows', () => {
     const others = exports.filter((exported) => {
       const [, symbol] = exported.name.split(' ')
-      const pattern = new RegExp(`import \\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
+      const pattern = new RegExp(`import (?:type )?\\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
       return exported.examples.some(({ source }) => !pattern.test(source))
     })
     expect(others.map(({ name }) => name)).toEqual([])

@@ -129,9 +129,18 @@ export function signerOf({ signature, ...message }: SignedAuthorization) {
 export const serveReceipt: Handler = (_, response) =>
   answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
 
-/** The gateway's keys, and beyond them the network as it is. */
-export const fetchWithKeys: typeof fetch = async (input, init) =>
-  String(input) === `${gatewayUrl}/.well-known/jwks.json` ? Response.json(jwks) : fetch(input, init)
+/** What a gateway answers that has accepted nothing. */
+export const playedGateway: { word: { status: number; body: object } } = {
+  word: { status: 404, body: { code: 'unknown_payment' } },
+}
+
+/** The gateway's keys and what it says of a payment, and beyond it the network as it is. */
+export const fetchWithKeys: typeof fetch = async (input, init) => {
+  if (String(input) === `${gatewayUrl}/.well-known/jwks.json`) return Response.json(jwks)
+  if (!String(input).startsWith(`${gatewayUrl}/authorizations/`)) return fetch(input, init)
+  const { status, body } = playedGateway.word
+  return Response.json(body, { status })
+}
 
 export function clientOf(options: Partial<ClientOptions> = {}): Client {
   const shared = { gatewayUrl, network: 'base', maxPaymentUsdc: '1', fetch: fetchWithKeys } as const

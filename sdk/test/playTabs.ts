@@ -31,6 +31,8 @@ const usdc = networks.base.usdc as Address
 type Fault = {
   /** The code by which it is refused, unseen. `none`: a 402 without one, of somebody who knows nothing of tabs. */
   refuse?: string
+  /** The same, although the gateway takes it. */
+  lie?: string
   /** The connection breaks, before or after the gateway took it. */
   lose?: 'before' | 'after'
   /** Base units that are charged instead of the price; 0 with `isVoided`. */
@@ -47,7 +49,7 @@ type Book = {
   charged: Map<bigint, bigint>
   newest: TabPayment | undefined
   splits: bigint[]
-  requests: Map<number, { key: string; signature: Hex }>
+  requests: Map<number, { key: string; signature: Hex; charged: bigint }>
   isClosed: boolean
 }
 
@@ -124,7 +126,7 @@ export async function playTabs(
     book.splits = all
     book.newest = newest
     book.charged.set(split, (book.charged.get(split) ?? 0n) + charge)
-    book.requests.set(tab.sequence, { key, signature: tab.signature })
+    book.requests.set(tab.sequence, { key, signature: tab.signature, charged: charge })
     return undefined
   }
 
@@ -169,6 +171,7 @@ export async function playTabs(
     const refusal = await take(parseTabPayload(tab), path, price, split, charge)
     if (refusal === 'payment_replayed') return answerJson(response, 409, { code: refusal })
     if (refusal) return demand(refusal)
+    if (fault.lie) return demand(fault.lie === 'none' ? undefined : fault.lie)
     if (fault.lose === 'after') return void request.socket.destroy()
     const book = books.get(tab.tab)
     const tabResponse = {
@@ -200,9 +203,15 @@ export async function playTabs(
 
   /** The network as it is, with the gateway's keys, its `/tabs/{id}` and `/tabs/{id}/close`. */
   const fetchPlayed: typeof fetch = async (input, init) => {
-    const [, id, close] = new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)(/close)?$`).exec(String(input)) ?? []
+    const [, id, close, sequence] =
+      new RegExp(`^${gatewayUrl}/tabs/(tab_\\w+)(?:(/close)|/requests/(\\d+))?$`).exec(String(input)) ?? []
     if (!id) return fetchWithKeys(input, init)
     const book = books.get(id)
+    if (sequence) {
+      const bought = book?.requests.get(Number(sequence))
+      if (!bought) return Response.json({ code: 'unknown_tab' }, { status: 404 })
+      return Response.json({ sequence: Number(sequence), chargedUsdc: formatUsdc(bought.charged) })
+    }
     if (!book?.newest) return Response.json({ code: 'unknown_tab' }, { status: 404 })
     if (!close) {
       const lines = book.splits.map((split) => ({

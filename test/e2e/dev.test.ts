@@ -5,10 +5,12 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
 import { isPortFree } from '#process/port'
+import { networks } from '#protocol/networks'
 import { installPackages } from '../support/installed.ts'
 import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+import { startProduction } from '../support/production.ts'
 
 let folder: string
 const started: RunningCommand[] = []
@@ -23,15 +25,18 @@ afterEach(async () => {
 })
 
 /** `tollkeeper dev` as it is installed. */
-async function dev(...args: string[]): Promise<RunningCommand> {
+const dev = (...args: string[]) => devBeside({}, ...args)
+
+async function devBeside(env: Record<string, string>, ...args: string[]): Promise<RunningCommand> {
   const { bin, folder: cwd } = await installPackages()
-  const command = runCommand([bin, 'dev', ...args], { TMPDIR: folder }, { cwd })
+  const command = runCommand([bin, 'dev', ...args], { ...env, TMPDIR: folder }, { cwd })
   started.push(command)
   return command
 }
 
 /** What a seller might run beside the installed packages: it uses them and its environment, and ends as it likes. */
 const seller = `
+  import { existsSync } from 'node:fs'
   import { createServer, request } from 'node:http'
   import { createClient } from '@tollkeeper/sdk'
   import { requirePayment } from '@tollkeeper/sdk/express'
@@ -50,9 +55,14 @@ const seller = `
   const paid = requirePayment({ gatewayUrl: GATEWAY_URL, providerId: PROVIDER_ID, apiKey: PROVIDER_API_KEY, pricing: { usdcPerUnit: '0.01' } })
   const server = createServer((request, response) => paid(request, response, () => response.setHeader('content-type', 'text/plain').end('served')))
   await new Promise((resolve) => server.listen(Number(PORT), '127.0.0.1', resolve))
-  const client = createClient({ gatewayUrl: GATEWAY_URL, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01' })
+  const client = createClient({ gatewayUrl: GATEWAY_URL, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01', tabs: false })
+  const { RPC_URL_BASE_SEPOLIA, DEPLOYMENTS_FILE } = process.env
+  const chainId = async () => (await (await fetch(RPC_URL_BASE_SEPOLIA, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId' }) })).json()).result
   console.log(JSON.stringify({
+    world: [network, usdcAddress, await chainId(), existsSync(DEPLOYMENTS_FILE)],
+    kinds: (await (await fetch(FACILITATOR_URL + '/supported')).json()).kinds.map(({ network }) => network),
     paid: [(await client.request('http://127.0.0.1:' + PORT + '/weather')).data, typeof startTollkeeper],
+    settled: Object.values((await (await fetch(new URL('/settle', CONTROL_URL), { method: 'POST' })).json()).payments),
     endpoints: (await (await fetch(GATEWAY_URL + '/providers/' + PROVIDER_ID + '/endpoints', { headers: key })).json()).endpoints.map(({ url }) => url === 'http://127.0.0.1:' + PORT + '/*'),
     supported: (await ask(FACILITATOR_URL + '/supported'))[0],
     control: (await ask(control))[0],
@@ -73,11 +83,16 @@ test('default: runs a command in a world of its own, beside another, and ends wi
   const file = join((await installPackages()).folder, 'seller.mjs')
   await writeFile(file, seller)
   const env = join(folder, 'env')
-  const command = await dev('--', process.execPath, file)
-  const waiting = await dev('--write-env', env, '--price', '0.02')
+  const production = await startProduction()
+  onTestFinished(production.close)
+  const command = await devBeside(production.env, '--', process.execPath, file)
+  const waiting = await dev('--write-env', env, '--price', '0.02', '--network', 'localhost')
   expect(await command.exited, command.output()).toBe(7)
   // The command's alone.
   expect(JSON.parse(command.stdout())).toEqual({
+    world: ['base-sepolia', networks['base-sepolia'].usdc, '0x14a34', true],
+    kinds: ['eip155:84532', 'base-sepolia'],
+    settled: ['settled'],
     paid: ['served', 'function'],
     endpoints: [true],
     supported: 200,
@@ -93,11 +108,13 @@ test('default: runs a command in a world of its own, beside another, and ends wi
     faults: [200, 422, 200],
     paused: [200, 200],
   })
+  expect(production.calls()).toBe(0)
   await untilGone(command)
 
   await waiting.line(/Ctrl-C stops everything/)
   const variables = parseEnv(await readFile(env, 'utf8'))
   expect(waiting.output()).toContain(`GATEWAY_URL=${variables.GATEWAY_URL}`)
+  expect(variables.NETWORK).toBe('localhost')
   expect((await fetch(`${variables.GATEWAY_URL}/readyz`)).status).toBe(200)
   process.kill(-(waiting.child.pid as number), 'SIGINT')
   expect(await waiting.exited).toBe(130)

@@ -9,6 +9,7 @@ import { parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
 import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { launchBrowser, openTab } from '../support/browser.ts'
+import { buyForecast } from '../support/mcp.ts'
 import { killAll, type RunningCommand, root, runCommand } from '../support/processes.ts'
 import type { TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -148,6 +149,46 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const { transaction } = paymentResponseOf(bought)
     const { status } = await stackOf().rpc.getTransactionReceipt({ hash: transaction as Hex })
     expect(status).toBe('success')
+  })
+
+  test('behavior: the MCP server sells its tool, also to the MCP buyer', async () => {
+    const { api, chain } = stackOf()
+    const buyer = account()
+    await chain.mintUsdc([buyer.address], parseUsdc('1'))
+    const port = await reservePort()
+    const { address } = account()
+    const endpoints = [{ url: 'mcp://tool/forecast', method: '*', usdcPerUnit: '0.01' }]
+    const { providerId, apiKey } = await registerProvider({
+      ...{ gatewayUrl: api.url, name: 'MCP', network: chain.network, address, endpoints },
+    })
+    const running = runExample('mcp-seller', {
+      ...{
+        GATEWAY_URL: api.url,
+        PROVIDER_PORT: `${port}`,
+        PROVIDER_ID: providerId,
+        PROVIDER_API_KEY: apiKey,
+      },
+    })
+    const [serverUrl = ''] = /http\S+/.exec(await running.line(/^selling http/)) ?? []
+    const result = await buyForecast({
+      gatewayUrl: api.url,
+      network: chain.network,
+      account: buyer,
+      serverUrl,
+    })
+    expect(result).toMatchObject({
+      content: [{ text: expect.stringMatching(/^Lisbon: 19 °C, clear. Paid by pay_/) }],
+    })
+
+    const key = generatePrivateKey()
+    await chain.mintUsdc([privateKeyToAccount(key).address], parseUsdc('1'))
+    const bought = runExample(
+      'mcp-buyer',
+      { GATEWAY_URL: api.url, NETWORK: chain.network, WALLET_PRIVATE_KEY: key },
+      { 'http://127.0.0.1:4030/mcp': serverUrl },
+    )
+    expect(await bought.exited, bought.output()).toBe(0)
+    expect(bought.stdout()).toMatch(/Lisbon: 19 °C, clear. Paid by pay_/)
   })
 
   const executable = chooseBrowser()

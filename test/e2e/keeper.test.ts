@@ -121,11 +121,47 @@ describe('triggers', () => {
     ])
   })
 
-  test('behavior: what would expire within 5 minutes fires `expiry`', async () => {
-    const [buyer] = await stack.buyers(1, 5_000n)
-    const payment = await stack.queue({ buyer, price: 5_000n, validFor: 290 })
-    await settleAll(stack, [payment])
-    expect(await batchesOf([payment])).toEqual([{ trigger: 'expiry', outcome: null, items: 1 }])
+  test('behavior: a window of 5 minutes fires `expiry` at three fifths of it, one of an hour at 45 minutes', async () => {
+    const [buyer] = await stack.buyers(1, 25_000n)
+    const triggers = { ...stack.settings.triggers, minAgeMs: 150_000 }
+    const settings = { ...stack.settings, triggers }
+    const wallet = { chainId: stack.served.network.chainId, address: randomHex(20) }
+    const lease = await acquireLease(stack.database, { ...wallet, holder: 'test', ttlMs: 600_000 })
+    if (!lease) throw new Error('nobody else has the lease')
+    /** A payment with this window, and when it is urgent, Unix milliseconds. */
+    const queue = async (validFor: number) => {
+      const { paymentId } = await stack.queue({ buyer, price: 5_000n, validFor })
+      const [row] = await stack.database<[{ left: number; urgent: number; accepted: number }]>`
+        select (valid_before - urgent_at)::int as left, urgent_at * 1000::float8 as urgent,
+          extract(epoch from accepted_at)::float8 * 1000 as accepted
+        from queue where payment_id = ${paymentId}`
+      return { paymentId, ...row }
+    }
+    /** What a keeper would claim then, for nothing but the time has changed. */
+    const claimAt = async (at: number) => {
+      const batch = await claimNext(
+        createKeeperContext({ ...stack, settings }, undefined, () => new Date(at)),
+        lease,
+      )
+      if (batch === null) return null
+      const rows = await stack.database`select from batch_item where batch_id = ${batch.id}`
+      await releasePayments(stack.database, batch.id, new Date())
+      await stack.database`delete from batch where id = ${batch.id}`
+      return [batch.trigger, rows.length]
+    }
+    const [short, hour, day] = [await queue(300), await queue(3_600), await queue(93_600)]
+    expect([short.left, hour.left, day.left]).toEqual([expect.closeTo(120, -1), 900, 900])
+    expect([await claimAt(short.urgent - 1), await claimAt(short.urgent)]).toEqual([null, ['expiry', 3]])
+    const ahead = short.urgent - Date.now()
+    await settleAll(stack, [short], { now: later(ahead), settings })
+    expect(await batchesOf([short])).toEqual([{ trigger: 'expiry', outcome: null, items: 3 }])
+    expect(await stack.isSettled([hour, day])).toBe(true)
+
+    const [next, last] = [await queue(3_600), await queue(93_600)]
+    expect([await claimAt(next.urgent - 1), await claimAt(next.urgent)]).toEqual([null, ['expiry', 2]])
+    await stack.database`delete from queue where payment_id = ${next.paymentId}`
+    const hourLater = last.accepted + 3_540_000
+    expect([await claimAt(hourLater - 1_000), await claimAt(hourLater + 1)]).toEqual([null, ['time', 1]])
   })
 })
 

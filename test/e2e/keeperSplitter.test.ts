@@ -27,6 +27,7 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { platformWallet, type SplitPayment, signTransfer, useKeeperStack } from '../support/keeperStack.ts'
+import { startSigner } from '../support/signer.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
@@ -289,10 +290,21 @@ describe('sweeps', () => {
     expect(await waitingIn(payments)).toBe(0n)
     expect((await run(key, ...wallets, '--yes')).stdout).toBe('Nothing waits.\n')
 
-    const database = { ...key, DATABASE_URL: stack.databaseUrl }
+    // By a wallet whose key is elsewhere: not by one of the keeper's, whose nonces that needs.
+    const signer = await startSigner({ keys: [devPrivateKey(18)], chainId: 31_337 })
+    onTestFinished(signer.kill)
+    const from = devAccount(18).address
     const later = await queueSplits([{ payee }])
     await settle(later)
-    const own = await run(database, '--database', '--wallet', payee, '--yes')
+    const remote = { KEEPER_SIGNER_URL: signer.url, DATABASE_URL: stack.databaseUrl }
+    const flags = ['--database', '--wallet', payee, '--from', from, '--yes']
+    const taken = await run({ ...remote, KEEPER_SIGNER_ADDRESSES: from }, ...flags)
+    expect([taken.status, taken.stderr]).toEqual([2, expect.stringContaining('is a wallet of the keeper')])
+    signer.set({ changes: { to: payee } })
+    expect((await run(remote, ...flags)).status).not.toBe(0)
+    expect(await waitingIn(later)).not.toBe(0n)
+    signer.set({})
+    const own = await run(remote, ...flags)
     expect([own.status, own.stderr]).toEqual([0, ''])
     expect(await waitingIn(later)).toBe(0n)
   })

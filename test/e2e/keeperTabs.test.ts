@@ -339,7 +339,7 @@ describe('the operator’s keeper is dead', () => {
       // Of whoever would rather earn than pay.
       settings: {
         ...{ ...stack.settings, ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 1n }) },
-        ...{ gasTokenUsd: 3_000_000_000n, expiryLeadMs: 300_000 },
+        ...{ gasTokenUsd: 3_000_000_000n },
       },
       budget: createBudget(now),
       payersWithCode: createPayerCode(stack.served.client, now),

@@ -7,6 +7,7 @@ import { isHeld } from '#ledger/batches/holds'
 import {
   attemptsOf,
   expectUnharmed,
+  hourAgo,
   queueDue,
   queueOneDue,
   raiseBaseFee,
@@ -212,7 +213,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
 
   test('behavior: about to expire, what its fee lacks is added up to the day’s budget, and not beyond', async () => {
     const [buyer] = await stack.buyers(1, 100_000n)
-    const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200 })
+    const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200, acceptedAt: hourAgo() })
     const payments = [await queueUrgent()]
     const [nonce, batches] = [await nonceOf(), await countBatches()]
     const dear = { ...settings(), gasTokenUsd: 1_000_000_000_000n }

@@ -120,7 +120,7 @@ describe('GET /settlements/pending', () => {
   test('behavior: what is too dear for us is published all the same', async () => {
     const [held] = await queueDue(stack, 1)
     const now = new Date()
-    const times = { now, until: new Date(now.getTime() + 60_000), leadMs: 300_000 }
+    const times = { now, until: new Date(now.getTime() + 60_000) }
     await holdPayments(stack.database, [{ paymentId: held.paymentId, reason: 'gas_cost' }], times)
     const published = (await readPending()).batches.flatMap(({ payments }) => payments)
     expect(published).toContainEqual([held.provider, held.fee].map(encodePayload))

@@ -128,7 +128,7 @@ describe('the image', () => {
   /** What a role does once it is ready, at its own address. */
   const works: Record<string, (url: string) => Promise<unknown>> = {
     api: async (url) =>
-      expect(await (await fetch(`${url}/openapi.json`)).json()).toMatchObject({ openapi: '3.1.0' }),
+      expect(await (await fetch(`${url}/openapi/gateway.json`)).json()).toMatchObject({ openapi: '3.1.0' }),
     // It settles what another one left.
     keeper: () => buyer.client.waitForSettlement(left, { pollMs: 100, timeoutMs: 240_000 }),
     indexer: askIndex,

@@ -1,10 +1,13 @@
-import { readFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { createProgram } from '../../cli/program.ts'
-import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
+import { buyForecast } from '../support/mcp.ts'
+import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { useTestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
@@ -13,6 +16,7 @@ import { addRuntimeTests } from './runtimes.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
+const sellATool = await readFile(`${root}/docs/sell-a-tool.md`, 'utf8')
 // The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
 const stack = useTestStack({
   chain: { network: 'base' },
@@ -151,6 +155,30 @@ test('behavior: what is sold without code reaches the README’s buyer, and the 
     process.kill(-(server.child.pid as number), 'SIGTERM')
     await untilGone(server)
   }
+})
+
+test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothing of it', async () => {
+  const { providerId = '', apiKey = '' } = await register(sellATool, 2, (code) => code, runHere)
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-tool-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const [, prices = ''] = /```json prices\n(.*?)```/s.exec(sellATool) ?? []
+  await writeFile(join(folder, 'prices.json'), prices)
+  const [, shown = ''] =
+    /^TOLLKEEPER_API_KEY=tk_… (npx --no-install tollkeeper mcp sell .*)$/m.exec(sellATool) ?? []
+  const words = shown
+    .replace('prov_…', providerId)
+    .replace('prices.json', join(folder, 'prices.json'))
+    .replace('weather-server.js', 'test/support/weatherServer.ts')
+    .replace(' -- ', ' --http 0 -- ')
+  const running = runCommand(words.split(' '), {
+    ...{ TOLLKEEPER_API_KEY: apiKey, TOLLKEEPER_GATEWAY_URL: stack.api.url },
+  })
+  onTestFinished(() => killAll(running))
+  const [serverUrl = ''] = /http:\S+/.exec(await running.line(/listening on/)) ?? []
+  const key = generatePrivateKey()
+  await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
+  const options = { gatewayUrl: stack.api.url, network: 'base', walletPrivateKey: key, serverUrl } as const
+  expect(await buyForecast(options)).toMatchObject({ content: [{ text: 'Lisbon: 19 °C' }] })
 })
 
 addExampleTests(() => stack)

@@ -114,7 +114,7 @@ test('behavior: what would expire goes at any cost but the price cap, and the ot
   await raiseBaseFee(stack)
   const waiting = await queueDue(stack, 2)
   const [buyer] = await stack.buyers(1, 50_000n)
-  const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 200 })
+  const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 200, acceptedAt: hourAgo() })
   const nonce = await nonceOf()
   const dear = stack.keeper({
     settings: { ...stack.settings, gasPerFee: 10n, gasTokenUsd: 1_000_000_000_000n },

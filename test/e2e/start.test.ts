@@ -11,6 +11,7 @@ import { isPortFree, reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
 import { installPackages } from '../support/installed.ts'
 import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
+import { startProduction } from '../support/production.ts'
 import { until } from '../support/until.ts'
 
 const freePorts = {
@@ -90,7 +91,6 @@ async function followFirstMinutes({ output }: RunningCommand, printed: string): 
     [/4031/g, `${port}`],
     ['--address 0x…', `--address ${privateKeyToAddress(generatePrivateKey())}`],
     ['WALLET_PRIVATE_KEY=0x…', `WALLET_PRIVATE_KEY=${buyer.WALLET_PRIVATE_KEY}`],
-    ['USDC_ADDRESS=0x…', `USDC_ADDRESS=${buyer.USDC_ADDRESS}`],
   ]
   // Each id and key is what a line before printed.
   const ids: Record<string, string> = {}
@@ -134,7 +134,8 @@ async function followFirstMinutes({ output }: RunningCommand, printed: string): 
 
 test('default: one line per service with its URL, also beside another one; neither Ctrl-C, SIGKILL nor SIGTERM leaves anything but logs', async () => {
   const url = await createTestDatabase()
-  const other = await startInstalled({ DATABASE_URL: url })
+  const production = await startProduction()
+  const other = await startInstalled({ ...production.env, DATABASE_URL: url })
   const command = start({ TRIGGER_TIME_SECONDS: '1' })
   try {
     await Promise.all([command, other].map((each) => each.line(/Ctrl-C stops everything/)))
@@ -174,6 +175,8 @@ test('default: one line per service with its URL, also beside another one; neith
     await untilGone(other)
     await expectOnlyLogsLeft(command, [...ports, ...otherPorts])
 
+    expect(production.calls()).toBe(0)
+
     // A further start on the same database begins anew, and npm passes SIGTERM on.
     const again = start({ DATABASE_URL: url })
     await again.line(/Ctrl-C stops everything/)
@@ -186,6 +189,7 @@ test('default: one line per service with its URL, also beside another one; neith
     await expectOnlyLogsLeft(again, printedPorts(again).slice(1))
   } finally {
     await killAll(other)
+    production.close()
   }
   // Three systems: a busy machine takes minutes.
 }, 900_000)
@@ -227,6 +231,13 @@ test('error: ports that are taken are named, each with the variable that changes
     expect(command.output()).toMatch(new RegExp(`^Port ${port} .* set ${variable} to another one`, 'm'))
   await untilGone(command)
   server.close()
+})
+
+test('error: a network that is none to play', async () => {
+  const { bin, folder: cwd } = await installPackages()
+  running = runCommand([bin, 'start', '--network', 'base'], { ...freePorts, TMPDIR: folder }, { cwd })
+  expect(await running.exited).toBe(2)
+  expect(running.output()).toContain('Allowed choices are base-sepolia, localhost')
 })
 
 test('error: a port that is none', async () => {

@@ -13,6 +13,7 @@ import { trustAuthority } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { tokenOf } from '../support/usdc.ts'
 import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
+import { addCheckerTests } from './checkers.ts'
 
 // Other people's programs, unmodified, buy from APIs behind our middleware. The chain plays Base Sepolia, whose USDC they know.
 
@@ -30,6 +31,8 @@ beforeAll(async () => {
   honoShop = await openShop(stack, { usdcPerUnit: '0.05' })
   expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express', tls: true })
   proxiedShop = await openProxiedShop(stack, '0.05')
+  // As long as a challenge lets them be: clients send all of it back.
+  await describeInFull(honoShop)
   await trustAuthority()
   const v1 = { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } } as const
   v1Shop = await openShop(stack, v1)
@@ -39,6 +42,21 @@ afterAll(async () => {
   for (const shop of [honoShop, expressShop, v1Shop, v1ExpressShop, proxiedShop]) await shop?.close()
   await stack?.close()
 })
+
+/** Registers what makes a challenge's header as long as it gets. */
+async function describeInFull({ providerId, apiKey, endpointIds: [endpointId] }: Shop): Promise<void> {
+  const shape = (length: number) => ({ type: 'object', description: 'x'.repeat(length) })
+  const send = async (path: string, body: object) => {
+    const response = await fetch(new URL(`/providers/${providerId}${path}`, stack.api.url), {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}`, 'if-match': '*' },
+      body: JSON.stringify(body),
+    })
+    expect([response.status, await response.text()]).toEqual([200, expect.any(String)])
+  }
+  await send('', { serviceName: 'Weather', tags: ['weather'], iconUrl: 'https://weather.example/icon.png' })
+  await send(`/endpoints/${endpointId}`, { inputSchema: shape(700), outputSchema: shape(500) })
+}
 
 async function newAccount(usdc = '1'): Promise<PrivateKeyAccount> {
   const account = privateKeyToAccount(generatePrivateKey())
@@ -89,6 +107,15 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
   })
   await expectSettled(paymentId)
 }
+
+test('behavior: the header of a 402, with all that catalogues read, stays below what proxies take', async () => {
+  const header = (await fetch(honoShop.url)).headers.get('payment-required') ?? ''
+  const required = JSON.parse(Buffer.from(header, 'base64').toString())
+  expect(required.extensions.bazaar.schema.properties.output.properties.example.description).toHaveLength(500)
+  expect(required.resource.serviceName).toBe('Weather')
+  expect(header.length).toBeGreaterThan(3_000)
+  expect(header.length).toBeLessThan(8_000)
+})
 
 describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
@@ -173,3 +200,8 @@ describe('our SDK', () => {
     expect(JSON.stringify(body)).toContain(paymentTxHash)
   })
 })
+
+addCheckerTests(
+  () => stack,
+  () => proxiedShop,
+)

@@ -53,6 +53,22 @@ describe('what is no attack', () => {
     },
   )
 
+  test('behavior: an offer is for an hour; who signs for five minutes is served, for four is told why not', async () => {
+    const { url } = target.cheap
+    const offer = await offerOf(url)
+    expect(offer.accepts[0].maxTimeoutSeconds).toBe(3_600)
+    const pay = async (maxTimeoutSeconds: number) => {
+      const payment = await sign(await newAccount(target), offer, { maxTimeoutSeconds })
+      return fetch(url, { headers: header(payment) as Record<string, string> })
+    }
+    const refused = await pay(240)
+    const { error } = JSON.parse(
+      Buffer.from(refused.headers.get('payment-required') ?? '', 'base64').toString(),
+    )
+    expect([refused.status, error]).toEqual([402, 'invalid_exact_evm_payload_authorization_valid_before'])
+    expect((await pay(300)).status).toBe(200)
+  })
+
   test('behavior: neither offer nor paid answer is for a shared cache', async () => {
     const { url } = target.cheap
     const unpaid = await fetch(url)

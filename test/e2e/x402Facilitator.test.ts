@@ -53,13 +53,199 @@ describe('GET /supported', () => {
   test('default: both versions of every served network, extensions, and who sends the transactions', async () => {
     const { status, body } = await ask(keeper, '/supported')
     expect(status).toBe(200)
+    const extra = { name: 'USD Coin', version: '2', decimals: 6, primaryType: 'TransferWithAuthorization' }
     expect(body).toEqual({
       kinds: [
-        { x402Version: 2, scheme: 'exact', network: 'eip155:31337' },
-        { x402Version: 1, scheme: 'exact', network: 'localhost' },
+        { x402Version: 2, scheme: 'exact', network: 'eip155:31337', extra },
+        { x402Version: 1, scheme: 'exact', network: 'localhost', extra },
       ],
-      extensions: ['payment-identifier'],
+      extensions: ['payment-identifier', 'bazaar'],
       signers: { 'eip155:*': [expect.stringMatching(/^0x[0-9a-fA-F]{40}$/)] },
+    })
+  })
+})
+
+describe('the key of a seller that sends no header of ours', () => {
+  const basic = (pair: string) => `Basic ${Buffer.from(pair).toString('base64')}`
+
+  test('default: by path and by Basic auth it is the same caller; what isn’t a key is 401', async () => {
+    const { body } = await pay(await stack.buyer())
+    const url = `/k/${key}` as const
+    expect((await ask(keeper, `${url}/supported`)).body).toEqual((await ask(keeper, '/supported')).body)
+    expect(await ask(keeper, `${url}/verify`, { body })).toMatchObject({ body: { isValid: true } })
+    const settled = await ask(keeper, '/settle', { body, authorization: basic(`seller:${key}`) })
+    expect(settled.body).toMatchObject({ success: true })
+    const again = await pay(await stack.buyer())
+    expect(await ask(keeper, '/verify', { body: again.body, authorization: basic(`${key}:`) })).toMatchObject(
+      {
+        body: { isValid: true },
+      },
+    )
+    const [row] = await stack.database`
+      select count(distinct provider_id)::int as callers, count(*)::int as payments from facilitation
+      where payment_id in (select payment_id from signed_authorization where nonce in ${stack.database(
+        [body, again.body].map(
+          (one) =>
+            (one.paymentPayload as { payload: { authorization: { nonce: string } } }).payload.authorization
+              .nonce,
+        ),
+      )})`
+    expect(row).toEqual({ callers: 1, payments: 2 })
+    const wrong = key.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'))
+    for (const path of [`/k/${wrong}/verify`, '/k/x/settle', `/k/${wrong}/accepts`] as const)
+      expect((await ask(keeper, path, { body })).status).toBe(401)
+    for (const authorization of [basic(`seller:${wrong}`), basic(''), 'Basic !', `Basic ${key}`])
+      expect((await ask(keeper, '/verify', { body, authorization })).status).toBe(401)
+    // Another program's own header beside it changes nothing.
+    expect((await ask(keeper, `${url}/verify`, { body, authorization: 'Bearer theirs' })).status).toBe(200)
+  })
+})
+
+describe('POST /accepts', () => {
+  test('default: in the form that was asked in; 400 what is no form, 500 what isn’t served', async () => {
+    const asked = { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo: randomHex(20) }
+    const body = { x402Version: 2, resource: { url: 'https://seller.example/' }, accepts: [asked] }
+    expect(await ask(keeper, '/accepts', { body, key })).toMatchObject({
+      status: 200,
+      body: { accepts: [{ ...asked, asset: stack.served.token, extra: { name: 'USD Coin' } }] },
+    })
+    const priced = { resourceUrl: 'https://seller.example/', network: 'eip155:31337', price: '$0.01' }
+    const withWallet = { ...priced, serverWalletAddress: asked.payTo }
+    expect(await ask(keeper, `/k/${key}/accepts`, { body: withWallet })).toMatchObject({
+      status: 402,
+      body: { accepts: [{ maxAmountRequired: '10000' }] },
+    })
+    const elsewhere = { ...withWallet, network: 'eip155:1' }
+    const statuses = [priced, '{', elsewhere].map(
+      async (one) => (await ask(keeper, '/accepts', { body: one, key })).status,
+    )
+    expect(await Promise.all(statuses)).toEqual([400, 400, 500])
+    expect((await ask(keeper, '/accepts', { body })).status).toBe(401)
+  })
+})
+
+describe('what a payment declares', () => {
+  const resource = 'https://tides.example/today'
+  const declaration = {
+    info: {
+      input: { type: 'http', method: 'GET', queryParams: { sea: 'Baltic' } },
+      output: { type: 'json', example: {} },
+    },
+    schema: {
+      type: 'object',
+      properties: { input: { type: 'object', required: ['type', 'method'] }, output: { type: 'object' } },
+      required: ['input'],
+    },
+  }
+  const declare = async (bazaar: unknown, more: object = {}) => {
+    const payTo = randomHex(20)
+    const { body } = await pay(await stack.buyer(), { payTo, resource })
+    const { paymentPayload } = body as { paymentPayload: { resource: object } }
+    Object.assign(paymentPayload, { extensions: { bazaar } })
+    Object.assign(paymentPayload.resource, { description: 'Tides', mimeType: 'application/json', ...more })
+    return { payTo, body }
+  }
+  const send = async (path: '/verify' | '/settle', body: unknown) => {
+    const response = await keeper.app.request(path, {
+      ...{ method: 'POST', body: JSON.stringify(body) },
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+    })
+    const told = response.headers.get('extension-responses')
+    return {
+      body: (await response.json()) as Record<string, unknown>,
+      listing: told === null ? null : JSON.parse(Buffer.from(told, 'base64').toString()),
+    }
+  }
+  const sold = async (payTo: string) => {
+    const response = await stack.keeper({ facilitator }).app.request(`/discovery/merchant?payTo=${payTo}`)
+    return ((await response.json()) as { resources: object[] }).resources
+  }
+
+  test('default: it is listed once it settles, under the wallet that was paid, and not before', async () => {
+    const { payTo, body } = await declare(declaration, {
+      serviceName: 'Tides',
+      tags: ['sea', 'x'.repeat(33)],
+    })
+    expect(await send('/verify', body)).toMatchObject({
+      body: { isValid: true },
+      listing: { bazaar: { status: 'processing' } },
+    })
+    expect(await sold(payTo)).toEqual([])
+    expect(await send('/settle', body)).toMatchObject({
+      body: { success: true },
+      listing: { bazaar: { status: 'success' } },
+    })
+    expect(await sold(payTo)).toMatchObject([
+      {
+        ...{
+          resource,
+          type: 'http',
+          x402Version: 2,
+          description: 'Tides',
+          serviceName: 'Tides',
+          tags: ['sea'],
+        },
+        accepts: [
+          { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo, maxTimeoutSeconds: 300 },
+        ],
+        extensions: { bazaar: declaration },
+        quality: { proven: false },
+      },
+    ])
+    const found = await keeper.app.request('/discovery/search?query=tides')
+    expect(await found.json()).toMatchObject({ resources: [{ resource }] })
+  })
+
+  test.each([
+    [{ ...declaration, info: { input: { type: 'ftp' } } }, {}, 'info.input.type'],
+    [{ ...declaration, info: { input: { type: 'http' } } }, {}, 'info breaks schema'],
+    [{ ...declaration, schema: { $ref: 'https://internal.example/' } }, {}, 'references are not followed'],
+    ['text', {}, 'info.input.type'],
+    [declaration, { description: 'x'.repeat(501) }, 'at most 500 characters'],
+    [{ ...declaration, padding: 'x'.repeat(17_000) }, {}, 'at most 16384 bytes'],
+  ])(
+    'error: what can’t be listed is paid all the same, and its seller hears why: %#',
+    async (bazaar, more, why) => {
+      const { payTo, body } = await declare(bazaar, more)
+      const rejected = { bazaar: { status: 'rejected', rejectedReason: expect.stringContaining(why) } }
+      expect(await send('/verify', body)).toMatchObject({ body: { isValid: true }, listing: rejected })
+      expect(await send('/settle', body)).toMatchObject({ body: { success: true }, listing: rejected })
+      expect(await sold(payTo)).toEqual([])
+    },
+  )
+
+  test('args: version 1 declares it by outputSchema', async () => {
+    const payTo = randomHex(20)
+    const body = toV1(await pay(await stack.buyer(), { payTo })) as { paymentRequirements: object }
+    const input = { type: 'http', method: 'POST', discoverable: true, bodyFields: { sea: 'Baltic' } }
+    Object.assign(body.paymentRequirements, {
+      outputSchema: { input, output: { tide: 'low' } },
+      maxTimeoutSeconds: 60,
+    })
+    expect(await send('/settle', body)).toMatchObject({
+      body: { success: true },
+      listing: { bazaar: { status: 'success' } },
+    })
+    expect(await sold(payTo)).toMatchObject([
+      {
+        ...{
+          x402Version: 1,
+          accepts: [{ network: 'localhost', maxAmountRequired: '10000', maxTimeoutSeconds: 60 }],
+        },
+        extensions: {
+          bazaar: { info: { input: { method: 'POST', bodyType: 'json', body: { sea: 'Baltic' } } } },
+        },
+      },
+    ])
+  })
+
+  test('behavior: a payment that declares nothing says nothing; off, nothing is listed', async () => {
+    const { body } = await pay(await stack.buyer())
+    expect((await send('/verify', body)).listing).toBeNull()
+    const silent = stack.keeper({ facilitator, discovery: null })
+    expect((await silent.app.request('/discovery/resources')).status).toBe(404)
+    expect(await (await silent.app.request('/supported')).json()).toMatchObject({
+      extensions: ['payment-identifier'],
     })
   })
 })

@@ -190,7 +190,7 @@ describe('docs/deployment.md', () => {
       expect(values).toHaveProperty(name)
     const file = (name: string) => join(folder, compose.secrets[name]?.file ?? '')
     const changes = { ...values, NETWORKS: 'localhost', KEEPER_KEY_FILE: file('keeper_keys') }
-    expect(readKeeperConfig(environmentOf('keeper', changes)).privateKeys).toHaveLength(2)
+    expect(readKeeperConfig(environmentOf('keeper', changes)).wallets.privateKeys).toHaveLength(2)
     const { receiptKeyFile } = readApiConfig(
       environmentOf('api', { ...changes, RECEIPT_KEY_FILE: file('receipt_keys') }),
     )

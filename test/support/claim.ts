@@ -34,5 +34,5 @@ export function failPayment(
   { code = 'insufficient_balance', isFinal = false, now = new Date() } = {},
 ): Promise<number | null> {
   const failure = { paymentId, batchId: null, code, detail: '', isFinal }
-  return recordFailure(sql, failure, { now, leadMs: 300_000 })
+  return recordFailure(sql, failure, { now })
 }

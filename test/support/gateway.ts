@@ -50,6 +50,7 @@ export const testGatewaySettings: GatewaySettings = {
   minimumPrices: {},
   macaroonSecrets: [{ kid: 'test', key: Buffer.alloc(32, 7) }],
   macaroonNotBefore: 0,
+  offerTimeoutSeconds: 3_600,
   checkBalance: true,
   balanceTtlMs: 5_000,
   payerCaps: { payer: null, newPayer: null },
@@ -60,11 +61,13 @@ export const testGatewaySettings: GatewaySettings = {
   settleBeforeServeTimeoutMs: 4_000,
   triggers: { ...defaultTriggers, minAgeMs: 0 },
   gasAllowance: 1_000_000_000n,
+  gasPerFee: null,
   gasTokenUsd: 3_000_000_000n,
   priorityFeePerGas: 0n,
   maxIndexLagBlocks: 20n,
   publicQueue: true,
   retentionDays: 30,
+  discovery: true,
   rateLimits: null,
   registration: { mode: 'open', limits: null },
   trustedProxies: 0,
@@ -80,6 +83,7 @@ export const testGatewaySettings: GatewaySettings = {
     concurrency: 100,
   },
   metricsToken: null,
+  traceUrlTemplate: null,
 }
 
 /**

@@ -32,7 +32,7 @@ export async function openIndependentSettler(
       address: account.address.toLowerCase() as Address,
       sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
     },
-    settings: { ...settings, ...gasLimitsOf(served.network, { gasPerFee }), expiryLeadMs: 300_000 },
+    settings: { ...settings, ...gasLimitsOf(served.network, { gasPerFee }) },
     budget: createBudget(now),
     payersWithCode: createPayerCode(served.client, now),
     readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, served, 0, now()),

@@ -13,8 +13,8 @@ import { randomHex } from './usdc.ts'
 export function createKeeperContext(
   { database, served, settings: set }: Pick<KeeperStack, 'database' | 'served' | 'settings'>,
   checkpoint: Context['checkpoint'] = () => {},
+  now = () => new Date(),
 ): Context {
-  const now = () => new Date()
   const settings = { ...set, ...gasLimitsOf(served.network, set) }
   return {
     sql: database,

@@ -36,7 +36,11 @@ export type Shop = RegisteredProvider & {
 }
 
 /** One without code: the gateway sells what its own server answers. The stack's api must allow private upstreams. */
-export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promise<Shop> {
+export async function openProxiedShop(
+  stack: Stack,
+  usdcPerUnit: string,
+  upstream: { body?: 'x402-v1' } = {},
+): Promise<Shop> {
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
     ...{ gatewayUrl: stack.api.url, name: 'Test API', network: stack.chain.network, address },
@@ -60,7 +64,7 @@ export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promis
     if (!answer.ok) throw new Error(`${method} ${path}: ${await answer.text()}`)
     return (await answer.json()) as { endpointId?: string }
   }
-  await send('PUT', 'upstream', { url: `http://${loopback}:${port}` })
+  await send('PUT', 'upstream', { url: `http://${loopback}:${port}`, ...upstream })
   const endpoint = { url: '/data', method: 'GET', pricing: { usdcPerUnit } }
   const { endpointId = '' } = await send('POST', 'endpoints', { ...endpoint, walletId: provider.walletId })
   return {
@@ -79,11 +83,14 @@ export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promis
   }
 }
 
+/** What a shop needs of a stack. */
+export type ShopStack = { api: Pick<Stack['api'], 'url'>; chain: Pick<Stack['chain'], 'network'> }
+
 type Handler = (c: Context<{ Variables: PaymentVariables }>) => Response | Promise<Response>
 
 /** A provider's API on the stack: registered over HTTP, one route behind the real middleware. */
 export async function openShop(
-  stack: Stack,
+  stack: ShopStack,
   options: {
     usdcPerUnit?: string
     handler?: Handler
@@ -225,7 +232,9 @@ export async function openAttackedShops(stack: Stack) {
       await task()
       return c.json(c.get('payment'))
     }
-    const shop = await openShop(stack, { usdcPerUnit, handler, timeout: 120_000, ...options })
+    // Who is answered a second time has bought nothing a second time; here only purchases count.
+    const gate = { answers: false } as const
+    const shop = await openShop(stack, { usdcPerUnit, handler, timeout: 120_000, gate, ...options })
     return Object.assign(shop, {
       otherUrl: new URL('/other', shop.url).href,
       whileServing: (next: typeof task) => {

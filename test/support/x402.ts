@@ -70,12 +70,16 @@ export function toV1({ body }: X402Payment): Record<string, unknown> {
 /** Asks a keeper's facilitator. */
 export async function ask(
   { app }: Pick<Keeper, 'app'>,
-  path: '/verify' | '/settle' | '/supported' | '/submit',
-  { body, key }: { body?: unknown; key?: string } = {},
+  path: `/${string}`,
+  {
+    body,
+    key,
+    authorization = key && `Bearer ${key}`,
+  }: { body?: unknown; key?: string; authorization?: string } = {},
 ): Promise<Answer> {
   const response = await app.request(path, {
     method: body === undefined ? 'GET' : 'POST',
-    headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
+    headers: { 'content-type': 'application/json', ...(authorization && { authorization }) },
     ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
   })
   return { status: response.status, body: (await response.json()) as Answer['body'] }

@@ -39,6 +39,8 @@ import {
 /** Loaded when somebody looks at it, so that nobody else waits for it. */
 const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 
+const loadMarket = () => import('./pages/market/MarketPage.tsx').then(({ MarketPage }) => MarketPage)
+
 /** A view by the first part of its route: its place in the navigation, if it has one, and what shows the rest of the route. */
 type View = [
   name: string,
@@ -47,7 +49,12 @@ type View = [
 ]
 
 const publicViews: View[] = [
-  ['network', 'Network', (...rest) => <Lazy load={loadNetwork} props={{ route: rest as Route }} />],
+  [
+    'network',
+    'Network',
+    (...rest) => <Lazy key="network" load={loadNetwork} props={{ route: rest as Route }} />,
+  ],
+  ['market', 'Market', (words) => <Lazy key="market" load={loadMarket} props={{ words }} />],
   ['receipt', 'Receipt check', (receipt) => <ReceiptCheckPage receipt={receipt} />],
 ]
 

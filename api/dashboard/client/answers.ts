@@ -8,6 +8,7 @@ import type { account, provider, providerWithKey } from '../../registry/provider
 import type { upstream, upstreamWithSecret } from '../../registry/upstreamRoutes.ts'
 import type { wallet } from '../../registry/walletRoutes.ts'
 import type { delivery, webhook, webhookWithSecret } from '../../telling/webhookRoutes.ts'
+import type { discoveryResource, discoverySearch } from '../../views/discovery.ts'
 import type { failures } from '../../views/failures.ts'
 import type { home } from '../../views/home.ts'
 import type { networkActivity, networkBatches } from '../../views/network.ts'
@@ -29,6 +30,8 @@ export type Account = z.infer<typeof account>
 export type Provider = z.infer<typeof provider>
 export type EndpointList = z.infer<typeof endpointList>
 export type Endpoint = EndpointList['endpoints'][number]
+export type DiscoveryResource = z.infer<typeof discoveryResource>
+export type DiscoverySearch = z.infer<typeof discoverySearch>
 export type Wallet = z.infer<typeof wallet>
 export type WalletList = { wallets: Wallet[] }
 export type ApiKey = z.infer<typeof apiKey>

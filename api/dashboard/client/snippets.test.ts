@@ -22,3 +22,9 @@ test.each([
   expect(snippet).toContain(port)
   expect(snippet).toContain("usdcPerUnit: '1' }")
 })
+
+test('behavior: a tool of MCP is sold by its name, whatever the framework', () => {
+  const tool = { url: 'mcp://tool/my%20tool', path: 'mcp://tool/my%20tool' }
+  const snippet = writeSnippet('hono', { ...options, endpoint: { ...options.endpoint, ...tool } })
+  expect(snippet).toContain("paid(server).registerTool('my tool', {}, ")
+})

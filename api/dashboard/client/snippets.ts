@@ -20,6 +20,17 @@ export function writeSnippet(framework: Framework, options: SnippetOptions): str
   pricing: { usdcPerUnit: ${quote(endpoint.pricing.usdcPerUnit.replace(/\.?0+$/, ''))} },
 })
 `
+  if (endpoint.url.startsWith('mcp:')) {
+    const name = decodeURIComponent(endpoint.path.slice(endpoint.path.lastIndexOf('/') + 1))
+    return `import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
+import { requirePayment } from '@tollkeeper/sdk/mcp'
+
+${paid}const server = new McpServer({ name: 'my-tools', version: '1.0.0' })
+paid(server).registerTool(${quote(name)}, {}, ({ payment }) => ({ content: [{ type: 'text', text: payment.paymentId }] }))
+await server.connect(new StdioServerTransport())
+`
+  }
   if (framework === 'express') {
     // Express 5 wants a name for what follows.
     const path = endpoint.path.replace(/\*$/, '*rest')

@@ -28,7 +28,13 @@ export type MintRequest = {
 export type MintOptions = {
   settings: Pick<
     GatewaySettings,
-    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices' | 'tabs'
+    | 'issuer'
+    | 'platformWallet'
+    | 'feeSchedule'
+    | 'macaroonSecrets'
+    | 'minimumPrices'
+    | 'offerTimeoutSeconds'
+    | 'tabs'
   >
   now: () => number
 }
@@ -38,11 +44,11 @@ export function mintChallenge(
   { settings, now }: MintOptions,
   { offer, network, payTo, price, resource }: MintRequest,
 ): Challenge {
-  const { issuer, platformWallet, feeSchedule, macaroonSecrets } = settings
+  const { issuer, platformWallet, feeSchedule, macaroonSecrets, offerTimeoutSeconds } = settings
   const [secret] = macaroonSecrets
   if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
   const { served } = network
-  const { providerId, endpointId, description, mimeType } = offer
+  const { providerId, endpointId, description, mimeType, discovery } = offer
   const { tier, providerAmount, feeAmount } = splitAnyPrice(price, feeSchedule)
   const requestId = newId('req')
   const mintedAt = Math.floor(now() / 1000)
@@ -71,6 +77,8 @@ export function mintChallenge(
     description,
     mimeType,
     tier,
+    offerTimeoutSeconds,
+    ...(discovery && { discovery }),
     tab: tabOf(settings, {
       ...{ price, network: served.network, provider: payTo },
       offeredUntil: mintedAt + macaroonLifetimeSeconds,

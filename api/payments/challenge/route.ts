@@ -14,6 +14,7 @@ import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts
 import type { Offer } from '../../registry/offers.ts'
 import { choosePrice, leastPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
+import { pathOf } from '../../registry/routeTable.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
 import { mintChallenge } from './mintChallenge.ts'
 
@@ -66,6 +67,7 @@ const paymentRequired = z
           extra: z.object({
             name: z.string(),
             version: z.string(),
+            primaryType: z.literal('TransferWithAuthorization'),
             macaroon: z.string(),
             splitter: z.object({
               factory: wire.addressOut,
@@ -93,6 +95,14 @@ const challenge = z
     endpointId: wire.endpointId,
     requestId: wire.requestId,
     issuer: z.string(),
+    offerTimeoutSeconds: z
+      .int()
+      .optional()
+      .openapi({ description: 'How long clients of x402 are asked to sign for' }),
+    discovery: z
+      .looseObject({ bazaar: z.looseObject({}) })
+      .optional()
+      .openapi({ description: 'For catalogues: the header of x402 v2 passes it on' }),
     error: z.string().optional(),
     paymentRequired: paymentRequired.optional(),
   })
@@ -132,7 +142,8 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
       minimum: leastPriceOn(options.settings, network.served.network),
       isProvider: false,
     })
-    return c.json(mintChallenge(options, { offer, network, payTo, price, resource: offer.url }), 200)
+    const minted = mintChallenge(options, { offer, network, payTo, price, resource: offer.url })
+    return c.json(minted as z.infer<typeof challenge>, 200)
   })
 
   app.openAPIRegistry.registerPath(postChallenge)
@@ -157,13 +168,21 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
       network,
       payTo,
       price,
-      resource:
-        resource === undefined ? offer.url : wire.urlOfResource(resource, new URL(offer.url).origin).href,
+      resource: resource === undefined ? offer.url : resourceOf(resource, offer.url),
     })
     const { splitterFactory, tabSettlement } = network.served.deployment
     const paymentRequired =
       body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256, tabSettlement)
     return c.json({ ...minted, ...(paymentRequired && { paymentRequired }) }, 200)
+  })
+}
+
+/** @throws {Refusal} `invalid_field` for a path of a tool of MCP, which has no origin. */
+function resourceOf(resource: string, endpointUrl: string): string {
+  const { origin } = new URL(endpointUrl)
+  if (origin !== 'null' || !resource.startsWith('/')) return wire.urlOfResource(resource, origin).href
+  throw new Refusal('invalid_field', `resource: expected the name of a tool, as ${endpointUrl} is one`, {
+    details: { field: 'resource' },
   })
 }
 
@@ -185,11 +204,11 @@ async function findRoute(
       details: { field: 'endpointId' },
     })
   }
-  const { pathname } = wire.urlOfResource(resource)
-  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), pathname)
+  const path = pathOf(wire.urlOfResource(resource))
+  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), path)
   if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
-  throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
+  throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${path}`)
 }
 
 /** Refuses new challenges. Old ones may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */

@@ -25,8 +25,6 @@ export type UpstreamRequest = {
   method: string
   headers: Record<string, string>
   body: ReadableStream<Uint8Array> | null
-  /** Aborted when the buyer has gone. */
-  signal: AbortSignal
   /** Ends the buyer's connection, where the upstream breaks off: an answer that isn't whole must not look so. */
   cut: () => void
 }
@@ -76,9 +74,9 @@ export function createForward({
     else underWay.delete(providerId)
   }
 
-  function open({ url, method, headers, signal, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
+  function open({ url, method, headers, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
     guard.checkLiteral(url)
-    const options = { method, headers, signal, lookup: guard.lookup }
+    const options = { method, headers, lookup: guard.lookup }
     // Sent again on a connection of its own, because one of the pool may just be closing. So nothing else is pooled.
     const isPooled = !isAgain && body === null && isSafe(method)
     return url.protocol === 'https:'
@@ -130,7 +128,7 @@ export function createForward({
           return exchange(request, true)
         })
       } catch (error) {
-        throw toRefusal(error, request.signal)
+        throw toRefusal(error)
       }
     },
   }
@@ -241,7 +239,7 @@ function toStream(response: IncomingMessage, cut: () => void, watch: Watch): Rea
   })
   return new ReadableStream({
     async pull(controller) {
-      const chunk = await chunks.next().catch(() => undefined)
+      const chunk = await chunks.next().catch((error: unknown) => void controller.error(error))
       if (chunk === undefined) return
       watch.moved('upstream')
       if (chunk.done) controller.close()
@@ -254,9 +252,8 @@ function toStream(response: IncomingMessage, cut: () => void, watch: Watch): Rea
   })
 }
 
-function toRefusal(error: unknown, signal: AbortSignal): Refusal {
+function toRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error
-  if (signal.aborted) return gone()
   const { code, name } = error as NodeJS.ErrnoException
   // Not its message, which names an address that may be nobody's business.
   return new Refusal('upstream_failed', `The upstream could not be called: ${code ?? name}`, { cause: error })

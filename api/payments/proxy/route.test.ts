@@ -9,17 +9,20 @@ import {
 import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
-import type { PrivateKeyAccount } from 'viem'
+import { PaymentRequiredV1Schema } from '@x402/core/schemas'
+import type { Address, PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { serve } from '#process/serve'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parseChallenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { decodeReceipt } from '#protocol/receipt'
+import { encodePaymentHeader } from '#protocol/x402'
 import { createClient } from '#sdk/client/createClient'
 import { signPayment } from '#sdk/client/payment'
 import { call } from '../../../test/support/gateway.ts'
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
+import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 import { createAddressGuard } from '../../http/addressGuard.ts'
 import type { App } from '../../http/app.ts'
@@ -218,7 +221,7 @@ test('behavior: nobody is passed on who has not paid, for this', async () => {
   // Once.
   handler = (_, response) => response.end('served')
   expect((await fetch(at('/forecast'), { headers: cheap })).status).toBe(200)
-  expect((await fetch(at('/forecast'), { headers: cheap })).status).toBe(409)
+  expect((await fetch(at('/forecast?again'), { headers: cheap })).status).toBe(409)
 })
 
 test('behavior: a challenge keeps its price, and what is disabled is not sold', async () => {
@@ -234,6 +237,50 @@ test('behavior: a challenge keeps its price, and what is disabled is not sold', 
   await change({ disabled: true })
   restart()
   expect(await (await fetch(at('/changing'))).json()).toMatchObject({ code: 'endpoint_disabled' })
+})
+
+test('args: body: clients of x402 v1 pay, too, and our own client goes on', async () => {
+  const put = (json: object) => own('PUT', '/upstream', { url: `${upstreamUrl}/v2/`, ...json })
+  expect((await put({ body: 'x402-v1' })).body).toMatchObject({ body: 'x402-v1' })
+  // Another URL says nothing of the form.
+  expect((await put({})).body).toMatchObject({ body: 'x402-v1' })
+  restart()
+  let seen: IncomingMessage | undefined
+  handler = (request, response) => {
+    seen = request
+    response.end('served')
+  }
+  const { accepts } = PaymentRequiredV1Schema.parse(await (await fetch(at('/forecast'))).json())
+  const [{ maxAmountRequired, payTo, maxTimeoutSeconds = 0 } = {} as (typeof accepts)[0]] = accepts
+  expect(accepts).toMatchObject([
+    { maxAmountRequired: '50000', maxTimeoutSeconds: 3_600, network: 'localhost' },
+  ])
+  const { signature, ...signed } = await signAuthorization(gateway.served, buyer, {
+    ...{
+      from: buyer.address.toLowerCase() as Address,
+      to: payTo as Address,
+      value: BigInt(maxAmountRequired),
+    },
+    ...{ ...validFor(maxTimeoutSeconds), nonce: randomHex(32) },
+  })
+  const authorization = Object.fromEntries(Object.entries(signed).map(([name, one]) => [name, `${one}`]))
+  const payment = {
+    x402Version: 1,
+    scheme: 'exact',
+    network: 'localhost',
+    payload: { signature, authorization },
+  }
+  const headers = { 'x-payment': encodePaymentHeader(payment) }
+  const response = await fetch(at('/forecast'), { headers })
+  expect([response.status, await response.text(), await statusOf(response)]).toEqual([200, 'served', paid])
+  expect([response.headers.has('x-payment-response'), seen?.headers['x-payment']]).toEqual([true, undefined])
+  const client = createClient({
+    ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
+    ...{ maxPaymentUsdc: '0.05', tabs: false },
+  })
+  expect((await client.request(at('/forecast'))).data).toBe('served')
+  expect(await put({ body: 'x402-v3' })).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
+  await put({ body: 'tollkeeper' })
 })
 
 describe('no service, no charge', () => {
@@ -511,17 +558,29 @@ describe('streams', () => {
     await expect(response.arrayBuffer()).rejects.toThrow()
   })
 
-  test('behavior: a buyer who leaves before the answer takes the upstream’s work along, and has paid', async () => {
+  test('behavior: a buyer who leaves before the answer gets it again, by the same payment', async () => {
     const asked = nextRequest()
     const headers = await payFor('/forecast')
     const leaving = new AbortController()
     const answer = fetch(at('/forecast'), { headers, signal: leaving.signal })
-    const [request] = await asked
+    const [request, upstreamResponse] = await asked
     leaving.abort()
     await expect(answer).rejects.toThrow()
-    expect(await untilAnswered()).toEqual(['402', '408'])
-    expect(await lastPayment()).toEqual({ id: request.headers['service-payment-id'], status: 'verified' })
-    if (!request.socket.destroyed) await once(request.socket, 'close')
+    const twin = fetch(at('/forecast'), { headers })
+    upstreamResponse.setHeader('X-Own', 'kept').end('served once')
+    for (const again of [await twin, await fetch(at('/forecast'), { headers })]) {
+      expect([again.status, await again.text(), await statusOf(again)]).toEqual([200, 'served once', paid])
+      const names = ['idempotent-replayed', 'x-own', 'service-payment-id']
+      expect(names.map((name) => again.headers.get(name))).toEqual([
+        ...['true', 'kept', request.headers['service-payment-id']],
+      ])
+    }
+    // For another path it buys nothing, and reads nothing.
+    const other = await fetch(at('/other'), { headers })
+    expect([other.status, ((await other.json()) as { code: string }).code]).toEqual([409, 'payment_replayed'])
+    // Another process has no answer to give.
+    restart()
+    expect((await fetch(at('/forecast'), { headers })).status).toBe(409)
   })
 
   test('behavior: a buyer who leaves in the middle of its body has paid for what it set going', async () => {
@@ -719,7 +778,12 @@ describe('registration', () => {
     const { status, body } = await sell('/cities/:city')
     expect([status, body.url]).toEqual([201, at('/cities/:city')])
     expect((await own('GET', '/upstream')).body).toEqual({
-      ...{ url: `${upstreamUrl}/v2`, secretSince: expect.any(String), previousSecretExpiresAt: null },
+      ...{
+        url: `${upstreamUrl}/v2`,
+        body: 'tollkeeper',
+        secretSince: expect.any(String),
+        previousSecretExpiresAt: null,
+      },
     })
     // It is kept when the server moves.
     expect((await own('PUT', '/upstream', { url: `${upstreamUrl}/v2` })).body).not.toHaveProperty('secret')

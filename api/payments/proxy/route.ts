@@ -5,9 +5,11 @@ import type { StatusCode } from 'hono/utils/http-status'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { createCache } from '#process/cache'
 import { answerProblem } from '#process/problem'
-import { createGate, type Gate } from '#sdk/middleware/gate'
+import { createAnswerMemory } from '#sdk/middleware/answerStore'
+import { createAnswers } from '#sdk/middleware/answers'
+import { createGate, type Gate, type GateMemory } from '#sdk/middleware/gate'
 import { passGate } from '#sdk/middleware/honoGate'
-import type { VerifiedPayment } from '#sdk/middleware/verification'
+import { createLostVerifications, type VerifiedPayment } from '#sdk/middleware/verification'
 import type { App, GatewayEnv } from '../../http/app.ts'
 import { problems } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -40,6 +42,9 @@ type ProxyEnv = {
   Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale }
 }
 
+/** What answers that are kept to be given again take, of all providers together. */
+const keptBytes = 33_554_432
+
 const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
 
 const described = {
@@ -60,6 +65,11 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
+  // Of this process: what another one answered is refused here, as a payment that was used.
+  const memory: GateMemory = {
+    lost: createLostVerifications(),
+    answers: createAnswers({}, { shelf: createAnswerMemory(keptBytes), waitMs: 10_000, onFailure: () => {} }),
+  }
   const upstreams = createCache<string, Upstream | undefined>({
     ...{ ttlMs, refreshAfterMs: ttlMs / 2, max: 10_000, now },
     load: (providerId) => findUpstream(sql, providerId),
@@ -85,11 +95,13 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     }
   }
 
-  function gateOf({ providerId, endpointId }: Offer): Gate {
+  function gateOf({ offer: { providerId, endpointId }, upstream: { body } }: Sale): Gate {
     return createGate({
+      body,
       ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
       ...{ publicUrl: publicOrigin, basePath },
       fetch: (url, init) => payments.request(url, init),
+      memory,
       // The fault is the provider's, who doesn't read our log.
       warn: () => {},
     })
@@ -97,10 +109,10 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
 
   async function passOn(c: Context<ProxyEnv>): Promise<Response> {
     const { upstream, url, publicUrl, offer } = c.get('sale')
-    const { method, headers, signal, body } = c.req.raw
+    const { method, headers, body } = c.req.raw
     const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
     const answer = await forward.send({
-      ...{ providerId: offer.providerId, url, method, signal },
+      ...{ providerId: offer.providerId, url, method },
       headers: requestHeaders(headers, {
         secrets: secretsOf(upstream, now()),
         paymentId: c.get('payment').paymentId,
@@ -136,7 +148,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       c.set('sale', sale)
       await next()
     },
-    (c, next) => passGate(gateOf(c.get('sale').offer), c, next),
+    (c, next) => passGate(gateOf(c.get('sale')), c, next),
     (c) =>
       passOn(c).catch((error: unknown) => {
         // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.

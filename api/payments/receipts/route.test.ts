@@ -186,6 +186,26 @@ describe('receipts in bulk', () => {
   })
 })
 
+test('behavior: a buyer whose answer was lost asks by what it signed, and hears the status alone', async () => {
+  const { paymentId, payloads, payer } = await pay(gateway, shop)
+  const ask = (authorizer: string, nonce: string) =>
+    call(gateway.app, 'GET', `/authorizations/${authorizer}/${nonce}`)
+  for (const payload of payloads) {
+    const { from: authorizer, nonce } = parsePayload(payload)
+    const stands = { authorizer, nonce, payment_status: 'verified' }
+    expect((await ask(payer.address, nonce)).body).toEqual(stands)
+  }
+  const { nonce } = parsePayload(payloads[0])
+  await call(gateway.app, 'POST', `/payments/${paymentId}/void`, { key: shop.key })
+  expect((await ask(payer.address, nonce)).body).toMatchObject({ payment_status: 'voided' })
+  expect((await ask(payer.address, randomHex(32))).body).toMatchObject({
+    status: 404,
+    code: 'unknown_payment',
+  })
+  expect((await ask(shop.wallet, nonce)).status).toBe(404)
+  expect((await ask('0x1', nonce)).status).toBe(400)
+})
+
 describe('void', () => {
   const voidPayment = (paymentId: string, key?: string) =>
     call(gateway.app, 'POST', `/payments/${paymentId}/void`, key === undefined ? {} : { key })

@@ -40,6 +40,8 @@ export type PaymentRecord = {
   tier: string
   effectiveRate: string
   acceptedAt: Date
+  /** Where its request was traced; null: nowhere, or that is forgotten. */
+  trace: Uint8Array | null
   attempts: number
   nextAttemptAt: Date | null
   /** Why it waits for gas; null: it doesn't, or nobody has looked yet. */
@@ -91,7 +93,7 @@ export async function findPayments(
     sql<Row[]>`
       select p.id as "paymentId", p.request_id as "requestId", p.source, p.provider_id as "providerId",
         p.endpoint_id as "endpointId", p.chain_id as "chainId", p.token, p.payer, p.resource, p.tier,
-        p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", p.payee, p.fee_recipient as "feeRecipient",
+        p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", presented.trace, p.payee, p.fee_recipient as "feeRecipient",
         p.provider_amount as "providerAmount", p.fee_amount as "feeAmount",
         case when p.source <> 'tab' then p.splitter end as splitter, p.valid_before as "validBefore",
         standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt",
@@ -101,6 +103,7 @@ export async function findPayments(
       from payment p
       cross join lateral ${standingOf(sql, now)} standing
       join ${halves(sql)} h on h.payment_id = p.id
+      left join presentation presented on presented.payment_id = p.id
       where p.id in ${sql(paymentIds)} and p.source <> 'refund' and standing.status is not null
       order by h.half`,
     readPayouts(sql, paymentIds),

@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto'
 import { createChainReads } from '#chain/chainReads'
-import { gasLimitsOf } from '#chain/gasLimits'
-import { createGasMeter, sumGas } from '#chain/gasShares'
+import { sumGas } from '#chain/gasShares'
 import { keccak256 } from '#chain/keccak256'
 import { checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { createPayers } from '#ledger/acceptance/payers'
@@ -47,12 +46,6 @@ const balanceTtlMs = 1_000
  */
 export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RouteOptions) {
   const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
-  const meters = new Map(
-    [...networks.byChainId].map(([chainId, { served }]) => {
-      const options = { ...settings, ...gasLimitsOf(served.network, {}) }
-      return [chainId, createGasMeter(served, options, () => new Date(now()))]
-    }),
-  )
   // Balances count here whatever is configured for buyers, and their caps don't: nothing was served for a refund.
   const payersOf = new Map(
     [...networks.byChainId].map(([chainId, { served }]) => {
@@ -97,7 +90,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     )
     const { to, value } = authorization
     const entry = { isPair: false, recipient: to, hasCode: checked[0].hasCode }
-    const prices = await meters.get(chainId)?.read()
+    const { most } = sumGas([entry], await network.meter.read())
     const candidate = toCandidate(
       {
         ...{
@@ -112,7 +105,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         ...{ tier: payment.tier, effectiveRate: '0', resource: payment.resource },
         ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
         ...{ challengedAt: acceptedAt, acceptedAt },
-        ...(prices && { gas: { providerId, amount: sumGas([entry], prices).most, common: gasAllowance } }),
+        gas: { providerId, amount: most, common: gasAllowance },
       },
       checked,
     )

@@ -68,6 +68,33 @@ const getTab = route('get', '/tabs/{tabId}', {
   responses: { 200: jsonAnswer('The tab', tab) },
 })
 
+const requestParams = z.object({
+  tabId: wire.tabId,
+  sequence: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(2 ** 40),
+})
+
+const tabRequest = z
+  .object({
+    tabId: wire.tabId,
+    sequence: z.int(),
+    priceUsdc: wire.decimalUsdc,
+    chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
+    acceptedAt: wire.isoTime,
+  })
+  .openapi('TabRequest')
+
+const getRequest = route('get', '/tabs/{tabId}/requests/{sequence}', {
+  summary: 'A request on a tab, and what is charged of it',
+  description: 'For a buyer whose answer was lost. 404: it is not on the tab.',
+  tags: ['Payments'],
+  params: requestParams,
+  responses: { 200: jsonAnswer('The request', tabRequest) },
+})
+
 const chargeRequest = z
   .object({
     amount: z.string().openapi({ example: '0.0004', description: 'Decimal USDC, at most the price' }),
@@ -90,14 +117,7 @@ const postCharge = route('post', '/tabs/{tabId}/requests/{sequence}/charge', {
     '0 for one that was not served. What was signed beyond stays the buyer’s. The last call counts.',
   tags: ['Payments'],
   security: [{ apiKey: [] }],
-  params: z.object({
-    tabId: wire.tabId,
-    sequence: z.coerce
-      .number()
-      .int()
-      .min(1)
-      .max(2 ** 40),
-  }),
+  params: requestParams,
   body: chargeRequest,
   refuses: [403, 409],
   responses: { 200: jsonAnswer('It is charged', charged) },
@@ -132,13 +152,22 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
 
   app.openapi(getTab, async (c) => c.json(toAnswer(await read(c.req.valid('param').tabId)), 200))
 
+  app.openapi(getRequest, async (c) => {
+    const { tabId, sequence } = c.req.valid('param')
+    const request = await tabStore.readRequest(tabId, sequence)
+    if (request === undefined) throw noSuchRequest()
+    const { price, charged, acceptedAt } = request
+    const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
+    return c.json({ tabId, sequence, ...amounts, acceptedAt: acceptedAt.toISOString() }, 200)
+  })
+
   app.openAPIRegistry.registerPath(postCharge)
   app.post('/tabs/:tabId/requests/:sequence/charge', async (c) => {
     const { tabId, sequence } = readPath(c, postCharge.request.params)
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
     const request = await tabStore.readRequest(tabId, sequence)
-    if (request === undefined) throw new Refusal('unknown_tab', 'No such request on a tab')
+    if (request === undefined) throw noSuchRequest()
     if (request.providerId !== providerId) throw new Refusal('forbidden')
     const { amount } = await readJson(c, chargeRequest)
     const outcome = await tabStore.charge(request, parseUsdc(amount))
@@ -210,6 +239,10 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
       'A last state is newer than all others, and covers what is charged on each line',
     )
   }
+}
+
+function noSuchRequest(): Refusal {
+  return new Refusal('unknown_tab', 'No such request on a tab')
 }
 
 function toAnswer(stored: StoredTab): z.infer<typeof tab> {

@@ -43,6 +43,19 @@ test('default: many requests by one running signature; each has a receipt of its
   expect(body).toMatchObject({ requests: 3, sequence: 3, chargedUsdc: '0.150000', signedUsdc: '0.150000' })
 })
 
+test('behavior: a buyer whose answer was lost asks what is charged of its request', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  const ask = (sequence: number | string) =>
+    call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${sequence}`)
+  const request = { tabId: tab.tabId, sequence: 1, priceUsdc: '0.050000' }
+  expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.050000' })
+  await tab.charge(shop, 1, '0')
+  expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.000000' })
+  expect((await ask(2)).body).toMatchObject({ status: 404, code: 'unknown_tab' })
+  expect((await ask('x')).body).toMatchObject({ status: 400 })
+})
+
 test('behavior: states arrive in any order, at two processes, and each buys one request', async () => {
   const tab = await openedTab()
   await tab.buy(shop)

@@ -10,8 +10,11 @@ import { Refusal } from '../../http/refusal.ts'
 /** What a payment is held against. Nothing of it is the payer's to choose. */
 export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
-/** The least time that an authorization must still be valid, for its settlement. */
-const minimumValiditySeconds = 1_800
+/**
+ * The least time that an authorization must still be valid: the keeper settles it within that, whatever its triggers say. Some clients
+ * sign for five minutes; the rest is for their request's way.
+ */
+const minimumValiditySeconds = 270
 
 /**
  * Holds a payment against its terms. Signatures aside, everything that needs nothing but the request.
@@ -77,11 +80,8 @@ export function checkWindow(
   if (validAfter > now) throw new Refusal('authorization_not_yet_valid', undefined, { details })
   if (validBefore <= now) throw new Refusal('authorization_expired', undefined, { details })
   if (validBefore < now + minimumValiditySeconds) {
-    throw new Refusal(
-      'authorization_expires_too_soon',
-      `${payload} must be valid for another ${minimumValiditySeconds} seconds`,
-      { details },
-    )
+    const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds`
+    throw new Refusal('authorization_expires_too_soon', why, { details })
   }
 }
 

@@ -3,6 +3,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
 import type { Address, PrivateKeyAccount } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { setGasGrant } from '#ledger/registry/apiKeys'
 import { boundNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
@@ -116,6 +117,12 @@ function withoutMacaroon({ macaroon: _, ...body }: Body): Body {
 
 const randomNonce = () =>
   `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
+/** What is kept for a payment's gas, of whose. */
+async function drawOf(paymentId: unknown) {
+  const [row] = await gateway.database<{ drawer: string | null; reserved: bigint }[]>`
+    select gas_drawer as drawer, gas_reserved as reserved from queue where payment_id = ${`${paymentId}`}`
+  return row
+}
 const codesOf = (answers: { body: Verified }[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
 
 async function storedOf(paymentId: string) {
@@ -214,13 +221,39 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
+  test('behavior: a window of 5 minutes is taken while something is left today for gas that its fee lacks; a longer one anyway', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const pay = async (app: App, seconds: number) => {
+      const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)
+      const { status, body } = await verify(await signedBody(payer, { validBefore, nonce: randomNonce() }), {
+        app,
+      })
+      return status === 200 ? body.paymentId : [status, body.code]
+    }
+    // On test networks fees carry their gas, whatever that is.
+    expect(await drawOf(await pay(gateway.app, 300))).toEqual({ drawer: null, reserved: 0n })
+    const dear = { gasPerFee: 10n, gasTokenUsd: 10n ** 15n }
+    const rich = gateway.another(dear)
+    expect(await drawOf(await pay(rich, 1_900))).toEqual({ drawer: null, reserved: 0n })
+    const { drawer, reserved = 0n } = (await drawOf(await pay(rich, 300))) ?? {}
+    expect([drawer, reserved > 0n]).toEqual(['common', true])
+    // Twins: it is enough for one of them.
+    const scarce = gateway.another({ ...dear, gasAllowance: 2n * reserved + reserved / 2n })
+    const answers = await Promise.all([pay(scarce, 300), pay(scarce, 300)])
+    expect(answers.filter((one) => Array.isArray(one))).toEqual([[402, 'authorization_expires_too_soon']])
+    expect(await pay(scarce, 1_900)).toMatch(/^pay_/)
+    // Its provider's grant is its own.
+    await setGasGrant(gateway.database, shop.providerId, 2n * reserved)
+    expect(await drawOf(await pay(scarce, 300))).toMatchObject({ drawer: shop.providerId })
+  })
+
   test.each([
     ['a unit less', { value: 49_999n }, 'amount_mismatch'],
     ['a unit more, which no splitter divides', { value: 50_001n }, 'amount_mismatch'],
     ["only the provider's part", { value: 47_500n }, 'amount_mismatch'],
     [
-      'half an hour less a second left',
-      { validBefore: BigInt(Math.floor(Date.now() / 1000) + 1_799) },
+      'four minutes left',
+      { validBefore: BigInt(Math.floor(Date.now() / 1000) + 240) },
       'authorization_expires_too_soon',
     ],
     [

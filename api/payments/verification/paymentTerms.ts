@@ -1,21 +1,18 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
-import type { ChainReads } from '#chain/chainReads'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Presented } from '#ledger/acceptance/door'
-import type { Payers } from '#ledger/acceptance/payers'
 import { type Caveats, type MacaroonSecret, parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
 import { type FeeSchedule, splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../../http/hmac.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
+import type { GatewayNetwork } from '../../registry/networks.ts'
 import type { Offers } from '../../registry/offers.ts'
-import type { Payees } from '../../registry/payees.ts'
 import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
 import type { PaymentTerms } from './checkPayment.ts'
 import type { SettleBeforeServe } from './settleBeforeServe.ts'
 
-export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers; payees: Payees }
+export type VerifyNetwork = GatewayNetwork
 
 export type TermsOptions = {
   networks: ReadonlyMap<number, VerifyNetwork>

@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi'
+import type { RecordTrace } from '#ledger/acceptance/traces'
 import { parseUsdc } from '#protocol/amount'
 import { parseTabPayload } from '#protocol/tab'
 import type { App } from '../../http/app.ts'
@@ -118,11 +119,12 @@ const verify = route('post', '/verify', {
 export type VerifyRouteOptions = RouteOptions & {
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
   buyOnTab: (request: TabPurchase) => Promise<TabAnswer>
+  recordTrace: RecordTrace
 }
 
 export function addVerifyRoute(
   app: App,
-  { networks, verifyPayment, buyOnTab, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
+  { networks, verifyPayment, buyOnTab, recordTrace, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
 ): void {
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
@@ -148,6 +150,9 @@ export function addVerifyRoute(
     }: VerifyAnswer & Partial<TabAnswer> = payloads
       ? await verifyPayment({ ...request, payloads })
       : await buyOnTab({ ...request, tab: parseTabPayload(tab) })
+    const span = c.get('span')
+    span?.set({ 'tollkeeper.payment.id': answer.paymentId, ...(onTab && { 'tollkeeper.tab.id': onTab.id }) })
+    if (span?.stored && !onTab) recordTrace(answer.paymentId, span.stored)
     const paymentResponse =
       x402Version &&
       toPaymentResponse(answer.receipt, { x402Version, transactionHash, tab: onTab, issuer, receiptKeys })

@@ -8,6 +8,7 @@ import * as wire from '../../http/wire.ts'
 export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload', {
   description: 'What a buyer signed for a request on a tab (docs/tabs.md)',
   properties: {
+    tab: { type: 'string' },
     payer: { type: 'string' },
     sequence: { type: 'integer' },
     expiry: { type: 'integer' },

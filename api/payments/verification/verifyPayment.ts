@@ -22,6 +22,7 @@ import { signReceipt } from '../receipts/signReceipt.ts'
 import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
 import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
+import { gasOfShortWindow, patientSeconds } from './shortWindow.ts'
 
 export type VerifyRequest = PurchaseRequest & {
   /** The provider's and the platform's, or one for both. */
@@ -50,6 +51,7 @@ export type VerifyDeps = SignatureCheckOptions &
   TermsOptions & {
     sql: Database
     providerCap: ProviderCap
+    gasAllowance: bigint
     /** Counts a verification of a payer whose signatures are good; throws over its limit. */
     countPayer: (payer: Address) => void
     /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
@@ -211,6 +213,12 @@ async function reserve(
 
   const total = payment.providerAmount + payment.feeAmount
   await providerCap.require(request.providerId, served.network.testnet, total)
+  const gas = await gasOfShortWindow(network, context, {
+    entry: { isPair: second !== undefined, recipient: splitter ?? terms.payTo, hasCode: checked[0].hasCode },
+    fee: payment.feeAmount,
+    providerId: request.providerId,
+    validForSeconds: Number(earliestEnd(presented)) - acceptedAt / 1000,
+  })
   const { paymentId: id, payer: _, ...facts } = payment
   const candidate = toCandidate(
     {
@@ -219,10 +227,11 @@ async function reserve(
       idempotencyKey: request.idempotencyKey ?? null,
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,
+      ...(gas && { gas }),
     },
     checked,
   )
-  const verdict = await accept(candidate, payers, checked[0].state, deadlineMs)
+  const verdict = await accept(candidate, payers, checked[0].state, deadlineMs).catch(unlessShort)
   if (verdict === 'accepted') {
     providerCap.add(request.providerId, served.network.testnet, total)
     return { paymentId, requestId, receipt, price }
@@ -233,6 +242,20 @@ async function reserve(
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
   return answerAgain(context, stored, request, presented)
+}
+
+/** Only what has a short window draws for its gas: a longer one would be accepted. */
+function unlessShort(error: unknown): never {
+  if (!(error instanceof BaseError && error.code === 'gas_not_covered')) throw error
+  throw new Refusal(
+    'authorization_expires_too_soon',
+    `Authorizations must be valid for another ${patientSeconds} seconds: nothing is left today for the gas of what can't wait so long`,
+    { cause: error },
+  )
+}
+
+function earliestEnd([first, second]: Presented): bigint {
+  return second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
 }
 
 /**
@@ -283,12 +306,16 @@ async function answerAgain(
 function receiptOf(
   { issuer, receiptKeys }: Context,
   payment: Omit<ReceiptFacts, 'validBefore' | 'provider' | 'fee'>,
-  [first, second]: Presented,
+  presented: Presented,
 ): string {
-  const validBefore =
-    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
+  const [first, second] = presented
   const claims = receiptClaims(
-    { ...payment, validBefore, provider: toSigned(first), fee: second ? toSigned(second) : null },
+    {
+      ...payment,
+      validBefore: earliestEnd(presented),
+      provider: toSigned(first),
+      fee: second ? toSigned(second) : null,
+    },
     { issuer, signedAt: payment.acceptedAt, status: 'verified' },
   )
   return signReceipt(claims, receiptKeys.current)

@@ -6,9 +6,13 @@ import { checkSignaturesHere } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { createAccept } from '#ledger/acceptance/acceptance'
 import { createPayers } from '#ledger/acceptance/payers'
+import { createTraceRecorder } from '#ledger/acceptance/traces'
 import type { Database } from '#ledger/store/database'
+import type { Logger } from '#process/log'
+import type { Tracer } from '#process/trace'
 import type { Checkpoint } from '../../settings/checkpoints.ts'
 import type { FacilitatorSettings, KeeperSettings } from '../../settings/settings.ts'
+import { createListings } from './listing.ts'
 import { createOpenLimit } from './openLimit.ts'
 import type { FacilitatorDependencies } from './routes.ts'
 import { createSettlementWatch } from './settlementWatch.ts'
@@ -35,6 +39,10 @@ export type FacilitatorOptions = {
   platformWallets: readonly Address[]
   settings: KeeperSettings
   facilitator?: Partial<FacilitatorSettings>
+  /** Whether resources are listed. */
+  discovery: boolean
+  log: Logger
+  tracer?: Tracer | null
   now: () => Date
   checkpoint?: Checkpoint
 }
@@ -48,6 +56,9 @@ export function createFacilitatorDependencies(
     platformWallets,
     settings,
     facilitator,
+    discovery,
+    log,
+    tracer = null,
     now,
     checkpoint = () => {},
   }: FacilitatorOptions,
@@ -76,6 +87,7 @@ export function createFacilitatorDependencies(
       }),
     ),
     accept: createAccept(database),
+    recordTrace: tracer ? createTraceRecorder(database, log) : () => {},
     watch: createSettlementWatch(database),
     payerSignatures: checkSignaturesHere,
     contractTimeoutMs,
@@ -84,6 +96,7 @@ export function createFacilitatorDependencies(
     gasAllowance: settings.gasAllowance,
     openLimit: createOpenLimit(database, effective.maxOpen),
     signers: accounts.map(({ address }) => address),
+    listings: discovery ? createListings(database, { log, now: clock }) : null,
     windowMs: settings.triggers.windowMs,
     wakeIn(ms) {
       if (isWaking) return

@@ -1,6 +1,8 @@
 import { hash } from 'node:crypto'
 import { z } from 'zod'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { hasBody } from '#ledger/discovery/bazaar'
+import type { Declared } from '#ledger/discovery/declarations'
 import { ProtocolError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 
@@ -19,6 +21,8 @@ export type FacilitatorRequest = {
   accepted: { scheme: string; network: string }
   resource: string
   paymentIdentifier: string | null
+  /** What the payment says of its resource for discovery; null: nothing. */
+  declared: Declared | null
   /** SHA-256 in hex: the same for the same payment of the same request, to whichever route it comes. */
   hash: string
 }
@@ -46,25 +50,38 @@ const kind = z.object({ scheme: z.string(), network: z.string() })
 const requirements = kind.extend({ asset: z.string(), payTo: z.string() })
 const identifierPattern = /^[A-Za-z0-9_-]{16,128}$/
 
-const bodies = {
+/** By version. */
+export const bodies = {
   1: z.object({
     paymentPayload: kind.extend({ payload }),
-    paymentRequirements: requirements.extend({ maxAmountRequired: z.string(), resource: z.string() }),
+    paymentRequirements: requirements.extend({
+      maxAmountRequired: z.string(),
+      resource: z.string(),
+      // Only what discovery shows: what is wrong with these refuses no payment.
+      description: z.unknown().optional(),
+      mimeType: z.unknown().optional(),
+      maxTimeoutSeconds: z.unknown().optional(),
+      outputSchema: z.unknown().optional(),
+    }),
   }),
   2: z.object({
     paymentPayload: z.object({
       accepted: kind,
       payload,
-      resource: z.object({ url: z.string() }).nullish(),
+      resource: z.looseObject({ url: z.string() }).nullish(),
       extensions: z
         .object({
+          bazaar: z.unknown().optional(),
           'payment-identifier': z
             .object({ info: z.object({ id: z.string().regex(identifierPattern).optional() }) })
             .optional(),
         })
         .nullish(),
     }),
-    paymentRequirements: requirements.extend({ amount: z.string() }),
+    paymentRequirements: requirements.extend({
+      amount: z.string(),
+      maxTimeoutSeconds: z.unknown().optional(),
+    }),
   }),
 }
 const versionSchema = z.object({
@@ -95,6 +112,7 @@ function fromV1(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies
     accepted: { scheme, network: acceptedNetwork },
     resource,
     paymentIdentifier: null,
+    declared: declaredInV1(paymentRequirements),
   })
 }
 
@@ -110,7 +128,54 @@ function fromV2(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies
     accepted: paymentPayload.accepted,
     resource: paymentPayload.resource?.url ?? '',
     paymentIdentifier: paymentPayload.extensions?.['payment-identifier']?.info.id ?? null,
+    declared: declaredInV2(paymentPayload, paymentRequirements),
   })
+}
+
+type Body<V extends 1 | 2> = z.infer<(typeof bodies)[V]>
+
+function declaredInV2(
+  { resource, extensions }: Body<2>['paymentPayload'],
+  { maxTimeoutSeconds }: Body<2>['paymentRequirements'],
+): Declared | null {
+  if (!resource || extensions?.bazaar === undefined) return null
+  const { url, serviceName, tags, iconUrl } = resource
+  return {
+    ...{ resource: url, x402Version: 2, serviceName, tags, iconUrl, bazaar: extensions.bazaar },
+    ...words({ description: resource.description, mimeType: resource.mimeType }, maxTimeoutSeconds),
+  }
+}
+
+/** Of version 1: `outputSchema` has it, where a seller declared itself `discoverable`. */
+function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | null {
+  const { input, output } = (requirements.outputSchema ?? {}) as Record<string, unknown>
+  if (typeof input !== 'object' || input === null) return null
+  const { discoverable, type, method, ...parts } = input as Record<string, unknown>
+  if (type !== 'http' || discoverable === false) return null
+  const shown = typeof method === 'string' ? method.toUpperCase() : 'GET'
+  // Version 1 shows what is asked for by an example, whose shape nobody wrote down.
+  const given = hasBody(shown)
+    ? { bodyType: 'json', body: parts.bodyFields ?? parts.body ?? {} }
+    : { ...(parts.queryParams !== undefined && { queryParams: parts.queryParams }) }
+  const info = {
+    input: { type, method: shown, ...given },
+    ...(output !== undefined && { output: { example: output } }),
+  }
+  return {
+    ...{ resource: requirements.resource, x402Version: 1, bazaar: { info, schema: { type: 'object' } } },
+    ...words(requirements, requirements.maxTimeoutSeconds),
+  }
+}
+
+function words(
+  { description, mimeType }: { description?: unknown; mimeType?: unknown },
+  maxTimeoutSeconds: unknown,
+) {
+  return {
+    description: typeof description === 'string' ? description : '',
+    mimeType: typeof mimeType === 'string' ? mimeType : '',
+    maxTimeoutSeconds: typeof maxTimeoutSeconds === 'number' ? Math.floor(maxTimeoutSeconds) : 60,
+  }
 }
 
 function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest {
@@ -123,13 +188,22 @@ function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest
   return { ...request, hash: hash('sha256', JSON.stringify(parts)) }
 }
 
+/** The network of a kind that is served, by its name in either version. */
+export function findServed(
+  networks: readonly ServedNetwork[],
+  { scheme, network }: { scheme: string; network: string },
+): ServedNetwork | undefined {
+  if (scheme !== 'exact') return undefined
+  return networks.find(({ network: { name, caip2 } }) => name === network || caip2 === network)
+}
+
 function requireServed(
   networks: readonly ServedNetwork[],
   { scheme, network }: { scheme: string; network: string },
   nameOf: (network: ServedNetwork['network']) => string,
 ): ServedNetwork {
-  const served = networks.find((one) => nameOf(one.network) === network)
-  if (served && scheme === 'exact') return served
+  const served = findServed(networks, { scheme, network })
+  if (served && nameOf(served.network) === network) return served
   throw new KindNotServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
 }
 
@@ -143,7 +217,7 @@ function parseAuthorization({ signature, authorization }: z.infer<typeof payload
   }
 }
 
-function parse<T>(schema: z.ZodType<T>, body: unknown): T {
+export function parse<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues

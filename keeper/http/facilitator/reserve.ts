@@ -11,6 +11,7 @@ import {
   releaseReservations,
 } from '#ledger/acceptance/facilitations'
 import type { Payers } from '#ledger/acceptance/payers'
+import type { RecordTrace } from '#ledger/acceptance/traces'
 import type { Database } from '#ledger/store/database'
 import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { BaseError } from '#protocol/errors'
@@ -51,11 +52,16 @@ export type ReserveContext = {
   gasAllowance: bigint
   openLimit: OpenLimit
   settings: FacilitatorSettings
+  recordTrace: RecordTrace
   now: () => Date
 }
 
-/** Whose API key came along; null: none did. */
-export type FacilitatorCaller = { providerId: string | null }
+export type FacilitatorCaller = {
+  /** Whose API key came along; null: none did. */
+  providerId: string | null
+  /** Where its request is traced. */
+  trace?: Uint8Array | null
+}
 
 /** The standard's own margin, and ours for the transaction. */
 const leastValiditySeconds = settleMarginSeconds + 6
@@ -119,7 +125,9 @@ export async function reserve(
     return accept()
   })
   if (verdict === 'replayed' && (await release()) > 0) verdict = await accept()
-  return verdict === 'accepted' ? candidate.id : null
+  if (verdict !== 'accepted') return null
+  if (caller.trace) context.recordTrace(candidate.id, caller.trace)
+  return candidate.id
 }
 
 /** Everything that needs nothing but the request. */

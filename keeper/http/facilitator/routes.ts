@@ -5,9 +5,13 @@ import { createKeyOwners } from '#ledger/registry/keyOwners'
 import { clientAddress } from '#process/clientAddress'
 import { limitBody } from '#process/limitBody'
 import type { RateLimiter } from '#process/rateLimiter'
+import type { Traced } from '#process/traceRequests'
 import { BaseError } from '#protocol/errors'
+import { keyPath } from '../keyPath.ts'
 import { countRequest } from '../submitRules.ts'
+import { completeRequirements, extraOf } from './accepts.ts'
 import { hearerOf } from './hearer.ts'
+import type { Listings } from './listing.ts'
 import { type InvalidPayment, toInvalidPayment } from './reasons.ts'
 import { type FacilitatorRequest, KindNotServed, MalformedRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
@@ -16,6 +20,8 @@ import { createSettle, DuplicateSettlement, type SettleContext, SettlementPendin
 export type FacilitatorDependencies = SettleContext & {
   /** The wallets that send the transactions. */
   signers: readonly Address[]
+  /** Null: nothing is listed here. */
+  listings: Listings | null
 }
 
 /** Longest body: the longest signature, and extensions beside it. */
@@ -26,54 +32,22 @@ const keyTtlMs = 5_000
 const strangersAMinute = 600
 
 /**
- * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2.
+ * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`; the
+ * same behind {@link keyPath}.
  *
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
 export function createFacilitator(
   dependencies: FacilitatorDependencies,
   caller: { rateLimiter: RateLimiter; trustedProxies: number },
-): Hono {
-  const { sql, signers, settings } = dependencies
+): Hono<Traced> {
+  const { signers, listings } = dependencies
   const networks = [...dependencies.networks.values()].map(({ served }) => served)
   const settle = createSettle(dependencies)
-  const owners = createKeyOwners(
-    (key) => findKeyOwner(sql, key),
-    keyTtlMs,
-    () => dependencies.now().getTime(),
-  )
+  const admit = createAdmit(dependencies, caller)
+  const read = async (c: Context): Promise<FacilitatorRequest> => parseRequest(networks, await readJson(c))
 
-  async function admit(c: Context): Promise<FacilitatorCaller> {
-    const header = c.req.header('authorization')
-    // Limits strangers' reads of chain and database.
-    const countStranger = () => {
-      const { rateLimiter, trustedProxies } = caller
-      const key = `facilitator:${clientAddress(c, trustedProxies)}`
-      countRequest(rateLimiter, key, strangersAMinute, 'requests', 'without an API key from one address')
-    }
-    if (header === undefined) {
-      if (!settings.isOpen) {
-        throw new BaseError(
-          'unauthorized',
-          'This facilitator takes requests with an API key: Authorization: Bearer',
-        )
-      }
-      countStranger()
-      return { providerId: null }
-    }
-    const providerId = await owners.ownerOf(/^Bearer (\S+)$/i.exec(header)?.[1] ?? '', countStranger)
-    if (providerId === undefined) throw new BaseError('unauthorized')
-    return { providerId }
-  }
-
-  async function read(c: Context): Promise<FacilitatorRequest> {
-    const body = await c.req.json<unknown>().catch((error: unknown) => {
-      throw new MalformedRequest('the body is no JSON', { cause: error })
-    })
-    return parseRequest(networks, body)
-  }
-
-  const app = new Hono()
+  const app = new Hono<Traced>()
   const limit = limitBody(mostBytes)
 
   app.post('/verify', limit, async (c) => {
@@ -93,6 +67,7 @@ export function createFacilitator(
     try {
       await verify(dependencies, request, caller)
       await dependencies.checkpoint('after-verify-recorded')
+      tellListing(c, listings?.announce(request, caller.providerId))
       return c.json({ isValid: true, payer })
     } catch (error) {
       if (error instanceof IdentifierTaken) return c.json(answer(error, 'invalid_payload', payer), 409)
@@ -117,6 +92,7 @@ export function createFacilitator(
     try {
       const { transaction, batchId, logIndex } = await settle(request, caller, hearer)
       const extra = { ...(batchId !== null && { batchId }), logIndex, nonce: authorization.nonce }
+      tellListing(c, await listings?.list(request, caller.providerId))
       return c.json({ success: true, transaction, ...shared, extra })
     } catch (error) {
       if (error instanceof IdentifierTaken)
@@ -135,17 +111,89 @@ export function createFacilitator(
     }
   })
 
+  app.post('/accepts', limit, async (c) => {
+    await admit(c)
+    try {
+      const { status, body } = completeRequirements(networks, await readJson(c))
+      return c.json(body, status)
+    } catch (error) {
+      const refused = unlessNotServed(error)
+      return c.json({ error: refused.message }, refused instanceof KindNotServed ? 500 : 400)
+    }
+  })
+
   app.get('/supported', (c) =>
     c.json({
-      kinds: networks.flatMap(({ network }) => [
-        { x402Version: 2, scheme: 'exact', network: network.caip2 },
-        { x402Version: 1, scheme: 'exact', network: network.name },
+      kinds: networks.flatMap((served) => [
+        { x402Version: 2, scheme: 'exact', network: served.network.caip2, extra: extraOf(served) },
+        { x402Version: 1, scheme: 'exact', network: served.network.name, extra: extraOf(served) },
       ]),
-      extensions: ['payment-identifier'],
+      extensions: ['payment-identifier', ...(listings ? ['bazaar'] : [])],
       signers: { 'eip155:*': signers },
     }),
   )
-  return app
+  return new Hono<Traced>().route('/', app).route(keyPath, app)
+}
+
+/** Says who calls; throws for who may not. */
+function createAdmit(
+  { sql, settings, now }: FacilitatorDependencies,
+  { rateLimiter, trustedProxies }: { rateLimiter: RateLimiter; trustedProxies: number },
+) {
+  const owners = createKeyOwners(
+    (key) => findKeyOwner(sql, key),
+    keyTtlMs,
+    () => now().getTime(),
+  )
+
+  return async (c: Context<Traced>): Promise<FacilitatorCaller> => {
+    const trace = c.get('span')?.stored ?? null
+    const key = presentedKey(c)
+    // Limits strangers' reads of chain and database.
+    const countStranger = () => {
+      const key = `facilitator:${clientAddress(c, trustedProxies)}`
+      countRequest(rateLimiter, key, strangersAMinute, 'requests', 'without an API key from one address')
+    }
+    if (key === undefined) {
+      if (!settings.isOpen) {
+        throw new BaseError(
+          'unauthorized',
+          'This facilitator takes requests with an API key: Authorization: Bearer',
+        )
+      }
+      countStranger()
+      return { providerId: null, trace }
+    }
+    const providerId = await owners.ownerOf(key, countStranger)
+    if (providerId === undefined) throw new BaseError('unauthorized')
+    return { providerId, trace }
+  }
+}
+
+/** The API key of a request: of its path, as Bearer, or in Basic auth as the password, or as the user without one. */
+function presentedKey(c: Context): string | undefined {
+  const inPath = c.req.param('key')
+  if (inPath !== undefined) return inPath
+  const header = c.req.header('authorization')
+  if (header === undefined) return undefined
+  const [, scheme, text] = /^(Bearer|Basic) +(\S+)$/i.exec(header) ?? []
+  if (text === undefined || scheme?.toLowerCase() !== 'basic') return text ?? ''
+  const pair = Buffer.from(text, 'base64').toString()
+  const [user = '', ...password] = pair.split(':')
+  return password.join(':') || user
+}
+
+async function readJson(c: Context): Promise<unknown> {
+  try {
+    return await c.req.json<unknown>()
+  } catch (error) {
+    throw new MalformedRequest('the body is no JSON', { cause: error })
+  }
+}
+
+/** Tells what became of the resource that a payment declares. */
+function tellListing(c: Context, answer: string | undefined): void {
+  if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
 }
 
 function unlessNotServed(error: unknown): KindNotServed | MalformedRequest {

@@ -1,10 +1,12 @@
 import type { Address } from 'viem'
 import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
+import type { SignedAuthorization } from '../protocol/payload.ts'
 import { ChallengeRefusedError } from './errors.ts'
-import { hostOf, type Limits, signWithin } from './limits.ts'
+import { authorizationOf, type ExactOffer } from './exactOffer.ts'
+import { hostOf, type Limits, type ProposedPayment, signWithin } from './limits.ts'
 import type { OfferedChallenge } from './offers.ts'
-import type { Signer } from './payer.ts'
+import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import { priceOf, signPayment } from './payment.ts'
 import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Tabs } from './tabs.ts'
@@ -64,14 +66,37 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
   ): Promise<Signed> {
     const [{ payTo, description }] = challenge.accepts
     const { requestId } = challenge
-    const amount = priceOf(challenge)
-    const proposed = { url, host: hostOf(url), amount, network: network.name, payTo, description, requestId }
+    return signProposed(url, { amount: priceOf(challenge), payTo, description, requestId }, deadline, sign)
+  }
+
+  /** Signs what a seller of the standard's asks for: one authorization, whose nonce nothing binds to a gateway's challenge. */
+  async function signOffer(url: string, offer: ExactOffer, deadline: Deadline): Promise<SignedAuthorization> {
+    const { amount, payTo, description, nonce } = offer
+    const proposed = { amount, payTo, description, requestId: nonce }
+    return signProposed(url, proposed, deadline, async () => {
+      await requireDeployed(payer)
+      deadline.signal.throwIfAborted()
+      const authorization = authorizationOf(offer, payer.address, Date.now() / 1000)
+      return {
+        ...authorization,
+        signature: await signAuthorization(payer, network, usdc as Address, authorization),
+      }
+    })
+  }
+
+  async function signProposed<Signed>(
+    url: string,
+    { amount, ...terms }: Pick<ProposedPayment, 'amount' | 'payTo' | 'description' | 'requestId'>,
+    deadline: Deadline,
+    sign: () => Promise<Signed>,
+  ): Promise<Signed> {
+    const proposed = { url, host: hostOf(url), amount, network: network.name, ...terms }
     const signed = await waitFor(signWithin(limits, proposed, deadline, sign), deadline)
-    log(`signed ${amount} base units for ${requestId} as ${payer.address}`)
+    log(`signed ${amount} base units for ${terms.requestId} as ${payer.address}`)
     return signed
   }
 
-  return { signAlone, signOnTab }
+  return { signAlone, signOnTab, signOffer }
 }
 
 /** Whether it is sold by a payment of its own, too: a price below the least that settles is not. */

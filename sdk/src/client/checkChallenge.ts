@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
+import { isOfTool, toolPrefix } from '../protocol/toolResource.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
 /** What a challenge is checked against before anything is signed. */
@@ -22,11 +23,12 @@ export type ChallengePolicy = {
 export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): void {
   const { network, usdc } = policy
   const [provider] = challenge.accepts
-  const origin = new URL(policy.url).origin
-  if (originOf(policy.answeredBy) !== origin) {
+  const isTool = policy.url.startsWith(toolPrefix)
+  const origin = isTool ? policy.url : new URL(policy.url).origin
+  if (!isTool && originOf(policy.answeredBy) !== origin) {
     throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
   }
-  if (originOf(provider.resource) !== origin) {
+  if (isTool ? !isOfTool(provider.resource, policy.url) : originOf(provider.resource) !== origin) {
     throw new ChallengeRefusedError(`the challenge is for ${provider.resource}, not for ${origin}`)
   }
   if (provider.network !== network.name) {

@@ -1,4 +1,4 @@
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import receipts from '../../../test/vectors/receipts.json' with { type: 'json' }
 import {
   account,
@@ -11,6 +11,7 @@ import {
   gatewayUrl,
   type Handler,
   onlySpecFields,
+  playedGateway,
   playProvider,
   presentedIn,
   receipt,
@@ -357,8 +358,9 @@ describe('refusals', () => {
     expect(error.message).toContain(message)
     expect(error.message).toContain('because')
     if (status === 402) expect(error.message).toContain('402')
-    // Signed once, sent once: a refusal is never answered with a second payment.
-    expect(provider.requests()).toBe(2)
+    // Signed once: a refusal is never answered with a second payment. What nobody has a verdict on is sent again.
+    expect(new Set(provider.paidHeaders).size).toBe(1)
+    expect(provider.requests()).toBe(status === 503 ? 4 : 2)
   })
 
   test('error: a refusal without a code', async () => {
@@ -429,6 +431,86 @@ describe('faults', () => {
     expect((await client.request(url, { payment: error.payment })).receipt).toBe(receipt)
     expect(paidHeaders).toHaveLength(4)
     expect(new Set(paidHeaders).size).toBe(1)
+  })
+
+  test.each<[string, number, Record<string, string>]>([
+    ['is being served', 409, { 'Retry-After': '0' }],
+    ['met a gateway in between that failed', 502, {}],
+    ['has no verdict', 503, { 'Retry-After': '0' }],
+  ])('behavior: a payment that %s is presented again', async (_, status, headers) => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt < 3) answerJson(response, status, { code: 'dependency_unavailable' }, headers)
+      else serveReceipt(request, response, attempt)
+    })
+    expect((await clientOf().request(url)).receipt).toBe(receipt)
+    expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([3, 1])
+  })
+
+  test('behavior: a request that is repeated presents the payment of unknown outcome before it signs anew', async () => {
+    let isBroken = true
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (isBroken) request.socket.destroy()
+      else serveReceipt(request, response, attempt)
+    })
+    const signTypedData = vi.fn(account.signTypedData)
+    const client = clientOf({ account: { address: account.address, signTypedData }, signatures: 'one' })
+    const error = await errorOf(client.request(url, { body: { n: 1 } }))
+    expect(error).toMatchObject({
+      outcome: 'unknown',
+      advice: expect.stringContaining('Repeat the same request'),
+    })
+    const [half] = presentedIn(paidHeaders[0])
+    expect(error.settlesUntil).toBe(Number(half?.validBefore))
+    expect(error.advice).toContain(`/authorizations/${half?.from}/${half?.nonce}`)
+    isBroken = false
+    expect((await client.request(url, { body: { n: 1 } })).receipt).toBe(receipt)
+    expect([new Set(paidHeaders).size, signTypedData.mock.calls.length]).toEqual([1, 1])
+    // It is known now, and another request is another payment.
+    await client.request(url, { body: { n: 1 } })
+    await client.request(url, { body: { n: 2 } })
+    expect(signTypedData).toHaveBeenCalledTimes(3)
+  })
+
+  test.each([
+    ['voided', 200, { payment_status: 'voided' }, 'not_charged', 2],
+    ['accepted', 200, { payment_status: 'verified' }, 'unknown', 1],
+    ['unknown there', 404, { code: 'unknown_payment' }, 'unknown', 2],
+    ['untold', 503, {}, 'unknown', 1],
+  ] as const)(
+    'behavior: a seller refuses a payment that is %s at the gateway: what its buyer hears, and pays next',
+    async (_, status, body, outcome, signed) => {
+      const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+        const code = 'invalid_signature'
+        if (attempt > 1) return serveReceipt(request, response, attempt)
+        answerJson(response, 402, { ...challengeFor(`http://${request.headers.host}/`), code })
+      })
+      playedGateway.word = { status, body }
+      onTestFinished(() => {
+        playedGateway.word = { status: 404, body: { code: 'unknown_payment' } }
+      })
+      const client = clientOf()
+      const error = await errorOf(client.request(url))
+      expect(error).toMatchObject({ name: 'PaymentVerificationError', outcome })
+      expect((await client.request(url)).receipt).toBe(receipt)
+      expect(paidHeaders).toHaveLength(2)
+      const times = new Set(
+        paidHeaders.map((header) =>
+          presentedIn(header)
+            .map(({ signature }) => signature)
+            .join(),
+        ),
+      )
+      expect(times.size <= signed).toBe(true)
+    },
+  )
+
+  test('behavior: an error that was paid for is served, and one before payment charges nothing', async () => {
+    const { url } = await playProvider((_, response) =>
+      answerJson(response, 404, {}, { 'Service-Payment-Id': 'pay_1', 'Service-Payment-Status': 'verified' }),
+    )
+    expect(await errorOf(clientOf().request(url))).toMatchObject({ status: 404, outcome: 'served' })
+    const refused = await errorOf(clientOf({ maxPaymentUsdc: '0.01' }).request(url))
+    expect(refused).toMatchObject({ outcome: 'not_charged', settlesUntil: undefined, advice: undefined })
   })
 
   test('error: a connection that breaks before payment is not repeated', async () => {

@@ -8,6 +8,7 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
+import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
@@ -152,28 +153,23 @@ export function createClient(options: ClientOptions): Client {
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
     const sendPaid = (header: PaymentHeader, within: Deadline) =>
       send(fetch, url, withPayment(init, header), within)
-    if (payment) {
-      return toResponse<Data>(await flow.present(payment, sendPaid, deadline), payment, deadline)
-    }
-    const asked = { method: init.method, url }
+    const asked = { method: init.method, url, body: init.body }
+    if (payment) return toResponse<Data>(await flow.presentFor(asked, payment, sendPaid, deadline), deadline)
     log(`${init.method} ${url}`)
     let paid = await flow.payRemembered(asked, sendPaid, deadline)
     if (!paid) {
       const answer = await send(fetch, url, init, deadline)
-      if (answer.status !== 402) return toResponse<Data>(answer, undefined, deadline)
+      if (answer.status !== 402) return toResponse<Data>({ answer, payment: undefined }, deadline)
       paid = await flow.pay(asked, answer, sendPaid, deadline)
     }
-    return toResponse<Data>(paid.answer, paid.payment, deadline)
+    return toResponse<Data>(paid, deadline)
   }
 
-  async function toResponse<Data>(
-    answer: Answer,
-    payment: SignedPayment | undefined,
-    deadline: Deadline,
-  ): Promise<PaidResponse<Data>> {
+  async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
+    const { answer, payment } = paid
     // Also of what wasn't found, say: it was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
-    if (answer.status < 200 || answer.status > 299) throw toError(answer, payment)
+    if (answer.status < 200 || answer.status > 299) throw toError(paid)
     return {
       data: answer.body as Data,
       status: answer.status,
@@ -228,11 +224,16 @@ function toRequestInit({
   return { ...init, body: JSON.stringify(body) }
 }
 
-function toError(answer: Answer, payment: SignedPayment | undefined): ClientError {
+/** What a client throws of an answer that isn't 2xx. */
+export function toError({ answer, payment, word }: Paid<Answer>): ClientError {
   const { status, body } = answer
   const { code, detail, paymentId: named } = readProblem(status, body)
   const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
-  const options = { status, body, ...(payment && { payment }), ...(paymentId && { paymentId }) }
+  const { outcome, isAccepted } = word ? outcomeOf(word) : { outcome: 'served' as const, isAccepted: true }
+  const options = {
+    ...{ status, body, ...(paymentId && { paymentId }) },
+    ...(payment && { payment, outcome, isAccepted }),
+  }
   if (status === 402) {
     return code === 'insufficient_balance'
       ? new InsufficientBalanceError(detail, options)

@@ -1,5 +1,6 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
-import type { SignedPayment } from './signedPayment.ts'
+import { parsePayload } from '../protocol/payload.ts'
+import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
 
 /**
  * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that
@@ -29,8 +30,21 @@ export type ChallengeRefusal =
   | 'signing_failed'
   | 'body_not_replayable'
 
+/**
+ * How a request that failed has ended for who pays.
+ *
+ * - `served`: it is charged, and this error is its answer: a 404, say.
+ * - `not_charged`: nobody was shown a signature, or the gateway charges nothing for it. It may be paid anew.
+ * - `unknown`: somebody was, and it may be charged, or become so until `settlesUntil`. `advice` says what to do.
+ */
+export type PaymentOutcome = 'served' | 'not_charged' | 'unknown'
+
 /** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
+  /** Default: `unknown` where something was signed and sent. */
+  outcome?: PaymentOutcome | undefined
+  /** Whether the gateway says that it has accepted the payment. */
+  isAccepted?: boolean | undefined
   cause?: unknown
   /** HTTP status of the answer, where there was one. */
   status?: number
@@ -66,6 +80,10 @@ export class ClientError extends Error {
    */
   readonly payment: SignedPayment | undefined
   readonly paymentId: string | undefined
+  /** How it ended for who pays. */
+  readonly outcome: PaymentOutcome
+  /** Whether the gateway says that it has accepted the payment; undefined where it wasn't asked, or gave no answer. */
+  readonly isAccepted: boolean | undefined
 
   constructor(code: ClientErrorCode, message: string, options: ClientErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
@@ -74,7 +92,65 @@ export class ClientError extends Error {
     this.body = options.body
     this.payment = options.payment
     this.paymentId = options.paymentId
+    this.isAccepted = options.isAccepted
+    this.outcome = options.outcome ?? (options.payment ? 'unknown' : 'not_charged')
   }
+
+  /** Unix seconds: until then what was signed can settle. Undefined where nothing was. */
+  get settlesUntil(): number | undefined {
+    return this.payment && settlesUntil(this.payment)
+  }
+
+  /** What to do where the outcome is `unknown`, in words. */
+  get advice(): string | undefined {
+    if (this.outcome !== 'unknown' || !this.payment) return undefined
+    return adviceFor(this.payment, this)
+  }
+}
+
+/** Says of an error what a gateway has said since. */
+export function resolveOutcome(
+  error: ClientError,
+  said: Pick<ClientErrorOptions, 'outcome' | 'isAccepted'>,
+): ClientError {
+  return Object.assign(error, said)
+}
+
+/** Until when what was signed can settle, Unix seconds. */
+export function settlesUntil(payment: SignedPayment): number {
+  if (payment.tab) return payment.tab.expiry
+  return Math.max(...payment.payloads.map((payload) => Number(parsePayload(payload).validBefore)))
+}
+
+/** Where a gateway says what became of a payment. */
+export function pathOfPayment({
+  tab,
+  payloads,
+}: Pick<SignedExactPayment, 'tab' | 'payloads'> | Pick<SignedTabPayment, 'tab' | 'payloads'>): string {
+  if (tab) return `tabs/${tab.tab}/requests/${tab.sequence}`
+  const { from, nonce } = parsePayload(payloads[0])
+  return `authorizations/${from}/${nonce}`
+}
+
+function adviceFor(
+  payment: SignedPayment,
+  { status, isAccepted }: Pick<ClientError, 'status' | 'isAccepted'>,
+): string {
+  const until = new Date(settlesUntil(payment) * 1000).toISOString()
+  // Of a seller's last word the client remembers nothing.
+  const isOpen =
+    status === undefined ||
+    status >= 500 ||
+    [408, 425, 429].includes(status) ||
+    (status === 402 && isAccepted !== false)
+  return (
+    `${isAccepted ? 'The gateway has accepted this payment' : `It may be charged until ${until}`}. ` +
+    (isOpen
+      ? 'Repeat the same request: the same payment is presented again, and can not be charged twice. '
+      : 'Who was paid says that there is nothing more to be had for it; a further request pays anew. ') +
+    `GET /${pathOfPayment(payment)} of the gateway says what became of it` +
+    (payment.tab ? '.' : "; USDC's cancelAuthorization takes back what is not used yet.")
+  )
 }
 
 /**
@@ -132,7 +208,7 @@ export class NetworkError extends ClientError {
   constructor(url: string, options?: ClientErrorOptions) {
     super(
       'network_error',
-      `Request failed: network error at ${new URL(url).origin}: ${reasonOf(options?.cause)}`,
+      `Request failed: network error at ${sellerOf(url)}: ${reasonOf(options?.cause)}`,
       options,
     )
   }
@@ -282,6 +358,12 @@ export function readProblem(status: number, body: unknown): Problem {
     detail: typeof text === 'string' ? text : `the answer was ${status}`,
     paymentId: typeof paymentId === 'string' ? paymentId : undefined,
   }
+}
+
+/** A tool of MCP has no origin. */
+function sellerOf(url: string): string {
+  const { origin, href } = new URL(url)
+  return origin === 'null' ? href : origin
 }
 
 /** The reason of a failed `fetch`, whose own message is only "fetch failed". */

@@ -147,7 +147,8 @@ describe('amounts', () => {
       const { url } = await playProvider(answer)
       const client = buyerOf({ maxDailyUsdc: '0.05' })
       await expect(client.request(url)).rejects.toMatchObject({ payment: { amount: 50_000n } })
-      await expect(client.request(url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
+      const another = client.request(`${url}/another`)
+      await expect(another).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
     }
     expect(signedPayments()).toBe(answers.length)
   })

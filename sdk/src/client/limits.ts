@@ -180,7 +180,8 @@ function overLimit(amount: bigint, option: string, limit: bigint, spent = ''): C
   )
 }
 
-function parseAllowedHost(host: string): string {
+/** The origin of an entry of `allowedHosts`, as {@link originOf} spells it. @throws {TypeError} */
+export function parseAllowedHost(host: string): string {
   const url = host.includes('://') ? host : `https://${host}`
   const parsed = URL.canParse(url) ? new URL(url) : undefined
   if (!parsed || !/^https?:$/.test(parsed.protocol) || !/^[^/@*?#]+$/.test(host.replace(/^\w+:\/\//, ''))) {
@@ -192,7 +193,7 @@ function parseAllowedHost(host: string): string {
 }
 
 /** The origin in one spelling: lower-case, without the scheme's own port, without the dot that may end a host. */
-function originOf({ protocol, hostname, port }: URL): string {
+export function originOf({ protocol, hostname, port }: URL): string {
   return `${protocol}//${withoutDot(hostname)}:${port}`
 }
 

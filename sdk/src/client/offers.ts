@@ -59,8 +59,14 @@ export function offerOf(
   }
 }
 
-/** What is asked for: an offer holds for a method and a URL without its query. */
-export type Asked = { method: string; url: string }
+/** What is asked for: an offer holds for a method and a URL without its query, a payment for all of it. */
+export type Asked = {
+  method: string
+  url: string
+  body?: unknown
+  /** The URL that limits go by, where what is asked for isn't named by one of its seller's: a tool of MCP. */
+  seller?: string
+}
 
 /** Remembers offers as long as they hold, so that the next request brings its payment along. */
 export function createOfferMemory() {
@@ -93,6 +99,6 @@ export function createOfferMemory() {
 }
 
 function keyOf({ method, url }: Asked): string {
-  const { origin, pathname } = new URL(url)
-  return `${method.toUpperCase()} ${origin}${pathname}`
+  const { protocol, host, pathname } = new URL(url)
+  return `${method.toUpperCase()} ${protocol}//${host}${pathname}`
 }

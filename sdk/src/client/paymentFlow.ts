@@ -2,15 +2,17 @@ import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address } from 'viem'
 import { mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { type Challenge, challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
-import { type NetworkName, networkByName } from '../protocol/networks.ts'
+import { type Network, type NetworkName, networkByName } from '../protocol/networks.ts'
 import { createChallengeSigner, isSoldAlone } from './challengeSigner.ts'
 import { checkChallenge } from './checkChallenge.ts'
 import { ChallengeRefusedError, readProblem } from './errors.ts'
 import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
+import { askGateway, isFree, type Paid } from './outcome.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { createPresenter, isTabRefusal, type SendPaid } from './presentation.ts'
 import { createReceiptTaker, type PaidReceipt } from './receipts.ts'
+import { createRepeats } from './repeats.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type TabOptions, type Tabs, type TabsSettings } from './tabs.ts'
@@ -50,9 +52,6 @@ export type PaymentOptions = LimitOptions & {
   onReceipt?: (paid: PaidReceipt) => void | Promise<void>
 }
 
-/** The answer to a paid request, and what was signed for it last. */
-type Paid<A extends Answer> = { answer: A; payment: SignedPayment | undefined }
-
 /** What a 402 refuses of a request on a tab, where something else may do: this tab, the offer, or tabs at all. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
 
@@ -79,20 +78,18 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   const payer = signerOf(options)
   const limits = readLimits(options)
   const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
-  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
   if (!mockPayments) warnWithoutLimit(options)
 
-  // The keys are fetched once, and again for a key id that isn't among them.
-  const receiptKeys = createRemoteJWKSet(new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`), {
-    [customFetch]: fetch,
-  })
-
+  const receiptKeys = keysOf(gatewayUrl, fetch)
   const offers = createOfferMemory()
   const tabs = tabsOf(options, { payer, log, gateway: createTabGateway(fetch, gatewayUrl) })
+  const accept = createAcceptor({ usdc, network, gatewayUrl, offers, keepsTabs: tabs !== undefined })
   const { signatures } = options
   const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
-  const present = createPresenter({ tabs, log })
+  const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
+  const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
+  const { presentFor } = repeats
   const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt: (paid) => options.onReceipt?.(paid), log })
 
   /** Pays what a 402 asks for. */
@@ -114,45 +111,38 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     return payByTab(asked, offered, send, deadline, pendingTimeoutMs)
   }
 
-  /** Pays what was offered before and still holds, without a 402. @returns undefined where there is no such offer. */
+  /**
+   * Pays without a 402: by the payment of an earlier attempt whose outcome isn't known, or what was offered before and still holds.
+   *
+   * @returns undefined where there is neither.
+   */
   async function payRemembered<A extends Answer>(
     asked: Asked,
     send: SendPaid<A>,
     deadline: Deadline,
     pendingTimeoutMs?: number,
   ): Promise<Paid<A> | undefined> {
+    const before = await repeats.presentOpen(asked, send, deadline, pendingTimeoutMs)
+    if (before && !isFree(before)) return before
     const offered = tabs && offers.find(asked, Date.now() / 1000)
     return offered && payByTab(asked, offered, send, deadline, pendingTimeoutMs)
   }
 
-  /** Reads and checks a 402, and remembers the offer in it. */
-  function accept(
-    asked: Asked,
-    answer: Answer,
-  ): { challenge: Challenge; offered: OfferedChallenge | undefined } {
-    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
-    const challenge = readChallenge(answer, gatewayUrl)
-    checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
-    const offer = tabs && offerOf(challenge, { network, usdc })
-    const offered = offer && { challenge, offer }
-    if (offered) offers.remember(asked, offered, Date.now() / 1000)
-    return { challenge, offered }
-  }
-
   async function payExact<A extends Answer>(
-    { url }: Asked,
+    asked: Asked,
     challenge: Challenge,
     send: SendPaid<A>,
     deadline: Deadline,
     pendingTimeoutMs?: number,
   ): Promise<Paid<A>> {
-    const payment = await signer.signAlone(url, challenge, deadline)
-    return { answer: await present(payment, send, deadline, pendingTimeoutMs), payment }
+    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline)
+    return presentFor(asked, payment, send, deadline, pendingTimeoutMs)
   }
 
   /**
-   * Puts a request on a tab. Where the gateway refuses the tab, opens another one and repeats the request once; where it refuses the
-   * remembered offer, pays what the refusal asks for; where it takes nothing more on tabs, pays by itself.
+   * Puts a request on a tab. Where the gateway refuses the tab, opens another one, or covers what it says, and repeats the request once; where it refuses the
+   * remembered offer, pays what the refusal asks for; where it takes nothing more on tabs, pays by itself. Nothing is signed anew before
+   * the gateway itself says that the request isn't on the tab.
    */
   async function payByTab<A extends Answer>(
     asked: Asked,
@@ -163,29 +153,75 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   ): Promise<Paid<A>> {
     let offered = first
     for (const repeated = new Set<RefusedPart>(); ; ) {
-      const payment = await signer.signOnTab(asked.url, offered, deadline)
-      const answer = await present(payment, send, deadline, pendingTimeoutMs)
-      const paid = { answer, payment }
+      const payment = await signer.signOnTab(asked.seller ?? asked.url, offered, deadline)
+      let paid = await presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+      const { answer } = paid
       if (answer.status !== 402) return paid
       offers.forget(asked)
       const { code } = readProblem(402, answer.body)
       const refused = refusedPart(code)
-      if (!refused || repeated.has(refused)) return paid
+      if (!refused || repeated.has(refused) || !isFree(paid)) return paid
+      const revised = refused === 'tab' && (await tabs?.revise(payment.tab.tab))
+      if (refused === 'tab') {
+        if (!revised) return paid
+        // What was put on it until then can't be put on it any more.
+        paid = await repeats.askAgain(asked, { answer, payment }, deadline)
+        if (!isFree(paid)) return paid
+      }
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
         if (!isSoldAlone(asksAgain.challenge)) return paid
         return payExact(asked, asksAgain.challenge, send, deadline, pendingTimeoutMs)
       }
-      repeated.add(refused)
+      if (revised !== 'covers') repeated.add(refused)
       offered = asksAgain.offered
     }
   }
 
   return {
-    ...{ address: payer.address, mockPayments, log, receiptKeys, pay, payRemembered, present, takeReceipt },
+    ...{
+      address: payer.address,
+      mockPayments,
+      log,
+      receiptKeys,
+      pay,
+      payRemembered,
+      presentFor,
+      takeReceipt,
+    },
+    /** Remembers a payment whose answer broke off while it was read. */
+    remember: repeats.remember,
+    ...{ network, usdc, signOffer: signer.signOffer },
     tabs: async () => (await tabs?.list()) ?? [],
     close: async () => tabs?.close(),
+  }
+}
+
+/** A gateway's keys, which are fetched once, and again for a key id that isn't among them. */
+function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
+  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  const url = new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`)
+  return createRemoteJWKSet(url, { [customFetch]: fetch })
+}
+
+/** Reads and checks 402s, and remembers the offers in them. */
+function createAcceptor(settings: {
+  usdc: Address | undefined
+  network: Network
+  gatewayUrl: string
+  offers: ReturnType<typeof createOfferMemory>
+  keepsTabs: boolean
+}) {
+  const { usdc, network, gatewayUrl, offers, keepsTabs } = settings
+  return (asked: Asked, answer: Answer): { challenge: Challenge; offered: OfferedChallenge | undefined } => {
+    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
+    const challenge = readChallenge(answer, gatewayUrl)
+    checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
+    const offer = keepsTabs ? offerOf(challenge, { network, usdc }) : undefined
+    const offered = offer && { challenge, offer }
+    if (offered) offers.remember(asked, offered, Date.now() / 1000)
+    return { challenge, offered }
   }
 }
 

@@ -2,7 +2,8 @@ import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { networkByName } from '../protocol/networks.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
-import { NetworkError, readProblem } from './errors.ts'
+import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
+import { isServing } from './outcome.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Outcome } from './tabState.ts'
 import type { Tabs } from './tabs.ts'
@@ -17,17 +18,20 @@ export type SendPaid<A extends Answer> = (header: PaymentHeader, deadline: Deadl
 /** Codes of status 503 by which nothing was accepted. */
 const busyRefusals: ReadonlySet<unknown> = new Set(['overloaded', 'provider_limit_exceeded', 'token_paused'])
 
-/** How often a paid request is sent again after the connection failed, always with the same authorization. */
+/** How often a paid request is sent again after the connection or a server failed, always with the same authorization. */
 const resends = 2
 const resendDelayMs = 250
+
+/** Presents a signed payment until it is answered. */
+export type Present = ReturnType<typeof createPresenter>
 
 /** Presents signed payments, and tells their tabs what became of them. */
 export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (message: string) => void }) {
   /**
-   * Presents a signed payment. When the connection breaks or the settlement is pending, presents the same payment again,
-   * which can be charged only once.
+   * Presents a signed payment. When the connection breaks, a server fails, or settlement or answer are under way, presents the same
+   * payment again, which can be charged only once.
    *
-   * @param pendingTimeoutMs after the first answer that it is pending. Default: only the deadline ends it.
+   * @param pendingTimeoutMs after the first answer that it is under way. Default: only the deadline ends it.
    */
   async function present<A extends Answer>(
     payment: SignedPayment,
@@ -36,7 +40,12 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
     pendingTimeoutMs?: number,
   ): Promise<A> {
     try {
-      const answer = await presentAgain(payment, send, deadline, pendingTimeoutMs)
+      const header = headerOf(payment)
+      const answer = await sendUntilAnswered(
+        (within) => send(header, within),
+        { ...deadline, payment },
+        { pendingTimeoutMs, log },
+      )
       if (payment.tab) concludeOnTab(payment, answer)
       return answer
     } catch (error) {
@@ -45,39 +54,42 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
     }
   }
 
-  async function presentAgain<A extends Answer>(
-    payment: SignedPayment,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<A> {
-    const header = headerOf(payment)
-    let within: Deadline = { ...deadline, payment }
-    for (let attempt = 0; ; ) {
-      try {
-        const answer = await send(header, within)
-        log(`answer to the paid request: ${answer.status}`)
-        if (!isPending(answer)) return answer
-        within = limitWait(within, pendingTimeoutMs)
-        await pause(retryAfterMs(answer), within)
-      } catch (error) {
-        if (!(error instanceof NetworkError) || attempt === resends) throw error
-        log('connection failed, presenting the same payment again')
-        await pause(resendDelayMs * 2 ** attempt++, within)
-      }
-    }
-  }
-
   function concludeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
     tabs?.conclude(tab, outcomeOf(answer, amount))
     const response = readTabResponse(answer.headers.get('payment-response'))
     if (response?.id === tab.tab) tabs?.acknowledge(response, tab.line)
-    const { code } = answer.status < 400 ? {} : readProblem(answer.status, answer.body)
-    if (code === 'tab_limit_exceeded') return
-    if (isTabRefusal(code)) tabs?.leave(tab.tab, code === 'tab_closed')
   }
 
   return present
+}
+
+/**
+ * Sends a request with its payment again and again, until whoever has it has said what there is to say, or an outage lasts longer than
+ * the request may.
+ */
+export async function sendUntilAnswered<A extends Answer>(
+  send: (deadline: Deadline) => Promise<A>,
+  deadline: Deadline,
+  { pendingTimeoutMs, log }: { pendingTimeoutMs: number | undefined; log: (message: string) => void },
+): Promise<A> {
+  let within = deadline
+  let outage: A | undefined
+  for (let attempt = 0; ; ) {
+    try {
+      const answer = await send(within)
+      log(`answer to the paid request: ${answer.status}`)
+      if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
+      else if (!isOutage(answer) || attempt++ === resends) return answer
+      else outage = answer
+      await pause(retryAfterMs(answer), within)
+    } catch (error) {
+      // It says more than that there was no time for another try.
+      if (outage && error instanceof RequestTimeoutError) return outage
+      if (!(error instanceof NetworkError) || attempt === resends) throw error
+      log('connection failed, presenting the same payment again')
+      await pause(resendDelayMs * 2 ** attempt++, within)
+    }
+  }
 }
 
 /** Whether a refusal is of the tab, and not of what is put on it. */
@@ -123,6 +135,12 @@ function readCharged(text: string, price: bigint): bigint {
 /** Whether the gateway has the payment, but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
 function isPending({ status, body }: Answer): boolean {
   return status === 503 && readProblem(status, body).code === 'settlement_pending'
+}
+
+/** Whether what stands before the handler failed, and says nothing of the payment. */
+function isOutage({ status, headers, body }: Answer): boolean {
+  if (![502, 503, 504].includes(status) || headers.get('service-payment-id') !== null) return false
+  return !busyRefusals.has(readProblem(status, body).code)
 }
 
 /** The same deadline where it has a time limit already. */

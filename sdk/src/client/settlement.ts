@@ -39,7 +39,10 @@ export async function waitForSettlement(
   options: { timeoutMs?: number; pollMs?: number; signal?: AbortSignal },
   gateway: Gateway,
 ): Promise<Settlement> {
-  const deadline = startDeadline(options.timeoutMs ?? defaultWaitMs, options.signal)
+  const deadline: Deadline = {
+    ...startDeadline(options.timeoutMs ?? defaultWaitMs, options.signal),
+    outcome: 'unknown',
+  }
   for (;;) {
     const settlement = await lookUp(gatewayUrl, paymentId, gateway, deadline)
     if (settlement) return settlement
@@ -118,5 +121,8 @@ async function get(
   if (answer.status === 429 || answer.status >= 500) return undefined
   const { code, detail } = readProblem(answer.status, answer.body)
   if (keepsTabs && code === 'unknown_payment') return undefined
-  throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, answer)
+  throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, {
+    ...answer,
+    outcome: 'unknown',
+  })
 }

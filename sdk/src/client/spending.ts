@@ -41,7 +41,7 @@ export type SpendingStore = {
   reserve: (spending: Spending, limits: DailyLimits) => Promise<Reservation>
 }
 
-const dayMs = 86_400_000
+export const dayMs = 86_400_000
 
 /** The sums of the last 24 hours. */
 export function createDailySums() {

@@ -3,10 +3,12 @@ import type { TabPayload } from '../protocol/tab.ts'
 import { HttpError, readProblem } from './errors.ts'
 import { type Answer, send, startDeadline, urlOf } from './transport.ts'
 
+export type TabLineCharges = { split: bigint; charged: bigint }[]
+
 /** What a buyer asks its gateway of a tab. */
 export type TabGateway = {
-  /** What was charged on each line, in base units; undefined for a tab that isn't open there. */
-  read: (id: string) => Promise<{ split: bigint; charged: bigint }[] | undefined>
+  /** What was charged on each line of an open tab, in base units. */
+  read: (id: string) => Promise<TabLineCharges | 'closed' | 'unknown'>
   /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
   close: (last: TabPayload) => Promise<boolean>
 }
@@ -17,15 +19,15 @@ const timeoutMs = 10_000
 /** @param fetch as the global one. */
 export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string): TabGateway {
   const ask = (path: string, init: RequestInit = {}) =>
-    send(fetch, urlOf(gatewayUrl, path), init, startDeadline(timeoutMs))
+    send(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })
 
   return {
     async read(id) {
       const answer = await ask(`tabs/${id}`)
-      if (answer.status === 404) return undefined
+      if (answer.status === 404) return 'unknown'
       if (answer.status !== 200) throw refused(answer)
       const { closedAt, lines } = (answer.body ?? {}) as { closedAt?: unknown; lines?: unknown }
-      if (typeof closedAt === 'string') return undefined
+      if (typeof closedAt === 'string') return 'closed'
       return Array.isArray(lines) ? lines.map(readLine) : []
     },
     async close(last) {
@@ -50,5 +52,8 @@ function readLine(line: unknown): { split: bigint; charged: bigint } {
 
 function refused(answer: Answer): HttpError {
   const { code, detail } = readProblem(answer.status, answer.body)
-  return new HttpError(code ?? 'http_error', `The tab was not closed: ${detail}`, answer)
+  return new HttpError(code ?? 'http_error', `The tab was not closed: ${detail}`, {
+    ...answer,
+    outcome: 'unknown',
+  })
 }

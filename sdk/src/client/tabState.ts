@@ -19,8 +19,11 @@ import type { SavedTab } from './tabStore.ts'
 /** What became of a request: charged so much at most, in base units, or its answer is lost. */
 export type Outcome = { charged: bigint } | 'unknown'
 
-/** `bought` is below zero as long as the credit that the line began with isn't used up. */
-type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint }
+/**
+ * `bought` is below zero as long as the credit that the line began with isn't used up. `waived` was shown to somebody who said that it
+ * isn't charged.
+ */
+type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint; waived: bigint }
 
 /** A tab as its client counts it. */
 export type Tab = Omit<SavedTab, 'lines'> & {
@@ -108,7 +111,7 @@ export function countRequest(
   for (const [index, { split, amount }] of lines.entries()) {
     const known = tab.lines[index]
     if (known) known.signed = amount
-    else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount })
+    else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount, waived: 0n })
   }
   const changed = tab.lines[line]
   if (changed) changed.bought += price
@@ -122,7 +125,29 @@ export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void
   if (!request || outcome === 'unknown') return
   tab.open.delete(sequence)
   const line = tab.lines[request.line]
-  if (line && outcome.charged < request.price) line.bought -= request.price - outcome.charged
+  if (!line || outcome.charged >= request.price) return
+  line.bought -= request.price - outcome.charged
+  line.waived += request.price - outcome.charged
+}
+
+/**
+ * Counts what a tab's gateway has charged of what somebody said that it isn't: no more of a line than was shown for it.
+ *
+ * @returns whether that makes up for all that the gateway says.
+ */
+export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): boolean {
+  const behind = charged.flatMap(({ split, charged }) => {
+    const line = tab.lines.find((one) => one.split === split)
+    const lacks = charged - (line ? line.bought + line.credit : 0n)
+    return lacks > 0n ? [{ line, lacks }] : []
+  })
+  if (behind.length === 0 || behind.some(({ line, lacks }) => !line || lacks > line.waived)) return false
+  for (const { line, lacks } of behind) {
+    if (!line) continue
+    line.bought += lacks
+    line.waived -= lacks
+  }
+  return true
 }
 
 /** Counts what an answer says of its tab. @param index the line that its request added to. */
@@ -139,6 +164,7 @@ export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, in
 export function fromSaved(saved: SavedTab): Tab {
   const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
     ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
+    waived: 0n,
   }))
   return { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' }
 }

@@ -147,10 +147,13 @@ describe('connections that break', () => {
     const lost = await errorOf(client.request('/1000/b/weather'))
     isLost = false
     expect([lost.code, lost.payment?.tab?.sequence]).toEqual(['network_error', 1])
-    await client.request('/1000/b/weather')
+    await client.request('/1000/b/other')
     expect(presented(played).at(-1)).toBe('A2 2000')
-    const again = await client.request('/1000/b/weather', { payment: lost.payment as SignedPayment })
+    // By itself, or as it is asked to.
+    const again = await client.request('/1000/b/weather')
     expect(again.data).toEqual({ sequence: 1 })
+    const options = { payment: lost.payment as SignedPayment }
+    expect((await client.request('/1000/b/weather', options)).data).toEqual({ sequence: 1 })
     expect((await client.tabs())[0]?.lines[0]?.bought).toBe(800n)
   })
 })
@@ -165,9 +168,8 @@ describe('refused', () => {
       expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
       expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'B1 1000'])
       await client.close()
-      // The first tab is closed with what was bought on it, unless its gateway has closed it.
-      const totals = played.closed.map(({ total }) => total)
-      expect(totals).toEqual(refuse === 'tab_closed' ? [1_000n] : [1_000n, 1_000n])
+      // The first tab is closed with what was bought on it before anything is signed on the other, whatever a seller says of it.
+      expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 1_000n])
     },
   )
 
@@ -175,8 +177,21 @@ describe('refused', () => {
     const played = await playTabs({ fault: () => ({ refuse: 'tab_closed' }) })
     const error = await errorOf(clientAt(played).request('/1000/b/weather'))
     expect([error.name, error.code]).toEqual(['PaymentVerificationError', 'tab_closed'])
-    expect(presented(played)).toEqual(['A1 1000', 'B1 1000'])
+    // Its gateway doesn't know it, so the next state is of the same tab: no two can be charged.
+    expect(presented(played)).toEqual(['A1 1000', 'A2 1000'])
+    expect([error.outcome, error.settlesUntil]).toEqual(['unknown', error.payment?.tab?.expiry])
   })
+
+  test.each(['tab_closed', 'tab_behind', 'tab_limit_exceeded', 'tabs_off', 'none'])(
+    'behavior: %s, although the gateway has taken it: nothing is signed again',
+    async (refuse) => {
+      const played = await playTabs({ fault: () => ({ lie: refuse }) })
+      const error = await errorOf(clientAt(played).request('/50000/b/weather'))
+      expect([error.outcome, error.advice]).toEqual(['unknown', expect.stringContaining('has accepted')])
+      expect(presented(played)).toEqual(['A1 50000'])
+      expect(played.seen.some(({ isExact }) => isExact)).toBe(false)
+    },
+  )
 
   test('behavior: many at once open one other tab', async () => {
     let isClosed = false
@@ -525,7 +540,7 @@ test('behavior: wrapFetch keeps a tab, remembers offers, and closes', async () =
   await expect(streamed).rejects.toMatchObject({ code: 'body_not_replayable' })
   expect((await payingFetch.tabs()).map(({ lines }) => lines[0]?.bought)).toEqual([1_000n])
   await payingFetch.close()
-  expect(played.closed).toMatchObject([{ total: 1_000n }])
+  expect(played.closed).toMatchObject([{ total: 2_000n }, { total: 1_000n }])
 })
 
 test('behavior: settleNow leaves a tab alone', async () => {

@@ -11,6 +11,7 @@ import {
   atLeastZero,
   beginTab,
   canTake,
+  catchUp,
   countOutcome,
   countRequest,
   countResponse,
@@ -56,6 +57,9 @@ export type TabsSettings = TabOptions & {
   log: (message: string) => void
 }
 
+/** Of how many closed tabs it is remembered that they are. */
+const maxClosed = 1_000
+
 /** The tabs of one payer. */
 export type Tabs = ReturnType<typeof createTabs>
 
@@ -65,7 +69,7 @@ export function createTabs(settings: TabsSettings) {
   const memory = createTabMemory(store, payer)
   const { tabs, loaded, save } = memory
   const inLine = createLine()
-  const { closeTab, finish, tellIdle } = createTabCloser(settings, memory, inLine)
+  const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
   /** The open tab that an offer's price is put on. Those of its gateway that don't fit are left. */
   function choose(offer: TabOffer): Tab {
@@ -128,19 +132,16 @@ export function createTabs(settings: TabsSettings) {
     if (response.closing) leave(tab.id)
   }
 
-  /** Puts nothing more on a tab, and closes it in the background. @param isClosed its gateway has closed it. */
-  function leave(id: string, isClosed = false): void {
+  /** Puts nothing more on a tab, and closes it in the background. */
+  function leave(id: string): void {
     const tab = tabs.get(id)
-    if (!tab || tab.state === 'closed') return
-    if (isClosed) void finish(tab).catch(() => {})
-    else if (tab.state === 'open') {
-      tab.state = 'left'
-      void closeTab(tab).catch((error) => log(`${id} could not be closed: ${error}`))
-    }
+    if (tab?.state !== 'open') return
+    tab.state = 'left'
+    void closeTab(tab).catch((error) => log(`${id} could not be closed: ${error}`))
   }
 
   return {
-    ...{ sign, conclude, acknowledge, leave },
+    ...{ sign, conclude, acknowledge, revise },
 
     async list(): Promise<OpenTab[]> {
       await loaded()
@@ -163,37 +164,75 @@ export function createTabs(settings: TabsSettings) {
 }
 
 /** Closes tabs, each in line with what else is signed for its gateway. */
-function createTabCloser({ payer, gateway, log }: TabsSettings, { save, remove }: TabMemory, inLine: InLine) {
+function createTabCloser(
+  { payer, gateway, log }: TabsSettings,
+  { tabs, save, remove }: TabMemory,
+  inLine: InLine,
+) {
   const idle: (() => void)[] = []
+  const closed = new Set<string>()
 
   /**
    * Closes a tab with a state of exactly what was bought, once no request of it is on its way. Where the gateway has charged less, of a
    * request whose answer was lost, say, that counts; where it says more, it doesn't.
    *
    * @param keepsSmall goes on with one that is too small to settle.
+   * @returns whether it is closed at its gateway.
    */
-  async function closeTab(tab: Tab, keepsSmall = false): Promise<void> {
+  async function closeTab(tab: Tab, keepsSmall = false): Promise<boolean> {
     while (tab.inFlight.size > 0) await new Promise<void>((resolve) => idle.push(resolve))
-    await inLine(`${tab.network} ${tab.issuer}`, async () => {
-      if (tab.state === 'closed') return
-      const charged = gateway && tab.expiry > Date.now() / 1000 ? await gateway.read(tab.id) : undefined
-      if (gateway && charged) {
+    return inLine(`${tab.network} ${tab.issuer}`, async () => {
+      if (tab.state === 'closed') return closed.has(tab.id)
+      const charged = gateway && tab.expiry > Date.now() / 1000 ? await gateway.read(tab.id) : 'closed'
+      let isClosed = true
+      if (gateway && typeof charged === 'object') {
         tab.sequence++
-        const isClosed = await gateway.close(await signState(payer, tab, lastState(tab, charged)))
+        isClosed = await gateway.close(await signState(payer, tab, lastState(tab, charged)))
         if (!isClosed && keepsSmall) {
           tab.state = 'open'
           await save(tab)
-          return
+          return false
         }
       }
-      await finish(tab)
+      await finish(tab, isClosed)
       log(`closed ${tab.id}`)
+      return isClosed
     })
   }
 
-  async function finish(tab: Tab): Promise<void> {
+  /** @param isClosed whether its gateway has closed it, too. */
+  async function finish(tab: Tab, isClosed: boolean): Promise<void> {
     tab.state = 'closed'
+    if (isClosed) closed.add(tab.id)
+    // What is forgotten counts as not closed.
+    if (closed.size > maxClosed) closed.delete(closed.values().next().value ?? '')
     await remove(tab)
+  }
+
+  /**
+   * Leaves a tab on which a request was refused, so that the request may be bought again: whoever refused it may hold the state back,
+   * and bring it later. Its gateway then takes no more of it: it is closed there, or it isn't known, or it charged what others said that
+   * it didn't, and the next state of the same tab has no more on it. Without a gateway to ask, whoever refused it is believed.
+   *
+   * @returns false where that can't be had; `covers` where the same tab has made up for what was charged, which ends with what it showed.
+   */
+  async function revise(id: string): Promise<boolean | 'covers'> {
+    const tab = tabs.get(id)
+    if (!tab) return closed.has(id)
+    try {
+      const stands = gateway && (await gateway.read(id))
+      if (stands === 'unknown') return true
+      if (typeof stands === 'object' && catchUp(tab, stands)) return 'covers'
+      if (stands === undefined || stands === 'closed') {
+        await finish(tab, true)
+        return true
+      }
+      tab.state = 'left'
+      return await closeTab(tab)
+    } catch (error) {
+      log(`${id} could not be closed: ${error}`)
+      return false
+    }
   }
 
   /** Goes on with what waits until no request of its tab is on its way. */
@@ -201,7 +240,7 @@ function createTabCloser({ payer, gateway, log }: TabsSettings, { save, remove }
     for (const tell of idle.splice(0)) tell()
   }
 
-  return { closeTab, finish, tellIdle }
+  return { closeTab, revise, tellIdle }
 }
 
 type TabMemory = ReturnType<typeof createTabMemory>

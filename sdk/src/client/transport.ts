@@ -19,6 +19,8 @@ export type Deadline = {
   maxResponseBytes: number
   /** The payment that was sent, for the errors to carry. */
   payment?: SignedPayment
+  /** How it stands with what the operation asks about, for the errors of one that pays nothing itself. */
+  outcome?: 'unknown'
 }
 
 /** @param timeoutMs none: only the caller's signal ends it. */
@@ -152,8 +154,8 @@ function abortError(deadline: Deadline): unknown {
   return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
 }
 
-function sent({ payment }: Deadline): { payment?: SignedPayment } {
-  return payment ? { payment } : {}
+function sent({ payment, outcome }: Deadline): Pick<Deadline, 'payment' | 'outcome'> {
+  return { ...(payment && { payment }), ...(outcome && { outcome }) }
 }
 
 /** A path of a server whose URL may end with a slash. */

@@ -164,8 +164,26 @@ describe('402', () => {
       )
       const response = await payingFetch()(url)
       expect([response.status, (await response.json()).x402Version]).toEqual([status, 1])
-      expect([requests(), signTypedData.mock.calls.length]).toEqual([2, 2])
+      expect([requests(), signTypedData.mock.calls.length]).toEqual([status === 503 ? 4 : 2, 2])
     }
+  })
+
+  test('behavior: a paid body that breaks off while it is read is had by the same payment, signed once', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt > 1) return serveReceipt(request, response, attempt)
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('half', () => request.socket.destroy())
+    })
+    const wrapped = payingFetch({ signatures: 'one' })
+    const broken = await wrapped(url)
+    expect(broken.status).toBe(200)
+    await expect(broken.text()).rejects.toThrow()
+    expect(await (await wrapped(url)).json()).toEqual({ sunny: true })
+    expect([paidHeaders.length, new Set(paidHeaders).size, signTypedData.mock.calls.length]).toEqual([
+      2, 1, 1,
+    ])
+    await (await wrapped(url)).text()
+    expect(signTypedData).toHaveBeenCalledTimes(2)
   })
 
   test('behavior: the limits of a client hold: of 30 at once with a budget for 10, 10 are paid', async () => {

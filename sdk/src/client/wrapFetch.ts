@@ -1,5 +1,6 @@
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
+import { isServed } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions, readChallenge } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
@@ -57,13 +58,13 @@ export function wrapFetch(
   const { warn = console.warn, pendingTimeout = 30_000 } = options
 
   const payingFetch: Fetch = async (input, init) => {
-    const request = input instanceof Request ? input : undefined
+    const request = requestOf(input)
     const headers = new Headers(init?.headers ?? request?.headers)
     // The caller presents a payment itself.
     if (/^x402 /i.test(headers.get('authorization') ?? '')) return fetch(input, init)
     acceptChallenge(headers)
     const url = urlOf(input)
-    const asked = { method: init?.method ?? request?.method ?? 'GET', url }
+    const asked = { method: init?.method ?? request?.method ?? 'GET', url, body: init?.body ?? request?.body }
     const spare = request?.clone()
     const callerSignal = init?.signal === undefined ? request?.signal : init.signal
     const deadline = startDeadline(undefined, callerSignal)
@@ -78,7 +79,7 @@ export function wrapFetch(
         paid.signal = callerSignal ? AbortSignal.any([callerSignal, ended.signal]) : ended.signal
       }
       try {
-        return await open(await fetch(spare?.clone() ?? input, paid), url, within)
+        return await openAnswer(await fetch(spare?.clone() ?? input, paid), url, within)
       } catch (error) {
         throw error instanceof HttpError ? error : toNetworkError(error, url, within)
       } finally {
@@ -106,13 +107,40 @@ export function wrapFetch(
       const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
       if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
     }
-    return answer.response
+    if (!payment || (answer.status >= 400 && !isServed(answer))) return answer.response
+    return watchBody(answer.response, () => {
+      // Whoever leaves on purpose doesn't come back for it.
+      const hasLeft = callerSignal?.aborted && callerSignal.reason?.name !== 'TimeoutError'
+      if (!hasLeft) flow.remember(asked, payment)
+    })
   }
   return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })
 }
 
+/** The same response, which tells where its body breaks off while the caller reads it. */
+function watchBody(response: Response, onBroken: () => void): Response {
+  const { body, url, redirected, type } = response
+  if (!body) return response
+  const reader = body.getReader()
+  const watched = new ReadableStream({
+    async pull(controller) {
+      const read = await reader.read().catch((error: unknown) => {
+        onBroken()
+        throw error
+      })
+      if (read.done) controller.close()
+      else controller.enqueue(read.value)
+    },
+    cancel: (reason) => reader.cancel(reason),
+  })
+  const same = new Response(watched, response)
+  for (const [name, value] of Object.entries({ url, redirected, type }))
+    Object.defineProperty(same, name, { value })
+  return same
+}
+
 /** Looks at a body only where it may say that the settlement is pending, or what is asked for instead. */
-async function open(response: Response, url: string, deadline: Deadline): Promise<OpenAnswer> {
+export async function openAnswer(response: Response, url: string, deadline: Deadline): Promise<OpenAnswer> {
   if ([402, 409, 503].includes(response.status))
     return { ...(await readAnswer(response.clone(), url, deadline)), response }
   const { status, headers } = response
@@ -130,11 +158,16 @@ function isChallenge(answer: Answer, gatewayUrl: string): boolean {
 }
 
 /** Absolute, also where a page asked by a path. */
-function urlOf(input: Input): string {
-  return input instanceof Request ? input.url : new Request(input).url
+export function urlOf(input: Input): string {
+  return requestOf(input)?.url ?? new Request(input).url
 }
 
-function isReplayable(body: BodyInit | null | undefined): boolean {
+/** Told by its form: where a library puts a class of its own in the place of `Request`, others aren't instances of it. */
+export function requestOf(input: Input): Request | undefined {
+  return typeof input === 'object' && 'clone' in input ? input : undefined
+}
+
+export function isReplayable(body: BodyInit | null | undefined): boolean {
   return (
     !(body instanceof ReadableStream) &&
     !(typeof body === 'object' && body !== null && Symbol.asyncIterator in body)

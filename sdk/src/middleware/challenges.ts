@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
 import type { NetworkName } from '../protocol/networks.ts'
+import { parseTraceparent } from '../protocol/traceparent.ts'
 import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
 import type { Warnings } from './warnings.ts'
 
@@ -14,7 +15,7 @@ export type ChallengesOptions = {
   warnings: Pick<Warnings, 'tell' | 'explain'>
 }
 
-type Asker = { method: string; url: string }
+type Asker = { method: string; url: string; traceparent?: string | null | undefined }
 
 /** The gateway's answer to `/challenge`, and what it holds if it is one. */
 export type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
@@ -51,6 +52,7 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
           ...(endpointId && { endpointId }),
           ...(network && { network }),
         },
+        traceparent: parseTraceparent(request.traceparent)?.text,
       })
       if (answer?.status !== 200) {
         if (answer) warnings.explain(answer, routeOf(request))

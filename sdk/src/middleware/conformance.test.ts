@@ -27,6 +27,10 @@ const paid = { headers: { authorization: 'x402 mock:mock' } }
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
+/** How often handlers ran, and what one of them waits for. */
+const ran = new Map<string, number>()
+let gateOfSlow: Promise<void> = Promise.resolve()
+
 /** Handlers by path, in no framework's words. */
 const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer | Promise<Answer>> = {
   '/weather': (payment) => ({
@@ -51,10 +55,20 @@ const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer 
   '/throws': () => {
     throw new Error('no weather')
   },
+  '/counted': () => ({
+    headers: { 'Content-Type': 'text/plain', 'X-Own': 'kept' },
+    body: `served ${ran.get('/counted')}`,
+  }),
+  '/slow': async () => {
+    await gateOfSlow
+    return { body: `served ${ran.get('/slow')}` }
+  },
+  '/long': () => ({ body: 'x'.repeat(300_000) }),
 }
 const handle = async (path: string, payment: VerifiedPayment | undefined): Promise<Answer> => {
   const handler = handlers[path]
   if (!handler) throw new Error(`no handler for ${path}`)
+  ran.set(path, (ran.get(path) ?? 0) + 1)
   return handler(payment)
 }
 
@@ -223,6 +237,130 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(exposed).toEqual(expect.arrayContaining(told))
   })
 
+  describe('a payment that comes again', () => {
+    const again = async (url: string, path: string, init: RequestInit = {}) => {
+      const response = await fetch(`${url}${path}`, { ...init, headers: { authorization, ...init.headers } })
+      return { response, text: await response.text(), replayed: response.headers.get('idempotent-replayed') }
+    }
+
+    test('default: gets its answer again, byte by byte, with its receipt', async () => {
+      ran.clear()
+      const gateway = await playGateway({ once: true })
+      const url = await start(gateway.options)
+      for (const path of ['/counted?city=1', '/counted?city=1']) await again(url, path)
+      const { response, text, replayed } = await again(url, '/counted?city=1')
+      expect([response.status, text, replayed]).toEqual([200, 'served 1', 'true'])
+      const told = ['x-own', 'content-type', 'service-receipt', 'service-payment-id', 'cache-control']
+      expect(told.map((header) => response.headers.get(header))).toEqual([
+        ...['kept', expect.stringMatching(/^text\/plain/), 'a.b.c', 'pay_1', 'private'],
+      ])
+      expect([ran.get('/counted'), gateway.calls]).toEqual([1, ['/verify']])
+    })
+
+    test('behavior: with another URL, method or body it buys nothing, and reads nothing', async () => {
+      ran.clear()
+      const gateway = await playGateway({ once: true })
+      const url = await start(gateway.options)
+      const post = (body: string) => again(url, '/counted', { method: 'POST', body })
+      expect((await post('one')).text).toBe('served 1')
+      for (const other of [
+        await post('two'),
+        await again(url, '/counted', { method: 'PUT', body: 'one' }),
+        await again(url, '/counted?a=1', { method: 'POST', body: 'one' }),
+        await again(url, '/counted'),
+      ]) {
+        expect([other.response.status, other.replayed]).toEqual([409, null])
+        expect(JSON.parse(other.text)).toMatchObject({ code: 'payment_replayed' })
+      }
+      expect([(await post('one')).text, ran.get('/counted')]).toEqual(['served 1', 1])
+    })
+
+    test('behavior: twins wait for the one that is being served, also where that one’s buyer has gone', async () => {
+      ran.clear()
+      const gateway = await playGateway({ once: true })
+      const url = await start(gateway.options)
+      let release = () => {}
+      gateOfSlow = new Promise((resolve) => {
+        release = resolve
+      })
+      const leaving = new AbortController()
+      const gone = again(url, '/slow', { signal: leaving.signal }).catch(() => 'gone')
+      await expect.poll(() => ran.get('/slow')).toBe(1)
+      leaving.abort()
+      expect(await gone).toBe('gone')
+      const twins = Promise.all([again(url, '/slow'), again(url, '/slow')])
+      release()
+      expect((await twins).map(({ text, replayed }) => [text, replayed])).toEqual([
+        ['served 1', 'true'],
+        ['served 1', 'true'],
+      ])
+      expect(ran.get('/slow')).toBe(1)
+    })
+
+    test('behavior: a twin that waits too long is told to come again', async () => {
+      ran.clear()
+      const gateway = await playGateway({ once: true })
+      const url = await start({ ...gateway.options, timeout: 300 })
+      let release = () => {}
+      gateOfSlow = new Promise((resolve) => {
+        release = resolve
+      })
+      const first = again(url, '/slow')
+      await expect.poll(() => ran.get('/slow')).toBe(1)
+      const { response } = await again(url, '/slow')
+      expect([response.status, response.headers.get('retry-after')]).toEqual([409, '1'])
+      release()
+      expect((await first).text).toBe('served 1')
+      await expect.poll(async () => (await again(url, '/slow')).text).toBe('served 1')
+    })
+
+    test('behavior: what failed is not kept, and what is too long is not: the refusal says so', async () => {
+      const gateway = await playGateway({ once: true })
+      const url = await start(gateway.options)
+      expect((await again(url, '/unavailable')).response.headers.get('service-payment-status')).toBe('voided')
+      expect((await again(url, '/unavailable')).response.status).toBe(409)
+      expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void', '/verify'])
+      const other = await start((await playGateway({ once: true })).options)
+      expect((await again(other, '/long')).text.length).toBe(300_000)
+      const { response, text } = await again(other, '/long')
+      expect([response.status, response.headers.get('retry-after')]).toEqual([409, null])
+      expect(JSON.parse(text).detail).toBe(
+        "It was served, and can't be served again: its answer was too long",
+      )
+    })
+
+    test('args: answers: false keeps none', async () => {
+      const gateway = await playGateway({ once: true })
+      const url = await start({ ...gateway.options, answers: false })
+      const statuses = [await again(url, '/counted'), await again(url, '/counted')]
+      expect(statuses.map(({ response }) => response.status)).toEqual([200, 409])
+    })
+
+    test('args: a store outlives the process, is shared, and reads nothing', async () => {
+      ran.clear()
+      const kept = new Map<string, Uint8Array>()
+      const store = {
+        get: async (key: string) => kept.get(key),
+        set: async (key: string, value: Uint8Array) => void kept.set(key, value),
+      }
+      const gateway = await playGateway({ once: true })
+      const gate = { ...gateway.options, answers: { store, secret: 'nobody guesses this' } }
+      expect((await again(await start(gate), '/counted')).text).toBe('served 1')
+      const answered = async (options: GateOptions) => again(await start(options), '/counted')
+      await expect.poll(async () => (await answered(gate)).text).toBe('served 1')
+      const stored = [...kept].flatMap(([key, value]) => [key, Buffer.from(value).toString('latin1')])
+      expect([kept.size, stored.join().includes('served'), stored.join().includes('pay_1')]).toEqual([
+        ...[1, false, false],
+      ])
+      const other = { store, secret: 'another secret of 16' }
+      expect((await answered({ ...gate, answers: other })).response.status).toBe(409)
+      // A store that mixes up its entries, or changes one.
+      for (const value of kept.values()) value[20] = (value[20] ?? 0) ^ 1
+      expect((await answered(gate)).response.status).toBe(409)
+      expect(ran.get('/counted')).toBe(1)
+    })
+  })
+
   test('error: the gateway is gone', async () => {
     const url = await start({ ...options, mockPayments: false, gatewayUrl: await closedPort() })
     for (const init of [{}, paid, { headers: { authorization } }]) {
@@ -319,8 +457,18 @@ const authorization = encodeAuthorizationHeader({
 })
 
 /** A gateway that accepts every payment, to see what it is asked. */
-async function playGateway({ voids = true, tab }: { voids?: boolean; tab?: object } = {}) {
+async function playGateway({
+  voids = true,
+  once = false,
+  tab,
+}: {
+  voids?: boolean
+  /** It accepts a payment once, as the real one does. */
+  once?: boolean
+  tab?: object
+} = {}) {
   const calls: string[] = []
+  let accepted: unknown
   const state = { isLosing: false }
   const gatewayUrl = await serve(async (request, response) => {
     if (state.isLosing) {
@@ -330,6 +478,12 @@ async function playGateway({ voids = true, tab }: { voids?: boolean; tab?: objec
     const isCharge = request.url?.endsWith('/charge')
     calls.push(isCharge ? `${request.url} ${await readBody(request)}` : (request.url ?? ''))
     const isVoid = request.url?.endsWith('/void') || isCharge
+    const key = request.headers['idempotency-key']
+    accepted ??= key
+    if (once && key !== undefined && key !== accepted) {
+      response.writeHead(409, { 'content-type': 'application/problem+json' })
+      return response.end(JSON.stringify({ status: 409, code: 'payment_replayed' }))
+    }
     response.writeHead(isVoid && !voids ? 409 : 200, { 'content-type': 'application/json' })
     const paymentResponse = tab && { success: true, extra: { tab } }
     response.end(

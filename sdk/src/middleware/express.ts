@@ -1,5 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorCodes } from '../protocol/errors.ts'
+import { maxBodyBytes } from './answers.ts'
+import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
+import { answerAgain, followAnswer, pairsOf, watchBody } from './expressAnswer.ts'
 import {
   createGate,
   type Gate,
@@ -9,9 +12,12 @@ import {
   paymentStatusHeader,
 } from './gate.ts'
 import { parseUrl } from './originCheck.ts'
-import { paidCacheControl } from './paidHeaders.ts'
+import { paidCacheControl } from './paidResponse.ts'
 import type { VerifiedPayment } from './verification.ts'
 
+export type { AnswerStore } from './answerStore.ts'
+export type { AnswerOptions } from './answers.ts'
+export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
@@ -51,15 +57,18 @@ export function requirePayment(
     if (url === undefined) return refuseTarget(response)
     const decided = gate.check({
       method: request.method ?? 'GET',
+      ...(isPaid(request) && { readBody: watchBody(request, maxBodyBytes) }),
       url,
       authorization: request.headers.authorization,
       paymentSignature: single(request.headers['payment-signature']),
       xPayment: single(request.headers['x-payment']),
       accept: request.headers.accept,
+      traceparent: single(request.headers.traceparent),
       forwardedProto: single(request.headers['x-forwarded-proto']),
       forwardedHost: single(request.headers['x-forwarded-host']),
     })
     decided.then((decision) => {
+      if (decision.kind === 'again') return answerAgain(response, decision.answer)
       if (decision.kind === 'answer') {
         const { status, headers, body } = decision.answer
         response.writeHead(status, headers).end(body)
@@ -71,6 +80,8 @@ export function requirePayment(
       response.setHeader(paymentIdHeader, payment.paymentId)
       response.setHeader(paymentStatusHeader, 'verified')
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
+      const isVoided = () => response.getHeader(paymentStatusHeader) === 'voided'
+      if (decision.keep) followAnswer(response, decision.keep, isVoided)
       finishHead(response, headers)
       holdFailure(response, decision, gate)
       next()
@@ -149,15 +160,15 @@ function takeCacheControl(headers: unknown): { given: unknown; others: unknown }
   const isOther = (name: unknown) => String(name).toLowerCase() !== 'cache-control'
   if (typeof headers !== 'object' || headers === null) return { given: undefined, others: headers }
   const isFlat = Array.isArray(headers) && !Array.isArray(headers[0])
-  const pairs: unknown[][] = isFlat
-    ? headers.flatMap((name, index) => (index % 2 === 0 ? [[name, headers[index + 1]]] : []))
-    : Array.isArray(headers)
-      ? headers
-      : Object.entries(headers)
+  const pairs = pairsOf(headers)
   const others = pairs.filter(([name]) => isOther(name))
   const given = pairs.find(([name]) => !isOther(name))?.[1]
   if (Array.isArray(headers)) return { given, others: isFlat ? others.flat() : others }
   return { given, others: Object.fromEntries(others) }
+}
+
+function isPaid({ headers }: Request): boolean {
+  return ['authorization', 'payment-signature', 'x-payment'].some((name) => headers[name] !== undefined)
 }
 
 /** Node joins a header that came twice by commas, which no payment survives. */
@@ -197,4 +208,28 @@ function refuseTarget(response: Response): void {
   const problem = { type: 'about:blank', title, status, detail, code: 'invalid_request' }
   response.writeHead(status, { 'Content-Type': 'application/problem+json', 'Cache-Control': 'no-store' })
   response.end(JSON.stringify(problem))
+}
+
+/**
+ * Creates Express (or Connect) middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and
+ * catalogues find what this origin sells. All of it comes from what is registered at the gateway; other requests pass.
+ *
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @example
+ * import { serveDiscovery } from '@tollkeeper/sdk/express'
+ * import express from 'express'
+ *
+ * express().use(serveDiscovery({ gatewayUrl: 'https://gateway.example', providerId: 'prov_1' }))
+ */
+export function serveDiscovery(
+  options: DiscoveryOptions,
+): (request: IncomingMessage, response: ServerResponse, next: (error?: unknown) => void) => void {
+  const discovery = createDiscovery(options)
+  return (request: Request, response, next) => {
+    const url = urlOf(request)
+    const answered =
+      url === undefined ? undefined : discovery.answer({ method: request.method ?? 'GET', url })
+    if (answered === undefined) return next()
+    answered.then(({ status, headers, body }) => response.writeHead(status, headers).end(body), next)
+  }
 }

@@ -1,7 +1,11 @@
+import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
 import { createGate, type GateOptions, readRequest } from './gate.ts'
-import { paidHeaders } from './paidHeaders.ts'
+import { toPaidResponse } from './paidResponse.ts'
 import type { VerifiedPayment } from './verification.ts'
 
+export type { AnswerStore } from './answerStore.ts'
+export type { AnswerOptions } from './answers.ts'
+export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
@@ -41,34 +45,19 @@ export function requirePayment(
   return (handler) =>
     async (request, ...rest) => {
       const decision = await gate.check(readRequest(request), waiterOf(rest))
-      if (decision.kind === 'answer') {
+      if (decision.kind !== 'serve') {
         const { status, headers, body } = decision.answer
-        return new Response(body, { status, headers })
+        return new Response(body.length === 0 ? null : body, { status, headers })
       }
       try {
         const response = await handler(request, decision.payment, ...rest)
-        const handled = {
-          hasFailed: response.status >= 500,
-          cacheControl: response.headers.get('cache-control'),
-        }
-        return withHeaders(response, await paidHeaders(gate, decision, handled))
+        return await toPaidResponse(gate, decision, response, response.status >= 500)
       } catch (error) {
         await gate.void(decision.payment)
+        decision.keep?.forget()
         throw error
       }
     }
-}
-
-/** A copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed. */
-function withHeaders(response: Response, headers: [name: string, value: string | undefined][]): Response {
-  // An upgrade can't be copied.
-  if (response.status === 101) return response
-  const copy = new Response(response.body, response)
-  for (const [name, value] of headers) {
-    if (value === undefined) copy.headers.delete(name)
-    else copy.headers.set(name, value)
-  }
-  return copy
 }
 
 /** The context by which Workers and their like are told of work that outlives the response. */
@@ -79,4 +68,29 @@ function waiterOf(rest: readonly unknown[]): ((work: Promise<unknown>) => void) 
 
 function hasWaitUntil(value: unknown): value is { waitUntil(work: Promise<unknown>): void } {
   return typeof (value as { waitUntil?: unknown } | null | undefined)?.waitUntil === 'function'
+}
+
+/**
+ * Creates what answers requests for `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and catalogues find what
+ * this origin sells. All of it comes from what is registered at the gateway.
+ *
+ * @returns undefined for every other request.
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @example
+ * import { serveDiscovery } from '@tollkeeper/sdk/fetch'
+ *
+ * const discovery = serveDiscovery({ gatewayUrl: 'https://gateway.example', providerId: 'prov_1' })
+ * export const handler = async (request: Request) =>
+ *   (await discovery(request)) ?? new Response('Not found', { status: 404 })
+ */
+export function serveDiscovery(
+  options: DiscoveryOptions,
+): (request: Request) => Promise<Response | undefined> {
+  const discovery = createDiscovery(options)
+  return async (request) => {
+    const answer = await discovery.answer(request)
+    if (answer === undefined) return undefined
+    const { status, headers, body } = answer
+    return new Response(request.method === 'HEAD' ? null : body, { status, headers })
+  }
 }

@@ -137,7 +137,7 @@ describe('fails closed', () => {
   })
 })
 
-test('behavior: a lost call is repeated with its Idempotency-Key, the next request has another', async () => {
+test('behavior: a lost call is repeated with its Idempotency-Key, also when its payment comes again; another has another', async () => {
   const keys: unknown[] = []
   const bodies = new Set<string>()
   const url = await serve(async (incoming, response) => {
@@ -149,10 +149,11 @@ test('behavior: a lost call is repeated with its Idempotency-Key, the next reque
   const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', timeout: 60_000 })
   await gate.check({ ...request, authorization })
   await gate.check({ ...request, authorization })
-  const [first, second] = [keys[0], keys[3]]
-  expect(keys).toEqual([first, first, first, second, second, second])
-  expect(first).not.toBe(second)
-  expect(bodies.size).toBe(1)
+  await gate.check({ ...request, authorization: authorization.replace('AgEA', 'AgEB') })
+  const [first, other] = [keys[0], keys[6]]
+  expect(keys).toEqual([...Array(6).fill(first), other, other, other])
+  expect(first).not.toBe(other)
+  expect(bodies.size).toBe(2)
   expect(JSON.parse([...bodies][0] ?? '')).toEqual({
     macaroon: 'AgEA',
     payloads: [signed?.authorization.payload, signed?.fee?.payload],

@@ -4,19 +4,27 @@ import { splitterFactory, tabSettlement } from '../protocol/deployments.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
+import { parseTraceparent } from '../protocol/traceparent.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
-import { createChallenges } from './challenges.ts'
+import { readUpTo } from './answerBody.ts'
+import type { KeptAnswer } from './answerStore.ts'
 import {
-  type GatewayAnswer,
-  type GatewayCall,
-  type GatewayClientOptions,
-  postToGateway,
-} from './gatewayClient.ts'
+  type AnswerOptions,
+  type Answers,
+  createAnswers,
+  type Keep,
+  type ReadBody,
+  replayedHeader,
+  shelfOf,
+} from './answers.ts'
+import { createChallenges } from './challenges.ts'
+import { type Accepted, type Charge, type Chargeable, createCharges } from './charges.ts'
+import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
 import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
-import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
+import { createLostVerifications, type VerifiedPayment, verifyOrGoOn } from './verification.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
 /** Options of `requirePayment` (SPEC 4.6). */
@@ -47,8 +55,18 @@ export type GateOptions = {
   body?: 'tollkeeper' | 'x402-v1'
   /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
   signatures?: 'one' | 'two'
+  /**
+   * `false`: what can be paid by itself is offered on no tab, for buyers who refuse a 402 with a scheme that they don't know, as
+   * thirdweb's do. Default true.
+   */
+  tabs?: boolean
   /** What a proxy strips from the start of the path, such as `/api`: endpoints are registered with it. */
   basePath?: string
+  /**
+   * How answers of paid requests are kept, which a payment that is presented again gets again. `false`: not at all. Default: ten
+   * minutes in memory.
+   */
+  answers?: false | AnswerOptions
   /**
    * Told what of these options the gateway refuses, and what to do: each reason once an hour at most, with no secret in it.
    * Default: `console.warn`.
@@ -60,20 +78,32 @@ type GateRequest = PaymentHeaders &
   SaidOrigin & {
     method: string
     accept?: string | null | undefined
+    /** W3C Trace Context: the gateway goes on with it. */
+    traceparent?: string | null | undefined
+    /** null: it has no body. Absent: whoever asks keeps no answers. */
+    readBody?: ReadBody | null
   }
 
 /** Of the gateway's own proxy: it is asked without a network, and what is registered is the price. */
 export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
   Partial<Pick<GateOptions, 'pricing'>> &
-  Pick<GatewayClientOptions, 'fetch'>
+  Pick<GatewayClientOptions, 'fetch'> & {
+    /** What outlives the gate. */
+    memory?: GateMemory
+  }
+
+/** What a gate remembers from one request to the next. */
+export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostVerifications> }
 
 /** An answer instead of the handler's. */
-type GateAnswer = { status: number; headers: Record<string, string>; body: string }
+export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
-  /** `headers`: what the answer carries unless the payment is voided; `payment.charge` adds what it charged. */
-  | { kind: 'serve'; payment: VerifiedPayment; headers: Record<string, string> }
+  /** `headers`: what the answer carries unless the payment is voided; `payment.charge` adds what it charged. `keep`: who is told of it. */
+  | { kind: 'serve'; payment: VerifiedPayment; headers: Record<string, string>; keep?: Keep | undefined }
   | { kind: 'answer'; answer: GateAnswer }
+  /** What the handler answered before. */
+  | { kind: 'again'; answer: KeptAnswer }
 
 export type Gate = {
   /**
@@ -89,11 +119,6 @@ export type Gate = {
    */
   void(payment: Chargeable): Promise<boolean>
 }
-
-type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
-
-/** What the gateway, or mock mode, says of a payment; {@link toServe} adds how it is charged. */
-type Accepted = Omit<VerifiedPayment, 'charge'>
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 const receiptHeader = 'Service-Receipt'
@@ -123,6 +148,7 @@ export const exposedHeaders = [
   'PAYMENT-RESPONSE',
   'X-PAYMENT-RESPONSE',
   'Retry-After',
+  replayedHeader,
 ]
 
 /**
@@ -135,7 +161,7 @@ export const exposedHeaders = [
  */
 export function createGate(options: InnerGateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
-  const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
+  const { body: bodyForm = 'tollkeeper', tabs = true, signatures, publicUrl } = options
   requireOptions(options)
   const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = pricing && splitAnyPrice(requirePrice(parseUsdc(pricing.usdcPerUnit)))
@@ -152,6 +178,7 @@ export function createGate(options: InnerGateOptions): Gate {
   const challenges = createChallenges(gateway, { ...options, pricing, warnings })
   const checkOrigin = createOriginCheck(options.warn)
   const { charge, voidPayment } = createCharges(gateway, { mockPayments, warnings })
+  const { answers, lost } = memoryOf(options, warnings)
 
   const check: Gate['check'] = async (asked, waitUntil) => {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
@@ -170,7 +197,12 @@ export function createGate(options: InnerGateOptions): Gate {
     }
     if (presented.kind === 'absent') return demand(request, resource)
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
-    return verify(request, resource, presented, waitUntil)
+    const payment = presented
+    const make = () => verify(request, resource, payment, waitUntil)
+    const { method, readBody } = asked
+    if (!answers || readBody === undefined) return make()
+    const bound = { method, resource, readBody: readBody ?? undefined }
+    return decideOnce(answers, payment, bound, make, waitUntil)
   }
 
   /** A 402 with a fresh challenge, and with the reason where a payment was presented. */
@@ -188,6 +220,7 @@ export function createGate(options: InnerGateOptions): Gate {
     const { body, headers } = demandPayment(asked, challenge, {
       splitterFactory,
       tabSettlement,
+      tabs,
       body: bodyForm,
       accept,
       code,
@@ -226,13 +259,9 @@ export function createGate(options: InnerGateOptions): Gate {
         ...(x402 && { x402Version: x402.version }),
       },
       idempotencyKey: crypto.randomUUID(),
+      traceparent: parseTraceparent(request.traceparent)?.text,
     }
-    const { answer, mayBeAccepted } = await askForVerification(gateway, call)
-    // Nothing is served for it, so nothing may be charged.
-    if (mayBeAccepted && apiKey) {
-      const recovery = voidLostVerification(gateway, call, voidPayment)
-      waitUntil?.(recovery)
-    }
+    const answer = await verifyOrGoOn(gateway, call, { lost, voidPayment, waitUntil })
     if (!answer) return unavailable('The gateway did not answer')
     if (answer.status === 200) return serve(answer, x402?.version, charge)
     challenges.forget(request)
@@ -249,40 +278,47 @@ export function createGate(options: InnerGateOptions): Gate {
   return { check, void: voidPayment }
 }
 
-/** What is charged after the handler: less than the price of a request on a tab, or nothing. */
-function createCharges(
-  gateway: GatewayClientOptions,
-  { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
-) {
-  /** @returns the answer; undefined where it isn't done. */
-  async function send(call: GatewayCall, what: string): Promise<GatewayAnswer | undefined> {
-    if (!gateway.apiKey) {
-      warnings.tell('no_api_key')
-      return undefined
-    }
-    const answer = await postToGateway(gateway, call)
-    if (answer === undefined || (answer.status >= 200 && answer.status < 300)) return answer
-    warnings.explain(answer, what)
-    return undefined
+/** What a gate remembers, answers only unless that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
+function memoryOf(
+  { answers = {}, apiKey, timeout = 10_000, mockPayments, memory }: InnerGateOptions,
+  warnings: Pick<Warnings, 'tell'>,
+): Partial<GateMemory> & Pick<GateMemory, 'lost'> {
+  if (memory) return memory
+  const lost = createLostVerifications()
+  if (answers === false || mockPayments) return { lost }
+  const onFailure = () => warnings.tell('answer_store_failed')
+  return {
+    lost,
+    answers: createAnswers(answers, { shelf: shelfOf(answers, apiKey), waitMs: timeout, onFailure }),
   }
+}
 
-  /** Charges so much of a request on a tab. */
-  async function charge({ tab }: Chargeable, amount: bigint): Promise<string | null | undefined> {
-    if (!tab) return undefined
-    const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
-    const answer = await send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
-    const { receipt } = (answer?.body ?? {}) as { receipt?: unknown }
-    return answer && (typeof receipt === 'string' ? receipt : null)
+/** Decides on a payment, or gives the answer again that it had. */
+async function decideOnce(
+  answers: Answers,
+  presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
+  request: Parameters<Answers['once']>[1],
+  make: () => Promise<GateDecision>,
+  waitUntil: ((work: Promise<unknown>) => void) | undefined,
+): Promise<GateDecision> {
+  const isServed = ({ kind }: GateDecision) => kind === 'serve'
+  const isReplayed = (decision: GateDecision) => decision.kind === 'answer' && decision.answer.status === 409
+  const once = await answers.once(presented, request, { make, isServed, isReplayed }, waitUntil)
+  if (once.kind === 'again') {
+    const { status, headers, body } = once.answer
+    return { kind: 'again', answer: { status, headers: [...headers, [replayedHeader, 'true']], body } }
   }
-
-  async function voidPayment(payment: Chargeable): Promise<boolean> {
-    if (mockPayments) return true
-    if (payment.tab) return (await charge(payment, 0n)) !== undefined
-    const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
-    return (await send({ path, body: {} }, 'voiding a payment')) !== undefined
+  if (once.kind === 'serving') {
+    const decision = refuse('payment_replayed', 'It is being served: present the same payment again')
+    decision.answer.headers['Retry-After'] = '1'
+    return decision
   }
-
-  return { charge, voidPayment }
+  const { made } = once
+  if (made.kind === 'serve' && once.kind === 'made') return { ...made, keep: once.keep }
+  if (made.kind !== 'answer' || once.kind !== 'not_kept') return made
+  const problem = JSON.parse(made.answer.body) as object
+  const detail = `It was served, and can't be served again: ${once.reason}`
+  return { kind: 'answer', answer: { ...made.answer, body: JSON.stringify({ ...problem, detail }) } }
 }
 
 function checkMock(
@@ -310,17 +346,32 @@ function requireOptions({ gatewayUrl, basePath, providerId }: InnerGateOptions):
 }
 
 /** What the gate looks at in a request. */
-export function readRequest({ method, url, headers }: Request): GateRequest {
+export function readRequest(
+  request: Request,
+  readBody: ReadBody = (max) => readCopy(request, max),
+): GateRequest {
+  const { method, url, headers } = request
   return {
+    // Whether there is a body is asked of the method first: to look costs some runtimes a request of their own.
+    readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
     method,
     url,
     authorization: headers.get('authorization'),
     paymentSignature: headers.get('payment-signature'),
     xPayment: headers.get('x-payment'),
     accept: headers.get('accept'),
+    traceparent: headers.get('traceparent'),
     forwardedProto: headers.get('x-forwarded-proto'),
     forwardedHost: headers.get('x-forwarded-host'),
   }
+}
+
+/** Reads what the handler reads, beside it. */
+export async function readCopy(request: Request, maxBytes: number): Promise<Uint8Array | undefined> {
+  if (request.bodyUsed) return undefined
+  const { body } = request.clone()
+  const read = body && (await readUpTo(body, maxBytes))
+  return read === null ? new Uint8Array() : read
 }
 
 function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined, charge: Charge): GateDecision {
@@ -338,13 +389,6 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   const { id, sequence } = (tab ?? {}) as Record<string, unknown>
   return typeof id === 'string' && typeof sequence === 'number'
 }
-
-/**
- * Charges so much of an accepted payment, in base units.
- *
- * @returns the receipt of what is charged then; null: the gateway gave none; undefined: it stays at the price.
- */
-type Charge = (payment: Accepted, amount: bigint) => Promise<string | null | undefined>
 
 /** @param responses headers of x402, by name. */
 function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
@@ -372,7 +416,9 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
  * of its origin, in `Host` or in what proxies add, is never passed on.
  */
 function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions): string {
-  const { pathname, search } = new URL(url)
+  const { protocol, pathname, search } = new URL(url)
+  // A tool of MCP: its name stands for the whole of it, wherever its server is reached.
+  if (protocol === 'mcp:') return url
   return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }
 
@@ -415,7 +461,7 @@ function unavailable(detail: string): GateDecision {
   return decision
 }
 
-function refuse(code: ErrorCode, detail: string): Extract<GateDecision, { kind: 'answer' }> {
+export function refuse(code: ErrorCode, detail: string): Extract<GateDecision, { kind: 'answer' }> {
   const { status, title } = errorCodes[code]
   const decision = json(status, { type: 'about:blank', title, status, detail, code })
   decision.answer.headers['Content-Type'] = 'application/problem+json'

@@ -21,6 +21,8 @@ export type GatewayCall = {
   body: unknown
   /** The same for every repetition, so that the gateway answers the same. */
   idempotencyKey?: string
+  /** Of the request that it is made for. */
+  traceparent?: string | undefined
 }
 
 /**
@@ -53,7 +55,7 @@ const answerMs = 1_000
 /** Posts to the gateway once. */
 export async function postOnce(
   { gatewayUrl, apiKey, timeoutMs, fetch = globalThis.fetch }: GatewayClientOptions,
-  { path, body, idempotencyKey }: GatewayCall,
+  { path, body, idempotencyKey, traceparent }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {
   // Half of the time for one attempt leaves room for a second one when an answer got lost.
@@ -63,6 +65,7 @@ export async function postOnce(
   headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
+  if (traceparent) headers.set('traceparent', traceparent)
   try {
     const response = await fetch(`${gatewayUrl.replace(/\/+$/, '')}${path}`, {
       method: 'POST',

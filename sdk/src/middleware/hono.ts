@@ -1,8 +1,13 @@
 import type { MiddlewareHandler } from 'hono'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
 import { createGate, type GateOptions } from './gate.ts'
 import { passGate } from './honoGate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
+export type { AnswerStore } from './answerStore.ts'
+export type { AnswerOptions } from './answers.ts'
+export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
@@ -31,4 +36,24 @@ export type PaymentVariables = { payment: VerifiedPayment }
 export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variables: PaymentVariables }> {
   const gate = createGate(options)
   return (c, next) => passGate(gate, c, next)
+}
+
+/**
+ * Creates Hono middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and catalogues find
+ * what this origin sells. All of it comes from what is registered at the gateway; other requests pass.
+ *
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @example
+ * import { serveDiscovery } from '@tollkeeper/sdk/hono'
+ * import { Hono } from 'hono'
+ *
+ * new Hono().use(serveDiscovery({ gatewayUrl: 'https://gateway.example', providerId: 'prov_1' }))
+ */
+export function serveDiscovery(options: DiscoveryOptions): MiddlewareHandler {
+  const discovery = createDiscovery(options)
+  return async (c, next) => {
+    const answer = await discovery.answer(c.req.raw)
+    if (answer === undefined) return next()
+    return c.body(answer.body, answer.status as ContentfulStatusCode, answer.headers)
+  }
 }

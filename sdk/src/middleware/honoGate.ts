@@ -1,20 +1,43 @@
 import type { Context, Next } from 'hono'
-import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { type Gate, readRequest } from './gate.ts'
-import { paidHeaders } from './paidHeaders.ts'
+import type { StatusCode } from 'hono/utils/http-status'
+import { type Gate, readCopy, readRequest } from './gate.ts'
+import { toPaidResponse } from './paidResponse.ts'
 
 /** Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails. */
 export async function passGate(gate: Gate, c: Context, next: Next): Promise<Response | undefined> {
-  const decision = await gate.check(readRequest(c.req.raw), waiterOf(c))
-  if (decision.kind === 'answer') {
+  const { raw } = c.req
+  // Middleware before this one may have read the body by Hono, which keeps it.
+  const readBody = async (maxBytes: number) =>
+    raw.bodyUsed ? new Uint8Array(await c.req.arrayBuffer()) : readCopy(raw, maxBytes)
+  const decision = await gate.check(readRequest(raw, readBody), waiterOf(c))
+  if (decision.kind !== 'serve') {
     const { status, headers, body } = decision.answer
-    return c.body(body, status as ContentfulStatusCode, headers)
+    // With the headers that middleware before this one has set.
+    return c.newResponse(
+      body.length === 0 ? null : body,
+      status as StatusCode,
+      Array.isArray(headers) ? toRecord(headers) : headers,
+    )
   }
   c.set('payment', decision.payment)
-  await next()
-  const handled = { hasFailed: hasFailed(c), cacheControl: c.res.headers.get('cache-control') }
-  for (const [name, value] of await paidHeaders(gate, decision, handled)) c.header(name, value)
+  try {
+    await next()
+  } catch (error) {
+    // Where the app handles no errors.
+    decision.keep?.forget()
+    throw error
+  }
+  const response = await toPaidResponse(gate, decision, c.res, hasFailed(c))
+  // Hono adds the headers of the response that is replaced, unless there is none.
+  c.res = undefined
+  c.res = response
   return undefined
+}
+
+function toRecord(headers: [name: string, value: string][]): Record<string, string[]> {
+  const record: Record<string, string[]> = {}
+  for (const [name, value] of headers) record[name] = [...(record[name] ?? []), value]
+  return record
 }
 
 /** Hono turns a thrown error into a response before it comes back here, and keeps it in `c.error`. */

@@ -74,10 +74,11 @@ test("default: SPEC.md's body, and x402 v2 in the header beside it", async () =>
         amount: '50000',
         asset: challenge.accepts[0].asset,
         payTo: splitter,
-        maxTimeoutSeconds: 93_600,
+        maxTimeoutSeconds: 3_600,
         extra: {
           name: 'USD Coin',
           version: '2',
+          primaryType: 'TransferWithAuthorization',
           macaroon: 'AgEA',
           splitter: {
             factory: splitterFactory,
@@ -104,8 +105,8 @@ describe("body: 'x402-v1'", () => {
         maxAmountRequired: '50000',
         payTo: splitter,
         resource,
-        maxTimeoutSeconds: 93_600,
-        extra: { name: 'USD Coin', version: '2' },
+        maxTimeoutSeconds: 3_600,
+        extra: { name: 'USD Coin', version: '2', primaryType: 'TransferWithAuthorization' },
       },
     ])
     // x402-fetch refuses null there.
@@ -120,10 +121,36 @@ describe("body: 'x402-v1'", () => {
   })
 })
 
+test.each([
+  [600, 600],
+  // No longer than our own client is asked to sign for.
+  [10 ** 9, 93_600],
+])('args: a gateway that offers %i seconds', async (offerTimeoutSeconds, expected) => {
+  for (const body of ['tollkeeper', 'x402-v1'] as const) {
+    const answered = { ...challenge, offerTimeoutSeconds }
+    const { required, body: shown } = await demand({ answered, options: { body } })
+    expect(required?.accepts[0].maxTimeoutSeconds).toBe(expected)
+    const [first] = (shown as { accepts: { maxTimeoutSeconds: number }[] }).accepts
+    expect(first?.maxTimeoutSeconds).toBe(body === 'x402-v1' ? expected : 93_600)
+  }
+})
+
 test('args: signatures', async () => {
   const { body } = await demand({ options: { signatures: 'one' } })
   expect(parseChallenge(body).signatures).toBe('one')
   expect(parseChallenge((await demand()).body).signatures).toBeUndefined()
+})
+
+test('args: tabs: without them, buyers who know `exact` alone read no other scheme', async () => {
+  const tab = { split: `0x${'1'.repeat(64)}`, rewardShare: 0, offeredUntil: 1_800_000_000 }
+  const schemesOf = async (options: Partial<GateOptions>, more: object = {}) => {
+    const { body, required } = await demand({ answered: { ...challenge, tab: { ...tab, ...more } }, options })
+    return [required?.accepts.map((one) => one?.scheme), 'tab' in body]
+  }
+  expect(await schemesOf({})).toEqual([['exact', 'tab'], true])
+  expect(await schemesOf({ tabs: false })).toEqual([['exact'], false])
+  // What is sold on tabs alone is sold all the same.
+  expect(await schemesOf({ tabs: false }, { only: true })).toEqual([['tab'], true])
 })
 
 describe('a gateway that lies', () => {
@@ -203,4 +230,22 @@ describe('a payment that is refused', () => {
       expect([status, body.code]).toEqual([402, 'challenge_network_mismatch'])
     }
   })
+})
+
+test('behavior: what catalogues read stands in the header, and not in SPEC.md’s body', async () => {
+  const bazaar = { info: { input: { type: 'http', method: 'GET' } }, schema: { type: 'object' } }
+  const discovery = {
+    serviceName: 'Weather',
+    tags: ['weather'],
+    iconUrl: 'https://api.example/icon.png',
+    bazaar,
+  }
+  const { required, body } = await demand({ answered: { ...challenge, discovery } })
+  const { bazaar: _, ...service } = discovery
+  expect(required).toMatchObject({ resource: { url: resource, ...service }, extensions: { bazaar } })
+  expect(isPaymentRequiredV2(required as never)).toBe(true)
+  expect(body).not.toHaveProperty('discovery')
+  // Without it the header has no such fields.
+  const { required: bare } = await demand()
+  expect(bare).not.toHaveProperty('extensions')
 })

@@ -15,6 +15,8 @@ export type DemandOptions = {
   tabSettlement: Address
   /** Which body a client gets that doesn't ask for one. */
   body: 'tollkeeper' | 'x402-v1'
+  /** Whether what can be paid by itself is offered on tabs, too. */
+  tabs: boolean
   /** The request's `Accept`. */
   accept: string | null | undefined
   /** Why the payment that was presented was refused. */
@@ -33,11 +35,24 @@ export type DemandOptions = {
 export function demandPayment(
   answered: object,
   challenge: Challenge,
-  { splitterFactory, tabSettlement, body, accept, code, detail }: DemandOptions,
+  { splitterFactory, tabSettlement, tabs, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-  const own = { ...answered, error, ...(code && { code, verified: false }) }
-  const required = toPaymentRequired(challenge, splitterFactory, undefined, tabSettlement)
+  // What catalogues read stands in the header; our own buyers have no use for it.
+  const { discovery: _, tab, ...said } = answered as { discovery?: unknown; tab?: unknown }
+  const isOnTab = tabs || challenge.tab?.only === true
+  const own = {
+    ...said,
+    ...(isOnTab && tab !== undefined && { tab }),
+    error,
+    ...(code && { code, verified: false }),
+  }
+  const required = toPaymentRequired(
+    challenge,
+    splitterFactory,
+    undefined,
+    isOnTab ? tabSettlement : undefined,
+  )
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
   const headers = { 'PAYMENT-REQUIRED': encodePaymentHeader({ ...required, error: wordsOf(2) }) }
@@ -47,11 +62,17 @@ export function demandPayment(
 }
 
 /** The same offer as the body of x402 v1. Its clients refuse an `outputSchema` of null. */
-function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
+export function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Challenge, error: string) {
   const { outputSchema: _, ...requirements } = provider
   return {
     x402Version: 1,
     error,
-    accepts: [{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo }],
+    accepts: [
+      {
+        ...{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo },
+        maxTimeoutSeconds: entry.maxTimeoutSeconds,
+        extra: { ...requirements.extra, primaryType: entry.extra.primaryType },
+      },
+    ],
   }
 }

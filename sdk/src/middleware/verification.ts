@@ -35,7 +35,7 @@ export type VerifiedPayment = {
  * `mayBeAccepted`: the gateway may have accepted the payment although its answer was lost. If the request isn't served,
  * {@link voidLostVerification} voids that payment.
  */
-export type Verification = {
+type Verification = {
   /** Undefined where no certain answer came in time. */
   answer: GatewayAnswer | undefined
   mayBeAccepted: boolean
@@ -50,7 +50,9 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
 ])
 
 /** How long to wait before each further question about a verification whose outcome is unknown. */
-const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
+const recoveryDelaysMs = [3000, 6000, 16_000, 60_000]
+/** Of how many verifications it is remembered that their outcome is unknown. */
+const maxLost = 1_000
 
 /**
  * Asks the gateway to verify, again and again with the same Idempotency-Key until it knows, within `timeoutMs`.
@@ -58,10 +60,7 @@ const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
  * An answer that is lost, and one that says that something behind the gateway failed, leave open whether the payment was
  * accepted. The same call again gets the same answer, if it was.
  */
-export async function askForVerification(
-  options: GatewayClientOptions,
-  call: GatewayCall,
-): Promise<Verification> {
+async function askForVerification(options: GatewayClientOptions, call: GatewayCall): Promise<Verification> {
   const deadline = startDeadline(options.timeoutMs)
   let mayBeAccepted = false
   for (let attempt = 0; !deadline.signal.aborted; attempt++) {
@@ -81,23 +80,85 @@ export async function askForVerification(
 }
 
 /**
+ * Remembers verifications whose outcome is unknown, by what was asked: who presents the same payment for the same goes on with its own
+ * `Idempotency-Key`, and is served.
+ */
+export function createLostVerifications() {
+  const keys = new Map<string, string>()
+  const nameOf = ({ body }: GatewayCall) => JSON.stringify(body)
+
+  return {
+    add(call: GatewayCall): void {
+      if (keys.size >= maxLost) keys.delete(keys.keys().next().value ?? '')
+      keys.set(nameOf(call), call.idempotencyKey ?? '')
+    },
+    /** @returns false where somebody else has taken it. */
+    take: (call: GatewayCall): boolean =>
+      keys.get(nameOf(call)) === call.idempotencyKey && keys.delete(nameOf(call)),
+    keyOf: (call: GatewayCall): string | undefined => keys.get(nameOf(call)),
+  }
+}
+
+export type LostVerifications = ReturnType<typeof createLostVerifications>
+
+type VoidPayment = (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Promise<boolean>
+
+/**
+ * Asks the gateway to verify, or goes on where the same was asked before and its outcome isn't known. What stays unknown is voided in the
+ * background, where there is an `apiKey` to do it with: nothing is served for it, so nothing may be charged.
+ *
+ * @returns undefined where no certain answer came in time.
+ */
+export async function verifyOrGoOn(
+  options: GatewayClientOptions,
+  given: GatewayCall,
+  {
+    lost,
+    voidPayment,
+    waitUntil,
+  }: {
+    lost: LostVerifications
+    voidPayment: VoidPayment
+    waitUntil: ((work: Promise<unknown>) => void) | undefined
+  },
+): Promise<GatewayAnswer | undefined> {
+  const before = lost.keyOf(given)
+  const call = before === undefined ? given : { ...given, idempotencyKey: before }
+  lost.take(call)
+  const { answer, mayBeAccepted } = await askForVerification(options, call)
+  if (!mayBeAccepted) return answer
+  lost.add(call)
+  if (options.apiKey) {
+    const recovery = voidLostVerification(options, call, voidPayment, lost)
+    waitUntil?.(recovery)
+  }
+  return answer
+}
+
+/**
  * Goes on asking for a verification whose outcome is unknown, and voids the payment if it was accepted.
  *
  * @param voidPayment voids a payment, and tells whether it is voided.
+ * @param lost what takes it where its buyer presents it again meanwhile.
  */
-export async function voidLostVerification(
+async function voidLostVerification(
   options: GatewayClientOptions,
   call: GatewayCall,
-  voidPayment: (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Promise<boolean>,
+  voidPayment: VoidPayment,
+  lost: LostVerifications,
 ): Promise<void> {
   for (const delay of recoveryDelaysMs) {
     await sleep(delay)
+    if (lost.keyOf(call) !== call.idempotencyKey) return
     const { answer } = await askForVerification(options, call)
     const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>
     // Another request has the payment, or it is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
-    const isAccepted = answer?.status === 200 && typeof paymentId === 'string'
-    if (isAccepted && (await voidPayment({ paymentId, ...(tab && { tab }) }))) return
+    if (answer?.status !== 200 || typeof paymentId !== 'string') continue
+    // From here on, who presents it again is told that it was used.
+    if (!lost.take(call)) return
+    if (await voidPayment({ paymentId, ...(tab && { tab }) })) return
+    lost.add(call)
   }
 }
 

@@ -10,6 +10,7 @@ type OwnCode =
   | 'payee_mismatch'
   | 'no_api_key'
   | 'mock_payments'
+  | 'answer_store_failed'
 
 type WarningCode = ErrorCode | OwnCode
 
@@ -53,6 +54,8 @@ const advice: Partial<Record<WarningCode, string>> = {
   provider_limit_exceeded:
     'Too much of this provider waits to be settled: it goes on as that settles; or ask who runs the gateway.',
   rate_limited: 'The gateway gets more requests than it takes: slow down, or ask who runs it for more.',
+  answer_store_failed:
+    'answers.store failed: an answer that gets lost meanwhile is not given again. Payments go on.',
   no_api_key:
     'A request failed and its payment was not voided, because there is no apiKey: the buyer is charged.',
 }

@@ -37,12 +37,24 @@ export type Challenge = {
   issuer: string
   /** Asks our SDK to pay both parts by one authorization, to their splitter. */
   signatures?: 'one'
+  /** How many seconds clients of x402 are asked to sign for, which pay by another form of this. Default: {@link offerTimeoutSeconds}. */
+  offerTimeoutSeconds?: number
   /** There if the price may be put on a tab (docs/tabs.md). */
   tab?: TabChallenge
+  /** What catalogues are told of the resource; only the header of x402 v2 passes it on. */
+  discovery?: ChallengeDiscovery
   /** Why the answer is 402, in words for people (x402 v1). */
   error?: string
   /** Why a payment that was presented was refused: a stable code. */
   code?: string
+}
+
+/** What a challenge says for discovery: its service, and how the resource is called (x402's extension `bazaar`). */
+export type ChallengeDiscovery = {
+  serviceName?: string
+  tags?: readonly string[]
+  iconUrl?: string
+  bazaar: object
 }
 
 /** What a challenge says of the tab that its price may be put on; the rest of an offer is computed from its two entries. */
@@ -67,6 +79,9 @@ export type TabChallenge = {
  * // 26
  */
 export const maxTimeoutSeconds = 93_600
+
+/** How many seconds clients of x402 are asked to sign for by default: some of them refuse more than an hour. */
+export const offerTimeoutSeconds = 3_600
 
 /** How long a signature is valid if the challenge doesn't say: SPEC 2.4's hour. */
 const defaultTimeoutSeconds = 3_600
@@ -95,7 +110,9 @@ export type ChallengeTerms = {
   /** Base units for the platform. */
   feeAmount: bigint
   tier: Tier
+  offerTimeoutSeconds?: number
   tab?: TabChallenge | undefined
+  discovery?: ChallengeDiscovery
 }
 
 /** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
@@ -125,7 +142,9 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
     endpointId: terms.endpointId,
     requestId: terms.requestId,
     issuer: terms.issuer,
+    ...(terms.offerTimeoutSeconds !== undefined && { offerTimeoutSeconds: terms.offerTimeoutSeconds }),
     ...(terms.tab && { tab: terms.tab }),
+    ...(terms.discovery && { discovery: terms.discovery }),
   }
 }
 
@@ -211,7 +230,11 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
     requestId: string(body, 'requestId'),
     issuer: issuer !== undefined && body.issuer === undefined ? issuer : string(body, 'issuer'),
     ...(body.signatures === 'one' && { signatures: body.signatures }),
+    ...(body.offerTimeoutSeconds !== undefined && {
+      offerTimeoutSeconds: parseTimeout(body.offerTimeoutSeconds, 'offerTimeoutSeconds'),
+    }),
     ...(body.tab !== undefined && { tab: parseTab(body.tab) }),
+    ...(body.discovery !== undefined && { discovery: parseDiscovery(body.discovery) }),
     ...(typeof body.error === 'string' && { error: body.error }),
     ...(typeof body.code === 'string' && { code: body.code }),
   }
@@ -226,8 +249,24 @@ function parseTab(json: unknown): TabChallenge {
   return { split, rewardShare, offeredUntil, ...(only === true && { only }) }
 }
 
+function parseDiscovery(json: unknown): ChallengeDiscovery {
+  const { serviceName, tags, iconUrl, bazaar } = object(json, 'discovery')
+  const names = Array.isArray(tags) ? tags.filter((tag) => typeof tag === 'string') : []
+  return {
+    ...(typeof serviceName === 'string' && { serviceName }),
+    ...(names.length > 0 && { tags: names }),
+    ...(typeof iconUrl === 'string' && { iconUrl }),
+    bazaar: object(bazaar, 'discovery.bazaar'),
+  }
+}
+
 function isInteger(value: unknown, most: number): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= most
+}
+
+function parseTimeout(value: unknown, field: string): number {
+  if (!isInteger(value, 2 ** 31) || value === 0) throw invalid(field, 'a positive whole number')
+  return value
 }
 
 function parseRequirements(json: unknown, path: string): PaymentRequirements {
@@ -236,10 +275,6 @@ function parseRequirements(json: unknown, path: string): PaymentRequirements {
   const network = string(entry, 'network', undefined, path)
   const known = isNetworkName(network) ? networks[network].eip712 : undefined
   const extra = object(entry.extra ?? known, `${path}.extra`)
-  const timeout = entry.maxTimeoutSeconds ?? defaultTimeoutSeconds
-  if (typeof timeout !== 'number' || !Number.isSafeInteger(timeout) || timeout <= 0 || timeout > 2 ** 31) {
-    throw invalid(`${path}.maxTimeoutSeconds`, 'a positive whole number')
-  }
   return {
     scheme: 'exact',
     network,
@@ -249,7 +284,10 @@ function parseRequirements(json: unknown, path: string): PaymentRequirements {
     mimeType: typeof entry.mimeType === 'string' ? entry.mimeType : '',
     outputSchema: null,
     payTo: address(entry, 'payTo', path),
-    maxTimeoutSeconds: timeout,
+    maxTimeoutSeconds: parseTimeout(
+      entry.maxTimeoutSeconds ?? defaultTimeoutSeconds,
+      `${path}.maxTimeoutSeconds`,
+    ),
     asset: address(entry, 'asset', path),
     extra: {
       name: string(extra, 'name', undefined, `${path}.extra`),

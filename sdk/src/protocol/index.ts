@@ -7,6 +7,7 @@ export {
 export {
   boundNonce,
   type Challenge,
+  type ChallengeDiscovery,
   feeNonce,
   maxTimeoutSeconds,
   type PaymentRequirements,

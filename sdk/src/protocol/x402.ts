@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { encodeUtf8 } from './bytes.ts'
-import type { Challenge } from './challenge.ts'
+import { type Challenge, type ChallengeDiscovery, offerTimeoutSeconds } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
@@ -27,6 +27,8 @@ export type PaymentRequirementsV2 = {
     /** EIP-712 domain name and version of `asset`. */
     name: string
     version: string
+    /** What is signed: EIP-3009's. Some clients ask for it, and others whether the token has it. */
+    primaryType: 'TransferWithAuthorization'
     /** Comes back with the payment, because a client repeats what it accepted. */
     macaroon: string
     /** The terms from which anybody recomputes `payTo`. Shares are decimal. */
@@ -74,9 +76,11 @@ export type PaymentRequired = {
   x402Version: 2
   /** Why, in the standard's words where a payment was refused. */
   error?: string
-  resource: { url: string; description: string; mimeType: string }
+  resource: { url: string; description: string; mimeType: string } & Omit<ChallengeDiscovery, 'bazaar'>
   /** `exact`, then `tab`. A price below the least that settles alone is offered on tabs only. */
   accepts: [PaymentRequirementsV2, TabRequirements?] | [TabRequirements]
+  /** How the resource is called, for catalogues and agents. */
+  extensions?: { bazaar: object }
 }
 
 /** What the header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer says. */
@@ -125,7 +129,7 @@ export type TabResponse = {
 export function readTabResponse(response: string | object | null): TabResponse | undefined {
   if (response === null) return undefined
   try {
-    const { extra } = object(typeof response === 'string' ? decode(response) : response, '')
+    const { extra } = object(typeof response === 'string' ? decodePaymentHeader(response) : response, '')
     const { id, sequence, known, credit, closing } = object(object(extra, '').tab, '')
     if (typeof id !== 'string' || !isCount(sequence) || !isCount(known)) return undefined
     const isCredit = typeof credit === 'string' && /^[1-9]\d{0,14}$/.test(credit)
@@ -179,7 +183,14 @@ const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore',
  * }
  */
 export function toPaymentRequired(
-  { accepts: [provider, fee], macaroon, issuer, tab }: Challenge,
+  {
+    accepts: [provider, fee],
+    offerTimeoutSeconds: timeout = offerTimeoutSeconds,
+    macaroon,
+    issuer,
+    tab,
+    discovery,
+  }: Challenge,
   factory: Address,
   keccak?: Keccak256,
   tabSettlement?: Address,
@@ -189,7 +200,12 @@ export function toPaymentRequired(
   if (!isNetworkName(provider.network)) return undefined
   const { caip2: network } = networks[provider.network]
   const { resource: url, description, mimeType, asset, maxTimeoutSeconds } = provider
-  const head = { x402Version: 2 as const, resource: { url, description, mimeType } }
+  const { bazaar, ...service } = discovery ?? {}
+  const head = {
+    x402Version: 2 as const,
+    resource: { url, description, mimeType, ...service },
+    ...(bazaar && { extensions: { bazaar } }),
+  }
   const price = (amount + feeAmount).toString()
   const onTab: TabRequirements | undefined = tab &&
     tabSettlement && {
@@ -208,9 +224,18 @@ export function toPaymentRequired(
   )
   if (!splitter) return undefined
   const exact: PaymentRequirementsV2 = {
-    ...{ scheme: 'exact', network, amount: price, asset, payTo: splitter.address, maxTimeoutSeconds },
+    ...{
+      scheme: 'exact',
+      network,
+      amount: price,
+      asset,
+      payTo: splitter.address,
+      // No longer than our own client is asked to.
+      maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
+    },
     extra: {
       ...provider.extra,
+      primaryType: 'TransferWithAuthorization',
       macaroon,
       splitter: {
         factory,
@@ -298,7 +323,7 @@ export function encodePaymentHeader(value: object): string {
  * // 50000
  */
 export function parsePaymentHeader(header: string): X402Payment {
-  const payment = object(decode(header), 'payment')
+  const payment = object(decodePaymentHeader(header), 'payment')
   const { x402Version } = payment
   if (x402Version !== 1 && x402Version !== 2) throw invalid('x402Version', '1 or 2')
   const terms = x402Version === 2 ? object(payment.accepted, 'accepted') : payment
@@ -341,7 +366,12 @@ function readMacaroon(extra: unknown): string | undefined {
   return macaroon
 }
 
-function decode(header: string): unknown {
+/**
+ * Reads what {@link encodePaymentHeader} wrote.
+ *
+ * @throws {ProtocolError} `invalid_payload`
+ */
+export function decodePaymentHeader(header: string): unknown {
   if (header.length > maxHeaderLength) throw invalid('header', `at most ${maxHeaderLength} characters`)
   try {
     if (!base64Pattern.test(header)) throw new TypeError('not base64')

@@ -56,6 +56,15 @@ test.each(['tab_closed', 'tab_behind'])(
   },
 )
 
+test.each(['tab_closed', 'tabs_off'])(
+  'behavior: %s, although the gateway has taken it: nothing is signed again',
+  async (lie) => {
+    const played = await playTabs({ fault: () => ({ lie }) })
+    expect((await open(played).get('/50000/b/weather')).status).toBe(402)
+    expect(ways(played)).toEqual(['1 50000'])
+  },
+)
+
 test.each(['tabs_off', 'tab_limit_exceeded'])(
   'behavior: %s: paid by itself, also what comes next',
   async (refuse) => {

@@ -4,6 +4,7 @@ import type { Address } from 'viem'
 import { canonicalUrl } from '../client/checkChallenge.ts'
 import { ChallengeRefusedError } from '../client/errors.ts'
 import { isTabSplit, type TabOffer } from '../client/offers.ts'
+import { askGateway } from '../client/outcome.ts'
 import { type Payer, type PayerWallet, signerOf } from '../client/payer.ts'
 import { createTabGateway } from '../client/tabGateway.ts'
 import { createTabs, type OpenTab, type TabOptions, type Tabs } from '../client/tabs.ts'
@@ -129,7 +130,20 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return readOffer(requirements, { network, usdc: usdc as Address }, this.#options.gatewayUrl)
   }
 
-  #onResponse({ paymentPayload, requirements, settleResponse, paymentRequired }: Response) {
+  /** Whether its own gateway says that it doesn't charge what a seller refuses; without one there is nobody to ask. */
+  async #isFree(payload: TabPayload): Promise<boolean> {
+    const { gatewayUrl, fetch = globalThis.fetch.bind(globalThis) } = this.#options
+    if (gatewayUrl === undefined) return true
+    const word = await askGateway(
+      fetch,
+      gatewayUrl,
+      { tab: payload, payloads: [] },
+      new AbortController().signal,
+    )
+    return word === 'absent' || word === 'not_charged'
+  }
+
+  async #onResponse({ paymentPayload, requirements, settleResponse, paymentRequired }: Response) {
     const payload = paymentPayload.payload as TabPayload
     if (settleResponse?.success) {
       const charged = /^\d{1,20}$/.test(settleResponse.amount ?? '') ? settleResponse.amount : undefined
@@ -141,12 +155,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
     if (!paymentRequired) return undefined
     this.#tabs.conclude(payload, { charged: 0n })
     const { error = '', accepts } = paymentRequired
-    if (error === 'tabs_off' || error === 'tab_limit_exceeded') {
-      this.#suspended.set(String(requirements.extra.issuer), Date.now() + suspensionMs)
-      return accepts.some(({ scheme }) => scheme !== 'tab') ? ({ recovered: true } as const) : undefined
-    }
-    if (!error.startsWith('tab_')) return undefined
-    this.#tabs.leave(payload.tab, error === 'tab_closed')
+    const isOff = error === 'tabs_off' || error === 'tab_limit_exceeded'
+    if (isOff) this.#suspended.set(String(requirements.extra.issuer), Date.now() + suspensionMs)
+    else if (!error.startsWith('tab_')) return undefined
+    if (!(await this.#isFree(payload)) || (!isOff && !(await this.#tabs.revise(payload.tab))))
+      return undefined
+    if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
   }
 }

@@ -87,7 +87,7 @@ const readers: Adversary = async (scene, draw) => {
   return (over) =>
     again({ scene, draw, over, everyMs: 1_000 }, async () => {
       const urls = [
-        new URL('/openapi.json', scene.api.service.url),
+        new URL('/openapi/gateway.json', scene.api.service.url),
         ...scene.keepers.map(({ service }) => new URL('/metrics', service.url)),
       ]
       const read = async () => {

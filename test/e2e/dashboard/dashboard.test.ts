@@ -46,7 +46,8 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   beforeAll(async () => {
     mail = await startMailServer()
     const mailing = { SMTP_URL: mail.url, MAIL_FROM: 'tolls@gateway.example' }
-    const api = { ...patient, ...mailing, OPERATOR_KEY_HASHES: operator.hash }
+    const tracing = { TRACE_URL_TEMPLATE: 'https://traces.example/{traceId}' }
+    const api = { ...patient, ...mailing, ...tracing, OPERATOR_KEY_HASHES: operator.hash }
     stack = await startTestStack({ env: { keeper: { ...patient, KEEPER_LEASE_MS: '60000' }, api } })
     const [launched, played] = await Promise.all([
       launchBrowser(executable as string),
@@ -171,6 +172,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       () => 'network',
       () => ['Payments over time', 'Gas per payment', 'Time to settlement', 'Keepers', '#1'],
     ],
+    ['Market', () => 'market', () => [/^\d+ listings?\. Figures/]],
     ['Receipt check', () => `receipt/${scene.receipt}`, () => ['Genuine and settled']],
   ]
 
@@ -313,6 +315,38 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })
 
+  test('default: anyone finds what is sold without a key, by its words', async () => {
+    const { shop } = scene
+    const change = (body: object) =>
+      call(
+        `${stack.api.url}/providers/${shop.providerId}/endpoints/${shop.endpointIds[0]}`,
+        shop.apiKey,
+        'PATCH',
+        body,
+        '*',
+      )
+    await change({ description: 'Tides of the Baltic Sea, hour by hour' })
+    try {
+      const page = await open(phone)
+      await page.getByRole('link', { name: 'Market' }).click()
+      await page.getByRole('heading', { level: 1, name: 'Market' }).waitFor()
+      const search = async (words: string) => {
+        await page.getByLabel('What it is about').fill(words)
+        await page.getByRole('button', { name: 'Search' }).click()
+      }
+      await search('tide of the baltics')
+      await passUntilShown(page, 'Tides of the Baltic Sea, hour by hour')
+      await page.getByText(`GET ${shop.url}`).waitFor()
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(phone.viewport.width)
+      expect(await violationsInBothSchemes(page)).toEqual([])
+      await search('zeppelins')
+      await page.getByText('Nothing is found by these words').waitFor()
+      expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+    } finally {
+      await change({ description: '' })
+    }
+  })
+
   test('behavior: a statement is downloaded, and its lines add up to what the page shows', async () => {
     const page = await signIn()
     await page.goto(`${stack.api.url}/dashboard/#/statement`)
@@ -412,6 +446,17 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     }
     expect(asked.keys).toBe(1)
     await page.getByText('verified in this browser').waitFor()
+  })
+
+  test('behavior: the page of a payment that was traced leads to its trace', async () => {
+    const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
+    await sql`
+      update presentation set trace = decode(${'0a'.repeat(24)}, 'hex') where payment_id = ${scene.settled[0] ?? ''}`
+    await sql.end()
+    const page = await signIn()
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
+    const link = page.getByRole('link', { name: 'Open the trace' })
+    expect(await link.getAttribute('href')).toBe(`https://traces.example/${'0a'.repeat(16)}`)
   })
 
   test('behavior: a link that is followed while the page still starts leads where it says', async () => {

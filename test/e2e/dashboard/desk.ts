@@ -400,7 +400,7 @@ export function addDeskTests(tools: DeskTools): void {
     const page = await signIn(desktop, apiKey)
     await go(page, 'setup/provider', 'Provider')
     await button(page, 'Change').click()
-    await page.getByLabel('Name').fill('New name')
+    await page.getByLabel('Name', { exact: true }).fill('New name')
     await page.getByLabel('Contact').fill('ops@weather.example')
     await button(page, 'Save').click()
     await page.getByText('not confirmed: no mail is sent').waitFor()

@@ -151,7 +151,7 @@ function TabPanel({ tab }: { tab: Tab }) {
 }
 
 function Signed({ payment }: { payment: Payment }) {
-  const { resource, source, payer, network, validBefore, provider, platform, failureCode } = payment
+  const { resource, source, payer, network, validBefore, provider, platform, failureCode, trace } = payment
   return (
     <Panel title="What was signed">
       <Facts
@@ -170,6 +170,11 @@ function Signed({ payment }: { payment: Payment }) {
           [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
           'Platform fee': platform !== null && <Half half={platform} />,
           'Last failure': failureCode !== null && describeCode(failureCode),
+          Trace: trace !== null && (
+            <>
+              <Copyable text={trace.id} /> {trace.url !== null && <a href={trace.url}>Open the trace</a>}
+            </>
+          ),
         }}
       />
     </Panel>

@@ -1,4 +1,4 @@
-import type { Endpoint, Home, Wallet } from '../../answers.ts'
+import type { Endpoint, Home, Provider, Wallet } from '../../answers.ts'
 import { nameNetwork, shorten } from '../../format.ts'
 import type { Field } from '../../parts/Form.tsx'
 
@@ -53,7 +53,94 @@ export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] 
       label: 'Content type of the answer',
       value: endpoint?.mimeType ?? 'application/json',
     },
+    // Whoever registers the first one has enough to fill in.
+    ...(endpoint ? shownFields(endpoint) : []),
   ]
+}
+
+/** How an endpoint is shown to who looks for it. */
+function shownFields(endpoint: Endpoint): Field[] {
+  const json = (
+    name: 'inputSchema' | 'inputExample' | 'outputSchema' | 'outputExample',
+    label: string,
+    note: string,
+  ) => ({
+    ...{ name, label, note },
+    value: isNothing(endpoint[name]) ? '' : JSON.stringify(endpoint[name]),
+    parse: parseJson,
+  })
+  return [
+    listedField(endpoint.listed, 'it'),
+    json('inputSchema', 'What it asks for', 'JSON Schema of its query, or of its body. May be empty.'),
+    json('inputExample', 'An example of that', 'JSON. May be empty.'),
+    json('outputSchema', 'What it answers', 'JSON Schema. May be empty.'),
+    json('outputExample', 'An example of that answer', 'JSON. May be empty.'),
+  ]
+}
+
+function isNothing(value: unknown): boolean {
+  return value === null || value === undefined
+}
+
+/** What isn't JSON goes as it is: the gateway says what is wrong with it. */
+function parseJson(text: string): unknown {
+  if (text === '') return null
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+/** Whether buyers can find it. */
+function listedField(listed: boolean, what: string): Field {
+  return {
+    name: 'listed',
+    label: `Buyers can find ${what}`,
+    value: String(listed),
+    options: [
+      ['true', 'yes'],
+      ['false', 'no'],
+    ],
+    parse: (text) => text === 'true',
+  }
+}
+
+/** How catalogues show a provider. */
+export function serviceFields({ listed, serviceName, tags, iconUrl }: Provider): Field[] {
+  return [
+    listedField(listed, 'what you sell'),
+    {
+      name: 'serviceName',
+      label: 'Name in catalogues',
+      value: serviceName ?? '',
+      note: 'At most 32 characters of ASCII. May be empty.',
+      parse: (text) => text || null,
+    },
+    {
+      name: 'tags',
+      label: 'Tags',
+      value: tags.join(', '),
+      note: 'At most five, with commas between.',
+      parse: parseTags,
+    },
+    {
+      name: 'iconUrl',
+      label: 'Icon',
+      value: iconUrl ?? '',
+      inputMode: 'url',
+      placeholder: 'https://api.example/icon.png',
+      note: 'May be empty.',
+      parse: (text) => text || null,
+    },
+  ]
+}
+
+function parseTags(text: string): string[] {
+  return text
+    .split(',')
+    .map((tag) => tag.trim())
+    .filter((tag) => tag !== '')
 }
 
 /** Where a wallet is. */

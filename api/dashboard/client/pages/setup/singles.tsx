@@ -3,7 +3,7 @@ import { GatewayError } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
 import { type Act, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
-import { providerFields } from './fields.ts'
+import { providerFields, serviceFields } from './fields.ts'
 import type { Desk, Resource } from './ResourcePage.tsx'
 
 /* What a provider has one of. */
@@ -100,7 +100,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
   },
   items: ({ provider }) => [provider],
   keyOf: ({ providerId }) => providerId,
-  facts: ({ name, providerId, contact, contactConfirmedAt, requiresKey, createdAt, disabledAt }) => ({
+  facts: ({ name, providerId, contact, contactConfirmedAt, requiresKey, listed, createdAt, disabledAt }) => ({
     Name: name,
     Id: <Copyable text={providerId} />,
     Contact: (
@@ -115,6 +115,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
       </>
     ),
     'Payments are verified': requiresKey ? 'for callers with your key only' : 'for anyone',
+    'In catalogues': listed ? 'whatever you sell' : 'nothing',
     Registered: <Time at={createdAt} />,
     State: (
       <>
@@ -147,6 +148,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
             note: 'With your key only, your middleware needs its apiKey option.',
             parse: (text) => text === 'true',
           },
+          ...serviceFields(now),
         ],
         action: 'Save',
         send: (_, changed) =>

@@ -1,0 +1,59 @@
+/** Where the gateway's own OpenAPI document is. */
+export const gatewayDocument = '/openapi/gateway.json'
+
+type Operation = { operationId?: string; security?: object[]; tags?: string[] }
+type Document = { paths?: Record<string, unknown>; tags?: { name: string; description?: string }[] }
+
+const methods = ['get', 'put', 'post', 'delete', 'patch'] as const
+
+/** Gives each operation of a document what code generators go by, where it has none: its id, and who may call it. */
+export function completeOperations(document: Document): void {
+  const tags = new Set<string>()
+  for (const [path, item] of Object.entries(document.paths ?? {})) {
+    const operations = item as Partial<Record<(typeof methods)[number], Operation>>
+    for (const method of methods) {
+      const operation = operations[method]
+      if (operation === undefined) continue
+      operation.operationId ??= nameOperation(method, path)
+      operation.security ??= []
+      for (const tag of operation.tags ?? []) tags.add(tag)
+    }
+  }
+  document.tags = [...tags].map((name) => ({ name, description: descriptions[name] ?? name }))
+}
+
+const descriptions: Record<string, string> = {
+  Payments: 'What is paid, and the proof of it',
+  Providers: 'What providers register',
+  'Provider views': "A provider's own figures",
+  Settlements: 'What became of payments',
+  Network: 'What settles on a chain, of everybody',
+  Discovery: 'What can be bought',
+  Webhooks: 'Who is told of what',
+  Operations: 'For operators, and their probes',
+}
+
+/**
+ * A method and path as one word: `GET /providers/{id}/endpoints/{endpointId}` is `getProviderEndpoint`. What a parameter chooses one of
+ * is in the singular.
+ */
+function nameOperation(method: string, path: string): string {
+  const parts = path.split('/').filter((part) => part !== '')
+  const words = parts.flatMap((part, index) => {
+    if (part.startsWith('{')) return []
+    return [parts[index + 1]?.startsWith('{') ? singular(part) : part]
+  })
+  const name = words.flatMap((word) => word.split(/[^A-Za-z0-9]+/)).map(capital)
+  return method + (name.join('') || 'Root')
+}
+
+function singular(word: string): string {
+  return word
+    .replace(/ies$/, 'y')
+    .replace(/(ch|sh|x)es$/, '$1')
+    .replace(/([^s])s$/, '$1')
+}
+
+function capital(word: string): string {
+  return word.charAt(0).toUpperCase() + word.slice(1)
+}

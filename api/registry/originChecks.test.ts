@@ -1,0 +1,267 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { DiscoveryResource } from '#ledger/discovery/catalogue'
+import { listDeclaration } from '#ledger/discovery/declarations'
+import { encodePaymentHeader } from '#protocol/x402'
+import { urlOf } from '../../sdk/test/serve.ts'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
+import { createAddressGuard } from '../http/addressGuard.ts'
+import { createOriginChecks } from './originChecks.ts'
+
+// Anybody can register or declare anybody's URL with a wallet of his own: only what the URL's own 402 says makes it his.
+
+const gateway = useGateway()
+let shop: Shop
+let server: Server
+let origin: string
+/** What the server answers, by path. */
+const answers = new Map<string, { status: number; required?: object; body?: object }>()
+const asked: string[] = []
+
+beforeAll(async () => {
+  shop = await openShop(gateway.app)
+  server = createServer((request, response) => {
+    asked.push(`${request.method} ${request.url}`)
+    const { status, required, body } = answers.get(request.url ?? '') ?? { status: 404 }
+    if (required) response.setHeader('PAYMENT-REQUIRED', encodePaymentHeader(required))
+    response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body ?? {}))
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  origin = urlOf(server)
+})
+afterAll(() => server?.close())
+
+const check = (allowPrivate = true) =>
+  createOriginChecks({
+    ...{
+      sql: gateway.database,
+      guard: createAddressGuard({ allowPrivate }),
+      issuer: gateway.settings.issuer,
+    },
+  })
+
+/** Asks all that is due. */
+async function checkAll(allowPrivate?: boolean): Promise<void> {
+  const step = check(allowPrivate)
+  while ((await step()) === 'busy');
+}
+
+async function addEndpoint(path: string, method = 'GET'): Promise<string> {
+  const url = `${origin}${path}`
+  const { status } = await call(gateway.app, 'POST', `/providers/${shop.providerId}/endpoints`, {
+    key: shop.key,
+    json: { url, method, pricing: { usdcPerUnit: '0.05' }, walletId: shop.walletId },
+  })
+  expect(status).toBe(201)
+  return url
+}
+
+async function find(resource: string): Promise<DiscoveryResource | undefined> {
+  const { body } = await call<{ items: DiscoveryResource[] }>(
+    gateway.another(),
+    'GET',
+    '/discovery/resources?limit=100',
+  )
+  return body.items.find((one) => one.resource === resource)
+}
+
+const dueAgain = () => gateway.database`update origin_proof set next_check_at = now()`
+const exact = (payTo: string, more: object = {}) => ({
+  x402Version: 2,
+  accepts: [
+    {
+      scheme: 'exact',
+      network: 'eip155:31337',
+      amount: '70000',
+      asset: randomHex(20),
+      payTo,
+      maxTimeoutSeconds: 60,
+    },
+  ],
+  ...more,
+})
+
+describe('endpoints', () => {
+  test('default: an origin that asks for payments to the wallet is proven; asked once, and of one of its URLs', async () => {
+    answers.set('/cities/city', { status: 402, required: exact(shop.wallet) })
+    const url = await addEndpoint('/cities/:city')
+    expect((await find(url))?.quality.proven).toBe(false)
+    asked.length = 0
+    await checkAll()
+    expect((await find(url))?.quality.proven).toBe(true)
+    await checkAll()
+    expect(asked).toEqual(['GET /cities/city'])
+  })
+
+  test('behavior: by SPEC.md’s body, and by whom a splitter pays', async () => {
+    for (const answer of [
+      { body: { x402Version: 1, accepts: [{ payTo: shop.wallet }] } },
+      {
+        required: exact(randomHex(20), {
+          accepts: [{ payTo: randomHex(20), extra: { splitter: { provider: shop.wallet } } }],
+        }),
+      },
+    ]) {
+      answers.set('/cities/city', { status: 402, ...answer })
+      await dueAgain()
+      await checkAll()
+      expect((await find(`${origin}/cities/:city`))?.quality.proven).toBe(true)
+    }
+  })
+
+  test('behavior: one that is away for a while stays proven; one that asks for payments to others doesn’t', async () => {
+    const proven = async () => (await find(`${origin}/cities/:city`))?.quality.proven
+    answers.set('/cities/city', { status: 500 })
+    await dueAgain()
+    await checkAll()
+    expect(await proven()).toBe(true)
+    await gateway.database`update origin_proof set proven_at = now() - interval '4 days'`
+    await dueAgain()
+    await checkAll()
+    expect(await proven()).toBe(false)
+    answers.set('/cities/city', { status: 402, required: exact(shop.wallet) })
+    await dueAgain()
+    await checkAll()
+    expect(await proven()).toBe(true)
+    answers.set('/cities/city', { status: 402, required: exact(randomHex(20)) })
+    await dueAgain()
+    await checkAll()
+    expect(await proven()).toBe(false)
+  })
+
+  test('behavior: what the gateway itself serves is proven without a question', async () => {
+    await call(gateway.app, 'PUT', `/providers/${shop.providerId}/upstream`, {
+      key: shop.key,
+      json: { url: origin },
+    })
+    const { body } = await call<{ url: string }>(
+      gateway.app,
+      'POST',
+      `/providers/${shop.providerId}/endpoints`,
+      {
+        key: shop.key,
+        json: { url: '/served', method: 'GET', pricing: { usdcPerUnit: '0.05' }, walletId: shop.walletId },
+      },
+    )
+    asked.length = 0
+    await checkAll()
+    expect((await find(body.url))?.quality.proven).toBe(true)
+    expect(asked.filter((one) => one.includes('served'))).toEqual([])
+  })
+
+  test('error: a private address is asked nothing', async () => {
+    await dueAgain()
+    asked.length = 0
+    await checkAll(false)
+    expect(asked).toEqual([])
+    const rows = await gateway.database`select finding from origin_proof where origin = ${origin}`
+    expect(rows[0]?.finding).toContain('address_refused')
+  })
+})
+
+describe('declared resources', () => {
+  const bazaar = (method: string) => ({
+    info: { input: { type: 'http', method, bodyType: 'json', body: {} } },
+    schema: { type: 'object' },
+  })
+  const declare = async (path: string, payTo: string) => {
+    const resource = `${origin}${path}`
+    await listDeclaration(gateway.database, {
+      ...{
+        resource,
+        chainId: 31337,
+        payTo: payTo as `0x${string}`,
+        providerId: null,
+        x402Version: 2 as const,
+        amount: 10_000n,
+      },
+      ...{ maxTimeoutSeconds: 60, description: 'Free money', mimeType: 'text/html', bazaar: bazaar('POST') },
+      ...{ serviceName: null, tags: [], iconUrl: null },
+    })
+    return resource
+  }
+
+  test('behavior: the resource’s own 402 replaces what its buyer repeated of it, and a payment doesn’t put that back', async () => {
+    const payTo = randomHex(20)
+    answers.set('/paid', {
+      status: 402,
+      required: exact(payTo, {
+        resource: {
+          url: 'https://elsewhere.example/',
+          description: 'The tides',
+          mimeType: 'application/json',
+          serviceName: 'Tides',
+        },
+        extensions: { bazaar: bazaar('POST') },
+      }),
+    })
+    const resource = await declare('/paid', payTo)
+    expect(await find(resource)).toMatchObject({ description: 'Free money', quality: { proven: false } })
+    asked.length = 0
+    await checkAll()
+    expect(asked).toEqual(['POST /paid'])
+    const truth = {
+      description: 'The tides',
+      serviceName: 'Tides',
+      accepts: [{ amount: '70000', payTo }],
+      quality: { proven: true },
+    }
+    expect(await find(resource)).toMatchObject(truth)
+    await declare('/paid', payTo)
+    expect(await find(resource)).toMatchObject(truth)
+  })
+
+  test('behavior: a squatter stands beside the owner, unproven, and behind', async () => {
+    const [owner, squatter] = [randomHex(20), randomHex(20)]
+    answers.set('/owned', { status: 402, required: exact(owner) })
+    const resource = await declare('/owned', squatter)
+    await declare('/owned', owner)
+    await checkAll()
+    const { body } = await call<{ items: DiscoveryResource[] }>(
+      gateway.another(),
+      'GET',
+      '/discovery/resources?limit=100',
+    )
+    const both = body.items.filter((one) => one.resource === resource)
+    expect(both.map(({ accepts, quality }) => [accepts[0]?.payTo, quality.proven])).toEqual([
+      [owner, true],
+      [squatter, false],
+    ])
+  })
+
+  test('behavior: a wallet lists a hundred, and what nobody paid for in 30 days is gone', async () => {
+    const payTo = randomHex(20) as `0x${string}`
+    await gateway.database`
+      insert into declared_resource (resource, chain_id, pay_to, x402_version, amount, max_timeout_seconds, description, mime_type, tags, bazaar)
+      select 'https://many.example/' || n, 31337, ${payTo}, 2, 1, 60, '', '', '{}', '{"info": {}}' from generate_series(1, 100) n`
+    const declaration = {
+      ...{
+        resource: 'https://many.example/101',
+        chainId: 31337,
+        payTo,
+        providerId: null,
+        x402Version: 2 as const,
+        amount: 1n,
+      },
+      ...{
+        maxTimeoutSeconds: 60,
+        description: '',
+        mimeType: '',
+        bazaar: bazaar('GET'),
+        serviceName: null,
+        tags: [],
+        iconUrl: null,
+      },
+    } as const
+    expect(await listDeclaration(gateway.database, declaration)).toBe(false)
+    expect(
+      await listDeclaration(gateway.database, { ...declaration, resource: 'https://many.example/7' }),
+    ).toBe(true)
+    await gateway.database`update declared_resource set settled_at = now() - interval '31 days' where pay_to = ${payTo}`
+    await check(false)()
+    expect(await listDeclaration(gateway.database, declaration)).toBe(true)
+  })
+})

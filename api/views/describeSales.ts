@@ -1,0 +1,188 @@
+import { type Described, hasBody, shownMethod } from '#ledger/discovery/bazaar'
+import type { Catalogue } from '#ledger/discovery/catalogue'
+import type { Listing } from '#ledger/discovery/listings'
+import { formatUsdc } from '#protocol/amount'
+
+/*
+ * What an origin sells, in the documents that are looked for there: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash
+ * read one object), `/.well-known/x402`, `/llms.txt`.
+ */
+
+/** Most endpoints that the documents of an origin name: an agent reads all of them. The catalogue has the rest. */
+const maxShown = 100
+/** Of all schemas and examples together. */
+const maxSchemaBytes = 262_144
+
+export type SalesOptions = {
+  /** Where they are sold. */
+  origin: string
+  title: string
+  /** The gateway's URL. */
+  issuer: string
+  /** Best first. */
+  listings: readonly Listing[]
+  accepts: Catalogue['accepts']
+  ownershipProofs: readonly string[]
+}
+
+export type Sales = { origin: string; openapi: object; x402: object; llms: string }
+
+type Sold = { listing: Listing; described: Described; method: string; path: string }
+
+export function describeSales(options: SalesOptions): Sales {
+  const { origin, listings, ownershipProofs } = options
+  const sold = listings.slice(0, maxShown).flatMap((listing): Sold[] => {
+    const { described } = listing
+    if (described === null || !/^https?:/.test(listing.resource)) return []
+    return [{ listing, described, method: shownMethod(described.method), path: pathOf(listing.resource) }]
+  })
+  return {
+    origin,
+    openapi: describe(options, sold),
+    x402: {
+      version: 1,
+      resources: sold.filter(({ path }) => !path.includes('{')).map(({ listing }) => listing.resource),
+      ...(ownershipProofs.length > 0 && { ownershipProofs }),
+    },
+    llms: writeLlms(options, sold),
+  }
+}
+
+/** `/cities/:city/*` as OpenAPI writes it. */
+function pathOf(resource: string): string {
+  const { pathname } = new URL(resource)
+  return pathname.replace(/\/:(\w+)(?=\/|$)/g, '/{$1}').replace(/\*$/, '{rest}')
+}
+
+function describe(
+  { origin, title, issuer, listings, accepts, ownershipProofs }: SalesOptions,
+  sold: readonly Sold[],
+) {
+  const paths: Record<string, Record<string, object>> = {}
+  // `/a/{b}` and `/a/{c}` are one path to OpenAPI: the first one names it.
+  const named = new Map<string, string>()
+  const ids = new Map<string, number>()
+  let left = maxSchemaBytes
+  for (const one of sold) {
+    left -= bytesOf(one.described)
+    const described = left >= 0 ? one.described : withoutInterface(one.described)
+    const shape = one.path.replace(/\{\w+\}/g, '{}')
+    const path = named.get(shape) ?? one.path
+    named.set(shape, path)
+    const operation = operationOf({ ...one, path, described }, accepts(one.listing))
+    const count = ids.get(operation.operationId) ?? 0
+    ids.set(operation.operationId, count + 1)
+    if (count > 0) operation.operationId += `_${count}`
+    paths[path] = { ...paths[path], [one.method.toLowerCase()]: operation }
+  }
+  const categories = [...new Set(listings.flatMap(({ tags }) => tags))].sort().slice(0, 20)
+  return {
+    openapi: '3.1.0',
+    info: {
+      title,
+      version: '1',
+      description:
+        'Paid by the request, in USDC, by x402: a request without a payment is answered 402, with what to pay.',
+      contact: { url: origin },
+      'x-guidance': guidance,
+    },
+    servers: [{ url: origin }],
+    security: [],
+    'x-service-info': { categories, docs: { homepage: origin, llms: '/llms.txt' } },
+    'x-discovery': { ownershipProofs, llmsTxtUrl: `${origin}/llms.txt` },
+    externalDocs: { description: 'The gateway that settles', url: `${issuer}/openapi/gateway.json` },
+    paths,
+  }
+}
+
+const guidance =
+  'Call an operation, read the header PAYMENT-REQUIRED of its 402, sign what it accepts, and send the same request again with ' +
+  'PAYMENT-SIGNATURE. Any client of x402 v2 does so. A price is charged once a request is served.'
+
+function bytesOf({ inputSchema, inputExample, outputSchema, outputExample }: Described): number {
+  return Buffer.byteLength(JSON.stringify([inputSchema, inputExample, outputSchema, outputExample]))
+}
+
+function withoutInterface(described: Described): Described {
+  return { ...described, inputSchema: null, inputExample: null, outputSchema: null, outputExample: null }
+}
+
+function operationOf({ listing, described, method, path }: Sold, accepts: ReturnType<Catalogue['accepts']>) {
+  const { price, description, mimeType, tags } = listing
+  const { inputSchema, inputExample, outputSchema, outputExample } = described
+  const parameters = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+    ...{ name, in: 'path', required: true, schema: { type: 'string' } },
+  }))
+  const isJson = /json/.test(mimeType)
+  const answer = {
+    ...(outputSchema && { schema: outputSchema }),
+    ...(outputExample !== null && { example: outputExample }),
+  }
+  return {
+    operationId: `${method.toLowerCase()}${path.replace(/[^A-Za-z0-9]+/g, '_').replace(/_$/, '')}`,
+    summary: description || `${method} ${path}`,
+    ...(tags.length > 0 && { tags }),
+    security: [],
+    ...(hasBody(method)
+      ? {
+          ...(parameters.length > 0 && { parameters }),
+          requestBody: {
+            required: true,
+            content: {
+              'application/json': {
+                schema: inputSchema ?? { type: 'object' },
+                ...(inputExample !== null && { example: inputExample }),
+              },
+            },
+          },
+        }
+      : { parameters: [...parameters, ...queryParameters(inputSchema, inputExample)] }),
+    responses: {
+      200: { description: 'What was paid for', content: { [mimeType]: isJson ? answer : {} } },
+      402: { description: 'Payment Required' },
+    },
+    'x-payment-info': {
+      price: { mode: 'fixed', currency: 'USD', amount: formatUsdc(price) },
+      protocols: [{ x402: {} }],
+      offers: accepts.map(({ asset, network }) => ({
+        ...{ intent: 'charge', method: 'evm', amount: price.toString(), currency: asset },
+        description: `${formatUsdc(price)} USDC on ${network}`,
+      })),
+    },
+  }
+}
+
+function queryParameters(schema: Described['inputSchema'], example: unknown): object[] {
+  const properties = (schema?.properties ?? {}) as Record<string, unknown>
+  const required = Array.isArray(schema?.required) ? schema.required : []
+  const examples = (example ?? {}) as Record<string, unknown>
+  return Object.entries(properties).map(([name, one]) => ({
+    ...{ name, in: 'query', schema: one, ...(required.includes(name) && { required: true }) },
+    ...(examples[name] !== undefined && { example: examples[name] }),
+  }))
+}
+
+/** What stands between two line breaks can't begin another line, and no text of a provider's is longer than this. */
+const oneLine = (text: string) => text.replace(/\s+/g, ' ').trim().slice(0, 500)
+
+function writeLlms({ title, issuer, origin }: SalesOptions, sold: readonly Sold[]): string {
+  const lines = sold.map(({ listing, method }) => {
+    const what = oneLine(listing.description) || 'a paid endpoint'
+    return `- \`${method} ${listing.resource}\`: ${what}. ${formatUsdc(listing.price)} USDC a request.`
+  })
+  return [
+    `# ${oneLine(title)}`,
+    '',
+    '> Paid by the request, in USDC, by x402.',
+    '',
+    guidance,
+    '',
+    `- [OpenAPI](${origin}/openapi.json): parameters, schemas and prices`,
+    `- [Search](${issuer}/discovery/search?query=): whatever else can be bought through this gateway`,
+    '',
+    '## Endpoints',
+    '',
+    ...(lines.length > 0 ? lines : ['None is listed.']),
+    '',
+  ].join('\n')
+}

@@ -1,0 +1,202 @@
+import { z } from '@hono/zod-openapi'
+import { discoveryAnswers, maxDiscoveryLimit } from '#ledger/discovery/answers'
+import type { Listing } from '#ledger/discovery/listings'
+import type { App } from '../http/app.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import { findProvider } from '../registry/providers.ts'
+import type { RouteOptions } from '../routeOptions.ts'
+import { describeSales } from './describeSales.ts'
+
+const accepts = z.object({
+  scheme: z.enum(['exact', 'tab']),
+  network: z.string().openapi({ example: 'eip155:8453' }),
+  asset: wire.addressOut,
+  amount: wire.baseUnits.optional(),
+  maxAmountRequired: wire.baseUnits.optional().openapi({ description: 'Of a resource of x402 v1' }),
+  payTo: wire.addressOut,
+  maxTimeoutSeconds: z.int(),
+  extra: z.object({
+    name: z.string(),
+    version: z.string(),
+    seller: wire.addressOut.optional().openapi({ description: 'Whose splitter `payTo` is' }),
+  }),
+})
+
+const quality = z
+  .object({
+    l30DaysTotalCalls: z.int().openapi({ description: 'Payments that settled' }),
+    l30DaysUniquePayers: z.int().openapi({ description: "The seller's, whatever they bought of it" }),
+    lastCalledAt: wire.isoTime.nullable().openapi({ description: 'Of the newest of them, to the hour' }),
+    l30DaysFailedCalls: z.int().openapi({ description: 'Payments that failed to settle' }),
+    l30DaysFees: wire.baseUnits.openapi({
+      description: "The platform's part of what settled, by which the list is ranked: base units",
+    }),
+    proven: z
+      .boolean()
+      .openapi({ description: "Its origin itself asks for payments to the seller's wallet" }),
+  })
+  .openapi({ description: 'What settled in 30 days, as far as that is final' })
+
+export const discoveryResource = z
+  .object({
+    resource: z.string().openapi({ example: 'https://weather.example/forecast' }),
+    type: z.enum(['http', 'mcp']),
+    x402Version: z.literal([1, 2]),
+    accepts: z.array(accepts),
+    lastUpdated: wire.isoTime,
+    description: z.string(),
+    mimeType: z.string(),
+    serviceName: z.string().optional(),
+    tags: z.array(z.string()).optional(),
+    iconUrl: z.string().optional(),
+    extensions: z.object({ bazaar: z.looseObject({}) }),
+    quality,
+  })
+  .openapi('DiscoveryResource')
+
+export const discoverySearch = z.object({
+  x402Version: z.literal(2),
+  resources: z.array(discoveryResource),
+  partialResults: z.boolean(),
+  pagination: z.object({ limit: z.int(), cursor: wire.cursorOut }),
+})
+
+const filters = z.object({
+  type: z.enum(['http', 'mcp']).optional(),
+  payTo: wire.text(42).optional().openapi({ description: "A seller's wallet, or what payments to it go to" }),
+  scheme: wire.text(40).optional(),
+  network: wire.text(80).optional().openapi({ description: 'CAIP-2, or its name', example: 'eip155:8453' }),
+  extensions: wire.text(80).optional().openapi({ description: 'A key of `extensions`' }),
+  limit: wire
+    .text(9)
+    .optional()
+    .openapi({ type: 'integer', minimum: 1, maximum: maxDiscoveryLimit, default: 20 }),
+})
+const offset = wire.text(9).optional().openapi({ type: 'integer', minimum: 0, default: 0 })
+const pages = z.object({ limit: z.int(), offset: z.int(), total: z.int() })
+
+const listed = 'In the form of x402 (Bazaar), the best first; the facilitator answers the same.'
+const tags = ['Discovery']
+
+const getResources = route('get', '/discovery/resources', {
+  summary: 'What can be bought',
+  description: listed,
+  tags,
+  query: filters.extend({ offset }),
+  responses: {
+    200: jsonAnswer(
+      'A page of it',
+      z.object({ x402Version: z.literal(2), items: z.array(discoveryResource), pagination: pages }),
+    ),
+  },
+})
+
+const getSearch = route('get', '/discovery/search', {
+  summary: 'What can be bought, by words of its description',
+  description: `${listed} What has more of the words comes first.`,
+  tags,
+  query: filters.extend({ query: wire.text(400), cursor: wire.text(9).optional() }),
+  responses: {
+    200: jsonAnswer('What was found', discoverySearch),
+  },
+})
+
+const getMerchant = route('get', '/discovery/merchant', {
+  summary: 'What is sold for a wallet',
+  description: listed,
+  tags,
+  query: filters.extend({ payTo: wire.address, offset }),
+  responses: {
+    200: jsonAnswer(
+      'A page of it',
+      z.object({ payTo: wire.addressOut, resources: z.array(discoveryResource), pagination: pages }),
+    ),
+  },
+})
+
+const sales = z
+  .object({
+    origin: z.string(),
+    openapi: z.looseObject({}).openapi({ description: 'For `/openapi.json`' }),
+    x402: z.looseObject({}).openapi({ description: 'For `/.well-known/x402`' }),
+    llms: z.string().openapi({ description: 'For `/llms.txt`' }),
+  })
+  .openapi('Sales')
+
+const getSales = route('get', '/discovery/providers/{id}', {
+  summary: 'The documents by which what a provider sells at its own origin is found there',
+  description: "What a provider's middleware serves.",
+  tags,
+  query: z.object({
+    origin: wire.text(300).optional().openapi({ description: 'Default: where it sells most' }),
+  }),
+  responses: { 200: jsonAnswer('The documents', sales) },
+})
+
+/** What can be found of what is sold here; nothing where the operator lists nothing. */
+export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: RouteOptions): void {
+  if (catalogue === null) return
+  const { issuer } = settings
+  const gatewayOrigin = new URL(issuer).origin
+  for (const [described, answer] of [
+    [getResources, discoveryAnswers.resources],
+    [getSearch, discoveryAnswers.search],
+    [getMerchant, discoveryAnswers.merchant],
+  ] as const) {
+    app.openAPIRegistry.registerPath(described)
+    app.get(described.path, async (c) => c.json(await answer(catalogue, c.req.query()), 200))
+  }
+
+  app.openapi(getSales, async (c) => {
+    const { id } = c.req.valid('param')
+    const provider = await findProvider(sql, id)
+    if (provider === undefined) throw new Refusal('unknown_provider')
+    const own = await catalogue.list(({ providerId, endpointId }) => providerId === id && endpointId !== null)
+    const origin = c.req.valid('query').origin ?? chooseOrigin(own, gatewayOrigin)
+    const document = describeSales({
+      ...{ origin, title: provider.serviceName ?? provider.name, issuer, accepts: catalogue.accepts },
+      listings: own.filter(({ resource }) => originOf(resource) === origin),
+      ownershipProofs: provider.ownershipProofs
+        .filter((one) => one.origin === origin)
+        .map(({ signature }) => signature),
+    })
+    return c.json(document as z.infer<typeof sales>, 200)
+  })
+
+  const sold = async () =>
+    describeSales({
+      ...{
+        origin: gatewayOrigin,
+        title: 'Sold by this gateway',
+        issuer,
+        accepts: catalogue.accepts,
+        ownershipProofs: [],
+      },
+      listings: await catalogue.list(
+        ({ resource, endpointId }) => endpointId !== null && originOf(resource) === gatewayOrigin,
+      ),
+    })
+  const kept = { 'Cache-Control': 'public, max-age=30' }
+  app.get('/openapi.json', async (c) => c.json((await sold()).openapi, 200, kept))
+  app.get('/.well-known/x402', async (c) => c.json((await sold()).x402, 200, kept))
+  app.get('/llms.txt', async (c) => c.text((await sold()).llms, 200, kept))
+}
+
+/** Where most of it is sold, beside the gateway itself. */
+function chooseOrigin(listings: readonly Listing[], gatewayOrigin: string): string {
+  const counts = new Map<string, number>()
+  for (const { resource } of listings) {
+    const origin = originOf(resource)
+    if (origin !== null) counts.set(origin, (counts.get(origin) ?? 0) + (origin === gatewayOrigin ? 0 : 1))
+  }
+  const [most] = [...counts].sort(([, a], [, b]) => b - a)
+  return most?.[0] ?? gatewayOrigin
+}
+
+function originOf(resource: string): string | null {
+  const url = URL.parse(resource)
+  return url !== null && /^https?:$/.test(url.protocol) ? url.origin : null
+}

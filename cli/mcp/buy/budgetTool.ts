@@ -1,0 +1,52 @@
+import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { formatUsdc } from '#protocol/amount'
+import type { OpenTab } from '#sdk/client/tabs'
+import type { BuyerSettings } from './settings.ts'
+import { addTool, type Kit } from './tool.ts'
+
+/** `show_budget` */
+export function addBudgetTool(
+  server: McpServer,
+  kit: Kit,
+  settings: BuyerSettings & { address: string },
+  openTabs: () => Promise<OpenTab[]>,
+): void {
+  addTool(server, kit, 'show_budget', {
+    title: 'Show what was spent and what is left',
+    description:
+      "Tells what the owner's wallet spent within the last 24 hours, in all and at each host, what it may still spend, and which tabs are open. Amounts are decimal USDC. What a seller was shown counts as spent, whatever it answered.",
+    inputSchema: {},
+    annotations: { readOnlyHint: true, openWorldHint: false },
+    async run() {
+      const { address, network, gatewayUrl, maxDaily, maxDailyPerHost, maxPayment, askAbove } = settings
+      const hosts = kit.folder.spent(Date.now())
+      const spent = hosts.reduce((sum, { amount }) => sum + amount, 0n)
+      const leftOf = (limit: bigint, used: bigint) => formatUsdc(limit > used ? limit - used : 0n)
+      return {
+        said: {
+          wallet: { address, network, gateway: new URL(gatewayUrl).origin },
+          last_24_hours: {
+            spent_usdc: formatUsdc(spent),
+            left_usdc: leftOf(maxDaily, spent),
+            hosts: hosts.map(({ host, amount, payments }) => ({
+              ...{ host, payments: Number(payments), spent_usdc: formatUsdc(amount) },
+              ...(maxDailyPerHost !== null && { left_usdc: leftOf(maxDailyPerHost, amount) }),
+            })),
+          },
+          limits: {
+            max_payment_usdc: formatUsdc(maxPayment),
+            asks_the_user_above_usdc: formatUsdc(askAbove),
+            max_daily_usdc: formatUsdc(maxDaily),
+            ...(maxDailyPerHost !== null && { max_daily_usdc_per_host: formatUsdc(maxDailyPerHost) }),
+          },
+          open_tabs: (await openTabs()).map(({ id, expiry, lines }) => ({
+            id,
+            until: new Date(expiry * 1000).toISOString(),
+            lines: lines.map(({ provider, bought }) => ({ provider, bought_usdc: formatUsdc(bought) })),
+          })),
+          receipt_file: kit.folder.receiptFile,
+        },
+      }
+    },
+  })
+}

@@ -1,0 +1,97 @@
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+import { readVersion } from '#process/version'
+import type { OpenTab } from '#sdk/client/tabs'
+import { type PayingMcpClient, payingMcpClient } from '#sdk/mcp/payingMcpClient'
+import { CallError } from './result.ts'
+import type { Kit } from './tool.ts'
+
+type Connection = PayingMcpClient<Client>
+
+/** Other people's MCP servers, paid by the purse. */
+export type ForeignServers = {
+  /** @throws {CallError} for a URL that isn't reached. */
+  connect: (url: string) => Promise<Connection>
+  tabs: () => Promise<OpenTab[]>
+  /** Closes the tabs at all of them. Tries all before it throws. */
+  close: () => Promise<void>
+}
+
+/** How many stay connected; the one that was used longest ago makes room. */
+const mostServers = 16
+/** The most that is read of one answer: a server's events count together. */
+const maxAnswerBytes = 33_554_432
+
+export function createForeignServers({ purse, folder, reachable }: Omit<Kit, 'stopping'>): ForeignServers {
+  const servers = new Map<string, Promise<Connection>>()
+  const boundedFetch = boundAnswers(reachable.fetch)
+
+  async function open(url: URL): Promise<Connection> {
+    const client = new Client({ name: 'tollkeeper', version: readVersion() })
+    const paying = payingMcpClient(client, {
+      ...purse.options,
+      ...{ serverUrl: url.href, fetch: reachable.fetch, tabs: { store: folder.tabs(url.href) } },
+    })
+    await client.connect(new StreamableHTTPClientTransport(url, { fetch: boundedFetch }))
+    client.onclose = () => servers.delete(url.href)
+    return paying
+  }
+
+  async function leave(server: Promise<Connection>): Promise<void> {
+    const connection = await server.catch(() => undefined)
+    try {
+      await connection?.closeTabs()
+    } finally {
+      await connection?.close()
+    }
+  }
+
+  return {
+    async connect(text) {
+      const url = URL.canParse(text) ? new URL(text) : undefined
+      if (!url || url.username || url.password)
+        throw new CallError("server: expected the http(s) URL of an MCP server's streamable HTTP")
+      reachable.require(url)
+      url.hash = ''
+      const server = servers.get(url.href) ?? open(url)
+      // The newest last.
+      servers.delete(url.href)
+      servers.set(url.href, server)
+      server.catch(() => servers.delete(url.href))
+      const [oldest] = servers.values()
+      if (servers.size > mostServers && oldest) {
+        servers.delete(servers.keys().next().value ?? '')
+        void leave(oldest).catch(() => {})
+      }
+      return server
+    },
+    async tabs() {
+      const connections = await Promise.allSettled(servers.values())
+      const open = connections.map((one) => (one.status === 'fulfilled' ? one.value.tabs() : []))
+      return (await Promise.all(open)).flat()
+    },
+    async close() {
+      const left = await Promise.allSettled([...servers.values()].map(leave))
+      const failed = left.find(({ status }) => status === 'rejected')
+      if (failed?.status === 'rejected') throw failed.reason
+    },
+  }
+}
+
+/** A fetch whose answers end with an error after so many bytes: the protocol's client holds them in memory. */
+function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  return async (input, init) => {
+    const response = await fetch(input, init)
+    if (!response.ok || !response.body) return response
+    let left = maxAnswerBytes
+    const counted = new TransformStream<Uint8Array, Uint8Array>({
+      transform(chunk, controller) {
+        left -= chunk.length
+        if (left < 0) controller.error(new CallError(`the answer has over ${maxAnswerBytes} bytes`))
+        else controller.enqueue(chunk)
+      },
+    })
+    const { status, headers } = response
+    return new Response(response.body.pipeThrough(counted), { status, headers: [...headers] })
+  }
+}

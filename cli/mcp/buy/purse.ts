@@ -1,0 +1,81 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { formatUsdc } from '#protocol/amount'
+import type { ProposedPayment } from '#sdk/client/limits'
+import type { PaymentOptions } from '#sdk/client/paymentFlow'
+import type { PaidReceipt } from '#sdk/client/receipts'
+import type { BuyerSettings } from './settings.ts'
+import type { WalletFolder } from './walletFolder.ts'
+
+/** One call of a tool, and what was paid for it. Amounts are USDC base units. */
+export type Call = {
+  /** The most that a payment for it may cost. */
+  maxPrice: bigint | undefined
+  /** Asks the user; undefined where the host can't. */
+  ask: ((question: string) => Promise<boolean>) | undefined
+  /** What was agreed to: the most that can be charged. */
+  agreed: bigint[]
+  receipts: PaidReceipt[]
+}
+
+/** Says within which call a payment is made, and pays only within one. */
+export type Purse = {
+  /** How the wallet pays, but for the tabs. */
+  options: Omit<PaymentOptions, 'tabs'>
+  /** Runs what may pay for a call. */
+  within: <Result>(call: Call, act: () => Promise<Result>) => Promise<Result>
+}
+
+/** The wallet with its limits. Limits that hold for all calls are the SDK's; a call's own, and the user's word, come on top. */
+export function createPurse(
+  settings: BuyerSettings,
+  folder: WalletFolder,
+  allowedHosts: readonly string[],
+): Purse {
+  const { askAbove, maxPayment, maxDaily, maxDailyPerHost, usdcAddress } = settings
+  const { gatewayUrl, network, walletPrivateKey } = settings
+  const calls = new AsyncLocalStorage<Call>()
+
+  /** @throws Error that says why it isn't paid. */
+  async function agree(proposed: ProposedPayment): Promise<void> {
+    const call = calls.getStore()
+    if (!call) throw new Error('no call of a tool is under way')
+    const { amount } = proposed
+    const { maxPrice, ask } = call
+    const price = `the price is ${formatUsdc(amount)} USDC`
+    if (maxPrice !== undefined && amount > maxPrice)
+      throw new Error(`${price}, max_price_usdc of this call is ${formatUsdc(maxPrice)}`)
+    if (amount > askAbove) {
+      const above = `${price}, above ASK_ABOVE_USDC (${formatUsdc(askAbove)})`
+      if (!ask) {
+        throw new Error(
+          `${above}, and this host can't ask its user (it has no elicitation). To have it paid unasked, the owner sets ASK_ABOVE_USDC to ${formatUsdc(amount)} or more in this server's environment`,
+        )
+      }
+      if (!(await ask(questionOf(proposed, settings)))) throw new Error(`${above}, and the user said no`)
+    }
+    call.agreed.push(amount)
+  }
+
+  return {
+    options: {
+      ...{ gatewayUrl, network, walletPrivateKey, onPayment: agree, spending: folder.spending },
+      maxPaymentUsdc: formatUsdc(maxPayment),
+      maxDailyUsdc: formatUsdc(maxDaily),
+      ...(maxDailyPerHost !== null && { maxDailyUsdcPerHost: formatUsdc(maxDailyPerHost) }),
+      ...(usdcAddress !== null && { usdcAddress }),
+      ...(allowedHosts.length > 0 && { allowedHosts: [...allowedHosts, new URL(gatewayUrl).origin] }),
+      warn: (message) => process.stderr.write(`${message}\n`),
+      onReceipt: async (paid) => {
+        calls.getStore()?.receipts.push(paid)
+        await folder.keepReceipt(paid)
+      },
+    },
+    within: (call, act) => calls.run(call, act),
+  }
+}
+
+/** Nothing in it is the seller's to choose but the price and the URL, which a URL's own spelling holds to one line. */
+function questionOf({ amount, url }: ProposedPayment, { network, maxDaily }: BuyerSettings): string {
+  const { origin, pathname, hash } = new URL(url)
+  return `Pay ${formatUsdc(amount)} USDC on ${network} to ${origin} for ${`${pathname}${hash}`.slice(0, 200)}? At most ${formatUsdc(maxDaily)} USDC are spent within 24 hours.`
+}

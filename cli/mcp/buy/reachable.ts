@@ -1,0 +1,58 @@
+import { Agent, type Dispatcher, fetch as fetchByUndici } from 'undici'
+import { createAddressGuard } from '#api/http/addressGuard'
+import { originOf, parseAllowedHost } from '#sdk/client/limits'
+import { CallError } from './result.ts'
+
+/** Where requests may go. */
+export type Reachable = {
+  /** @throws {CallError} that says what to do, for a URL that isn't reached. */
+  require: (url: URL) => void
+  /** As the global one. Each hop is checked, redirects included, and so is the address that a name resolves to. */
+  fetch: typeof globalThis.fetch
+  close: () => Promise<void>
+}
+
+const connectTimeoutMs = 10_000
+/** How long an answer may take to begin, and pause. Models think. */
+const idleTimeoutMs = 120_000
+
+/**
+ * An agent asks for URLs that strangers suggest to it, from a machine with a network of its own. Without a list, everything public is
+ * reached, by https, and nothing private: neither this machine, nor its router, nor a cloud's metadata. With one, nothing but what is on
+ * it, which may be private.
+ *
+ * @param allowed hosts as `allowedHosts` has them; none: all that is public.
+ * @param own URLs that the operator's settings name: always reached.
+ */
+export function createReachable(allowed: readonly string[], own: readonly string[]): Reachable {
+  const named = new Set([...allowed.map(parseAllowedHost), ...own.map((url) => originOf(new URL(url)))])
+  const guard = createAddressGuard({ allowPrivate: false })
+  const limits = { headersTimeout: idleTimeoutMs, bodyTimeout: idleTimeoutMs }
+  const plain = new Agent({ ...limits, connect: { timeout: connectTimeoutMs } })
+  const guarded = new Agent({ ...limits, connect: { timeout: connectTimeoutMs, lookup: guard.lookup } })
+
+  function require(url: URL): void {
+    if (named.has(originOf(url))) return
+    if (allowed.length > 0) throw new CallError(`${url.origin} is not among the hosts of --allow-host`)
+    try {
+      guard.checkLiteral(url)
+    } catch (error) {
+      throw new CallError(`${(error as Error).message}; the owner can allow it by --allow-host ${url.origin}`)
+    }
+  }
+
+  const dispatcher = plain.compose((dispatch) => (options, handler) => {
+    const url = new URL(String(options.origin))
+    require(url)
+    return named.has(originOf(url)) ? dispatch(options, handler) : guarded.dispatch(options, handler)
+  }) satisfies Dispatcher
+
+  return {
+    require,
+    fetch: ((input: string | URL, init?: object) =>
+      fetchByUndici(input, { ...init, dispatcher })) as unknown as typeof globalThis.fetch,
+    close: async () => {
+      await Promise.all([plain.destroy(), guarded.destroy()])
+    },
+  }
+}

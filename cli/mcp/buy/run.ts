@@ -1,0 +1,128 @@
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import { privateKeyToAddress } from 'viem/accounts'
+import { readVersion } from '#process/version'
+import { formatUsdc } from '#protocol/amount'
+import { wrapFetch } from '#sdk/client/wrapFetch'
+import { CliError } from '../../cliError.ts'
+import { isLoopback, serveSessions } from '../serveSessions.ts'
+import { addBudgetTool } from './budgetTool.ts'
+import { addFetchTool } from './fetchTool.ts'
+import { createForeignServers } from './foreignServers.ts'
+import { addMcpTools } from './mcpTools.ts'
+import { createPurse } from './purse.ts'
+import { createReachable } from './reachable.ts'
+import { messageOf } from './result.ts'
+import { addSearchTool } from './searchTool.ts'
+import { readBuyerSettings } from './settings.ts'
+import { openWalletFolder } from './walletFolder.ts'
+
+export type McpFlags = {
+  /** A port. Absent: standard input and output. */
+  http?: number
+  host: string
+  allowHost: readonly string[]
+}
+
+/** Hosts of agents kill a server a few seconds after they closed its input; tabs that aren't closed by then are in the folder. */
+const closingMs = 10_000
+
+/** Few clients begin another session where theirs is gone. */
+const sessionIdleMs = 86_400_000
+
+/** Runs until its host closes standard input, or a signal comes. */
+export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void> {
+  const settings = readBuyerSettings(process.env)
+  const { gatewayUrl, discoveryUrl, network, token } = settings
+  if (http !== undefined && !isLoopback(host) && token === null) {
+    const needed = 'who listens beyond loopback needs MCP_TOKEN, which clients present'
+    throw new CliError('invalid_flags', `--host ${host}: ${needed}`)
+  }
+  const address = privateKeyToAddress(settings.walletPrivateKey)
+  const ended = untilEnd(http === undefined)
+  const stopping = new AbortController()
+  const reachable = createReachable(allowHost, [gatewayUrl, discoveryUrl])
+  const folder = await openWalletFolder(
+    join(settings.walletFolder, `${network}-${address.toLowerCase()}`),
+    settings,
+  )
+  const purse = createPurse(settings, folder, allowHost)
+  const payingFetch = wrapFetch(reachable.fetch, { ...purse.options, tabs: { store: folder.tabs('fetch') } })
+  const servers = createForeignServers({ purse, folder, reachable })
+  const kit = { purse, folder, reachable, stopping: stopping.signal }
+
+  const createServer = () => {
+    const server = new McpServer({ name: 'tollkeeper', version: readVersion() })
+    addFetchTool(server, kit, payingFetch)
+    addMcpTools(server, kit, servers)
+    addSearchTool(server, kit, settings)
+    addBudgetTool(server, kit, { ...settings, address }, async () => [
+      ...(await payingFetch.tabs()),
+      ...(await servers.tabs()),
+    ])
+    return server
+  }
+
+  const door =
+    http === undefined
+      ? await serveStdio(createServer())
+      : await serveSessions(sessionOf(createServer), {
+          host,
+          port: http,
+          token,
+          idleMs: sessionIdleMs,
+          warn: say,
+        })
+  const where =
+    'port' in door ? `http://${host.includes(':') ? `[${host}]` : host}:${door.port}/mcp` : 'stdio'
+  say(
+    `listening on ${where}, pays as ${address} on ${network}, at most ${formatUsdc(settings.maxDaily)} USDC a day`,
+  )
+
+  say(`stopping: ${await ended}`)
+  stopping.abort()
+  await door.close()
+  const closing = Promise.allSettled([payingFetch.close(), servers.close()])
+  for (const closed of (await Promise.race([closing, delay(closingMs)])) ?? [])
+    if (closed.status === 'rejected') say(`a tab stays open: ${messageOf(closed.reason)}`)
+  await Promise.all([folder.close(), reachable.close()])
+  process.exit(0)
+}
+
+/** A server for each client. @returns what ends with it. */
+function sessionOf(createServer: () => McpServer) {
+  return async (transport: Transport): Promise<void> => {
+    const server = createServer()
+    const closed = new Promise<void>((resolve) => {
+      server.server.onclose = resolve
+    })
+    await server.connect(transport)
+    await closed
+  }
+}
+
+async function serveStdio(server: McpServer): Promise<{ close: () => Promise<void> }> {
+  await server.connect(new StdioServerTransport())
+  return server
+}
+
+/** @returns what ended it. */
+function untilEnd(isStdio: boolean): Promise<string> {
+  return new Promise((resolve) => {
+    // A signal that comes while tabs are being closed changes nothing.
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, resolve)
+    if (!isStdio) return
+    for (const event of ['end', 'close', 'error'])
+      process.stdin.once(event, () => resolve('its input is closed'))
+    // Otherwise a closed pipe ends any command of ours at once.
+    process.stdout.removeAllListeners('error').on('error', () => resolve('its output is closed'))
+  })
+}
+
+/** Standard output is the protocol's. */
+function say(text: string): void {
+  process.stderr.write(`tollkeeper mcp: ${text}\n`)
+}

@@ -1,0 +1,89 @@
+import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import type { CallToolResult, RequestId, ToolAnnotations } from '@modelcontextprotocol/sdk/types.js'
+import { z } from 'zod'
+import { parseUsdc } from '#protocol/amount'
+import type { Call, Purse } from './purse.ts'
+import type { Reachable } from './reachable.ts'
+import { type Content, failure, ours, paymentOf } from './result.ts'
+import type { WalletFolder } from './walletFolder.ts'
+
+/** What all tools of a process share. */
+export type Kit = {
+  purse: Purse
+  folder: WalletFolder
+  reachable: Reachable
+  /** Fires when the process ends. */
+  stopping: AbortSignal
+}
+
+/** What a tool answers: first what we say of it, then what others wrote. */
+export type ToolAnswer = { said: object; content?: Content[]; isError?: boolean }
+
+type Tool<Shape extends z.ZodRawShape> = {
+  title: string
+  description: string
+  inputSchema: Shape
+  annotations: ToolAnnotations
+  /** Who writes what comes of a call. Absent: nobody else, and nothing is paid. */
+  writerOf?: (args: z.output<z.ZodObject<Shape>>) => string
+  run: (args: z.output<z.ZodObject<Shape>>, context: { signal: AbortSignal }) => Promise<ToolAnswer>
+}
+
+type Extra = { signal: AbortSignal; requestId: RequestId }
+
+/** The longest that a call takes, with the user's time for an answer. */
+export const callTimeoutMs = 600_000
+const askTimeoutMs = 300_000
+
+/** What each tool that pays takes besides its own arguments. */
+export const priceShape = {
+  max_price_usdc: z
+    .string()
+    .regex(/^(0|[1-9]\d{0,13})(\.\d{1,6})?$/)
+    .optional()
+    .describe(
+      'the most that this call may cost, decimal USDC like "0.05"; the limits of the owner hold as well',
+    ),
+}
+
+/** Adds a tool to a server, each call of it within the purse. */
+export function addTool<Shape extends z.ZodRawShape>(
+  server: McpServer,
+  { purse, folder, stopping }: Kit,
+  name: string,
+  { writerOf, run, ...config }: Tool<Shape>,
+): void {
+  const callback = async (
+    args: z.output<z.ZodObject<Shape>> & { max_price_usdc?: string },
+    extra: Extra,
+  ): Promise<CallToolResult> => {
+    const { max_price_usdc: maxPrice } = args
+    const call: Call = {
+      maxPrice: maxPrice === undefined ? undefined : parseUsdc(maxPrice),
+      ask: askerOf(server, extra),
+      agreed: [],
+      receipts: [],
+    }
+    const paid = () => ('max_price_usdc' in config.inputSchema ? paymentOf(call, folder.receiptFile) : {})
+    const signal = AbortSignal.any([extra.signal, stopping, AbortSignal.timeout(callTimeoutMs)])
+    try {
+      const { said, content = [], isError = false } = await purse.within(call, () => run(args, { signal }))
+      return { content: [ours({ ...said, ...paid() }), ...content], isError }
+    } catch (error) {
+      return failure(error, writerOf?.(args) ?? 'somebody else', paid())
+    }
+  }
+  server.registerTool(name, config, callback as never)
+}
+
+/** Asks the user through the host, where it can: MCP's elicitation. Only a yes in so many words is one. */
+function askerOf({ server }: McpServer, { signal, requestId }: Extra): Call['ask'] {
+  if (!server.getClientCapabilities()?.elicitation?.form) return undefined
+  return async (message) => {
+    const pay = { type: 'boolean', title: 'Pay', default: false } as const
+    const requestedSchema = { type: 'object' as const, properties: { pay }, required: ['pay'] }
+    const options = { signal, timeout: askTimeoutMs, relatedRequestId: requestId }
+    const { action, content } = await server.elicitInput({ message, requestedSchema }, options)
+    return action === 'accept' && content?.pay === true
+  }
+}

@@ -1,0 +1,55 @@
+import { readFile } from 'node:fs/promises'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { toolResource } from '#protocol/toolResource'
+import { CliError } from '../../cliError.ts'
+
+/** What a tool costs: decimal USDC, or `free`; undefined for one that isn't sold. */
+export type PriceOf = (tool: string) => string | undefined
+
+/** All tools that the file doesn't name. */
+const others = '*'
+
+/** @throws {CliError} `unreadable_file`; `invalid_prices` that names what is wrong. */
+export async function readPrices(path: string, server: string | undefined): Promise<PriceOf> {
+  let json: unknown
+  try {
+    json = JSON.parse(await readFile(path, 'utf8'))
+  } catch (error) {
+    throw new CliError('unreadable_file', `--prices: ${path}: ${(error as Error).message}`, error)
+  }
+  return parsePrices(json, server)
+}
+
+/** @param json a file of prices, `{"forecast": "0.01", "*": "free"}`. */
+export function parsePrices(json: unknown, server?: string): PriceOf {
+  if (typeof json !== 'object' || json === null || Array.isArray(json) || Object.keys(json).length === 0)
+    throw invalid('expected an object that names tools, like {"forecast": "0.01"}')
+  const prices = new Map<string, string>()
+  for (const [tool, price] of Object.entries(json)) {
+    prices.set(tool, parsePrice(tool, price))
+    try {
+      toolResource(tool, server)
+    } catch (error) {
+      throw invalid((error as Error).message)
+    }
+  }
+  return (tool) => prices.get(tool) ?? prices.get(others)
+}
+
+/** A number would be a float: 0.1 + 0.2 is none of these. */
+function parsePrice(tool: string, price: unknown): string {
+  if (price === 'free') return price
+  try {
+    const amount = typeof price === 'string' ? parseUsdc(price) : 0n
+    if (amount > 0n) return formatUsdc(amount).replace(/\.?0+$/, '')
+  } catch {
+    // Told below.
+  }
+  throw invalid(
+    `${tool}: expected decimal USDC in quotes, like "0.01", or "free"; got ${JSON.stringify(price)}`,
+  )
+}
+
+function invalid(reason: string): CliError {
+  return new CliError('invalid_prices', `--prices: ${reason}`)
+}

@@ -1,0 +1,59 @@
+import { parseUsdc } from '#protocol/amount'
+import type { NetworkName } from '#protocol/networks'
+import { toolResource } from '#protocol/toolResource'
+import { type GatewayFlags, ownPath, request } from '../../provider/gateway.ts'
+
+export type RegisteredTool = { name: string; description?: string | undefined; price: string }
+
+type Endpoint = {
+  endpointId: string
+  url: string
+  pricing: { usdcPerUnit: string }
+  disabledAt: string | null
+}
+
+/** The longest description that the gateway takes. */
+const maxDescription = 500
+
+/**
+ * Registers tools that are sold, each as an endpoint, and brings the price of those that are registered already up to date. An endpoint
+ * that the provider disabled stays so.
+ *
+ * @throws {CliError} with the gateway's code.
+ */
+export async function registerTools(
+  flags: GatewayFlags & { server?: string | undefined; network?: NetworkName | undefined },
+  tools: readonly RegisteredTool[],
+): Promise<void> {
+  const path = ownPath(flags, 'endpoints')
+  const paidTo = await choosePayee(flags)
+  const { endpoints } = (await request(flags, { method: 'GET', path })) as { endpoints: Endpoint[] }
+  for (const { name, description, price } of tools) {
+    const url = toolResource(name, flags.server)
+    const pricing = { usdcPerUnit: price }
+    const own = endpoints.filter((endpoint) => endpoint.url === url)
+    const known = own.find(({ disabledAt }) => disabledAt === null) ?? own[0]
+    if (known === undefined) {
+      const body = {
+        ...{ url, pricing, mimeType: 'application/json' },
+        ...(description && { description: description.slice(0, maxDescription) }),
+        ...paidTo,
+      }
+      await request(flags, { path, body })
+    } else if (parseUsdc(known.pricing.usdcPerUnit) !== parseUsdc(price)) {
+      const to = ownPath(flags, 'endpoints', known.endpointId)
+      await request(flags, { method: 'PATCH', path: to, headers: { 'if-match': '*' }, body: { pricing } })
+    }
+  }
+}
+
+/** Where it is sold: on the network asked for, or where the provider's only wallet is; else the gateway chooses. */
+async function choosePayee(
+  flags: GatewayFlags & { network?: NetworkName | undefined },
+): Promise<{ network?: string; walletId?: string }> {
+  if (flags.network !== undefined) return { network: flags.network }
+  const answer = await request(flags, { method: 'GET', path: ownPath(flags, 'wallets') })
+  const { wallets } = answer as { wallets: { walletId: string; retiredAt: string | null }[] }
+  const [first, ...others] = wallets.filter(({ retiredAt }) => retiredAt === null)
+  return first !== undefined && others.length === 0 ? { walletId: first.walletId } : {}
+}

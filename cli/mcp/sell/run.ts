@@ -1,0 +1,114 @@
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js'
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import type { Tool } from '@modelcontextprotocol/sdk/types.js'
+import type { NetworkName } from '#protocol/networks'
+import { createToolGate } from '#sdk/mcp/toolGate'
+import { CliError, exitStatus } from '../../cliError.ts'
+import { printable } from '../../output.ts'
+import type { GatewayFlags } from '../../provider/gateway.ts'
+import { serveSessions } from '../serveSessions.ts'
+import { type PriceOf, readPrices } from './prices.ts'
+import { registerTools } from './registerTools.ts'
+import { sellTools } from './sellTools.ts'
+
+export type SellOptions = GatewayFlags & {
+  apiKey: string
+  prices: string
+  server?: string | undefined
+  network?: NetworkName | undefined
+  http?: number | undefined
+  host: string
+}
+
+/**
+ * Sells the tools of a server until its client closes the connection, it ends, or a signal comes. Over HTTP each session has a server of
+ * its own.
+ *
+ * @returns the exit status.
+ */
+export async function runSell(command: string[], options: SellOptions): Promise<number> {
+  const priceOf = await readPrices(options.prices, options.server)
+  const kit = createKit(options, priceOf)
+  const [file = '', ...args] = command
+  const open = (client: Transport) => sellTools(client, openServer(file, args), kit)
+  const stopped = new Promise<void>((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve())
+  })
+  if (options.http === undefined) return serveStdio(open, stopped)
+  const { host, http: port } = options
+  const running = await serveSessions(open, { host, port, warn })
+  const name = host.includes(':') ? `[${host}]` : host
+  warn(`listening on http://${name}:${running.port}/mcp`)
+  await stopped
+  await running.close()
+  return exitStatus.ok
+}
+
+async function serveStdio(
+  open: (client: Transport) => ReturnType<typeof sellTools>,
+  stopped: Promise<void>,
+): Promise<number> {
+  const client = new StdioServerTransport()
+  const close = () => void client.close()
+  // The transport itself doesn't look at the end of its input.
+  process.stdin.once('end', close)
+  void stopped.then(close)
+  try {
+    return (await open(client)) === 'client' ? exitStatus.ok : exitStatus.unwell
+  } catch (error) {
+    throw new CliError(
+      'server_not_started',
+      `The server could not be started: ${(error as Error).message}`,
+      error,
+    )
+  }
+}
+
+/** Its environment and its standard error are ours, but for the key: what registers and voids isn't its business. */
+function openServer(command: string, args: string[]): Transport {
+  const { TOLLKEEPER_API_KEY: _, ...env } = process.env as Record<string, string>
+  return new StdioClientTransport({ command, args, env, stderr: 'inherit' })
+}
+
+function createKit(options: SellOptions, priceOf: PriceOf): Parameters<typeof sellTools>[2] {
+  const { gateway: gatewayUrl, provider: providerId = '', apiKey, server } = options
+  type AnswerCall = ReturnType<typeof createToolGate>
+  const gates = new Map<string, AnswerCall>()
+  const registered = new Set<string>()
+  function gateOf(price: string): AnswerCall {
+    const gate =
+      gates.get(price) ??
+      createToolGate({
+        ...{
+          gatewayUrl,
+          providerId,
+          apiKey,
+          pricing: { usdcPerUnit: price },
+          warn: (text: string) => warn(text),
+        },
+        ...(server !== undefined && { server }),
+      })
+    gates.set(price, gate)
+    return gate
+  }
+  return {
+    priceOf,
+    answerCall: (price, call, run) => gateOf(price)(call, run),
+    async register(tools: readonly Tool[]) {
+      const priced = tools.flatMap(({ name, description }) => {
+        const price = priceOf(name)
+        if (price === undefined || price === 'free' || registered.has(name)) return []
+        return [{ name, description, price }]
+      })
+      if (priced.length > 0) await registerTools(options, priced)
+      for (const { name } of priced) registered.add(name)
+    },
+    warn,
+  }
+}
+
+/** Standard output is the protocol's. */
+function warn(message: string): void {
+  process.stderr.write(`${printable(message.startsWith('[') ? message : `[tollkeeper] ${message}`)}\n`)
+}

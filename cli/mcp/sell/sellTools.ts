@@ -1,0 +1,288 @@
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import {
+  type CallToolResult,
+  type JSONRPCMessage,
+  type JSONRPCRequest,
+  McpError,
+  type RequestId,
+  type Tool,
+} from '@modelcontextprotocol/sdk/types.js'
+import type { ToolAnswer, ToolCall } from '#sdk/mcp/dialects'
+import { isRecord, paymentKeys } from '#sdk/mcp/metaKeys'
+import { priceMeta } from '#sdk/mcp/requirePayment'
+import type { PriceOf } from './prices.ts'
+
+/** JSON-RPC 2.0 and MCP. */
+const [invalidParams, internalError] = [-32602, -32603]
+
+type Kit = {
+  priceOf: PriceOf
+  /** Answers a call of a tool with this price. */
+  answerCall: (price: string, call: ToolCall, run: () => Promise<CallToolResult>) => Promise<ToolAnswer>
+  /** Told what the server offers before anything of it is sold. */
+  register: (tools: readonly Tool[]) => Promise<void>
+  warn: (message: string) => void
+}
+
+/**
+ * Connects a client and the server whose tools are sold: messages pass as they are, but for calls of tools, which are paid for first, and
+ * for the list of tools, which shows what is sold and its price.
+ *
+ * @returns who has closed, once the other is closed as well.
+ */
+export async function sellTools(
+  client: Transport,
+  server: Transport,
+  kit: Kit,
+): Promise<'client' | 'server'> {
+  const lists = new Set<RequestId>()
+  const streams = new Map<unknown, RequestId>()
+  const listing = createListing(server, kit)
+  const paidCalls = createPaidCalls(toServer, listing, kit)
+  let capabilities: object | undefined
+
+  /** Over HTTP the first message is there before the server is. */
+  async function toServer(message: JSONRPCMessage): Promise<void> {
+    await started
+    await send(server, message)
+  }
+
+  async function toClient(message: JSONRPCMessage): Promise<void> {
+    const relatedRequestId = relatedTo(message, streams)
+    await send(client, message, relatedRequestId === undefined ? undefined : { relatedRequestId })
+  }
+
+  async function send(to: Transport, message: JSONRPCMessage, options?: { relatedRequestId: RequestId }) {
+    try {
+      await to.send(message, options)
+    } catch (error) {
+      kit.warn(`a message was not sent: ${(error as Error).message}`)
+    }
+  }
+
+  async function onRequest(request: JSONRPCRequest): Promise<void> {
+    const { id, method, params } = request
+    const token = params?._meta?.progressToken
+    if (token !== undefined) streams.set(token, id)
+    if (method === 'initialize' && isRecord(params?.capabilities)) capabilities = params.capabilities
+    if (method === 'tools/list') lists.add(id)
+    if (method !== 'tools/call') return toServer(request)
+    const name = String(params?.name)
+    const price = kit.priceOf(name)
+    if (price === 'free') return toServer(request)
+    const answer = await paidCalls.answer(request, name, price, capabilities)
+    streams.delete(token)
+    if (answer) await toClient(answer)
+  }
+
+  function onAnswer(message: JSONRPCMessage): void {
+    const id = 'id' in message ? message.id : undefined
+    if (id !== undefined && (listing.take(id, message) || paidCalls.take(id, message))) return
+    const isList = id !== undefined && lists.delete(id) && 'result' in message
+    void toClient(isList ? showPrices(message, kit.priceOf) : message)
+  }
+
+  client.onmessage = (message: JSONRPCMessage) => {
+    if ('method' in message && 'id' in message) return void onRequest(message)
+    const { method, params } = message as { method?: string; params?: { requestId?: RequestId } }
+    if (method === 'notifications/cancelled') paidCalls.cancel(params?.requestId ?? '')
+    void toServer(message)
+  }
+  server.onmessage = (message: JSONRPCMessage) => {
+    if (!('method' in message)) return onAnswer(message)
+    if (message.method === 'notifications/tools/list_changed') listing.forget()
+    void toClient(message)
+  }
+
+  const ended = new Promise<'client' | 'server'>((resolve) => {
+    client.onclose = () => resolve('client')
+    server.onclose = () => resolve('server')
+  })
+  const onerror = (error: Error) => kit.warn(error.message)
+  Object.assign(client, { onerror })
+  Object.assign(server, { onerror })
+  const started = server.start()
+  await started
+  await client.start()
+  const first = await ended
+  paidCalls.end()
+  listing.end()
+  await Promise.all([client.close(), server.close()])
+  return first
+}
+
+/** A call of a priced tool on its way. */
+type PaidCall = {
+  isCancelled: boolean
+  /** Once it was sent to the server. */
+  settle?: (message: JSONRPCMessage) => void
+  fail?: (error: Error) => void
+}
+
+/** Calls of tools that have a price: each is paid for, then sent, and its answer waited for. */
+function createPaidCalls(
+  toServer: (message: JSONRPCMessage) => Promise<void>,
+  listing: Listing,
+  { answerCall }: Pick<Kit, 'answerCall'>,
+) {
+  const calls = new Map<RequestId, PaidCall>()
+
+  /** Has a call that was paid for run by the server. */
+  async function run(call: PaidCall, request: JSONRPCRequest): Promise<CallToolResult> {
+    if (call.isCancelled) throw new Error('cancelled')
+    const reply = await new Promise<JSONRPCMessage>((resolve, reject) => {
+      Object.assign(call, { settle: resolve, fail: reject })
+      void toServer({ ...request, params: withoutPayment(request.params) })
+    })
+    if ('error' in reply) throw new McpError(reply.error.code, reply.error.message, reply.error.data)
+    return (reply as unknown as { result: CallToolResult }).result
+  }
+
+  async function sell(
+    call: PaidCall,
+    request: JSONRPCRequest,
+    price: string,
+    asked: Omit<ToolCall, 'hasOutputSchema' | 'meta' | 'arguments'>,
+  ): Promise<JSONRPCMessage> {
+    const { id, jsonrpc, params } = request
+    try {
+      const hasOutputSchema = (await listing.tools()).get(asked.name)?.outputSchema !== undefined
+      const toAnswer = { ...asked, arguments: params?.arguments, meta: params?._meta, hasOutputSchema }
+      const answer = await answerCall(price, toAnswer, () => run(call, request))
+      if (answer.kind === 'result') return { jsonrpc, id, result: answer.result }
+      const { code, message, data } = answer
+      return { jsonrpc, id, error: { code, message, data } }
+    } catch (error) {
+      return { jsonrpc, id, error: toRpcError(error) }
+    }
+  }
+
+  return {
+    /** @returns undefined for a call that was cancelled: nobody waits for its answer. */
+    async answer(
+      request: JSONRPCRequest,
+      name: string,
+      price: string | undefined,
+      capabilities: object | undefined,
+    ): Promise<JSONRPCMessage | undefined> {
+      const { id, jsonrpc, params } = request
+      const refuse = (message: string) => ({ jsonrpc, id, error: { code: invalidParams, message } })
+      if (price === undefined) return refuse(`Tool ${name} not found`)
+      // A task is answered before it is done, so whether it failed isn't known when it is charged.
+      if (params?.task !== undefined) return refuse('What is sold is called without a task')
+      if (calls.has(id)) return refuse('A request has an id of its own')
+      const call: PaidCall = { isCancelled: false }
+      calls.set(id, call)
+      const answer = await sell(call, request, price, { name, capabilities })
+      calls.delete(id)
+      return call.isCancelled ? undefined : answer
+    },
+    /** Whether an answer of the server's is to a call that was paid for. */
+    take(id: RequestId, message: JSONRPCMessage): boolean {
+      const call = calls.get(id)
+      call?.settle?.(message)
+      return call !== undefined
+    },
+    /** The server says nothing more of it; what it did is charged, as it is where a client hangs up. */
+    cancel(id: RequestId): void {
+      const call = calls.get(id)
+      if (!call) return
+      call.isCancelled = true
+      call.settle?.({ jsonrpc: '2.0', id, result: { content: [] } })
+    },
+    end(): void {
+      for (const { fail } of calls.values()) fail?.(new Error('The server ended'))
+    },
+  }
+}
+
+type Listing = ReturnType<typeof createListing>
+
+/** Asks the server for its tools by itself, with ids that are no client's. */
+function createListing(
+  server: Transport,
+  { priceOf, register, warn }: Pick<Kit, 'priceOf' | 'register' | 'warn'>,
+) {
+  const waiting = new Map<
+    RequestId,
+    { resolve: (message: JSONRPCMessage) => void; reject: (error: Error) => void }
+  >()
+  let known: Promise<Map<string, Tool>> | undefined
+  let ids = 0
+
+  async function list(): Promise<Map<string, Tool>> {
+    const tools: Tool[] = []
+    let cursor: string | undefined
+    do {
+      const id = `tollkeeper-${crypto.randomUUID()}-${++ids}`
+      const reply = await new Promise<JSONRPCMessage>((resolve, reject) => {
+        waiting.set(id, { resolve, reject })
+        const params = cursor === undefined ? {} : { cursor }
+        server.send({ jsonrpc: '2.0', id, method: 'tools/list', params }).catch(reject)
+      })
+      if (!('result' in reply)) throw new Error(`The server lists no tools: ${JSON.stringify(reply)}`)
+      const page = reply.result as { tools?: Tool[]; nextCursor?: string }
+      tools.push(...(page.tools ?? []))
+      cursor = page.nextCursor
+    } while (cursor !== undefined)
+    for (const { name } of tools)
+      if (priceOf(name) === undefined) warn(`${name} has no price and is not served`)
+    await register(tools)
+    return new Map(tools.map((tool) => [tool.name, tool]))
+  }
+
+  return {
+    /** What the server offers. Rejected where it doesn't say, or the gateway doesn't take it: then nothing is sold. */
+    tools(): Promise<Map<string, Tool>> {
+      known ??= list().catch((error) => {
+        known = undefined
+        throw error
+      })
+      return known
+    },
+    forget(): void {
+      known = undefined
+    },
+    /** Whether an answer of the server's is to a question of ours. */
+    take(id: RequestId, message: JSONRPCMessage): boolean {
+      const asked = waiting.get(id)
+      asked?.resolve(message)
+      return waiting.delete(id)
+    },
+    end(): void {
+      for (const { reject } of waiting.values()) reject(new Error('The server ended'))
+    },
+  }
+}
+
+/** The server behind needn't see what pays it. */
+function withoutPayment(params: JSONRPCRequest['params']): JSONRPCRequest['params'] {
+  if (params?._meta === undefined) return params
+  const keys: readonly string[] = Object.values(paymentKeys)
+  const _meta = Object.fromEntries(Object.entries(params._meta).filter(([key]) => !keys.includes(key)))
+  return { ...params, _meta }
+}
+
+function showPrices(message: JSONRPCMessage, priceOf: PriceOf): JSONRPCMessage {
+  const { result } = message as { result: { tools?: Tool[] } }
+  const tools = (result.tools ?? []).flatMap((tool) => {
+    const price = priceOf(tool.name)
+    if (price === undefined) return []
+    return price === 'free' ? [tool] : [{ ...tool, _meta: { ...tool._meta, ...priceMeta(price) } }]
+  })
+  return { ...message, result: { ...result, tools } } as JSONRPCMessage
+}
+
+/** The request on whose stream a message goes over HTTP. */
+function relatedTo(message: JSONRPCMessage, streams: ReadonlyMap<unknown, RequestId>): RequestId | undefined {
+  if (!('method' in message) || message.method !== 'notifications/progress') return undefined
+  return streams.get(message.params?.progressToken)
+}
+
+function toRpcError(error: unknown): { code: number; message: string; data?: unknown } {
+  if (!(error instanceof McpError)) return { code: internalError, message: (error as Error).message }
+  const { code, data } = error
+  // The SDK puts the code before what the server said.
+  const message = error.message.replace(/^MCP error -?\d+: /, '')
+  return { code, message, ...(data !== undefined && { data }) }
+}

@@ -1,0 +1,149 @@
+import { randomUUID } from 'node:crypto'
+import { isIPv4 } from 'node:net'
+import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js'
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import { isInitializeRequest, type JSONRPCMessage, type RequestId } from '@modelcontextprotocol/sdk/types.js'
+import { Hono } from 'hono'
+import { isSameSecret } from '#process/isSameSecret'
+import { limitBody } from '#process/limitBody'
+import { type RunningServer, serve } from '#process/serve'
+import { BaseError } from '#protocol/errors'
+
+export type SessionOptions = {
+  host: string
+  /** 0: any free one. */
+  port: number
+  warn: (message: string) => void
+  /** What clients present as a bearer token. Null: nothing. */
+  token?: string | null
+  /** How long a session may be idle, in milliseconds. Default 600,000. */
+  idleMs?: number
+}
+
+/** How many servers run at once. A stranger may open a session without paying: who was idle the longest makes room. */
+const mostSessions = 32
+const maxBodyBytes = 4_194_304
+
+type Session = {
+  transport: WebStandardStreamableHTTPServerTransport
+  /** Requests that have no answer yet. */
+  waiting: Set<RequestId>
+  usedAt: number
+}
+
+/**
+ * Serves MCP's streamable HTTP at `/mcp`, with what `open` connects for each session.
+ *
+ * On loopback the Host must be a name of loopback, or a page in a browser of this machine could call it by a name of its own that it
+ * resolves to here (DNS rebinding). Beyond loopback the names of a machine aren't known to it; there a token is what a page can't have, or anybody may call.
+ */
+export async function serveSessions(
+  open: (transport: Transport) => Promise<unknown>,
+  { host, port, warn, token = null, idleMs = 600_000 }: SessionOptions,
+): Promise<RunningServer> {
+  const sessions = new Map<string, Session>()
+  const running = new Set<Session>()
+  const isLocal = isLoopback(host)
+
+  /** @returns undefined where all are busy. */
+  async function begin(): Promise<Session | undefined> {
+    if (running.size >= mostSessions) {
+      const idle = [...running].filter(({ waiting }) => waiting.size === 0)
+      const [oldest] = idle.sort((a, b) => a.usedAt - b.usedAt)
+      if (!oldest) return undefined
+      running.delete(oldest)
+      void oldest.transport.close()
+    }
+    const transport = new WebStandardStreamableHTTPServerTransport({
+      sessionIdGenerator: randomUUID,
+      onsessioninitialized: (id) => void sessions.set(id, session),
+    })
+    const session: Session = { transport, waiting: new Set(), usedAt: Date.now() }
+    running.add(session)
+    void open(transport)
+      .catch((error: Error) => warn(`a session ended: ${error.message}`))
+      .finally(() => {
+        running.delete(session)
+        sessions.delete(transport.sessionId ?? '')
+        return transport.close()
+      })
+    countRequests(session)
+    return session
+  }
+
+  const sweep = setInterval(() => {
+    for (const { transport, waiting, usedAt } of running)
+      if (waiting.size === 0 && usedAt + idleMs < Date.now()) void transport.close()
+  }, idleMs / 10)
+  sweep.unref()
+
+  const app = new Hono()
+  app.onError((error, c) => c.json({ error: error.message }, error instanceof BaseError ? 413 : 500))
+  app.use(limitBody(maxBodyBytes))
+  app.use(async (c, next) => {
+    const asked = `http://${c.req.header('host') ?? ''}`
+    const isKnown = URL.canParse(asked) && isLoopback(new URL(asked).hostname)
+    if (isLocal && !isKnown) return c.json({ error: 'The Host is no name of loopback' }, 403)
+    if (isLocal && c.req.header('origin') !== undefined)
+      return c.json({ error: 'Pages of a browser may not call this' }, 403)
+    if (token !== null && !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`))
+      return c.json({ error: 'This needs the token, as a bearer token' }, 401)
+    return next()
+  })
+  app.all('/mcp', async (c) => {
+    const id = c.req.header('mcp-session-id')
+    if (id !== undefined) {
+      const known = sessions.get(id)
+      if (!known) return c.json({ error: 'There is no such session; begin another' }, 404)
+      known.usedAt = Date.now()
+      return known.transport.handleRequest(c.req.raw)
+    }
+    // A server is started for nothing less.
+    const parsedBody =
+      c.req.method === 'POST'
+        ? await c.req.raw
+            .clone()
+            .json()
+            .catch(() => undefined)
+        : undefined
+    if (!isInitializeRequest(parsedBody)) return c.json({ error: 'A session begins with initialize' }, 400)
+    const session = await begin()
+    if (!session) return c.json({ error: 'Too many sessions are busy; try again later' }, 503)
+    const answer = await session.transport.handleRequest(c.req.raw, { parsedBody })
+    if (session.transport.sessionId === undefined) await session.transport.close()
+    return answer
+  })
+
+  const listening = await serve(app, { host, port, portVariable: '--http' })
+  return {
+    ...listening,
+    async close() {
+      clearInterval(sweep)
+      await Promise.all([...running].map(({ transport }) => transport.close()))
+      await listening.close()
+    },
+  }
+}
+
+/** Watches what passes a transport that is connected. */
+function countRequests(session: Session): void {
+  const { transport, waiting } = session
+  const { onmessage } = transport
+  const send = transport.send.bind(transport)
+  transport.onmessage = (message: JSONRPCMessage, extra) => {
+    if ('method' in message && 'id' in message) waiting.add(message.id)
+    if ('method' in message && message.method === 'notifications/cancelled')
+      waiting.delete((message.params as { requestId?: RequestId } | undefined)?.requestId ?? '')
+    onmessage?.(message, extra)
+  }
+  transport.send = (message, options) => {
+    if (!('method' in message) && message.id !== undefined) waiting.delete(message.id)
+    session.usedAt = Date.now()
+    return send(message, options)
+  }
+}
+
+/** @param name of a host, as `--host` or a URL has it. */
+export function isLoopback(name: string): boolean {
+  return ['localhost', '::1', '[::1]'].includes(name) || (isIPv4(name) && name.startsWith('127.'))
+}

@@ -1,0 +1,47 @@
+/**
+ * An MCP server (streamable HTTP) that charges for its forecast: any client of x402 or MPP over MCP may pay.
+ *
+ * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL. Its tool is registered as mcp://tool/forecast.
+ */
+import { serve } from '@hono/node-server'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js'
+import { requirePayment } from '@tollkeeper/sdk/mcp'
+import { Hono } from 'hono'
+import { z } from 'zod'
+
+const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC } = process.env
+if (!PROVIDER_ID)
+  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
+
+const paid = requirePayment({
+  gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
+  providerId: PROVIDER_ID,
+  pricing: { usdcPerUnit: PRICE_USDC || '0.01' },
+  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
+})
+
+function createServer(): McpServer {
+  const server = new McpServer({ name: 'weather', version: '1.0.0' })
+  const config = { description: 'Weather of tomorrow', inputSchema: { city: z.string() } }
+  paid(server).registerTool('forecast', config, ({ city }, { payment }) => ({
+    content: [{ type: 'text', text: `${city}: 19 °C, clear. Paid by ${payment.paymentId}.` }],
+  }))
+  return server
+}
+
+const app = new Hono()
+app.all('/mcp', async (c) => {
+  // Without sessions, so that any of several processes may answer.
+  const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true })
+  await createServer().connect(transport)
+  return transport.handleRequest(c.req.raw)
+})
+
+const server = serve(
+  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) },
+  ({ port }) => console.log(`selling http://127.0.0.1:${port}/mcp`),
+)
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => server.close(() => process.exit(0)))
+}

@@ -1,0 +1,118 @@
+import { describe, expect, test } from 'vitest'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { networks } from '#protocol/networks'
+import { completeRequirements } from './accepts.ts'
+import { KindNotServed, MalformedRequest, parseRequest } from './request.ts'
+
+// The forms in which other people's servers have their facilitator complete what they ask for: @faremeter/middleware 0.22 and thirdweb 5.121.
+
+const usdc = networks['base-sepolia'].usdc as `0x${string}`
+const served = [{ network: networks['base-sepolia'], token: usdc } as ServedNetwork]
+const payTo = `0x${'ab'.repeat(20)}`
+const extra = { name: 'USDC', version: '2', decimals: 6, primaryType: 'TransferWithAuthorization' }
+
+describe('faremeter’s servers', () => {
+  const asked = { scheme: 'exact', network: 'eip155:84532', amount: '10000', asset: usdc, payTo }
+  const body = { x402Version: 2, resource: { url: 'https://seller.example/weather' }, accepts: [asked] }
+
+  test('default: what is missing is added, and what is elsewhere left out', () => {
+    const others = [
+      { ...asked, network: 'eip155:8453' },
+      { ...asked, scheme: 'upto' },
+      { ...asked, asset: payTo },
+    ]
+    const accepts = [{ ...asked, maxTimeoutSeconds: 0, extra: { name: 'Coin', own: 1 } }, ...others]
+    expect(completeRequirements(served, { ...body, accepts })).toEqual({
+      status: 200,
+      body: {
+        ...{ x402Version: 2, resource: body.resource },
+        accepts: [{ ...asked, maxTimeoutSeconds: 300, extra: { ...extra, own: 1 } }],
+      },
+    })
+  })
+
+  test('args: a time of its own, a network of version 1, no asset', () => {
+    const { asset: _, ...bare } = asked
+    const accepts = [{ ...bare, network: 'base-sepolia', maxTimeoutSeconds: 60 }]
+    expect(completeRequirements(served, { ...body, accepts }).body).toMatchObject({
+      accepts: [{ ...asked, maxTimeoutSeconds: 60, extra }],
+    })
+  })
+
+  test.each([
+    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, KindNotServed],
+    ['nothing', { accepts: [] }, MalformedRequest],
+    ['an amount that is none', { accepts: [{ ...asked, amount: '-1' }] }, MalformedRequest],
+    ['nobody to pay', { accepts: [{ ...asked, payTo: undefined }] }, MalformedRequest],
+    ['version 3', { x402Version: 3 }, MalformedRequest],
+  ])('error: %s', (_, change, kind) => {
+    expect(() => completeRequirements(served, { ...body, ...change })).toThrow(kind)
+  })
+})
+
+describe('thirdweb’s servers', () => {
+  const asked = {
+    ...{
+      resourceUrl: 'https://seller.example/weather',
+      method: 'GET',
+      network: 'eip155:84532',
+      x402Version: 2,
+    },
+    ...{ price: '$0.01', serverWalletAddress: payTo, routeConfig: { description: 'The weather' } },
+  }
+  const accepted = {
+    ...{
+      scheme: 'exact',
+      network: 'eip155:84532',
+      amount: '10000',
+      maxAmountRequired: '10000',
+      asset: usdc,
+      payTo,
+    },
+    ...{ maxTimeoutSeconds: 300, resource: asked.resourceUrl, description: 'The weather' },
+    ...{ mimeType: 'application/json', extra },
+  }
+
+  test('default: a 402 with one entry in the words of both versions, which /verify reads', () => {
+    const { status, body } = completeRequirements(served, asked)
+    expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
+    const authorization = {
+      ...{ from: usdc, to: payTo, value: '10000', validAfter: '0', validBefore: '1800000000' },
+      nonce: `0x${'11'.repeat(32)}`,
+    }
+    // As its server passes on what its buyer signed.
+    const paymentPayload = {
+      ...{ x402Version: 2, scheme: 'exact', network: 'eip155:84532', accepted },
+      payload: { authorization, signature: `0x${'22'.repeat(65)}` },
+    }
+    const request = { x402Version: 2, paymentPayload, paymentRequirements: accepted, waitUntil: 'confirmed' }
+    expect(parseRequest(served, request).asked).toEqual({ asset: usdc, payTo, amount: '10000' })
+  })
+
+  test.each([
+    [0.01, '10000'],
+    ['0.5', '500000'],
+    [{ amount: '7', asset: { address: usdc } }, '7'],
+  ])('args: the price %j', (price, amount) => {
+    expect(completeRequirements(served, { ...asked, price }).body).toMatchObject({ accepts: [{ amount }] })
+  })
+
+  test('args: who is paid, and for how long', () => {
+    const recipientAddress = `0x${'cd'.repeat(20)}`
+    const change = { recipientAddress, routeConfig: { maxTimeoutSeconds: 60 } }
+    expect(completeRequirements(served, { ...asked, ...change }).body).toMatchObject({
+      accepts: [{ payTo: recipientAddress, maxTimeoutSeconds: 60, description: '' }],
+    })
+  })
+
+  test.each([
+    ['another network', { network: 'eip155:8453' }, KindNotServed],
+    ['upto', { scheme: 'upto' }, KindNotServed],
+    ['another token', { price: { amount: '7', asset: { address: payTo } } }, KindNotServed],
+    ['a price of nothing', { price: '$0' }, MalformedRequest],
+    ['a price in words', { price: 'much' }, MalformedRequest],
+    ['a price finer than the token', { price: '$0.0000001' }, MalformedRequest],
+  ])('error: %s', (_, change, kind) => {
+    expect(() => completeRequirements(served, { ...asked, ...change })).toThrow(kind)
+  })
+})

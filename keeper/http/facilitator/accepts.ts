@@ -1,0 +1,137 @@
+import { z } from 'zod'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { parseUsdc } from '#protocol/amount'
+import { ProtocolError } from '#protocol/errors'
+import { findServed, KindNotServed, MalformedRequest, parse } from './request.ts'
+
+// `POST /accepts` isn't the standard's: some servers let their facilitator complete what they ask for, each in a form of its own.
+
+/** How long a buyer is asked to sign for where its seller doesn't say, seconds: as long as the standard's servers ask. */
+const defaultTimeoutSeconds = 300
+
+const seconds = z
+  .number()
+  .int()
+  .max(2 ** 31)
+const amount = z.string().regex(/^[1-9]\d{0,77}$/)
+const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/)
+
+/** Requirements of version 2 that lack what only the facilitator knows, as faremeter's servers send them. */
+const incomplete = z.object({
+  x402Version: z.literal(2),
+  resource: z.looseObject({ url: z.string() }).optional(),
+  accepts: z
+    .array(
+      z.object({
+        scheme: z.string().default('exact'),
+        network: z.string(),
+        amount,
+        asset: address.optional(),
+        payTo: address,
+        maxTimeoutSeconds: seconds.optional(),
+        extra: z.record(z.string(), z.unknown()).optional(),
+      }),
+    )
+    .min(1)
+    .max(20),
+})
+
+/** A price for a resource, as thirdweb's servers send it. */
+const priced = z.object({
+  resourceUrl: z.string(),
+  network: z.string(),
+  scheme: z.string().default('exact'),
+  price: z.union([z.string(), z.number(), z.object({ amount, asset: z.object({ address }) })]),
+  recipientAddress: address.nullish(),
+  serverWalletAddress: address,
+  routeConfig: z
+    .object({
+      description: z.string().optional(),
+      mimeType: z.string().optional(),
+      maxTimeoutSeconds: seconds.optional(),
+      outputSchema: z.unknown().optional(),
+    })
+    .nullish(),
+  extraMetadata: z.record(z.string(), z.unknown()).nullish(),
+})
+
+/** @throws {MalformedRequest|KindNotServed} */
+export function completeRequirements(
+  networks: readonly ServedNetwork[],
+  body: unknown,
+): { status: 200 | 402; body: object } {
+  const isPriced = typeof body === 'object' && body !== null && 'resourceUrl' in body
+  if (isPriced) return { status: 402, body: fromPrice(networks, parse(priced, body)) }
+  const { resource, accepts } = parse(incomplete, body)
+  const completed = accepts.flatMap((one) => complete(networks, one) ?? [])
+  if (completed.length === 0)
+    throw new KindNotServed('none of `accepts` is USDC by scheme exact on a network that is served')
+  return { status: 200, body: { x402Version: 2, resource: resource ?? { url: '' }, accepts: completed } }
+}
+
+function fromPrice(
+  networks: readonly ServedNetwork[],
+  { resourceUrl: resource, price, routeConfig, ...asked }: z.infer<typeof priced>,
+) {
+  const {
+    description = '',
+    mimeType = 'application/json',
+    maxTimeoutSeconds,
+    outputSchema,
+  } = routeConfig ?? {}
+  const requirements = complete(networks, {
+    ...{
+      scheme: asked.scheme,
+      network: asked.network,
+      amount: typeof price === 'object' ? price.amount : toBaseUnits(price),
+    },
+    ...{
+      asset: typeof price === 'object' ? price.asset.address : undefined,
+      payTo: asked.recipientAddress ?? asked.serverWalletAddress,
+    },
+    ...{ maxTimeoutSeconds, extra: asked.extraMetadata ?? {} },
+  })
+  if (requirements === null)
+    throw new KindNotServed(
+      `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served`,
+    )
+  // The fields of both versions: its server passes them on in a header of version 2, and its older buyers read those of 1.
+  const accepted = {
+    ...requirements,
+    ...{ maxAmountRequired: requirements.amount, resource, description, mimeType },
+    ...(outputSchema !== undefined && { outputSchema }),
+  }
+  return { x402Version: 1, error: 'Payment required', accepts: [accepted] }
+}
+
+type Asked = Omit<z.infer<typeof incomplete>['accepts'][number], 'asset'> & { asset?: string | undefined }
+
+/** null: it asks for what isn't served here. */
+function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }: Asked) {
+  const served = findServed(networks, asked)
+  if (!served || (asset !== undefined && asset.toLowerCase() !== served.token)) return null
+  const { maxTimeoutSeconds: timeout = 0 } = asked
+  return {
+    ...asked,
+    network: served.network.caip2,
+    asset: asset ?? served.token,
+    maxTimeoutSeconds: timeout > 0 ? timeout : defaultTimeoutSeconds,
+    extra: { ...extra, ...extraOf(served) },
+  }
+}
+
+/** What a signature over the token needs, in the words of several servers: of the kinds of `/supported`, and of requirements. */
+export function extraOf({ network: { eip712 } }: ServedNetwork) {
+  return { ...eip712, decimals: 6, primaryType: 'TransferWithAuthorization' as const }
+}
+
+/** Of a price in USD, as `$0.10`, `0.10` or a number in JSON. */
+function toBaseUnits(price: string | number): string {
+  try {
+    const value = parseUsdc(`${price}`.replace(/^\$/, ''))
+    if (value > 0n) return `${value}`
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error
+  }
+  throw new MalformedRequest('price: expected USD above 0 with up to 6 decimals')
+}

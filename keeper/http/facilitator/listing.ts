@@ -1,0 +1,85 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Declaration, listDeclaration, readDeclaration } from '#ledger/discovery/declarations'
+import type { Queryable } from '#ledger/store/database'
+import type { Logger } from '#process/log'
+import type { FacilitatorRequest } from './request.ts'
+
+/** What became of a resource that a payment declares (x402's extension `bazaar`). */
+type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'; rejectedReason: string }
+
+export type Listings = {
+  /** What is said at /verify: whether it will be listed once the payment settles. */
+  announce(request: FacilitatorRequest, providerId: string | null): string | undefined
+  /** Lists what a payment declares that has settled. Never throws: the money has moved. */
+  list(request: FacilitatorRequest, providerId: string | null): Promise<string | undefined>
+}
+
+/** A resource that is paid for all the time is noted as often as this. */
+const noteEveryMs = 60_000
+const maxNoted = 10_000
+/** How long an answer waits for the list. Its caller's turn to hear that the payment settled must not lapse meanwhile. */
+const mostMs = 1_000
+
+/** @returns values of the header `EXTENSION-RESPONSES`; undefined where a payment declares nothing. */
+export function createListings(
+  sql: Queryable,
+  { log, now }: { log: Pick<Logger, 'warn'>; now: () => number },
+): Listings {
+  const noted = new Map<string, number>()
+
+  async function note(declaration: Declaration): Promise<ListingAnswer> {
+    const { providerId, chainId, payTo, resource } = declaration
+    const key = [providerId, chainId, payTo, resource].join(' ')
+    const notedAt = noted.get(key)
+    if (notedAt !== undefined && now() - notedAt < noteEveryMs) return { status: 'success' }
+    if (!(await listDeclaration(sql, declaration)))
+      return { status: 'rejected', rejectedReason: 'this wallet has as many resources listed as it may' }
+    if (noted.size >= maxNoted) noted.delete(noted.keys().next().value ?? '')
+    noted.delete(key)
+    noted.set(key, now())
+    return { status: 'success' }
+  }
+
+  return {
+    announce(request, providerId) {
+      const read = readOf(request, providerId)
+      if (read === undefined) return undefined
+      return encode(
+        typeof read === 'string' ? { status: 'rejected', rejectedReason: read } : { status: 'processing' },
+      )
+    },
+    async list(request, providerId) {
+      const read = readOf(request, providerId)
+      if (read === undefined) return undefined
+      if (typeof read === 'string') return encode({ status: 'rejected', rejectedReason: read })
+      const noted = note(read).catch((err: unknown): ListingAnswer => {
+        log.warn({ err, resource: read.resource }, 'a declared resource could not be listed')
+        return {
+          status: 'rejected',
+          rejectedReason: 'the list can not be written for now: the next payment lists it',
+        }
+      })
+      return encode(
+        await Promise.race([noted, sleep(mostMs, { status: 'processing' } as const, { ref: false })]),
+      )
+    },
+  }
+}
+
+function readOf(
+  { declared, served, authorization }: FacilitatorRequest,
+  providerId: string | null,
+): Declaration | string | undefined {
+  if (declared === null) return undefined
+  const { chainId } = served.network
+  return readDeclaration(declared, {
+    chainId,
+    payTo: authorization.to,
+    amount: authorization.value,
+    providerId,
+  })
+}
+
+function encode(bazaar: ListingAnswer): string {
+  return Buffer.from(JSON.stringify({ bazaar })).toString('base64')
+}

@@ -1,0 +1,64 @@
+import { type Address, type PrivateKeyAccount, parseSignature, serializeTransaction } from 'viem'
+import { hashHex } from '#chain/keccak256'
+import type { KeeperAccount, RemoteAccount } from '#chain/remoteSigner'
+import { SignerError, type SigningAccount, signTransaction } from '#chain/signTransaction'
+import type { Probe } from '#process/health'
+import type { Network } from '#protocol/networks'
+import type { SettlementWallet } from './context.ts'
+
+type Failure = { error: SignerError; at: number }
+
+/** How long a signer that gave no signature is said to fail, though it answers: nothing may be due for hours. */
+const rememberedMs = 300_000
+
+/** The wallet of an account on one network. What a key of this process signs needs no look; all else is checked. */
+export function createWallet(account: KeeperAccount, network: Network): SettlementWallet {
+  let failure: Failure | null = null
+  const isOwn = isKeyHere(account)
+  return {
+    address: account.address.toLowerCase() as Address,
+    async sign(transaction) {
+      const typed = { ...transaction, type: 'eip1559' } as const
+      if (isOwn) {
+        const hash = hashHex(serializeTransaction(typed))
+        return serializeTransaction(typed, parseSignature(await account.sign({ hash })))
+      }
+      try {
+        const raw = await signTransaction(account, typed)
+        failure = null
+        return raw
+      } catch (error) {
+        if (error instanceof SignerError) failure = { error, at: performance.now() }
+        throw error
+      }
+    },
+    ...(!isOwn && { probe: probeOf(account, network, () => failure) }),
+  }
+}
+
+/** Of wallets whose key is elsewhere. Where others can settle, one whose signer fails makes nothing unready. */
+export function signerProbes(wallets: readonly SettlementWallet[]): Probe[] {
+  const isOneOfSeveral = wallets.length > 1
+  return wallets.flatMap(({ probe }) =>
+    probe ? { ...probe, ...(isOneOfSeveral && { optional: true as const }) } : [],
+  )
+}
+
+/** Fails while the last signature did, and where the signer doesn't answer or hasn't the key. */
+function probeOf(account: SigningAccount, { name, chainId }: Network, failure: () => Failure | null): Probe {
+  return {
+    name: `signer ${name} ${account.address.toLowerCase()}`,
+    network: name,
+    async ask() {
+      const last = failure()
+      const isOver =
+        last && last.error.code !== 'signer_mismatch' && performance.now() - last.at > rememberedMs
+      if (last && !isOver) throw last.error
+      if ('check' in account) await (account as RemoteAccount).check(chainId)
+    },
+  }
+}
+
+function isKeyHere(account: KeeperAccount): account is PrivateKeyAccount {
+  return 'source' in account && account.source === 'privateKey'
+}

@@ -1,0 +1,232 @@
+import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { createCache } from '#process/cache'
+import { splitterOf } from '#protocol/splitter'
+import { type FeeSchedule, splitAnyPrice } from '#protocol/tier'
+import type { Database } from '../store/database.ts'
+import { typeOfResource } from './bazaar.ts'
+import { type Listing, readListings } from './listings.ts'
+
+/*
+ * What can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement every few seconds
+ * reads all of it, whoever asks; filters and searches go through memory.
+ */
+
+/** An element of `items` and of `resources`, as the standard has it; what others don't have is in `quality`. */
+export type DiscoveryResource = {
+  resource: string
+  type: 'http' | 'mcp'
+  x402Version: 1 | 2
+  accepts: Accepts[]
+  lastUpdated: string
+  description: string
+  mimeType: string
+  serviceName?: string
+  tags?: string[]
+  iconUrl?: string
+  extensions: { bazaar: object }
+  quality: Quality
+}
+
+/** An offer as it is known beforehand. What is paid is what the resource's own 402 asks for. */
+type Accepts = {
+  scheme: 'exact' | 'tab'
+  /** CAIP-2; of version 1 the network's name. */
+  network: string
+  asset: Address
+  /** USDC base units, decimal; of version 1 it is called `maxAmountRequired`. */
+  amount?: string
+  maxAmountRequired?: string
+  payTo: Address
+  maxTimeoutSeconds: number
+  /** `seller`: whose wallet `payTo` pays, where that is a splitter. */
+  extra: { name: string; version: string; seller?: Address }
+}
+
+/** What settled in 30 days, as far as that is final. The first three are called as elsewhere. */
+export type Quality = {
+  /** Payments that settled. */
+  l30DaysTotalCalls: number
+  /** Of the seller, who may sell more than this. */
+  l30DaysUniquePayers: number
+  lastCalledAt: string | null
+  /** Payments whose settlement failed. */
+  l30DaysFailedCalls: number
+  /** USDC base units: what the platform's part of them was. It ranks the list, since nobody gets it for nothing. */
+  l30DaysFees: string
+  /** Its origin asks for payments to this wallet itself: nobody else's URL. */
+  proven: boolean
+}
+
+export type DiscoveryFilter = {
+  type?: string | undefined
+  /** A wallet, or the splitter that a payment goes to. */
+  payTo?: string | undefined
+  scheme?: string | undefined
+  network?: string | undefined
+  /** A key of `extensions`. */
+  extensions?: string | undefined
+  /** Words; what has most of them comes first. */
+  query?: string | undefined
+}
+
+export type Page = { items: DiscoveryResource[]; total: number }
+
+export type Catalogue = {
+  /** What fits, the best first. */
+  find(filter: DiscoveryFilter, page: { limit: number; offset: number }): Promise<Page>
+  /** What a provider sells, or what is sold at some place. */
+  list(isAsked: (listing: Listing) => boolean): Promise<Listing[]>
+  accepts(listing: Listing): Accepts[]
+}
+
+export type CatalogueOptions = {
+  sql: Database
+  networks: readonly ServedNetwork[]
+  platformWallet: Address
+  feeSchedule: FeeSchedule
+  /** What clients of x402 are asked to sign for. */
+  offerTimeoutSeconds: number
+  /** The least price that settles alone, USDC base units: what is cheaper is sold on tabs. */
+  minimumPrice: (network: ServedNetwork['network']) => bigint
+  now: () => number
+  /** How late a change may show. */
+  ttlMs?: number
+}
+
+/** A change shows within this time. */
+const defaultTtlMs = 5_000
+/** Words of a query that count. */
+const maxWords = 16
+
+type Entry = { listing: Listing; words: string; accepts: Accepts[] | undefined }
+
+export function createCatalogue(options: CatalogueOptions): Catalogue {
+  const { sql, networks, ttlMs = defaultTtlMs, now } = options
+  const byChainId = new Map(networks.map((served) => [served.network.chainId, served]))
+  const cache = createCache<'all', Entry[]>({
+    ...{ ttlMs, refreshAfterMs: ttlMs / 2, max: 1, now },
+    load: async () => {
+      const listings = await readListings(sql, new Date(now()))
+      return listings
+        .filter(({ payees }) => payees.some(({ chainId }) => byChainId.has(chainId)))
+        .map((listing) => ({ listing, words: wordsOf(listing), accepts: undefined }))
+    },
+  })
+
+  function accepts(listing: Listing): Accepts[] {
+    return listing.payees.flatMap(({ chainId, payTo }): Accepts[] => {
+      const served = byChainId.get(chainId)
+      return served ? [acceptsOn(served, listing, payTo)] : []
+    })
+  }
+
+  function acceptsOn(
+    { network, token, deployment }: ServedNetwork,
+    listing: Listing,
+    wallet: Address,
+  ): Accepts {
+    const { price, x402Version, maxTimeoutSeconds } = listing
+    const amount = price.toString()
+    const shared = {
+      network: x402Version === 1 ? network.name : network.caip2,
+      asset: token,
+      ...(x402Version === 1 ? { maxAmountRequired: amount } : { amount }),
+      maxTimeoutSeconds: maxTimeoutSeconds ?? options.offerTimeoutSeconds,
+    }
+    // A seller through the facilitator is paid itself.
+    if (listing.endpointId === null)
+      return { scheme: 'exact', ...shared, payTo: wallet, extra: network.eip712 }
+    const extra = { ...network.eip712, seller: wallet }
+    if (price < options.minimumPrice(network))
+      return { scheme: 'tab', ...shared, payTo: deployment.tabSettlement, extra }
+    const { providerAmount, feeAmount } = splitAnyPrice(price, options.feeSchedule)
+    const terms = { payTo: wallet, feePayTo: options.platformWallet, amount: providerAmount, feeAmount }
+    const splitter = splitterOf(terms, deployment.splitterFactory, keccak256)
+    return { scheme: 'exact', ...shared, payTo: splitter?.address ?? wallet, extra }
+  }
+
+  function acceptsOf(entry: Entry): Accepts[] {
+    entry.accepts ??= accepts(entry.listing)
+    return entry.accepts
+  }
+
+  const isPaidTo = (entry: Entry, payTo: string) =>
+    entry.listing.payees.some((one) => one.payTo === payTo) ||
+    acceptsOf(entry).some((one) => one.payTo === payTo)
+
+  function fits(entry: Entry, { type, payTo, scheme, network, extensions }: DiscoveryFilter): boolean {
+    const { listing } = entry
+    if (type !== undefined && typeOfResource(listing.resource) !== type) return false
+    if (extensions !== undefined && extensions !== 'bazaar') return false
+    if (payTo !== undefined && !isPaidTo(entry, payTo.toLowerCase())) return false
+    if (scheme === undefined && network === undefined) return true
+    return acceptsOf(entry).some(
+      (one) => (scheme ?? one.scheme) === one.scheme && (network === undefined || isNetwork(one, network)),
+    )
+  }
+
+  return {
+    async find(filter, { limit, offset }) {
+      const entries = (await cache.get('all')).filter((entry) => fits(entry, filter))
+      const found = filter.query === undefined ? entries : rankByWords(entries, filter.query)
+      const items = found.slice(offset, offset + limit)
+      return { items: items.map((entry) => toResource(entry.listing, acceptsOf(entry))), total: found.length }
+    },
+    list: async (isAsked) => (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
+    accepts,
+  }
+
+  function isNetwork({ network }: Accepts, asked: string): boolean {
+    return networks.some(
+      ({ network: { name, caip2 } }) =>
+        (asked === name || asked === caip2) && (network === name || network === caip2),
+    )
+  }
+}
+
+/** What has more of the query's words comes first; among equals the order stays. */
+function rankByWords(entries: readonly Entry[], query: string): Entry[] {
+  const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])].slice(0, maxWords)
+  const counted = entries.map((entry) => ({
+    entry,
+    // By its beginning, so that a plural finds the singular's description and the other way round.
+    count: words.filter((word) => entry.words.includes(` ${stemOf(word)}`)).length,
+  }))
+  return counted
+    .filter(({ count }) => count > 0)
+    .sort((a, b) => b.count - a.count)
+    .map(({ entry }) => entry)
+}
+
+function stemOf(word: string): string {
+  return word.length > 3 ? word.replace(/(?:ies|es|s)$/, '') : word
+}
+
+function wordsOf({ serviceName, seller, description, resource, tags }: Listing): string {
+  const text = [serviceName, seller, description, resource, ...tags].join(' ').toLowerCase()
+  return ` ${(text.match(/[\p{L}\p{N}]+/gu) ?? []).join(' ')}`
+}
+
+function toResource(listing: Listing, accepts: Accepts[]): DiscoveryResource {
+  const { resource, x402Version, description, mimeType, serviceName, tags, iconUrl, bazaar } = listing
+  const { payments, failed, buyers, fees, lastSettledAt } = listing.traffic
+  return {
+    ...{ resource, type: typeOfResource(resource), x402Version, accepts },
+    lastUpdated: listing.updatedAt.toISOString(),
+    ...{ description, mimeType },
+    ...(serviceName !== null && { serviceName }),
+    ...(tags.length > 0 && { tags }),
+    ...(iconUrl !== null && { iconUrl }),
+    extensions: { bazaar },
+    quality: {
+      l30DaysTotalCalls: payments,
+      l30DaysUniquePayers: buyers,
+      lastCalledAt: lastSettledAt?.toISOString() ?? null,
+      l30DaysFailedCalls: failed,
+      l30DaysFees: fees.toString(),
+      proven: listing.isProven,
+    },
+  }
+}

@@ -1,0 +1,105 @@
+import { Validator } from '@cfworker/json-schema'
+
+/*
+ * JSON Schemas that strangers write. They are checked, shown, and held against examples, but nothing that they name is fetched,
+ * and no regular expression of theirs is run.
+ */
+
+export type JsonSchema = Record<string, unknown>
+
+/** Levels of a schema, one within the other, and schemas in it. */
+const maxDepth = 16
+const maxSchemas = 500
+
+const types = new Set(['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'])
+/** Keywords by what they hold (JSON Schema 2020-12, Core section 10.3, Validation section 6). */
+const ofOne = new Set([
+  ...['additionalProperties', 'contains', 'else', 'if', 'items', 'not', 'propertyNames', 'then'],
+  ...['unevaluatedItems', 'unevaluatedProperties', 'contentSchema'],
+])
+const ofMany = new Set(['allOf', 'anyOf', 'oneOf', 'prefixItems'])
+const ofNamed = new Set(['$defs', 'definitions', 'dependentSchemas', 'properties'])
+/** What is never resolved or run: expressions can take for ever, names can lead anywhere. */
+const left = new Set(['$anchor', '$id', '$schema', '$vocabulary', 'format', 'pattern', 'patternProperties'])
+
+class Invalid extends Error {}
+
+/**
+ * Says what is wrong with a schema; null where nothing is.
+ *
+ * `$ref` is refused: one that leads elsewhere would be fetched by whoever resolves it, and one that leads back takes for ever.
+ */
+export function findSchemaFault(schema: unknown): string | null {
+  try {
+    reduce(schema, { path: '', depth: 0, count: { schemas: 0 } })
+    return null
+  } catch (error) {
+    if (error instanceof Invalid) return error.message
+    throw error
+  }
+}
+
+/**
+ * Says how a value breaks a schema; null where it doesn't. Expressions and formats are left out of it.
+ *
+ * @param schema one without a {@link findSchemaFault}.
+ */
+export function findMismatch(schema: unknown, value: unknown): string | null {
+  const reduced = reduce(schema, { path: '', depth: 0, count: { schemas: 0 } })
+  try {
+    const { valid, errors } = new Validator(reduced as JsonSchema, '2020-12').validate(value)
+    if (valid) return null
+    const { instanceLocation, error } = errors.at(-1) ?? { instanceLocation: '#', error: 'it differs' }
+    return `${instanceLocation}: ${error}`.slice(0, 300)
+  } catch (error) {
+    // A keyword whose value is of the wrong kind.
+    return `it can't be checked: ${error instanceof Error ? error.message : String(error)}`.slice(0, 300)
+  }
+}
+
+type Place = { path: string; depth: number; count: { schemas: number } }
+
+/** A schema without what is {@link left} out. @throws {Invalid} */
+function reduce(schema: unknown, place: Place): unknown {
+  if (typeof schema === 'boolean') return schema
+  if (!isRecord(schema)) throw new Invalid(`${place.path || 'the schema'}: expected an object`)
+  if (place.depth > maxDepth) throw new Invalid(`${place.path}: more than ${maxDepth} levels`)
+  if (++place.count.schemas > maxSchemas) throw new Invalid(`more than ${maxSchemas} schemas in one`)
+  const reduced: JsonSchema = {}
+  for (const [keyword, value] of Object.entries(schema)) {
+    const path = `${place.path}/${keyword}`
+    const under = (part = ''): Place => ({ ...place, path: path + part, depth: place.depth + 1 })
+    if (/^\$(dynamic|recursive)?ref$/i.test(keyword))
+      throw new Invalid(`${path}: write it out; references are not followed`)
+    if (left.has(keyword)) continue
+    if (ofOne.has(keyword)) reduced[keyword] = reduce(value, under())
+    else if (ofMany.has(keyword)) {
+      if (!Array.isArray(value)) throw new Invalid(`${path}: expected an array`)
+      reduced[keyword] = value.map((one, index) => reduce(one, under(`/${index}`)))
+    } else if (ofNamed.has(keyword)) {
+      if (!isRecord(value)) throw new Invalid(`${path}: expected an object`)
+      reduced[keyword] = Object.fromEntries(
+        Object.entries(value).map(([name, one]) => [name, reduce(one, under(`/${name}`))]),
+      )
+    } else reduced[keyword] = requireKeyword(keyword, value, path)
+  }
+  return reduced
+}
+
+function requireKeyword(keyword: string, value: unknown, path: string): unknown {
+  const isNames = (names: unknown) => Array.isArray(names) && names.every((name) => typeof name === 'string')
+  const isFine =
+    keyword === 'type'
+      ? [value].flat().every((type) => types.has(type as string))
+      : keyword === 'required'
+        ? isNames(value)
+        : keyword === 'enum'
+          ? Array.isArray(value)
+          : true
+  if (!isFine) throw new Invalid(`${path}: not what JSON Schema has there`)
+  return value
+}
+
+function isRecord(value: unknown): value is JsonSchema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,93 @@
+import { parseUsdc } from '../protocol/amount.ts'
+import { type ClientErrorOptions, pathOfPayment, readProblem } from './errors.ts'
+import type { SignedPayment } from './signedPayment.ts'
+import { type Answer, send, startDeadline, urlOf } from './transport.ts'
+
+/**
+ * What a gateway says of a payment.
+ *
+ * - `charged`: it has accepted it.
+ * - `not_charged`: it has, and charges nothing: voided, or failed for good.
+ * - `absent`: it hasn't accepted it.
+ * - `unknown`: it gave no answer.
+ */
+export type GatewayWord = 'charged' | 'not_charged' | 'absent' | 'unknown'
+
+type Presented = Parameters<typeof pathOfPayment>[0]
+
+/** How long a gateway has for an answer. */
+const timeoutMs = 3_000
+
+/** Asks the client's own gateway what became of a payment: a seller's word proves nothing. */
+export async function askGateway(
+  fetch: typeof globalThis.fetch,
+  gatewayUrl: string,
+  payment: Presented,
+  signal: AbortSignal,
+): Promise<GatewayWord> {
+  if (signal.aborted) return 'unknown'
+  try {
+    const init = { headers: { accept: 'application/json' } }
+    return readWord(
+      await send(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, startDeadline(timeoutMs, signal)),
+    )
+  } catch {
+    return 'unknown'
+  }
+}
+
+function readWord({ status, body }: Answer): GatewayWord {
+  const { code } = readProblem(status, body)
+  if (code === 'unknown_payment' || code === 'unknown_tab') return 'absent'
+  if (status !== 200) return 'unknown'
+  const { payment_status: stands, chargedUsdc } = (body ?? {}) as Record<string, unknown>
+  if (typeof chargedUsdc === 'string') return parseUsdc(chargedUsdc) === 0n ? 'not_charged' : 'charged'
+  if (typeof stands !== 'string') return 'unknown'
+  return stands === 'voided' || stands === 'failed' ? 'not_charged' : 'charged'
+}
+
+/** Whether an answer leaves open what became of the payment: nobody who had it says that it was charged. */
+export function isUnclear({ status, headers }: Answer): boolean {
+  if (headers.get('service-payment-status') === 'voided') return true
+  if (headers.get('service-payment-id') !== null) return false
+  return (
+    status === 402 ||
+    status === 408 ||
+    status === 425 ||
+    status === 429 ||
+    status >= 500 ||
+    isServing({ status, headers })
+  )
+}
+
+/** Whether the same payment is being served: its answer can be had later. */
+export function isServing({ status, headers }: Pick<Answer, 'status' | 'headers'>): boolean {
+  return status === 409 && headers.get('retry-after') !== null
+}
+
+/** The answer to a paid request, what was signed for it last, and what the gateway says of that where the answer is an error. */
+export type Paid<A extends Answer> = {
+  answer: A
+  payment: SignedPayment | undefined
+  word?: GatewayWord | undefined
+}
+
+/** Whether an answer was charged: it is what was paid for. */
+export function isServed({ headers }: Answer): boolean {
+  return headers.get('service-payment-id') !== null && headers.get('service-payment-status') !== 'voided'
+}
+
+/** Whether a request that was refused may be paid anew: the gateway itself says that it charges nothing for it. */
+export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>): boolean {
+  if (word === 'not_charged') return true
+  // Nobody refuses what is on its way.
+  return answer.status === 402 && word === 'absent'
+}
+
+/** What a gateway's word makes of a request that failed. What it hasn't accepted, whoever was shown it may still bring. */
+export function outcomeOf(word: GatewayWord): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
+  return {
+    outcome: word === 'not_charged' ? 'not_charged' : 'unknown',
+    isAccepted: word === 'unknown' ? undefined : word === 'charged',
+  }
+}

@@ -1,0 +1,100 @@
+import { ClientError, resolveOutcome, settlesUntil } from './errors.ts'
+import type { Asked } from './offers.ts'
+import { type GatewayWord, isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
+import type { Present, SendPaid } from './presentation.ts'
+import type { SignedPayment } from './signedPayment.ts'
+import type { Answer, Deadline } from './transport.ts'
+
+type RepeatSettings = {
+  present: Present
+  /** Asks the gateway what became of a payment. */
+  ask: (payment: SignedPayment, signal: AbortSignal) => Promise<GatewayWord>
+  log: (message: string) => void
+}
+
+/** How many payments are remembered whose outcome isn't known. */
+const maxOpen = 1_000
+
+/**
+ * Presents payments, and remembers those whose outcome isn't known by their requests: a request that is repeated presents the same payment
+ * again before anything is signed anew. Of an error the gateway is asked, and not only who was paid.
+ */
+export function createRepeats({ present, ask, log }: RepeatSettings) {
+  const open = createOpenPayments()
+
+  async function presentFor<A extends Answer>(
+    asked: Asked,
+    payment: SignedPayment,
+    send: SendPaid<A>,
+    deadline: Deadline,
+    pendingTimeoutMs?: number,
+  ): Promise<Paid<A>> {
+    try {
+      const answer = await present(payment, send, deadline, pendingTimeoutMs)
+      if (answer.status < 400 || isServed(answer)) return { answer, payment }
+      return await askAgain(asked, { answer, payment }, deadline)
+    } catch (error) {
+      const word = await ask(payment, deadline.signal)
+      if (word !== 'not_charged') open.add(asked, payment)
+      if (error instanceof ClientError) resolveOutcome(error, outcomeOf(word))
+      throw error
+    }
+  }
+
+  /** Asks the gateway, as of now, what became of a payment that was answered with an error. */
+  async function askAgain<A extends Answer>(
+    asked: Asked,
+    { answer, payment }: { answer: A; payment: SignedPayment },
+    deadline: Deadline,
+  ): Promise<Paid<A>> {
+    const word = await ask(payment, deadline.signal)
+    if (isUnclear(answer) && !isFree({ answer, word })) open.add(asked, payment)
+    return { answer, payment, word }
+  }
+
+  return {
+    ...{ presentFor, askAgain },
+    /** Remembers a payment whose answer broke off while it was read. */
+    remember: open.add,
+    /** Presents the payment of an earlier attempt. @returns undefined where there is none. */
+    async presentOpen<A extends Answer>(
+      asked: Asked,
+      send: SendPaid<A>,
+      deadline: Deadline,
+      pendingTimeoutMs?: number,
+    ): Promise<Paid<A> | undefined> {
+      const payment = open.take(asked, Date.now() / 1000)
+      if (!payment) return undefined
+      log('presenting the payment of an earlier attempt')
+      return presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+    },
+  }
+}
+
+function createOpenPayments() {
+  const open = new Map<string, SignedPayment[]>()
+
+  return {
+    add(asked: Asked, payment: SignedPayment): void {
+      const key = keyOf(asked)
+      if (key === undefined) return
+      open.set(key, [...(open.get(key) ?? []), payment])
+      if (open.size > maxOpen) open.delete(open.keys().next().value ?? '')
+    },
+    /** Hands one out, once. @param now Unix seconds: what can't settle any more is forgotten. */
+    take(asked: Asked, now: number): SignedPayment | undefined {
+      const key = open.size > 0 ? keyOf(asked) : undefined
+      if (key === undefined) return undefined
+      const [first, ...others] = (open.get(key) ?? []).filter((payment) => settlesUntil(payment) > now)
+      if (others.length > 0) open.set(key, others)
+      else open.delete(key)
+      return first
+    },
+  }
+}
+
+/** @returns undefined where the body can't be compared. */
+function keyOf({ method, url, body }: Asked): string | undefined {
+  if (body !== undefined && body !== null && typeof body !== 'string') return undefined
+  return JSON.stringify([method.toUpperCase(), url, body ?? ''])
+}

@@ -1,0 +1,68 @@
+import { describe, expect, test } from 'vitest'
+import { readReply } from './demands.ts'
+import { readToolPayment } from './dialects.ts'
+
+// That each dialect is paid, by its own programs where they are to be had, is shown by test/e2e/mcp.test.ts.
+
+const payment = { x402Version: 2, accepted: { scheme: 'exact' }, payload: {} }
+const base64 = btoa(JSON.stringify(payment))
+const credential = {
+  challenge: {
+    id: 'req_1',
+    request: { methodDetails: { chainId: 8453 } },
+    opaque: 'eyJtYWNhcm9vbiI6ImFiYyJ9',
+  },
+  payload: { type: 'authorization', from: '0xa', to: '0xb', value: '1', signature: '0xc' },
+}
+
+describe('readToolPayment', () => {
+  test.each([
+    ['nothing', undefined, {}],
+    ['other keys', { progressToken: 1 }, {}],
+    ['an object', { 'x402/payment': payment }, { paymentSignature: base64 }],
+    ['base64', { 'x402/payment': base64 }, { paymentSignature: base64 }],
+    ['v1', { 'x402.payment': base64 }, { xPayment: base64 }],
+    ['ours', { 'tollkeeper/authorization': 'x402 abc' }, { authorization: 'x402 abc' }],
+  ])('args: %s', (_, meta, headers) => expect(readToolPayment(meta)).toEqual(headers))
+
+  test('args: MPP, as the exact payment that it is', () => {
+    const { paymentSignature } = readToolPayment({ 'org.paymentauth/credential': credential })
+    expect(JSON.parse(atob(paymentSignature ?? ''))).toEqual({
+      x402Version: 2,
+      accepted: { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'abc' } },
+      payload: { signature: '0xc', authorization: { from: '0xa', to: '0xb', value: '1' } },
+    })
+  })
+
+  test.each([
+    ['two payments', { 'x402/payment': base64, 'x402.payment': base64 }],
+    ['a number', { 'x402/payment': 1 }],
+    ['an object where v1 has none', { 'x402.payment': payment }],
+    ['more than a payment', { 'x402/payment': { ...payment, more: 'x'.repeat(12_288) } }],
+    ['no credential', { 'org.paymentauth/credential': { challenge: {}, payload: {} } }],
+  ])('error: %s', (_, meta) => {
+    expect(() => readToolPayment(meta)).toThrow(expect.objectContaining({ code: 'invalid_payload' }))
+  })
+})
+
+describe('readReply', () => {
+  const url = 'mcp://tool/forecast'
+  const content = [{ type: 'text' as const, text: 'text' }]
+
+  test('behavior: an error of a tool is its own, whatever JSON it says', () => {
+    for (const text of ['no weather', '{"accepts":[]}', '{"x402Version":3,"accepts":[{}]}', '[1]', 'null']) {
+      const reply = readReply({ isError: true, content: [{ type: 'text', text }] }, url)
+      expect([reply.status, reply.demand]).toEqual([200, undefined])
+    }
+  })
+
+  test('behavior: what no header can hold is left out, and no status of a server’s is taken for another', () => {
+    const own = { receipt: 'a\nb', paymentId: 7, status: 'verified', charged: 'x'.repeat(20_000) }
+    const { headers } = readReply({ content, _meta: { 'tollkeeper/receipt': own } }, url)
+    expect([...headers]).toEqual([['service-payment-status', 'verified']])
+    for (const status of [200, 99, '402', undefined]) {
+      const _meta = { 'tollkeeper/problem': { status, code: 'payment_replayed' } }
+      expect(readReply({ isError: true, content, _meta }, url).status).toBe(500)
+    }
+  })
+})

@@ -1,0 +1,180 @@
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import type { GateAnswer } from '../middleware/gate.ts'
+import { toV1 } from '../middleware/paymentRequired.ts'
+import type { PaymentHeaders } from '../middleware/presentedPayment.ts'
+import { parseChallenge } from '../protocol/challenge.ts'
+import { isErrorCode, ProtocolError } from '../protocol/errors.ts'
+import { decodePaymentHeader, encodePaymentHeader, type PaymentRequired, reasonOf } from '../protocol/x402.ts'
+import {
+  capabilitiesKey,
+  demandKeys,
+  isRecord,
+  type Meta,
+  mppErrorCode,
+  paymentKeys,
+  receiptKeys,
+  x402Extension,
+} from './metaKeys.ts'
+import { type MppChallenge, mppChallenge, readMppCredential } from './mpp.ts'
+
+/** A call of a tool, as far as its payment is concerned. */
+export type ToolCall = {
+  /** The tool's name. */
+  name: string
+  /** `params.arguments`: a result that was kept is given again only for the same. */
+  arguments?: unknown
+  /** `params._meta`. */
+  meta: Meta | undefined
+  /** What the client said of itself when it connected. */
+  capabilities?: object | undefined
+  /** Whether the tool declares an `outputSchema`: hosts hold any `structuredContent` against it. */
+  hasOutputSchema: boolean
+}
+
+/** What a call is answered: a result, or MPP's error where the client showed MPP. */
+export type ToolAnswer =
+  | { kind: 'result'; result: CallToolResult }
+  | { kind: 'error'; code: number; message: string; data: object }
+
+/**
+ * Reads the payment of a call, in whichever dialect it is, as the HTTP header that it would be.
+ *
+ * @throws {ProtocolError} `invalid_payload` for what can't be a payment, and for two in one call: who reads one of them each would not
+ * agree on what was paid.
+ */
+export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
+  const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)
+  const [key] = presented
+  if (key === undefined) return {}
+  if (presented.length > 1) throw invalid('a call carries one payment, in one form')
+  const value = meta?.[key]
+  if (key === paymentKeys.mpp) return { paymentSignature: encode(readMppCredential(value)) }
+  if (key === paymentKeys.x402 && isRecord(value)) return { paymentSignature: encode(value) }
+  if (typeof value !== 'string') throw invalid(`${key} must be a string`)
+  if (key === paymentKeys.own) return { authorization: value }
+  return key === paymentKeys.x402V1 ? { xPayment: value } : { paymentSignature: value }
+}
+
+/** Nothing of a payment is near this long, and nothing longer is worth its encoding. */
+const maxJsonLength = 12_288
+
+function encode(payment: object): string {
+  let text: string
+  try {
+    text = JSON.stringify(payment)
+  } catch {
+    throw invalid('expected less depth')
+  }
+  if (text.length > maxJsonLength) throw invalid(`expected at most ${maxJsonLength} characters`)
+  return encodePaymentHeader(payment)
+}
+
+/** A gate's answer to a call that isn't served, in all dialects at once. */
+export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
+  const body = parseJson(answer.body)
+  if (answer.status !== 402 || !isRecord(body)) return { kind: 'result', result: tellProblem(answer, body) }
+  const header = answer.headers['PAYMENT-REQUIRED']
+  const required = header === undefined ? undefined : (decodePaymentHeader(header) as PaymentRequired)
+  const [first] = required?.accepts ?? []
+  const exact = first?.scheme === 'exact' ? first : undefined
+  const challenge = exact && parseChallenge(body)
+  const reason = isErrorCode(challenge?.code) ? reasonOf(challenge.code, 1) : challenge?.error
+  const v1 = challenge && toV1(exact, challenge, reason ?? 'Payment required')
+  const challenges = challenge ? [mppChallenge(exact, challenge)] : []
+  if (challenges.length > 0 && showsMpp(call)) return demandMpp(challenges, required, body)
+  // The first is what clients of the specification parse; the second is for a model that pays by x402 v1.
+  const texts = required ? [required, v1].filter((one) => one !== undefined) : [{ error: body.error }]
+  const result = {
+    isError: true,
+    content: texts.map((one) => ({ type: 'text' as const, text: JSON.stringify(one) })),
+    ...(required && !call.hasOutputSchema && { structuredContent: required }),
+    ...(required && readsExtension(call) && { resultType: 'payment_required', paymentRequired: required }),
+    _meta: {
+      ...(required && { [demandKeys.agents]: required }),
+      ...(challenges.length > 0 && { [demandKeys.mpp]: { httpStatus: 402, challenges } }),
+      [demandKeys.own]: body,
+    },
+  }
+  return { kind: 'result', result: result as CallToolResult }
+}
+
+function demandMpp(challenges: MppChallenge[], required: object | undefined, body: Meta): ToolAnswer {
+  const data = { httpStatus: 402, challenges, x402: required, [demandKeys.own]: body }
+  return { kind: 'error', code: mppErrorCode, message: String(body.error), data }
+}
+
+function tellProblem({ status, headers, body }: GateAnswer, problem: unknown): CallToolResult {
+  const retryAfter = headers['Retry-After'] ?? headers['retry-after']
+  return {
+    isError: true,
+    content: [{ type: 'text', text: body }],
+    _meta: {
+      [demandKeys.problem]: { ...(isRecord(problem) && problem), status, ...(retryAfter && { retryAfter }) },
+    },
+  }
+}
+
+/**
+ * The result of a call that was paid for, with its receipts.
+ *
+ * @param headers what HTTP would say of the payment, by name.
+ */
+export function withReceipts(
+  result: CallToolResult,
+  headers: readonly (readonly [name: string, value: string | undefined])[],
+  { meta }: ToolCall,
+): CallToolResult {
+  const said = new Map(headers.filter(([, value]) => value !== undefined))
+  const header = said.get('PAYMENT-RESPONSE') ?? said.get('X-PAYMENT-RESPONSE')
+  const response = header === undefined ? undefined : decodePaymentHeader(header)
+  const paymentId = said.get('Service-Payment-Id')
+  const charged = said.get('Service-Charged')
+  const receipt = said.get('Service-Receipt')
+  const own = {
+    ...{ paymentId, status: said.get('Service-Payment-Status') },
+    ...(charged !== undefined && { charged }),
+    ...(receipt !== undefined && { receipt }),
+  }
+  const mpp = meta?.[paymentKeys.mpp]
+  const _meta = {
+    ...result._meta,
+    [receiptKeys.own]: own,
+    ...(response !== undefined && { [receiptKeys.x402]: response, [receiptKeys.x402V1]: response }),
+    ...(isRecord(mpp) && receipt !== undefined && { [receiptKeys.mpp]: mppReceipt(mpp, paymentId) }),
+  }
+  return { ...result, _meta }
+}
+
+/** Its reference is the payment's id: the transaction comes with its batch. */
+function mppReceipt({ challenge }: Meta, paymentId: string | undefined): object {
+  const { id } = isRecord(challenge) ? challenge : {}
+  const timestamp = new Date().toISOString()
+  return { method: 'evm', status: 'success', reference: paymentId, timestamp, challengeId: id }
+}
+
+function showsMpp({ meta, capabilities }: ToolCall): boolean {
+  if (meta?.[paymentKeys.mpp] !== undefined) return true
+  return extensionsOf(meta, capabilities).some((name) => name.startsWith('org.paymentauth/'))
+}
+
+function readsExtension({ meta, capabilities }: ToolCall): boolean {
+  return extensionsOf(meta, capabilities).includes(x402Extension)
+}
+
+function extensionsOf(meta: Meta | undefined, capabilities: object | undefined): string[] {
+  return [meta?.[capabilitiesKey], capabilities].flatMap((said) =>
+    isRecord(said) && isRecord(said.extensions) ? Object.keys(said.extensions) : [],
+  )
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+function invalid(reason: string): ProtocolError {
+  return new ProtocolError('invalid_payload', `Payment: ${reason}`)
+}

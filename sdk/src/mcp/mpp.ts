@@ -1,0 +1,126 @@
+import type { Address } from 'viem'
+import type { ExactOffer } from '../client/exactOffer.ts'
+import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
+import type { Challenge } from '../protocol/challenge.ts'
+import { portableKeccak256 } from '../protocol/eip3009.ts'
+import { ProtocolError } from '../protocol/errors.ts'
+import type { Network } from '../protocol/networks.ts'
+import type { SignedAuthorization } from '../protocol/payload.ts'
+import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
+import { isRecord } from './metaKeys.ts'
+
+/*
+ * MPP's `evm` `charge` (mppx 0.11): a challenge whose credential is one EIP-3009 authorization. It is x402's `exact` in other
+ * words, so that one gate verifies both.
+ */
+
+/** A challenge of MPP, as far as a payment depends on it. */
+export type MppChallenge = {
+  id: string
+  realm: string
+  method: 'evm'
+  intent: 'charge'
+  request: {
+    /** Base units, decimal. */
+    amount: string
+    currency: Address
+    recipient: Address
+    methodDetails: { chainId: number; credentialTypes: ['authorization']; decimals: 6 }
+  }
+  description?: string
+  /** ISO 8601: the authorization is to be valid until then. */
+  expires: string
+  /** base64url of JSON; comes back unchanged. */
+  opaque: string
+}
+
+/** The same offer as x402's `exact`, with the macaroon where MPP keeps what comes back. */
+export function mppChallenge(
+  { amount, asset, payTo, network, maxTimeoutSeconds, extra }: PaymentRequirementsV2,
+  { requestId, issuer, accepts: [{ description }] }: Challenge,
+  now = Date.now(),
+): MppChallenge {
+  const chainId = Number(network.slice('eip155:'.length))
+  return {
+    ...{ id: requestId, realm: new URL(issuer).host, method: 'evm', intent: 'charge' },
+    request: {
+      ...{ amount, currency: asset, recipient: payTo },
+      methodDetails: { chainId, credentialTypes: ['authorization'], decimals: 6 },
+    },
+    ...(description && { description }),
+    expires: new Date(now + maxTimeoutSeconds * 1000).toISOString(),
+    opaque: encodeBase64url(encodeUtf8(JSON.stringify({ macaroon: extra.macaroon }))),
+  }
+}
+
+/**
+ * Reads a credential of MPP as the payment of x402 v2 that it is. What it repeats of the challenge is its sender's claim; the
+ * macaroon in it is the gateway's.
+ *
+ * @throws {ProtocolError} `invalid_payload`
+ */
+export function readMppCredential(credential: unknown): object {
+  const { challenge, payload } = isRecord(credential) ? credential : {}
+  if (!isRecord(challenge) || !isRecord(payload)) throw invalid()
+  const { request, opaque } = challenge
+  const { methodDetails } = isRecord(request) ? request : {}
+  const { chainId } = isRecord(methodDetails) ? methodDetails : {}
+  const { signature, from, to, value, validAfter, validBefore, nonce } = payload
+  return {
+    x402Version: 2,
+    accepted: { scheme: 'exact', network: `eip155:${chainId}`, extra: { macaroon: macaroonOf(opaque) } },
+    payload: { signature, authorization: { from, to, value, validAfter, validBefore, nonce } },
+  }
+}
+
+function macaroonOf(opaque: unknown): unknown {
+  const bytes = typeof opaque === 'string' ? decodeBase64url(opaque) : undefined
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes)).macaroon
+  } catch {
+    throw invalid()
+  }
+}
+
+/** Reads another seller's challenge. @returns undefined for what isn't one in USDC on this network, by one authorization. */
+export function readMppOffer(
+  challenge: unknown,
+  { network, usdc }: { network: Network; usdc: Address },
+): ExactOffer | undefined {
+  if (!isRecord(challenge) || challenge.method !== 'evm' || challenge.intent !== 'charge') return undefined
+  const { id, realm, request, description, expires } = challenge
+  const { amount, currency, recipient, methodDetails } = isRecord(request) ? request : {}
+  const { chainId, credentialTypes, splits } = isRecord(methodDetails) ? methodDetails : {}
+  const isOnce = Array.isArray(credentialTypes) && credentialTypes.includes('authorization') && !splits
+  if (!isOnce || chainId !== network.chainId || String(currency).toLowerCase() !== usdc) return undefined
+  if (typeof id !== 'string' || typeof realm !== 'string') return undefined
+  if (!/^[1-9]\d{0,19}$/.test(String(amount)) || !/^0x[\da-f]{40}$/i.test(String(recipient))) return undefined
+  const until = typeof expires === 'string' ? Math.floor(Date.parse(expires) / 1000) : Number.NaN
+  return {
+    amount: BigInt(String(amount)),
+    payTo: String(recipient).toLowerCase() as Address,
+    maxTimeoutSeconds: 300,
+    // MPP binds an authorization to its challenge by nonce and expiry.
+    nonce: bytesToHex(portableKeccak256(encodeUtf8(id + realm))),
+    ...(until > 0 && { validBefore: until }),
+    description: typeof description === 'string' ? description : '',
+  }
+}
+
+/** What pays such a challenge. */
+export function mppCredential(
+  challenge: unknown,
+  signed: SignedAuthorization,
+  { chainId }: Network,
+): Record<string, unknown> {
+  const texts = Object.entries(signed).map(([name, value]) => [name, String(value)])
+  return {
+    challenge,
+    payload: { type: 'authorization', ...Object.fromEntries(texts) },
+    source: `did:pkh:eip155:${chainId}:${signed.from}`,
+  }
+}
+
+function invalid(): ProtocolError {
+  return new ProtocolError('invalid_payload', 'Payment: expected an MPP credential of evm charge')
+}

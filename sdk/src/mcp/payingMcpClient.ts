@@ -1,0 +1,241 @@
+import type { Client as McpClient } from '@modelcontextprotocol/sdk/client/index.js'
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import { canonicalUrl } from '../client/checkChallenge.ts'
+import { type Client, toError } from '../client/createClient.ts'
+import { ChallengeRefusedError, NetworkError, RequestTimeoutError } from '../client/errors.ts'
+import type { Asked } from '../client/offers.ts'
+import type { Paid } from '../client/outcome.ts'
+import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
+import type { PaymentHeader } from '../client/presentation.ts'
+import type { SignedPayment } from '../client/signedPayment.ts'
+import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
+import { parseChallenge } from '../protocol/challenge.ts'
+import { encodePayload } from '../protocol/payload.ts'
+import { toolResource } from '../protocol/toolResource.ts'
+import { decodePaymentHeader } from '../protocol/x402.ts'
+import { chooseOffer, readErrorReply, readReply, type ToolReply } from './demands.ts'
+import { isRecord, paymentKeys } from './metaKeys.ts'
+
+/** Options of {@link payingMcpClient}: how it pays, and how much at most, as `createClient` has them. */
+export type PayingMcpOptions = PaymentOptions & {
+  /**
+   * URL of the MCP server: `allowedHosts` and limits a host go by it. Default: all servers without one are the host `tool`, which
+   * no `allowedHosts` names. What `onPayment` is shown has the tool's name behind its `#`.
+   */
+  serverUrl?: string
+  /** Milliseconds for which a payment whose settlement is pending is presented again. Default 60,000. */
+  pendingTimeout?: number
+  /** Asks the gateway for its keys and tabs, instead of the global `fetch`. */
+  fetch?: typeof globalThis.fetch
+}
+
+/** An MCP client that pays. `callTool` throws a `ClientError` where it can't or may not pay. */
+export type PayingMcpClient<Wrapped> = Wrapped & {
+  /** The open tabs, as `createClient`'s. */
+  tabs: Client['tabs']
+  /** Closes all tabs, each with exactly what was bought on it. `close()` is the MCP client's own. */
+  closeTabs: Client['close']
+}
+
+type CallTool = McpClient['callTool']
+type CallParams = Parameters<CallTool>[0]
+type CallOptions = NonNullable<Parameters<CallTool>[2]>
+
+/** A payment for a seller of another gateway, and the call's `_meta` that presents it. */
+type Foreign = { payment: SignedPayment; meta: Record<string, unknown> }
+
+/** Sends a call with more in its `_meta`. */
+type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolReply>
+
+/** How many calls are remembered whose answer was lost. */
+const maxUnanswered = 100
+/** Codes of `@modelcontextprotocol/sdk` for calls without an answer. */
+const [connectionClosed, requestTimeout] = [-32000, -32001]
+
+/**
+ * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`: those
+ * of Tollkeeper's sellers, on tabs where they are offered, and others that take x402's `exact` or MPP's `charge` in USDC.
+ *
+ * `callTool` is called as before and gives the paid call's result as it came, receipts in its `_meta`. What else the client does
+ * stays as it is, and the client that was passed goes on without paying. Where the answer to a paid call was lost, the next call of the
+ * same tool with the same arguments presents the same payment, and signs nothing.
+ *
+ * @param client its `callTool` is used, with the options of each call.
+ * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
+ * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
+ * @example
+ * import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+ * import { payingMcpClient } from '@tollkeeper/sdk/mcp'
+ *
+ * export async function askForecast(client: Client) {
+ *   const paying = payingMcpClient(client, {
+ *     gatewayUrl: 'https://gateway.example',
+ *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
+ *     network: 'base',
+ *     maxPaymentUsdc: '0.10',
+ *     maxDailyUsdc: '5',
+ *     serverUrl: 'https://mcp.example/mcp',
+ *   })
+ *   return paying.callTool({ name: 'forecast', arguments: { city: 'Lisbon' } })
+ * }
+ */
+export function payingMcpClient<Wrapped extends Pick<McpClient, 'callTool'>>(
+  client: Wrapped,
+  options: PayingMcpOptions,
+): PayingMcpClient<Wrapped> {
+  const pay = createToolPayer(options)
+  const own = {
+    callTool: (async (params, resultSchema, callOptions) =>
+      pay.call(params, (one, more) => client.callTool(one, resultSchema, more), callOptions)) as CallTool,
+    tabs: pay.tabs,
+    closeTabs: pay.close,
+  }
+  // Methods go on using the client's own fields, so that both can be called at once.
+  return new Proxy(client, {
+    get(target, name) {
+      if (Object.hasOwn(own, name)) return own[name as keyof typeof own]
+      const value = Reflect.get(target, name)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  }) as PayingMcpClient<Wrapped>
+}
+
+type ToolAsked = Asked & { seller: string; body: string }
+
+/** Calls a tool without paying. */
+type SendCall = (params: CallParams, options: CallOptions) => ReturnType<CallTool>
+
+function createToolPayer(options: PayingMcpOptions) {
+  const { gatewayUrl, serverUrl, pendingTimeout = 60_000, warn = console.warn } = options
+  const flow = createPaymentFlow(options, options.fetch ?? globalThis.fetch.bind(globalThis))
+  if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
+    throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
+  }
+  /** By what was called: those of our own gateway the flow remembers, which asks it about them. */
+  const unanswered = new Map<string, Foreign>()
+
+  async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
+    // The caller presents a payment itself.
+    if (Object.values(paymentKeys).some((key) => params._meta?.[key] !== undefined))
+      return sendCall(params, callOptions)
+    const asked = askedOf(params)
+    const deadline = startDeadline(undefined, callOptions.signal)
+    const ask: Ask = async (meta, within) => {
+      const _meta = { ...params._meta, ...meta }
+      const paid = Object.keys(_meta).length > 0 ? { ...params, _meta } : params
+      try {
+        const result = await sendCall(paid, { ...callOptions, signal: within.signal })
+        return readReply(result as CallToolResult, asked.url)
+      } catch (error) {
+        const reply = readErrorReply(error, asked.url)
+        if (reply) return reply
+        throw toCallError(error, asked, within, callOptions)
+      }
+    }
+    return take(await payFor(asked, ask, deadline), deadline)
+  }
+
+  /** Calls, and pays if the answer asks for it. */
+  async function payFor(asked: ToolAsked, ask: Ask, deadline: Deadline): Promise<Paid<ToolReply>> {
+    const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header), within)
+    const remembered = await flow.payRemembered(asked, send, deadline, pendingTimeout)
+    if (remembered) return remembered
+    const lost = takeUnanswered(asked)
+    if (lost) return presentForeign(asked, lost, ask, deadline)
+    const answer = await ask({}, deadline)
+    if (!answer.demand) return { answer, payment: undefined }
+    if (flow.mockPayments || isOwn(answer)) return flow.pay(asked, answer, send, deadline, pendingTimeout)
+    return payOffer(asked, answer, ask, deadline)
+  }
+
+  /** Whether it is our own gateway that asks: others are paid as the standard has it. */
+  function isOwn({ body }: ToolReply): boolean {
+    try {
+      return canonicalUrl(parseChallenge(body, gatewayUrl).issuer) === canonicalUrl(gatewayUrl)
+    } catch {
+      return false
+    }
+  }
+
+  async function payOffer(asked: ToolAsked, { demand }: ToolReply, ask: Ask, deadline: Deadline) {
+    const { network, usdc } = flow
+    const offer = demand && usdc && chooseOffer(demand, { network, usdc })
+    if (!offer) {
+      throw new ChallengeRefusedError(
+        `nothing that it takes is USDC on ${network.name} by one authorization (EIP-3009)`,
+      )
+    }
+    const signed = await flow.signOffer(asked.seller, offer, deadline)
+    const { amount, nonce } = offer
+    const payment = { requestId: nonce, network: network.name, macaroon: '', amount }
+    const shown: SignedPayment = { ...payment, payloads: [encodePayload(signed)] }
+    return presentForeign(asked, { payment: shown, meta: offer.present(signed) }, ask, deadline)
+  }
+
+  /** Presents what was signed for a seller of another gateway, and remembers it where the answer is lost. */
+  async function presentForeign(asked: ToolAsked, foreign: Foreign, ask: Ask, deadline: Deadline) {
+    const { payment, meta } = foreign
+    try {
+      return { answer: await ask(meta, { ...deadline, payment }), payment }
+    } catch (error) {
+      const { code } = (error ?? {}) as { code?: unknown }
+      if (['timeout', 'aborted', 'network_error'].includes(String(code))) {
+        unanswered.set(keyOf(asked), foreign)
+        if (unanswered.size > maxUnanswered) unanswered.delete(unanswered.keys().next().value ?? '')
+      }
+      throw error
+    }
+  }
+
+  function takeUnanswered(asked: ToolAsked): Foreign | undefined {
+    const lost = unanswered.get(keyOf(asked))
+    unanswered.delete(keyOf(asked))
+    return lost
+  }
+
+  async function take(paid: Paid<ToolReply>, deadline: Deadline) {
+    const { answer, payment } = paid
+    const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
+    if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
+    if (answer.status === 200 && answer.result) return answer.result
+    throw toError(paid)
+  }
+
+  function askedOf({ name, arguments: given = {} }: CallParams): ToolAsked {
+    const url = toolResource(name)
+    const asked = { method: 'POST', url, seller: url, body: JSON.stringify(given) }
+    if (serverUrl === undefined) return asked
+    const seller = new URL(serverUrl)
+    seller.hash = name
+    return { ...asked, seller: seller.href }
+  }
+
+  return { call, tabs: flow.tabs, close: flow.close }
+}
+
+function keyOf({ url, body }: ToolAsked): string {
+  return `${url} ${body}`
+}
+
+/** A payment as the call's `_meta` carries it. */
+function metaOf({ name, value }: PaymentHeader): Record<string, unknown> {
+  if (name === 'authorization') return { [paymentKeys.own]: value }
+  return { [paymentKeys.x402]: decodePaymentHeader(value) }
+}
+
+/** Before anything was shown, errors are the client's own. */
+function toCallError(
+  error: unknown,
+  { seller }: { seller: string },
+  within: Deadline,
+  { timeout = 60_000 }: CallOptions,
+): unknown {
+  const { payment, signal } = within
+  if (!payment) return error
+  if (signal.aborted) return toNetworkError(error, seller, within)
+  const { code } = isRecord(error) ? error : {}
+  if (code === requestTimeout) return new RequestTimeoutError(timeout, { cause: error, payment })
+  // What the server itself said is no failure of the connection.
+  if (typeof code === 'number' && code !== connectionClosed) return error
+  return new NetworkError(seller, { cause: error, payment })
+}

@@ -1,0 +1,86 @@
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import {
+  createGate,
+  type GateOptions,
+  paymentIdHeader,
+  paymentStatusHeader,
+  refuse,
+} from '../middleware/gate.ts'
+import type { VerifiedPayment } from '../middleware/verification.ts'
+import { encodeUtf8 } from '../protocol/bytes.ts'
+import { challengeMediaType } from '../protocol/challenge.ts'
+import { ProtocolError } from '../protocol/errors.ts'
+import { toolResource } from '../protocol/toolResource.ts'
+import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
+import { replayedKey } from './metaKeys.ts'
+
+/** Options of `requirePayment` for tools: those of the other middleware, but what only HTTP has. */
+export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
+  /** Name of this server, where the provider has several whose tools may have one name: it stands in `mcp://tool/<server>/<tool>`. */
+  server?: string
+}
+
+/** Runs a tool that was paid for. */
+type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult>
+
+/**
+ * Creates what serves calls of tools only if they are paid for, on the gate of the other middleware.
+ *
+ * @throws {ProtocolError} `invalid_field`, `price_below_minimum`
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ */
+export function createToolGate({ server, ...options }: ToolGateOptions) {
+  const gate = createGate(options)
+
+  /**
+   * Answers a call: with what the tool gives, and its receipts, or with what it costs. Where the tool throws, the payment is voided
+   * and the error thrown on.
+   */
+  return async function answerCall(call: ToolCall, run: RunTool): Promise<ToolAnswer> {
+    const url = toolResource(call.name, server)
+    let headers: ReturnType<typeof readToolPayment>
+    try {
+      headers = readToolPayment(call.meta)
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error
+      return answerUnpaid(refuse(error.code, error.message).answer, call)
+    }
+    const isPaid = Object.keys(headers).length > 0
+    const decision = await gate.check({
+      ...{ method: 'POST', url, accept: challengeMediaType, ...headers },
+      ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
+    })
+    if (decision.kind === 'answer') return answerUnpaid(decision.answer, call)
+    if (decision.kind === 'again') return { kind: 'result', result: repeat(decision.answer.body) }
+    const { payment, keep } = decision
+    let ran: CallToolResult
+    try {
+      ran = await run(payment)
+    } catch (error) {
+      keep?.forget()
+      await gate.void(payment)
+      throw error
+    }
+    const isVoided = ran.isError === true && (await gate.void(payment))
+    const said = {
+      [paymentIdHeader]: payment.paymentId,
+      [paymentStatusHeader]: isVoided ? 'voided' : 'verified',
+      // A handler that charges less changes them.
+      ...(!isVoided && decision.headers),
+    }
+    const result = withReceipts(ran, Object.entries(said), call)
+    if (isVoided) keep?.forget()
+    else keep?.keep({ status: 200, headers: [], body: utf8(JSON.stringify(result)) })
+    return { kind: 'result', result }
+  }
+}
+
+function utf8(text: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(encodeUtf8(text))
+}
+
+/** A result that was kept, as it was given. */
+function repeat(kept: Uint8Array): CallToolResult {
+  const result = JSON.parse(new TextDecoder().decode(kept)) as CallToolResult
+  return { ...result, _meta: { ...result._meta, [replayedKey]: true } }
+}

@@ -1,0 +1,125 @@
+import { concatBytes } from '../protocol/bytes.ts'
+import { type Keep, longestAnswerMs } from './answers.ts'
+
+type Body = ReadableStream<Uint8Array<ArrayBuffer>>
+type Reader = ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>
+type Chunk = Uint8Array<ArrayBuffer>
+
+/** Reads a body to its end. @returns undefined for one that is longer, or takes longer than the signal. */
+export async function readUpTo(
+  body: Body,
+  maxBytes: number,
+  signal?: AbortSignal,
+): Promise<Chunk | undefined> {
+  const reader = body.getReader()
+  signal?.addEventListener('abort', () => void reader.cancel().catch(() => {}))
+  const chunks: Chunk[] = []
+  let length = 0
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    chunks.push(read.value)
+    length += read.value.length
+    if (length <= maxBytes) continue
+    // Of a copy, this ends when what it is a copy of does.
+    reader.cancel().catch(() => {})
+    return undefined
+  }
+  return signal?.aborted ? undefined : concatBytes(...chunks)
+}
+
+/**
+ * Lets an answer's body be kept while the buyer reads it: to its end, also where the buyer leaves before.
+ *
+ * What is there at once, as most answers are, goes on in one piece.
+ *
+ * @param whole told the body once it is whole.
+ * @returns what the buyer reads.
+ */
+export async function followBody(
+  body: Body,
+  { maxBytes, drop }: Pick<Keep, 'maxBytes' | 'drop'>,
+  whole: (bytes: Chunk) => void,
+): Promise<Chunk | Body> {
+  const reader = body.getReader()
+  const { chunks, isLong, next } = await readAtOnce(reader, maxBytes)
+  if (next === undefined) {
+    const bytes = concatBytes(...chunks)
+    whole(bytes)
+    return bytes
+  }
+  const source = goOn(reader, chunks, next)
+  if (isLong) {
+    drop('too long')
+    return source
+  }
+  const [toBuyer, toKeep] = source.tee()
+  void keepSlowly(toKeep, { maxBytes, drop }, whole)
+  return toBuyer
+}
+
+/** @returns `next`: the read that isn't answered at once; undefined at the end. */
+async function readAtOnce(
+  reader: Reader,
+  maxBytes: number,
+): Promise<{ chunks: Chunk[]; isLong: boolean; next: ReturnType<Reader['read']> | undefined }> {
+  const chunks: Chunk[] = []
+  let length = 0
+  for (;;) {
+    const next = reader.read()
+    if (length > maxBytes) return { chunks, isLong: true, next }
+    const read = await nowOf(next)
+    if (read === undefined) return { chunks, isLong: false, next }
+    if (read.done) return { chunks, isLong: false, next: undefined }
+    chunks.push(read.value)
+    length += read.value.length
+  }
+}
+
+/** More than any runtime takes to hand on what it has. */
+const turns = 8
+
+/** What a read gives without waiting for anything outside; undefined where it waits, or fails, which who reads on hears. */
+async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof next> | undefined> {
+  let read: Awaited<typeof next> | undefined
+  next.then(
+    (given) => {
+      read = given
+    },
+    () => {},
+  )
+  for (let turn = 0; turn < turns && read === undefined; turn++) await undefined
+  return read
+}
+
+/** A stream of what was read, and of what comes. */
+function goOn(reader: Reader, chunks: Chunk[], next: ReturnType<Reader['read']>): Body {
+  let pending: ReturnType<Reader['read']> | undefined = next
+  return new ReadableStream({
+    async pull(controller) {
+      const chunk = chunks.shift()
+      if (chunk) return controller.enqueue(chunk)
+      const read = await (pending ?? reader.read())
+      pending = undefined
+      if (read.done) controller.close()
+      else controller.enqueue(read.value)
+    },
+    cancel: (reason) => reader.cancel(reason),
+  })
+}
+
+async function keepSlowly(
+  body: Body,
+  { maxBytes, drop }: Pick<Keep, 'maxBytes' | 'drop'>,
+  whole: (bytes: Chunk) => void,
+): Promise<void> {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), longestAnswerMs)
+  try {
+    const read = await readUpTo(body, maxBytes, late.signal)
+    if (read) whole(read)
+    else drop(late.signal.aborted ? 'too slow' : 'too long')
+  } catch {
+    drop('broken off')
+  } finally {
+    clearTimeout(timer)
+  }
+}

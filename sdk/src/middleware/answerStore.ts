@@ -1,0 +1,174 @@
+import { bytesToHex, concatBytes, encodeUtf8, readUint, writeUint } from '../protocol/bytes.ts'
+
+/**
+ * Keeps answers outside of the process, so that they outlive it and several processes share them. It gets ciphertext under names
+ * that say nothing, and needn't be believed: what it loses, changes or mixes up is an answer that isn't kept.
+ *
+ * @example
+ * import type { AnswerStore } from '@tollkeeper/sdk/fetch'
+ *
+ * type Redis = {
+ *   getBuffer(key: string): Promise<Uint8Array | null>
+ *   setex(key: string, seconds: number, value: Uint8Array): Promise<unknown>
+ * }
+ *
+ * export const storeIn = (redis: Redis): AnswerStore => ({
+ *   get: async (key) => (await redis.getBuffer(`answer:${key}`)) ?? undefined,
+ *   set: async (key, value, seconds) => void (await redis.setex(`answer:${key}`, seconds, value)),
+ * })
+ */
+export type AnswerStore = {
+  /** @param key 64 hex digits. */
+  get: (key: string) => Promise<Uint8Array | undefined>
+  /** Keeps a value in the place of what was kept under its key, for so many seconds. */
+  set: (key: string, value: Uint8Array, seconds: number) => Promise<void>
+}
+
+/** An answer as it was given, and as it is given again. */
+export type KeptAnswer = {
+  status: number
+  headers: [name: string, value: string][]
+  body: Uint8Array<ArrayBuffer>
+}
+
+/** What is known of a payment that was served: its answer, and what was asked; or that there is none. */
+export type AnswerEntry =
+  | { state: 'kept'; target: string; digest: string; answer: KeptAnswer }
+  | { state: 'serving' }
+  | { state: 'not_kept'; reason: string }
+
+/** Where entries are, by what was presented. */
+export type AnswerShelf = {
+  find: (name: string) => AnswerEntry | undefined | Promise<AnswerEntry | undefined>
+  put: (name: string, entry: AnswerEntry, seconds: number) => void | Promise<void>
+  /** Whether other processes put entries there, too. */
+  isShared: boolean
+}
+
+const maxEntries = 10_000
+
+/** The process's own memory: what came first goes first. @param maxBytes of all entries together. */
+export function createAnswerMemory(maxBytes: number, now: () => number = Date.now): AnswerShelf {
+  const entries = new Map<string, { entry: AnswerEntry; until: number; size: number }>()
+  let bytes = 0
+
+  function remove(name: string): void {
+    bytes -= entries.get(name)?.size ?? 0
+    entries.delete(name)
+  }
+
+  return {
+    isShared: false,
+    find(name) {
+      const found = entries.get(name)
+      if (!found || found.until > now()) return found?.entry
+      remove(name)
+      return undefined
+    },
+    put(name, entry, seconds) {
+      remove(name)
+      const size = 2 * name.length + (entry.state === 'kept' ? sizeOf(entry.answer) + entry.target.length : 0)
+      entries.set(name, { entry, until: now() + seconds * 1000, size })
+      bytes += size
+      for (const [oldest, { until }] of entries) {
+        if (bytes <= maxBytes && entries.size <= maxEntries && until > now()) break
+        remove(oldest)
+      }
+    },
+  }
+}
+
+function sizeOf({ headers, body }: KeptAnswer): number {
+  return headers.reduce((sum, [name, value]) => sum + 2 * (name.length + value.length), body.length)
+}
+
+/**
+ * A store of somebody else's, which reads nothing of what it keeps: AES-GCM, with the name as associated data, so that no entry can
+ * stand in another's place.
+ *
+ * @param secret as unguessable as a key: HKDF adds nothing to it.
+ */
+export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
+  let keys: Promise<Keys> | undefined
+
+  /** The keys, and the id under which the store has a name. */
+  async function seal(name: string) {
+    keys ??= deriveKeys(secret)
+    const { sealing, naming } = await keys
+    const id = new Uint8Array(await crypto.subtle.sign('HMAC', naming, utf8(name)))
+    return { sealing, id, key: bytesToHex(id).slice(2) }
+  }
+
+  return {
+    isShared: true,
+    async find(name) {
+      const { sealing, id, key } = await seal(name)
+      const sealed = await store.get(key)
+      if (sealed === undefined || sealed.length <= ivBytes) return undefined
+      const algorithm = { name: 'AES-GCM', iv: sealed.slice(0, ivBytes), additionalData: id }
+      try {
+        const plain = await crypto.subtle.decrypt(algorithm, sealing, sealed.slice(ivBytes))
+        return decode(new Uint8Array(plain))
+      } catch {
+        // Of another secret, or changed.
+        return undefined
+      }
+    },
+    async put(name, entry, seconds) {
+      const { sealing, id, key } = await seal(name)
+      const iv = crypto.getRandomValues(new Uint8Array(ivBytes))
+      const plain = encode(entry, Date.now() + seconds * 1000)
+      const sealed = await crypto.subtle.encrypt({ name: 'AES-GCM', iv, additionalData: id }, sealing, plain)
+      await store.set(key, concatBytes(iv, new Uint8Array(sealed)), seconds)
+    },
+  }
+}
+
+type Keys = { sealing: CryptoKey; naming: CryptoKey }
+
+const ivBytes = 12
+
+async function deriveKeys(secret: string): Promise<Keys> {
+  const { subtle } = crypto
+  const base = await subtle.importKey('raw', utf8(secret), 'HKDF', false, ['deriveKey'])
+  const hkdf = { name: 'HKDF', hash: 'SHA-256', salt: new Uint8Array() }
+  const [aes, hmac] = [
+    { name: 'AES-GCM', length: 256 },
+    { name: 'HMAC', hash: 'SHA-256', length: 256 },
+  ]
+  const [sealing, naming] = await Promise.all([
+    subtle.deriveKey({ ...hkdf, info: utf8('tollkeeper answers') }, base, aes, false, ['encrypt', 'decrypt']),
+    subtle.deriveKey({ ...hkdf, info: utf8('tollkeeper answer names') }, base, hmac, false, ['sign']),
+  ])
+  return { sealing, naming }
+}
+
+/** Web Crypto takes no bytes that may be shared. */
+function utf8(text: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(encodeUtf8(text))
+}
+
+const lengthBytes = 4
+
+/** The length of the JSON, the JSON, and the answer's body behind it. */
+function encode(entry: AnswerEntry, until: number): Uint8Array<ArrayBuffer> {
+  const { body, ...rest } = entry.state === 'kept' ? entry.answer : { body: new Uint8Array() }
+  const head = encodeUtf8(
+    JSON.stringify({ ...entry, ...(entry.state === 'kept' && { answer: rest }), until }),
+  )
+  const length = new Uint8Array(lengthBytes)
+  writeUint(length, 0, lengthBytes, BigInt(head.length))
+  return concatBytes(length, head, body)
+}
+
+/** It was sealed here, so its form is known. */
+function decode(bytes: Uint8Array<ArrayBuffer>): AnswerEntry | undefined {
+  const end = lengthBytes + Number(readUint(bytes, 0, lengthBytes))
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(lengthBytes, end))) as AnswerEntry & {
+    until: number
+  }
+  // A store that keeps for longer than it was told.
+  if (head.until <= Date.now()) return undefined
+  if (head.state === 'kept') head.answer.body = bytes.slice(end)
+  return head
+}

@@ -1,0 +1,291 @@
+import { bytesToHex } from '../protocol/bytes.ts'
+import {
+  type AnswerEntry,
+  type AnswerShelf,
+  type AnswerStore,
+  createAnswerMemory,
+  type KeptAnswer,
+  sealAnswers,
+} from './answerStore.ts'
+import type { PresentedPayment } from './presentedPayment.ts'
+
+/** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
+export type AnswerOptions = {
+  /** How long an answer is kept. Default 600; at most 60 where the payment came without a macaroon. */
+  seconds?: number
+  /** The longest body that is kept, in bytes. Default 262,144. */
+  maxAnswerBytes?: number
+  /** What all that is kept in memory takes, in bytes. Default 16,777,216. */
+  maxBytes?: number
+  /** Instead of the memory. What it gets is encrypted. */
+  store?: AnswerStore
+  /** What a store's answers are encrypted with: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
+  secret?: string
+}
+
+/** Reads a copy of a request's body. @returns undefined for one that is longer, breaks off, or was read before. */
+export type ReadBody = (maxBytes: number) => Promise<Uint8Array | undefined>
+
+/** A request, as far as its answer is bound to it. */
+export type AnswerRequest = {
+  method: string
+  /** Path and query. */
+  resource: string
+  /** Absent: it has no body. */
+  readBody: ReadBody | undefined
+}
+
+/** What becomes of the answer to a paid request. One of its functions is called, once. */
+export type Keep = {
+  maxBytes: number
+  /** It is whole. */
+  keep: (answer: KeptAnswer) => void
+  /** It can't be kept. */
+  drop: (reason: NotKept) => void
+  /** It failed, and its payment is voided. */
+  forget: () => void
+}
+
+/** Why an answer isn't kept. */
+export type NotKept =
+  | 'too long'
+  | 'too slow'
+  | 'broken off'
+  | 'of another encoding'
+  | 'an upgrade'
+  | 'to a request whose body is unknown'
+
+/** What `once` makes of a request. */
+export type Once<Served> =
+  | { kind: 'made'; made: Served; keep: Keep | undefined }
+  | { kind: 'again'; answer: KeptAnswer }
+  /** The same payment is being served. */
+  | { kind: 'serving' }
+  /** It was served, and the answer isn't to be had. */
+  | { kind: 'not_kept'; made: Served; reason: string }
+
+/** Says that an answer was given before. */
+export const replayedHeader = 'Idempotent-Replayed'
+
+/** A stream that goes on for longer is a feed: nobody waits for its end. */
+export const longestAnswerMs = 120_000
+/** The longest request body that is read to bind an answer to it. */
+export const maxBodyBytes = 1_048_576
+/** How long an answer that is whole waits for the rest of its request. */
+const bodyGraceMs = 1_000
+/** Without a macaroon a payment is public as soon as it is on chain: a stranger could ask for its answer. */
+const longestPublicSeconds = 60
+/** How many wait for the answer to one payment, and for how long. */
+const maxWaiting = 8
+
+type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting: number }
+
+export type Answers = ReturnType<typeof createAnswers>
+
+/**
+ * Keeps the answers of paid requests, and gives each again to who presents the same signed payment with the same request.
+ *
+ * It is the header that is compared, with its signatures and its macaroon. Who stole it hears no more than it could have bought
+ * with it before.
+ *
+ * @param waitMs how long the same payment waits for the answer that is being made.
+ * @param onFailure told when the store fails.
+ */
+export function createAnswers(
+  options: AnswerOptions,
+  { shelf, waitMs, onFailure }: { shelf: AnswerShelf; waitMs: number; onFailure: () => void },
+) {
+  const { seconds = 600, maxAnswerBytes = 262_144 } = options
+  const underWay = new Map<string, UnderWay>()
+
+  async function find(name: string): Promise<AnswerEntry | undefined> {
+    try {
+      return await shelf.find(name)
+    } catch {
+      onFailure()
+      return undefined
+    }
+  }
+
+  async function put(name: string, entry: AnswerEntry, secondsLeft: number): Promise<void> {
+    try {
+      await shelf.put(name, entry, secondsLeft)
+    } catch {
+      onFailure()
+    }
+  }
+
+  /** @returns false where it is still being served after all that time, or too many wait already. */
+  async function waitFor(one: UnderWay): Promise<boolean> {
+    if (one.waiting >= maxWaiting) return false
+    one.waiting++
+    try {
+      return await within(
+        one.ended.then(() => true),
+        waitMs,
+        false,
+      )
+    } finally {
+      one.waiting--
+    }
+  }
+
+  /**
+   * Answers a paid request once: again from what is kept, or by `make`.
+   *
+   * @param make asks the gateway, which accepts a payment once.
+   * @param isServed whether what was made is to be served.
+   * @param isReplayed whether the gateway says that the payment was used before.
+   * @param waitUntil keeps a process alive until the answer is kept.
+   */
+  async function once<Served>(
+    presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
+    request: AnswerRequest,
+    { make, isServed, isReplayed }: Making<Served>,
+    waitUntil?: (work: Promise<unknown>) => void,
+  ): Promise<Once<Served>> {
+    const name = nameOf(presented)
+    const target = `${request.method} ${request.resource}`
+    let digesting: string | Promise<string | undefined> | undefined
+    const digestOf = () => {
+      digesting ??= request.readBody === undefined ? '' : digest(request.readBody)
+      return digesting
+    }
+    const findAgain = async (): Promise<AnswerEntry | undefined> => {
+      const found = await find(name)
+      const isTheirs =
+        found?.state !== 'kept' || (found.target === target && found.digest === (await digestOf()))
+      return isTheirs ? found : undefined
+    }
+
+    for (let one = underWay.get(name); one !== undefined; one = underWay.get(name)) {
+      // The gateway says what there is to say of another request.
+      if (one.target !== target) return { kind: 'made', made: await make(), keep: undefined }
+      if (!(await waitFor(one))) return { kind: 'serving' }
+    }
+    const own = begin(target)
+    underWay.set(name, own)
+    const end = () => {
+      if (underWay.get(name) === own) underWay.delete(name)
+      own.end()
+    }
+    let isMaking = false
+    try {
+      const found = await findAgain()
+      if (found?.state === 'kept') return { kind: 'again', answer: found.answer }
+      const made = await make()
+      if (isServed(made)) {
+        isMaking = true
+        const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
+        // So that other processes know that they wait for an answer.
+        const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
+        const write = async (entry: AnswerEntry | undefined) => {
+          await told
+          if (entry || told) await put(name, entry ?? { state: 'not_kept', reason: 'it failed' }, lifetime)
+          end()
+        }
+        waitUntil?.(own.ended)
+        return {
+          kind: 'made',
+          made,
+          keep: keepOf({ target, digest: digestOf(), maxBytes: maxAnswerBytes, write }),
+        }
+      }
+      if (!isReplayed(made)) return { kind: 'made', made, keep: undefined }
+      // By another process that shares the store, perhaps while this one asked.
+      const since = shelf.isShared ? await findAgain() : found
+      if (since?.state === 'kept') return { kind: 'again', answer: since.answer }
+      if (since?.state === 'serving') return { kind: 'serving' }
+      if (since?.state === 'not_kept') return { kind: 'not_kept', made, reason: since.reason }
+      return { kind: 'made', made, keep: undefined }
+    } finally {
+      if (!isMaking) end()
+    }
+  }
+
+  return { once }
+}
+
+function keepOf({
+  target,
+  digest,
+  maxBytes,
+  write,
+}: {
+  target: string
+  /** Of the request's body. */
+  digest: string | Promise<string | undefined>
+  maxBytes: number
+  /** Undefined: nothing is to be known of it. */
+  write: (entry: AnswerEntry | undefined) => Promise<void>
+}): Keep {
+  const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its answer was ${reason}` })
+  return {
+    maxBytes,
+    drop,
+    forget: () => void write(undefined),
+    async keep(answer) {
+      if (answer.body.length > maxBytes) return drop('too long')
+      const bound = typeof digest === 'string' ? digest : await within(digest, bodyGraceMs, undefined)
+      if (bound === undefined) drop('to a request whose body is unknown')
+      else await write({ state: 'kept', target, digest: bound, answer })
+    },
+  }
+}
+
+type Making<Served> = {
+  make: () => Promise<Served>
+  isServed: (made: Served) => boolean
+  isReplayed: (made: Served) => boolean
+}
+
+/**
+ * Where a provider's answers are kept.
+ *
+ * @throws {TypeError} for a store without anything to encrypt with.
+ */
+export function shelfOf(
+  { store, secret, maxBytes = 16_777_216 }: AnswerOptions,
+  apiKey: string | undefined,
+): AnswerShelf {
+  if (!store) return createAnswerMemory(maxBytes)
+  const key = secret ?? apiKey
+  if (key === undefined || key.length < 16)
+    throw new TypeError('answers.store needs answers.secret, of 16 characters or more, or an apiKey')
+  return sealAnswers(store, key)
+}
+
+function begin(target: string): UnderWay {
+  let end = () => {}
+  const ended = new Promise<void>((resolve) => {
+    end = resolve
+  })
+  return { target, ended, end, waiting: 0 }
+}
+
+/** All that was presented, so that nobody who knows less of it is answered. */
+function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>): string {
+  const { macaroon = '' } = presented
+  return presented.kind === 'tab'
+    ? `${macaroon} ${JSON.stringify(presented.tab)}`
+    : `${macaroon} ${presented.payloads.join(' ')}`
+}
+
+async function digest(readBody: ReadBody): Promise<string | undefined> {
+  const body = await readBody(maxBodyBytes).catch(() => undefined)
+  if (body === undefined || body.length === 0) return body && ''
+  return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
+}
+
+/** What a promise gives, or `late` where it takes longer. */
+async function within<Result>(promise: Promise<Result>, ms: number, late: Result): Promise<Result> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const timeout = new Promise<Result>((resolve) => {
+    timer = setTimeout(resolve, ms, late)
+  })
+  try {
+    return await Promise.race([promise, timeout])
+  } finally {
+    clearTimeout(timer)
+  }
+}

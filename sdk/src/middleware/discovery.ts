@@ -1,0 +1,141 @@
+import { errorCodes } from '../protocol/errors.ts'
+
+/** Options of `serveDiscovery`. */
+export type DiscoveryOptions = {
+  /** The gateway's URL. */
+  gatewayUrl: string
+  providerId: string
+  /** Origin that buyers use, where endpoints are registered on several. Default: the one with most of them. */
+  publicUrl?: string
+  /** An OpenAPI document of your own: the paths that are sold get their prices in it, and the others stay as they are. */
+  openapi?: object
+  /** Milliseconds for a call to the gateway. Default 5,000. */
+  timeout?: number
+}
+
+export type DiscoveryAnswer = { status: number; headers: Record<string, string>; body: string }
+
+export type Discovery = {
+  /** The answer to a request for one of the documents; undefined: it is for something else. Never throws. */
+  answer(request: { method: string; url: string }): Promise<DiscoveryAnswer> | undefined
+}
+
+/** What the gateway knows of what is sold at an origin. */
+type Sales = { openapi: Document; x402: object; llms: string }
+type Document = Record<string, unknown> & { paths?: Record<string, Record<string, object>> }
+
+/** How long the documents are served before the gateway is asked again. */
+const keptMs = 60_000
+/** After a call that failed, the gateway is left alone for this long. */
+const pauseMs = 5_000
+
+/**
+ * Serves the documents by which agents and catalogues find what an origin sells, from what is registered at the gateway:
+ * `/openapi.json`, `/.well-known/x402` and `/llms.txt`.
+ *
+ * The gateway is asked once a minute, whoever asks, and nothing of a request is passed on to it.
+ *
+ * @throws {TypeError} without a gateway or a provider.
+ */
+export function createDiscovery(options: DiscoveryOptions): Discovery {
+  const { gatewayUrl, providerId, publicUrl, openapi, timeout = 5_000 } = options
+  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
+  const origin = publicUrl === undefined ? '' : `?origin=${encodeURIComponent(new URL(publicUrl).origin)}`
+  const url = `${gatewayUrl.replace(/\/+$/, '')}/discovery/providers/${encodeURIComponent(providerId)}${origin}`
+  let kept: Sales | undefined
+  let askAt = 0
+  let asking: Promise<void> | undefined
+
+  async function ask(): Promise<void> {
+    try {
+      // Workers know no redirect 'error'.
+      const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeout) })
+      if (response.status !== 200) throw new TypeError(`the gateway answered ${response.status}`)
+      kept = readSales(await response.json())
+      askAt = Date.now() + keptMs
+    } catch {
+      askAt = Date.now() + pauseMs
+    }
+  }
+
+  async function read(): Promise<Sales | undefined> {
+    if (Date.now() >= askAt) {
+      asking ??= ask().finally(() => {
+        asking = undefined
+      })
+      // What is kept is served meanwhile.
+      if (kept === undefined) await asking
+    }
+    return kept
+  }
+
+  async function write(body: (sales: Sales) => string, type: string): Promise<DiscoveryAnswer> {
+    const sales = await read()
+    if (sales === undefined) return unavailable()
+    const headers = {
+      ...{ 'Content-Type': type, 'Cache-Control': 'public, max-age=60' },
+      // They are there for anybody to read, pages included.
+      'Access-Control-Allow-Origin': '*',
+    }
+    return { status: 200, headers, body: body(sales) }
+  }
+
+  const documents: Record<string, () => Promise<DiscoveryAnswer>> = {
+    '/openapi.json': () =>
+      write(
+        (sales) => JSON.stringify(merge(openapi as Document | undefined, sales.openapi)),
+        'application/json',
+      ),
+    '/.well-known/x402': () => write(({ x402 }) => JSON.stringify(x402), 'application/json'),
+    '/llms.txt': () => write(({ llms }) => llms, 'text/plain; charset=utf-8'),
+  }
+
+  return {
+    answer({ method, url }) {
+      if (method !== 'GET' && method !== 'HEAD') return undefined
+      const { pathname } = new URL(url)
+      return Object.hasOwn(documents, pathname) ? documents[pathname]?.() : undefined
+    },
+  }
+}
+
+function readSales(answer: unknown): Sales {
+  const { openapi, x402, llms } = (answer ?? {}) as Partial<Sales>
+  if (typeof openapi !== 'object' || typeof x402 !== 'object' || typeof llms !== 'string')
+    throw new TypeError('the gateway gave no documents')
+  return { openapi, x402, llms }
+}
+
+/** A provider's own document, and in it what the gateway knows of what is sold: the price, and what the provider left out. */
+function merge(own: Document | undefined, sold: Document): Document {
+  if (own === undefined) return sold
+  const paths: Record<string, Record<string, object>> = { ...own.paths }
+  for (const [path, operations] of Object.entries(sold.paths ?? {})) {
+    const before = paths[path] ?? {}
+    const merged = Object.entries(operations).map(([method, operation]) => {
+      const theirs = (before[method] ?? {}) as { responses?: object }
+      const ours = operation as { responses?: object; 'x-payment-info'?: object }
+      return [
+        method,
+        {
+          ...{ ...ours, ...theirs },
+          responses: { ...ours.responses, ...theirs.responses },
+          'x-payment-info': ours['x-payment-info'],
+        },
+      ]
+    })
+    paths[path] = { ...before, ...Object.fromEntries(merged) }
+  }
+  return { ...sold, ...own, paths }
+}
+
+function unavailable(): DiscoveryAnswer {
+  const { status, title } = errorCodes.dependency_unavailable
+  const detail = 'The gateway did not say what is sold here'
+  return {
+    status,
+    headers: { 'Content-Type': 'application/problem+json', 'Cache-Control': 'no-store', 'Retry-After': '5' },
+    body: JSON.stringify({ type: 'about:blank', title, status, detail, code: 'dependency_unavailable' }),
+  }
+}

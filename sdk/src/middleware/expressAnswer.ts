@@ -1,0 +1,143 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { concatBytes, encodeUtf8 } from '../protocol/bytes.ts'
+import type { KeptAnswer } from './answerStore.ts'
+import { type Keep, longestAnswerMs, type ReadBody } from './answers.ts'
+
+type ReadRequest = IncomingMessage & { body?: unknown }
+
+/** Headers of one connection, which the next answer gets anew. */
+const ofConnection = new Set(['connection', 'keep-alive', 'transfer-encoding', 'date'])
+
+/**
+ * Notes a request's body as it arrives, whoever reads it.
+ *
+ * Called before anybody waits, so that nothing of it goes by unseen.
+ *
+ * @returns null where there is none.
+ */
+export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | null {
+  const { headers } = request
+  if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return null
+  // Middleware before this one has read it, and left what it made of it.
+  if (request.readableEnded) return async () => bytesOf(request.body)
+  if (request.readableDidRead) return async () => undefined
+  const chunks: Uint8Array[] = []
+  let length = 0
+  let finish: (body: Uint8Array | undefined) => void = () => {}
+  const whole = new Promise<Uint8Array | undefined>((resolve) => {
+    finish = resolve
+  })
+  const note = (chunk: Uint8Array) => {
+    length += chunk.length
+    if (length <= maxBytes) chunks.push(chunk)
+    else {
+      chunks.length = 0
+      finish(undefined)
+    }
+  }
+  const arrived = request.read() as Uint8Array | null
+  if (arrived !== null) {
+    note(arrived)
+    request.unshift(arrived)
+  }
+  const { push } = request
+  request.push = (chunk: unknown, encoding?: BufferEncoding) => {
+    if (chunk === null) finish(concatBytes(...chunks))
+    else if (chunk instanceof Uint8Array) note(chunk)
+    return push.call(request, chunk, encoding)
+  }
+  request.once('close', () => finish(request.complete ? concatBytes(...chunks) : undefined))
+  return () => whole
+}
+
+function bytesOf(body: unknown): Uint8Array | undefined {
+  if (body instanceof Uint8Array) return body
+  if (typeof body === 'string') return encodeUtf8(body)
+  return typeof body === 'object' && body !== null ? encodeUtf8(JSON.stringify(body)) : undefined
+}
+
+/**
+ * Notes what a handler answers, also after its buyer has gone, and keeps it once it is whole.
+ *
+ * What middleware before this one makes of it, such as compression, it makes again when the answer is given again.
+ *
+ * @param isVoided asked when the answer is whole.
+ */
+export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () => boolean): void {
+  const { writeHead, write, end } = response
+  const chunks: Uint8Array[] = []
+  let length = 0
+  let isOver = false
+  let head: Omit<KeptAnswer, 'body'> | undefined
+
+  const stop = (tell: () => void) => {
+    if (isOver) return
+    isOver = true
+    chunks.length = 0
+    tell()
+  }
+  const note = (chunk: unknown, encoding: unknown) => {
+    if (isOver || (typeof chunk !== 'string' && !(chunk instanceof Uint8Array))) return
+    if (typeof chunk === 'string' && !isUtf8(encoding)) return stop(() => keep.drop('of another encoding'))
+    const bytes = typeof chunk === 'string' ? encodeUtf8(chunk) : chunk
+    length += bytes.length
+    if (length > keep.maxBytes) stop(() => keep.drop('too long'))
+    else chunks.push(bytes)
+  }
+
+  response.writeHead = ((...args: Parameters<typeof writeHead>) => {
+    head = headOf(response, args)
+    return Reflect.apply(writeHead, response, args)
+  }) as typeof writeHead
+  response.write = ((...args: Parameters<typeof write>) => {
+    note(args[0], args[1])
+    return Reflect.apply(write, response, args)
+  }) as typeof write
+  response.end = ((...args: Parameters<typeof end>) => {
+    note(args[0], args[1])
+    Reflect.apply(end, response, args)
+    const body = concatBytes(...chunks)
+    stop(() => (isVoided() ? keep.forget() : keep.keep({ ...(head ?? headOf(response, [])), body })))
+    return response
+  }) as typeof end
+  // The buyer has gone: a handler that still works on its answer may end it.
+  response.once('close', () => {
+    if (!isOver) setTimeout(() => stop(() => keep.drop('broken off')), longestAnswerMs).unref()
+  })
+}
+
+/** @param encoding as `write` and `end` take it: a callback may stand in its place. */
+function isUtf8(encoding: unknown): boolean {
+  return typeof encoding !== 'string' || /^utf-?8$/i.test(encoding)
+}
+
+/** The status and headers as the handler leaves them, in any of the forms in which `writeHead` takes them. */
+function headOf(response: ServerResponse, args: readonly unknown[]): Omit<KeptAnswer, 'body'> {
+  const status = typeof args[0] === 'number' ? args[0] : response.statusCode
+  const given = args.at(-1)
+  const headers = new Map(Object.entries(response.getHeaders()))
+  for (const [name, value] of pairsOf(given)) headers.set(String(name).toLowerCase(), value as string)
+  const pairs = [...headers].flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value]).map((one): [string, string] => [name, String(one)]),
+  )
+  return { status, headers: pairs.filter(([name]) => !ofConnection.has(name)) }
+}
+
+/** Headers as they may be given to `writeHead`: an object, pairs, or names and values in turn. */
+export function pairsOf(headers: unknown): (readonly unknown[])[] {
+  if (typeof headers !== 'object' || headers === null) return []
+  if (!Array.isArray(headers)) return Object.entries(headers)
+  if (Array.isArray(headers[0])) return headers as unknown[][]
+  return headers.flatMap((name, index) => (index % 2 === 0 ? [[name, headers[index + 1]]] : []))
+}
+
+/** Gives an answer again. */
+export function answerAgain(response: ServerResponse, { status, headers, body }: KeptAnswer): void {
+  response.statusCode = status
+  const names = new Set(headers.map(([name]) => name))
+  for (const name of names) {
+    const values = headers.filter(([other]) => other === name).map(([, value]) => value)
+    response.setHeader(name, values.length === 1 ? (values[0] as string) : values)
+  }
+  response.end(body)
+}

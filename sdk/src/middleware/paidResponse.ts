@@ -1,0 +1,60 @@
+import { followBody } from './answerBody.ts'
+import { type Gate, type GateDecision, paymentIdHeader, paymentStatusHeader } from './gate.ts'
+
+/**
+ * A handler's response as its buyer gets it: a failure voids the payment, and then carries no receipt; anything else is kept, to be
+ * given again.
+ *
+ * It is a copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed.
+ */
+export async function toPaidResponse(
+  gate: Gate,
+  { payment, headers, keep }: Extract<GateDecision, { kind: 'serve' }>,
+  response: Response,
+  hasFailed: boolean,
+): Promise<Response> {
+  const isVoided = hasFailed && (await gate.void(payment))
+  // An upgrade can't be copied.
+  if (response.status === 101) {
+    keep?.drop('an upgrade')
+    return response
+  }
+  if (isVoided) keep?.forget()
+  let bytes: Uint8Array<ArrayBuffer> | undefined
+  let tell = () => {}
+  const whole = (body: Uint8Array<ArrayBuffer>) => {
+    bytes = body
+    tell()
+  }
+  const follows = keep && !isVoided && response.body
+  const body = follows ? await followBody(follows, keep, whole) : response.body
+  const copy = new Response(body, response)
+  copy.headers.set('Cache-Control', paidCacheControl(response.headers.get('cache-control')))
+  copy.headers.set(paymentIdHeader, payment.paymentId)
+  copy.headers.set(paymentStatusHeader, isVoided ? 'voided' : 'verified')
+  for (const [name, value] of Object.entries(headers)) {
+    if (isVoided) copy.headers.delete(name)
+    else copy.headers.set(name, value)
+  }
+  if (!keep || isVoided) return copy
+  const answer = { status: copy.status, headers: [...copy.headers] }
+  tell = () => bytes && keep.keep({ ...answer, body: bytes })
+  if (response.body === null) bytes = new Uint8Array()
+  tell()
+  return copy
+}
+
+/**
+ * The `Cache-Control` of a response that was paid for: no shared cache may serve it to those who did not pay (RFC 9111
+ * section 5.2.2).
+ *
+ * @param given what the handler set; its `private` and `no-store` are kept.
+ */
+export function paidCacheControl(given: string | null | undefined): string {
+  const directives = (given ?? '').split(',').map((directive) => directive.trim())
+  const kept = directives.filter(
+    (directive) => directive !== '' && !/^(?:public$|s-maxage=)/i.test(directive),
+  )
+  if (kept.some((directive) => /^(?:private|no-store)$/i.test(directive))) return kept.join(', ')
+  return ['private', ...kept].join(', ')
+}

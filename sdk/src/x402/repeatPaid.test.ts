@@ -1,0 +1,54 @@
+import { x402Client } from '@x402/core/client'
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { wrapFetchWithPayment } from '@x402/fetch'
+import { expect, test } from 'vitest'
+import { account, challengeFor } from '../../test/playProvider.ts'
+import { serve } from '../../test/serve.ts'
+import { splitterFactory } from '../protocol/deployments.ts'
+import { encodePaymentHeader, toPaymentRequired } from '../protocol/x402.ts'
+import { repeatPaid } from './index.ts'
+
+/** A seller that fails what is paid so often, and the client of the standard that buys there. */
+async function open(fail: number, how: 'breaks' | 'serving') {
+  const paid: unknown[] = []
+  let unpaid = 0
+  const url = await serve((request, response) => {
+    const header = request.headers['payment-signature']
+    if (header === undefined) {
+      unpaid++
+      const required = toPaymentRequired(challengeFor(`http://${request.headers.host}/`), splitterFactory)
+      return response.writeHead(402, { 'PAYMENT-REQUIRED': encodePaymentHeader(required as object) }).end()
+    }
+    paid.push(header)
+    if (paid.length > fail) return response.end('served')
+    if (how === 'breaks') request.socket.destroy()
+    else response.writeHead(409, { 'Retry-After': '0' }).end()
+  })
+  const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
+  return { get: wrapFetchWithPayment(repeatPaid(fetch), client), url, paid, unpaid: () => unpaid }
+}
+
+test.each(['breaks', 'serving'] as const)(
+  'default: a payment whose connection or answer %s is sent again, signed once',
+  async (how) => {
+    const { get, url, paid, unpaid } = await open(2, how)
+    expect(await (await get(url, { method: 'POST', body: 'asked' })).text()).toBe('served')
+    expect([paid.length, new Set(paid).size, unpaid()]).toEqual([3, 1, 1])
+  },
+)
+
+test('error: what keeps breaking throws what fetch throws', async () => {
+  const { get, url, paid } = await open(9, 'breaks')
+  await expect(get(url)).rejects.toThrow(new TypeError('fetch failed'))
+  expect([paid.length, new Set(paid).size]).toEqual([3, 1])
+})
+
+test('behavior: what carries no payment goes on as it is', async () => {
+  let calls = 0
+  const url = await serve((request) => {
+    calls++
+    request.socket.destroy()
+  })
+  await expect(repeatPaid(fetch)(url)).rejects.toThrow(new TypeError('fetch failed'))
+  expect(calls).toBe(1)
+})

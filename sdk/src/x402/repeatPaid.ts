@@ -1,0 +1,61 @@
+import { NetworkError } from '../client/errors.ts'
+import { sendUntilAnswered } from '../client/presentation.ts'
+import { startDeadline, toNetworkError } from '../client/transport.ts'
+import { isReplayable, openAnswer, requestOf, urlOf } from '../client/wrapFetch.ts'
+
+const paymentHeaders = ['payment-signature', 'x-payment']
+
+/**
+ * Wraps a `fetch` for clients of the x402 standard, so that a request that carries a payment is sent again, with the same payment, when its
+ * connection breaks or what stands before the seller fails. Sellers of Tollkeeper's answer it again; nobody can charge it twice. All
+ * else goes on as it is.
+ *
+ * A body that is a stream can't be sent again.
+ *
+ * @param fetch what to call.
+ * @returns a function that throws what `fetch` throws.
+ * @example
+ * import { repeatPaid } from '@tollkeeper/sdk/x402'
+ * import { x402Client } from '@x402/core/client'
+ * import { ExactEvmScheme } from '@x402/evm/exact/client'
+ * import { wrapFetchWithPayment } from '@x402/fetch'
+ * import { privateKeyToAccount } from 'viem/accounts'
+ *
+ * const account = privateKeyToAccount(`0x${'11'.repeat(32)}`)
+ * const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
+ * export const payingFetch = wrapFetchWithPayment(repeatPaid(fetch), client)
+ */
+export function repeatPaid(
+  fetch: typeof globalThis.fetch,
+  {
+    pendingTimeout = 30_000,
+  }: {
+    /** Milliseconds for which a payment is sent again that is being served or settled. Default 30,000. */
+    pendingTimeout?: number
+  } = {},
+): typeof globalThis.fetch {
+  return async (input, init) => {
+    const request = requestOf(input)
+    const headers = new Headers(init?.headers ?? request?.headers)
+    const isPaid = paymentHeaders.some((name) => headers.has(name))
+    if (!isPaid || !isReplayable(init?.body)) return fetch(input, init)
+    const url = urlOf(input)
+    const signal = init?.signal === undefined ? request?.signal : init.signal
+    try {
+      const { response } = await sendUntilAnswered(
+        async (within) => {
+          try {
+            return await openAnswer(await fetch(request?.clone() ?? input, init), url, within)
+          } catch (error) {
+            throw toNetworkError(error, url, within)
+          }
+        },
+        startDeadline(undefined, signal),
+        { pendingTimeoutMs: pendingTimeout, log: () => {} },
+      )
+      return response
+    } catch (error) {
+      throw error instanceof NetworkError ? error.cause : error
+    }
+  }
+}

@@ -1,0 +1,243 @@
+import { once } from 'node:events'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { getRequestListener, type Http2Bindings, type HttpBindings } from '@hono/node-server'
+import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
+import { parseAuthorizationHeader } from '#protocol/authorizationHeader'
+import { parsePayload } from '#protocol/payload'
+import { parsePaymentHeader } from '#protocol/x402'
+import { createClient } from '#sdk/client/createClient'
+import type { PaymentOptions } from '#sdk/client/paymentFlow'
+import { wrapFetch } from '#sdk/client/wrapFetch'
+import type { App } from '../../../api/http/app.ts'
+import { call, startGateway, type TestGateway } from '../../support/gateway.ts'
+import { type Cut, startCutter } from './cutter.ts'
+import { faultyGateway, type HostileShop, handle, honest, hostile, prices } from './sellers.ts'
+
+export type Seller = { name: string; isHostile: boolean; url: string }
+
+/** What the fetch of all buyers saw of a run, by its number. */
+export type Seen = {
+  /** By nonce, or tab and number. */
+  presented: Set<string>
+  /** Where its paid requests are cut, in turn. */
+  cuts: (Cut | undefined)[]
+  /** The last request that carried a payment. */
+  last?: { url: string; init: RequestInit } | undefined
+}
+
+export type Buyer = {
+  name: string
+  keepsTabs: boolean
+  ask: (url: string, init: { method: string; body?: string; timeout: number }) => Promise<Asked>
+}
+
+export type Asked = { status: number; body: unknown }
+
+export type AnswersScene = {
+  gateway: TestGateway
+  sellers: Seller[]
+  buyers: Buyer[]
+  seen: Map<number, Seen>
+  close: () => Promise<void>
+}
+
+type Served =
+  | { fetch: (request: Request, env: HttpBindings | Http2Bindings) => Response | Promise<Response> }
+  | { listener: RequestListener }
+
+async function listen(app: Served): Promise<{ port: number; close: () => Promise<void> }> {
+  const server = createServer('fetch' in app ? getRequestListener(app.fetch) : app.listener)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: async () => {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+/** One gateway in this process, sellers of all kinds behind cutters, and buyers of both kinds, on tabs and not. */
+export async function openAnswersScene(draw: () => number): Promise<AnswersScene> {
+  const plenty = 10n ** 12n
+  const tabs = { credit: { base: plenty, basisPoints: 1_000n }, budget: plenty, rewardShare: 1_000 }
+  const gateway = await startGateway({ tabs })
+  const closing: (() => Promise<void>)[] = []
+  /** A server behind a cutter, whose URL it is made with. */
+  const open = async (make: (url: string) => Promise<Served> | Served): Promise<string> => {
+    let port = 0
+    const cutter = await startCutter(() => port)
+    const server = await listen(await make(cutter.url))
+    port = server.port
+    closing.unshift(cutter.close, server.close)
+    return cutter.url
+  }
+
+  let app: App = gateway.app
+  const issuer = await open((url) => {
+    app = gateway.another({ issuer: url })
+    // What a proxy passes on that breaks off, it cuts at its own end.
+    return { fetch: (request, env) => app.fetch(request, env) }
+  })
+  const sellers: Seller[] = []
+  const sell = async (name: string, kind: keyof typeof honest, gatewayUrl = issuer) => {
+    const url = await open(async (origin) => {
+      const { providerId, key: apiKey } = await openShop(app, origin)
+      const gate = { gatewayUrl, providerId, apiKey, timeout: 8_000, warn: () => {} }
+      return honest[kind]((path) => ({ ...gate, pricing: { usdcPerUnit: prices[path] } }))
+    })
+    sellers.push({ name, isHostile: false, url })
+  }
+  await sell('hono', 'hono')
+  await sell('fetch', 'fetch')
+  await sell('express', 'express')
+  await sell('faulty gateway', 'hono', await open(() => faultyGateway(app, draw)))
+  const proxied = await openProxied(app, issuer, open)
+  sellers.push({ name: 'proxy', isHostile: false, url: proxied })
+  const liar = await open(async (origin) => hostile(app, await openShop(app, origin), origin))
+  sellers.push({ name: 'hostile', isHostile: true, url: liar })
+
+  const seen = new Map<number, Seen>()
+  return {
+    ...{ gateway, sellers, buyers: await openBuyers(gateway, issuer, seen), seen },
+    close: async () => {
+      for (const close of closing) await close()
+      await gateway.close()
+    },
+  }
+}
+
+async function openShop(app: App, origin: string): Promise<HostileShop> {
+  const { body } = await call<{ providerId: string; apiKey: string }>(app, 'POST', '/providers', {
+    json: { name: 'Shop' },
+  })
+  const { providerId, apiKey: key } = body
+  const add = async (path: string, json: object) =>
+    (await call<Record<string, string>>(app, 'POST', `/providers/${providerId}/${path}`, { json, key })).body
+  await add('wallets', { network: 'localhost', address: privateKeyToAddress(generatePrivateKey()) })
+  const ids: Record<string, string> = {}
+  for (const [path, usdcPerUnit] of Object.entries({ ...prices, '/dear': '0.05' }))
+    for (const method of ['GET', 'POST']) {
+      const endpoint = { url: `${origin}${path}`, method, pricing: { usdcPerUnit } }
+      ids[`${method} ${path}`] = (await add('endpoints', endpoint)).endpointId ?? ''
+    }
+  return { providerId, key, endpointOf: (method, path) => ids[`${method} ${path}`] ?? '' }
+}
+
+/** A provider without code. @returns its URL at the gateway. */
+async function openProxied(
+  app: App,
+  issuer: string,
+  open: (make: () => Served) => Promise<string>,
+): Promise<string> {
+  const upstream = await open(() => ({
+    fetch: async (request) => {
+      const { status, body } = await handle(new URL(request.url))
+      return new Response(body, { status, headers: { 'content-type': 'application/json' } })
+    },
+  }))
+  const { body } = await call<{ providerId: string; apiKey: string }>(app, 'POST', '/providers', {
+    json: { name: 'Without code' },
+  })
+  const { providerId, apiKey: key } = body
+  const send = (method: string, path: string, json: object) =>
+    call(app, method, `/providers/${providerId}/${path}`, { json, key })
+  await send('POST', 'wallets', { network: 'localhost', address: privateKeyToAddress(generatePrivateKey()) })
+  await send('PUT', 'upstream', { url: upstream })
+  for (const [url, usdcPerUnit] of Object.entries(prices))
+    for (const method of ['GET', 'POST'])
+      await send('POST', 'endpoints', { url, method, pricing: { usdcPerUnit } })
+  return `${issuer}/p/${providerId}`
+}
+
+const wallets = 8
+
+/** Clients and wrapped fetches, on tabs and by themselves, of several wallets. */
+async function openBuyers(
+  gateway: TestGateway,
+  gatewayUrl: string,
+  seen: AnswersScene['seen'],
+): Promise<Buyer[]> {
+  const fetch = watchingFetch(seen)
+  const buyers: Buyer[] = []
+  for (let n = 0; n < wallets; n++) {
+    const account = await gateway.buyer(10n ** 12n)
+    for (const tabs of [true, false]) {
+      const options: PaymentOptions = {
+        ...{ gatewayUrl, account, network: 'localhost', usdcAddress: gateway.served.token },
+        ...{ signatures: 'one', maxPaymentUsdc: '1', tabs },
+      }
+      const client = createClient({ ...options, fetch })
+      const wrapped = wrapFetch(fetch, { ...options, pendingTimeout: 1_000, warn: () => {} })
+      const means = tabs ? 'on a tab' : 'by itself'
+      buyers.push({
+        ...{ name: `createClient ${means}`, keepsTabs: tabs },
+        ask: async (url, { method, body, timeout }) => {
+          const options = { method: method as 'GET' | 'POST', ...(body !== undefined && { body }), timeout }
+          const { status, data } = await client.request(url, options)
+          return { status, body: data }
+        },
+      })
+      buyers.push({
+        ...{ name: `wrapFetch ${means}`, keepsTabs: tabs },
+        ask: async (url, { timeout, ...init }) => {
+          const response = await wrapped(url, { ...init, signal: AbortSignal.timeout(timeout) })
+          return { status: response.status, body: parse(await response.text()) }
+        },
+      })
+    }
+  }
+  return buyers
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+/** Notes which payments a run presents, and asks for their connections to be cut. */
+function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
+  return (input, init) => {
+    const url = String(input)
+    const one = seen.get(Number(/[?&]run=(\d+)/.exec(url)?.[1]))
+    const headers = new Headers(init?.headers)
+    const payment = one && keyOf(headers)
+    if (!one || payment === undefined) return fetch(input, init)
+    one.presented.add(payment)
+    one.last = {
+      url,
+      init: { method: init?.method ?? 'GET', body: init?.body ?? null, headers: new Headers(headers) },
+    }
+    const cut = one.cuts.shift()
+    if (cut) headers.set('x-cut', cut)
+    return fetch(input, { ...init, headers })
+  }
+}
+
+/** What names a payment in the ledger: its nonce, or its tab and number. */
+function keyOf(headers: Headers): string | undefined {
+  const own = parseAuthorizationHeader(headers.get('authorization'))
+  if (own.kind === 'payment') return parsePayload(own.payloads[0]).nonce
+  const header = headers.get('payment-signature')
+  const payment = header === null ? undefined : parsePaymentHeader(header)
+  return payment?.scheme === 'tab' ? `${payment.tab.tab} ${payment.tab.sequence}` : undefined
+}
+
+/** What the gateway's ledger has accepted and charges, of the same names. */
+export async function readLedger({ database }: TestGateway): Promise<Set<string>> {
+  const [payments, requests] = await Promise.all([
+    database<{ key: string }[]>`
+      select a.nonce as key from signed_authorization a
+      where half = 0 and not exists (select from outcome o where o.payment_id = a.payment_id and kind in ('voided', 'failed'))`,
+    database<{ key: string }[]>`
+      select 'tab_' || encode(tab_id, 'hex') || ' ' || sequence as key from tabs.request
+      where coalesce(charged, price) > 0`,
+  ])
+  return new Set([...payments, ...requests].map(({ key }) => key))
+}

@@ -1,0 +1,244 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { get } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { payingMcpClient } from '#sdk/mcp/index'
+import { call } from '../support/gateway.ts'
+import { registerTools, type ServedGateway, serveGateway, textOf } from '../support/mcp.ts'
+import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
+import { until } from '../support/until.ts'
+
+// `tollkeeper mcp sell` as a process in front of another, on a real gateway.
+
+let gateway: ServedGateway
+let seller: Awaited<ReturnType<typeof registerTools>>
+let folder: string
+
+const prices = {
+  ...{ forecast: '0.05', structured: '0.05', failing: '0.05', refusing: '0.05', slow: '0.05', seen: '0.05' },
+  help: 'free',
+}
+
+beforeAll(async () => {
+  gateway = await serveGateway()
+  seller = await registerTools(gateway, {})
+  folder = await mkdtemp(join(tmpdir(), 'mcp-sell-'))
+  await writeFile(join(folder, 'prices.json'), JSON.stringify(prices))
+})
+afterAll(async () => {
+  await rm(folder, { recursive: true, force: true })
+  await gateway?.close()
+})
+
+/** The words of the command, and what it reads from the environment. */
+function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/support/weatherServer.ts']) {
+  return {
+    args: ['cli/main.ts', 'mcp', 'sell', '--prices', join(folder, 'prices.json'), ...flags, '--', ...weather],
+    env: {
+      TOLLKEEPER_GATEWAY_URL: gateway.url,
+      TOLLKEEPER_PROVIDER_ID: seller.providerId,
+      TOLLKEEPER_API_KEY: seller.apiKey,
+    },
+  }
+}
+
+/** A host's client, which starts the command as its server. */
+async function startByHost(flags?: string[]) {
+  const { args, env } = sellCommand(flags)
+  const transport = new StdioClientTransport({
+    ...{ command: process.execPath, args, cwd: root, stderr: 'pipe' },
+    env: { ...(process.env as Record<string, string>), ...env },
+  })
+  let errors = ''
+  transport.stderr?.on('data', (chunk) => {
+    errors += String(chunk)
+  })
+  const client = new Client({ name: 'host', version: '1.0.0' })
+  await client.connect(transport)
+  onTestFinished(() => client.close())
+  return { client, transport, errors: () => errors }
+}
+
+async function payingOptions() {
+  const account = await gateway.buyer(1_000_000n)
+  const { url: gatewayUrl, served } = gateway
+  return {
+    ...{ gatewayUrl, network: 'localhost' as const, account, usdcAddress: served.token },
+    ...{ maxPaymentUsdc: '1', tabs: false },
+  }
+}
+
+const forecast = { name: 'forecast', arguments: { city: 'Lisbon' } }
+const receiptOf = (result: unknown) =>
+  ((result as CallToolResult)._meta?.['tollkeeper/receipt'] ?? {}) as { paymentId: string; status: string }
+
+async function paymentsOf({ address }: { address: string }): Promise<string[]> {
+  const rows = await gateway.database<{ id: string }[]>`
+    select id from payment where payer = ${address.toLowerCase()}`
+  const answers = await Promise.all(rows.map(({ id }) => call(gateway.app, 'GET', `/payments/${id}`)))
+  return answers.map(({ body }) => String(body.payment_status))
+}
+
+test('default: tools are paid for, and all else passes', async () => {
+  const { client, errors } = await startByHost()
+  const { tools } = await client.listTools()
+  expect(tools.map(({ name }) => name)).toEqual([...Object.keys(prices)])
+  expect(tools[0]?._meta).toMatchObject({ 'tollkeeper/price': { usdc: '0.05' } })
+  expect(tools.at(-1)?._meta).toBeUndefined()
+  expect(textOf(await client.callTool({ name: 'help' }))).toBe('Ask for the forecast')
+  expect(await client.readResource({ uri: 'weather://lisbon' })).toMatchObject({
+    contents: [{ text: 'Sunny' }],
+  })
+  expect(await client.getPrompt({ name: 'ask' })).toMatchObject({ messages: [{ role: 'user' }] })
+
+  const unpaid = (await client.callTool(forecast)) as CallToolResult
+  expect(unpaid).toMatchObject({
+    isError: true,
+    structuredContent: { resource: { url: 'mcp://tool/forecast' } },
+  })
+  const paying = payingMcpClient(client, await payingOptions())
+  const result = await paying.callTool(forecast)
+  expect(textOf(result)).toBe('Lisbon: 19 °C')
+  expect(receiptOf(result).status).toBe('verified')
+  expect(await paying.callTool({ name: 'structured' })).toMatchObject({ structuredContent: { celsius: 19 } })
+
+  // Registered by the command, at the file's prices, in the server's own words.
+  const { providerId, apiKey: key } = seller
+  const { body } = await call<{ endpoints: object[] }>(
+    gateway.app,
+    'GET',
+    `/providers/${providerId}/endpoints`,
+    { key },
+  )
+  expect(body.endpoints).toHaveLength(6)
+  expect(body.endpoints).toContainEqual(
+    expect.objectContaining({
+      ...{
+        url: 'mcp://tool/forecast',
+        description: 'Weather of tomorrow',
+        pricing: { usdcPerUnit: '0.050000' },
+      },
+    }),
+  )
+  expect(errors()).toContain('weather server started')
+  expect(errors()).toContain('unlisted has no price and is not served')
+})
+
+test('behavior: a tool that the file does not name is not served', async () => {
+  const { client } = await startByHost()
+  await expect(client.callTool({ name: 'unlisted' })).rejects.toMatchObject({ code: -32602 })
+})
+
+test.each([
+  ['failing', { isError: true }],
+  ['refusing', { code: -32042 }],
+])('behavior: %s costs nothing', async (name, outcome) => {
+  const { client } = await startByHost()
+  const options = await payingOptions()
+  const answer = await payingMcpClient(client, options)
+    .callTool({ name })
+    .catch((error) => error)
+  expect(answer).toMatchObject(outcome)
+  expect(await paymentsOf(options.account)).toEqual(['voided'])
+})
+
+test('behavior: the server behind sees neither payments nor the key', async () => {
+  const { client } = await startByHost()
+  const result = await payingMcpClient(client, await payingOptions()).callTool({
+    name: 'seen',
+    _meta: { own: 1 },
+  })
+  const seen = JSON.parse(textOf(result)) as { meta: string[]; env: string[] }
+  expect(seen.meta).toEqual(['own'])
+  expect(seen.env).toContain('TOLLKEEPER_PROVIDER_ID')
+  expect(seen.env).not.toContain('TOLLKEEPER_API_KEY')
+})
+
+test('behavior: progress comes and a cancellation goes through, and what was begun is charged', async () => {
+  const { client, errors } = await startByHost()
+  const options = await payingOptions()
+  const controller = new AbortController()
+  const progress: number[] = []
+  const slow = payingMcpClient(client, options).callTool({ name: 'slow' }, undefined, {
+    signal: controller.signal,
+    onprogress: (one) => {
+      progress.push(one.progress)
+      controller.abort()
+    },
+  })
+  await expect(slow).rejects.toMatchObject({ code: 'aborted' })
+  await until('the server is told', () => errors().includes('slow was cancelled'))
+  expect(progress).toEqual([1])
+  expect(await paymentsOf(options.account)).toEqual(['verified'])
+})
+
+test('behavior: both processes end with their host', async () => {
+  const { client, transport, errors } = await startByHost()
+  const { pid } = transport
+  await client.close()
+  await until('the server behind has ended', () => errors().includes('weather server ended'))
+  await until('the command has ended', () => {
+    try {
+      return !process.kill(pid ?? 0, 0)
+    } catch {
+      return true
+    }
+  })
+})
+
+test('behavior: over HTTP each session has its server, pages of browsers none, and a signal ends all', async () => {
+  const { args, env } = sellCommand(['--http', '0'])
+  const running: RunningCommand = runCommand([process.execPath, ...args], env)
+  onTestFinished(() => killAll(running))
+  const [url = ''] = /http:\S+/.exec(await running.line(/listening on/)) ?? []
+  const connect = async () => {
+    const client = new Client({ name: 'remote', version: '1.0.0' })
+    await client.connect(new StreamableHTTPClientTransport(new URL(url)) as never)
+    return payingMcpClient(client, { ...(await payingOptions()), serverUrl: url })
+  }
+  const clients = await Promise.all([connect(), connect()])
+  const results = await Promise.all(clients.map((client) => client.callTool(forecast)))
+  expect(results.map(textOf)).toEqual(['Lisbon: 19 °C', 'Lisbon: 19 °C'])
+  await Promise.all(clients.map((client) => client.close()))
+
+  const initialize = { jsonrpc: '2.0', id: 1, method: 'initialize', params: {} }
+  const post = async (headers: Record<string, string>, body: object = initialize) => {
+    const answer = await fetch(url, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        ...headers,
+      },
+      body: JSON.stringify(body),
+    })
+    return answer.status
+  }
+  expect(await post({ origin: 'https://evil.example' })).toBe(403)
+  expect(await post({ 'mcp-session-id': 'none' })).toBe(404)
+  expect(await post({}, { jsonrpc: '2.0', id: 1, method: 'tools/call', params: forecast })).toBe(400)
+  const { port } = new URL(url)
+  const rebound = await new Promise((resolve) => {
+    get(url, { headers: { host: `evil.example:${port}` } }, ({ statusCode }) => resolve(statusCode))
+  })
+  expect(rebound).toBe(403)
+
+  running.child.kill('SIGTERM')
+  expect(await running.exited).toBe(0)
+  await untilGone(running)
+})
+
+test.each([
+  ['a server that is none', [], ['no-such-program'], 'server_not_started'],
+  ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],
+])('error: %s', async (_, flags, weather, code) => {
+  const { args, env } = sellCommand(flags, weather)
+  const running = runCommand([process.execPath, ...args], env)
+  expect(await running.exited).toBe(2)
+  expect(running.output()).toContain(`(${code})`)
+})

@@ -1,0 +1,2 @@
+/** Nobody builds it twice. */
+export default { experimental: { turbopackFileSystemCacheForBuild: false } }
