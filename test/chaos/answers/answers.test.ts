@@ -18,7 +18,8 @@ import { kinds, lies } from './sellers.ts'
 
 const runs = Number(process.env.CHAOS_RUNS ?? 400)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
-const atOnce = 32
+/** A long form has more of them wait beside each other. */
+const atOnce = runs > 5_000 ? 128 : 32
 /** How long a buyer waits, milliseconds: for as long as nothing is wrong but a busy machine. */
 const patience = 15_000
 /** How often a program asks again, as programs do, whose request has failed for a reason that isn't clear. */
