@@ -161,7 +161,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       const { code } = readProblem(402, answer.body)
       const refused = refusedPart(code)
       if (!refused || repeated.has(refused) || !isFree(paid)) return paid
-      const revised = refused === 'tab' && (await tabs?.revise(payment.tab.tab))
+      const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
       if (refused === 'tab') {
         if (!revised) return paid
         // What was put on it until then can't be put on it any more.
@@ -180,16 +180,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   return {
-    ...{
-      address: payer.address,
-      mockPayments,
-      log,
-      receiptKeys,
-      pay,
-      payRemembered,
-      presentFor,
-      takeReceipt,
-    },
+    ...{ address: payer.address, mockPayments, log, receiptKeys },
+    ...{ pay, payRemembered, presentFor, takeReceipt },
     /** Remembers a payment whose answer broke off while it was read. */
     remember: repeats.remember,
     ...{ network, usdc, signOffer: signer.signOffer },

@@ -133,7 +133,7 @@ export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void
 /**
  * Counts what a tab's gateway has charged of what somebody said that it isn't: no more of a line than was shown for it.
  *
- * @returns whether that makes up for all that the gateway says.
+ * @returns whether the tab covers all of it now.
  */
 export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): boolean {
   const behind = charged.flatMap(({ split, charged }) => {
@@ -141,13 +141,28 @@ export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bi
     const lacks = charged - (line ? line.bought + line.credit : 0n)
     return lacks > 0n ? [{ line, lacks }] : []
   })
-  if (behind.length === 0 || behind.some(({ line, lacks }) => !line || lacks > line.waived)) return false
+  if (behind.some(({ line, lacks }) => !line || lacks > line.waived)) return false
   for (const { line, lacks } of behind) {
     if (!line) continue
     line.bought += lacks
     line.waived -= lacks
   }
   return true
+}
+
+/** Whether a tab's gateway has charged so much that it can't take a state any more, which was shown for a price. */
+export function isPast(
+  tab: Tab,
+  { line, amounts }: Pick<TabPayload, 'line' | 'amounts'>,
+  price: bigint,
+  charged: readonly { split: bigint; charged: bigint }[],
+): boolean {
+  return charged.some(({ split, charged }) => {
+    const index = tab.lines.findIndex((one) => one.split === split)
+    const digits = 12
+    const amount = BigInt(`0x0${amounts.slice(2 + digits * index, 2 + digits * (index + 1))}`)
+    return charged - (tab.lines[index]?.credit ?? 0n) + (index === line ? price : 0n) > amount
+  })
 }
 
 /** Counts what an answer says of its tab. @param index the line that its request added to. */

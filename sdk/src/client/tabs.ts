@@ -16,6 +16,7 @@ import {
   countRequest,
   countResponse,
   fromSaved,
+  isPast,
   lastState,
   nextState,
   type Outcome,
@@ -216,13 +217,15 @@ function createTabCloser(
    *
    * @returns false where that can't be had; `covers` where the same tab has made up for what was charged, which ends with what it showed.
    */
-  async function revise(id: string): Promise<boolean | 'covers'> {
+  async function revise(refused: TabPayload, price: bigint): Promise<boolean | 'covers'> {
+    const id = refused.tab
     const tab = tabs.get(id)
     if (!tab) return closed.has(id)
     try {
       const stands = gateway && (await gateway.read(id))
       if (stands === 'unknown') return true
-      if (typeof stands === 'object' && catchUp(tab, stands)) return 'covers'
+      if (typeof stands === 'object' && catchUp(tab, stands) && isPast(tab, refused, price, stands))
+        return 'covers'
       if (stands === undefined || stands === 'closed') {
         await finish(tab, true)
         return true

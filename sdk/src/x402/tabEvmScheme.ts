@@ -158,8 +158,10 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const isOff = error === 'tabs_off' || error === 'tab_limit_exceeded'
     if (isOff) this.#suspended.set(String(requirements.extra.issuer), Date.now() + suspensionMs)
     else if (!error.startsWith('tab_')) return undefined
-    if (!(await this.#isFree(payload)) || (!isOff && !(await this.#tabs.revise(payload.tab))))
-      return undefined
+    if (!(await this.#isFree(payload))) return undefined
+    if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined
+    // What was put on it until then can't be put on it any more.
+    if (!isOff && !(await this.#isFree(payload))) return undefined
     if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
   }

@@ -131,16 +131,11 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   if (ended.wrong) say('answered with something else')
   const expected = new URL(run.url).searchParams.get('kind') === 'failing' ? 'not_charged' : 'served'
   const isLate = ended.error instanceof ClientError && ['timeout', 'aborted'].includes(ended.error.code)
-  const isBehind =
-    buyer.keepsTabs && times === 0 && (ended.error as { status?: number } | undefined)?.status === 402
-  if (
-    what === 'whole' &&
-    seller.name !== 'faulty gateway' &&
-    ended.outcome !== expected &&
-    !isLate &&
-    !isBehind
-  )
-    say(`not served, although nothing befell it: ${ended.error}`)
+  const isUnserved =
+    what === 'whole' && seller.name !== 'faulty gateway' && ended.outcome !== expected && !isLate
+  const { status } = (ended.error ?? {}) as { status?: number }
+  const isBehind = isUnserved && buyer.keepsTabs && times === 0 && status === 402
+  if (isUnserved && !isBehind) say(`not served, although nothing befell it: ${ended.error}`)
   if (ended.outcome === 'served' || times === 0 || !last) return { times, faults, isBehind }
   // Paid, and not answered: was the answer to be had?
   const again = await fetch(last.url, last.init)
