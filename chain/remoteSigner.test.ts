@@ -154,6 +154,8 @@ describe('TLS, as web3signer has it', () => {
     expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
     // Pinned: the certificate itself.
     await sign({ url: closed.url, ca: pem('server.pem'), ...shown })
+    // Its process tells what it was asked; none of it may come while the next tests count.
+    await expect.poll(() => closed.asked).toHaveLength(2)
   })
 
   test.each<[string, () => Partial<RemoteSignerOptions>, RegExp]>([
