@@ -108,10 +108,11 @@ function isFinal(error: unknown): boolean {
 }
 
 /** What an answer of either client says: `wrapFetch` gives errors as answers. */
-function readAnswer({ status, body }: Asked, n: number): Ended {
+function readAnswer({ status, body, isVoided }: Asked, n: number): Ended {
   const isOwn = (body as { run?: unknown } | null)?.run === n
   if (status < 400) return { outcome: 'served', ...(!isOwn && { wrong: true }) }
-  if (isOwn) return { outcome: status === 500 ? 'not_charged' : 'served' }
+  // A failure that couldn't be voided, where the gateway is faulty say, says that it is charged.
+  if (isOwn) return { outcome: isVoided ? 'not_charged' : 'served' }
   return { outcome: 'unknown', error: { status } }
 }
 

@@ -32,7 +32,7 @@ export type Buyer = {
   ask: (url: string, init: { method: string; body?: string; timeout: number }) => Promise<Asked>
 }
 
-export type Asked = { status: number; body: unknown }
+export type Asked = { status: number; body: unknown; isVoided?: boolean }
 
 export type AnswersScene = {
   gateway: TestGateway
@@ -185,7 +185,8 @@ async function openBuyers(
         ...{ name: `wrapFetch ${means}`, keepsTabs: tabs },
         ask: async (url, { timeout, ...init }) => {
           const response = await wrapped(url, { ...init, signal: AbortSignal.timeout(timeout) })
-          return { status: response.status, body: parse(await response.text()) }
+          const isVoided = response.headers.get('service-payment-status') === 'voided'
+          return { status: response.status, body: parse(await response.text()), isVoided }
         },
       })
     }
