@@ -556,6 +556,15 @@ describe('payingMcpClient at other people’s sellers', () => {
     ]
     for (const [ask, code] of refusals) await expect(buyFrom(ask)).rejects.toMatchObject({ code })
   })
+
+  test('error: one that asks again once it was paid: what became of that nobody says', async () => {
+    const asks = { isError: true, content: [], structuredContent: { x402Version: 2, accepts: [entry()] } }
+    const greedy = { callTool: async () => asks }
+    const client = payingMcpClient(greedy as never as Client, await buyerOptions())
+    await expect(client.callTool(forecast)).rejects.toMatchObject({
+      ...{ status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } },
+    })
+  })
 })
 
 describe('the registry', () => {

@@ -140,9 +140,9 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   /**
-   * Puts a request on a tab. Where the gateway refuses the tab, opens another one, or covers what it says, and repeats the request once; where it refuses the
-   * remembered offer, pays what the refusal asks for; where it takes nothing more on tabs, pays by itself. Nothing is signed anew before
-   * the gateway itself says that the request isn't on the tab.
+   * Puts a request on a tab. Where the gateway refuses the tab, opens another one and repeats the request once, or has the same tab cover
+   * what was charged on it and repeats the request; where it refuses the remembered offer, pays what the refusal asks for; where it takes
+   * nothing more on tabs, pays by itself. Nothing is signed anew before the gateway itself says that the request isn't on the tab.
    */
   async function payByTab<A extends Answer>(
     asked: Asked,

@@ -173,10 +173,16 @@ function createToolPayer(options: PayingMcpOptions) {
   }
 
   /** Presents what was signed for a seller of another gateway, and remembers it where the answer is lost. */
-  async function presentForeign(asked: ToolAsked, foreign: Foreign, ask: Ask, deadline: Deadline) {
+  async function presentForeign(
+    asked: ToolAsked,
+    foreign: Foreign,
+    ask: Ask,
+    deadline: Deadline,
+  ): Promise<Paid<ToolReply>> {
     const { payment, meta } = foreign
     try {
-      return { answer: await ask(meta, { ...deadline, payment }), payment }
+      // Nobody but the seller could say what became of it.
+      return { answer: await ask(meta, { ...deadline, payment }), payment, word: 'unknown' }
     } catch (error) {
       const { code } = (error ?? {}) as { code?: unknown }
       if (['timeout', 'aborted', 'network_error'].includes(String(code))) {
