@@ -328,6 +328,17 @@ describe('no service, no charge', () => {
     else expect(body).toBe('sorry')
   })
 
+  test('behavior: an upstream that fails a request on a tab', async () => {
+    const client = createClient({
+      ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
+      maxPaymentUsdc: '0.05',
+    })
+    handler = (_, response) => response.writeHead(500).end('sorry')
+    await expect(client.request(at('/forecast'))).rejects.toMatchObject({
+      ...{ status: 500, outcome: 'not_charged', payment: { tab: { sequence: 1 } } },
+    })
+  })
+
   test('behavior: an upstream that is gone, or was never there', async () => {
     const headers = await payFor('/forecast')
     await own('PUT', '/upstream', { url: 'http://127.0.0.1:1' })
