@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { ClientError } from '#sdk/client/errors'
 import { drawFrom } from '../../support/draw.ts'
 import { type Cut, cuts } from './cutter.ts'
@@ -18,8 +18,12 @@ import { kinds, lies } from './sellers.ts'
 
 const runs = Number(process.env.CHAOS_RUNS ?? 400)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
+/** So many share a gateway, whose ledger is judged before the next ones come to a new one. */
+const most = 5_000
+const parts = Math.ceil(runs / most)
+const size = Math.ceil(runs / parts)
 /** A long form has more of them wait beside each other. */
-const atOnce = runs > 5_000 ? 128 : 32
+const atOnce = runs >= most ? 128 : 32
 /** How long a buyer waits, milliseconds: for as long as nothing is wrong but a busy machine. */
 const patience = 15_000
 /** How often a program asks again, as programs do, whose request has failed for a reason that isn't clear. */
@@ -30,41 +34,52 @@ type Ended = { outcome: 'served' | 'not_charged' | 'unknown'; error?: unknown; w
 type Run = { n: number; seller: Seller; buyer: Buyer; what: string; url: string; ended: Ended }
 
 let scene: AnswersScene
-beforeAll(async () => {
-  scene = await openAnswersScene(drawFrom(`${seed} gateway`))
+let opened = 0
+beforeEach(async () => {
+  scene = await openAnswersScene(drawFrom(`${seed} gateway ${opened++}`))
 })
-afterAll(() => scene?.close())
+afterEach(() => scene?.close())
 
-test(`behavior: ${runs} runs from seed ${seed}: none is paid twice, and none stays unanswered whose answer was kept`, async () => {
-  const all: Run[] = []
-  let next = 0
-  const startedAt = performance.now()
-  // What all share is compiled and connected before they come at once.
-  while (next < Math.min(runs, 10)) all.push(await play(next++))
-  await Promise.all(
-    Array.from({ length: atOnce }, async () => {
-      while (next < runs) {
-        all.push(await play(next++))
-        if (all.length % 5_000 === 0) report(all.length, startedAt)
-      }
-    }),
-  )
-  report(all.length, startedAt)
-  const charged = await readLedger(scene.gateway)
-  const verdicts = await Promise.all(all.map((run) => judge(run, charged)))
-  process.stdout.write(`${tableOf(all, verdicts)}\n`)
-  expect(verdicts.flatMap(({ faults }) => faults)).toEqual([])
-  // What a liar takes of a tab while others buy on it, they may be refused for. It costs nothing, and is rare.
-  expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(Math.ceil(runs / 200))
-  expect(new Set(all.map(({ ended }) => ended.outcome))).toEqual(
-    new Set(['served', 'not_charged', 'unknown']),
-  )
-}, 86_400_000)
+/** Of all parts so far. */
+const table: Table = new Map()
 
-function report(done: number, startedAt: number): void {
-  const perSecond = (done / (performance.now() - startedAt)) * 1000
-  process.stdout.write(`${done} runs, ${perSecond.toFixed(0)} a second\n`)
-}
+test.each(
+  Array.from({ length: parts }, (_, part) => ({
+    first: part * size,
+    end: Math.min(runs, (part + 1) * size),
+  })),
+)(
+  'behavior: runs $first to $end of seed ' +
+    `${seed}: none is paid twice, and none stays unanswered whose answer was kept`,
+  async ({ first, end }) => {
+    const all: Run[] = []
+    let next = first
+    const startedAt = performance.now()
+    // What all share is compiled and connected before they come at once.
+    while (next < Math.min(end, first + 10)) all.push(await play(next++))
+    await Promise.all(
+      Array.from({ length: atOnce }, async () => {
+        while (next < end) all.push(await play(next++))
+      }),
+    )
+    const perSecond = (all.length / (performance.now() - startedAt)) * 1000
+    const charged = await readLedger(scene.gateway)
+    const verdicts = await Promise.all(all.map((run) => judge(run, charged)))
+    const faults = verdicts.flatMap((verdict) => verdict.faults)
+    addTo(table, all, verdicts)
+    const progress = `${end} of ${runs} runs, ${perSecond.toFixed(0)} a second, ${faults.length} faults in these`
+    process.stdout.write(`${progress}\n${tell(table)}\n`)
+    expect(faults).toEqual([])
+    // What a liar takes of a tab while others buy on it, they may be refused for. It costs nothing, and is rare.
+    expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(
+      Math.ceil(all.length / 200),
+    )
+    expect(new Set(all.map(({ ended }) => ended.outcome))).toEqual(
+      new Set(['served', 'not_charged', 'unknown']),
+    )
+  },
+  86_400_000,
+)
 
 /** Plays one purchase: a program that asks until it has an answer, or is told not to. */
 async function play(n: number): Promise<Run> {
@@ -146,14 +161,17 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   return { times, faults }
 }
 
-/** Outcomes by seller and what befell the run. */
-function tableOf(all: readonly Run[], verdicts: readonly { times: number }[]): string {
-  const rows = new Map<string, number[]>()
+/** Counts by seller and what befell the run. */
+type Table = Map<string, number[]>
+
+const heads = ['runs', 'served', 'not charged', 'unknown', 'paid once', 'of them unanswered', 'paid twice']
+
+function addTo(table: Table, all: readonly Run[], verdicts: readonly { times: number }[]): void {
   for (const [index, { seller, what, ended }] of all.entries()) {
     const times = verdicts[index]?.times ?? 0
     const name = seller.isHostile ? `hostile: ${what}` : `${seller.name}: ${what}`
-    const row = rows.get(name) ?? [0, 0, 0, 0, 0, 0, 0]
-    rows.set(name, row)
+    const row = table.get(name) ?? heads.map(() => 0)
+    table.set(name, row)
     const columns = [
       true,
       ended.outcome === 'served',
@@ -165,11 +183,13 @@ function tableOf(all: readonly Run[], verdicts: readonly { times: number }[]): s
     ]
     for (const [column, counts] of columns.entries()) if (counts) row[column] = (row[column] ?? 0) + 1
   }
-  const heads = ['runs', 'served', 'not charged', 'unknown', 'paid once', 'of them unanswered', 'paid twice']
-  const total = [...rows.values()].reduce((sum, row) =>
-    sum.map((count, column) => count + (row[column] ?? 0)),
+}
+
+function tell(table: Table): string {
+  const total = heads.map((_, column) =>
+    [...table.values()].reduce((sum, row) => sum + (row[column] ?? 0), 0),
   )
-  const lines = [...[...rows].sort(([a], [b]) => (a < b ? -1 : 1)), ['all', total] as const]
+  const lines = [...[...table].sort(([a], [b]) => (a < b ? -1 : 1)), ['all', total] as const]
   return [`| | ${heads.join(' | ')} |`, `|---|${heads.map(() => '---').join('|')}|`]
     .concat(lines.map(([name, row]) => `| ${name} | ${row.join(' | ')} |`))
     .join('\n')
