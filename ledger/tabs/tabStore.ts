@@ -59,6 +59,8 @@ export type AcceptedOnTab = {
   paymentId: string
   /** Charged on the line with this request. */
   lineTotal: bigint
+  /** How much less than their prices was charged on the line before it; null: nothing. */
+  lineReduced: bigint | null
   /** Unix milliseconds. */
   acceptedAt: number
   /** Lines of the tab. */
@@ -107,6 +109,8 @@ export type TabRequest = TabKey & {
   charged: bigint
   /** Charged on its line with it, at its price. */
   lineTotal: bigint
+  /** How much less than their prices was charged on the line before it; null: nothing. */
+  lineReduced: bigint | null
   acceptedAt: Date
 }
 
@@ -214,7 +218,7 @@ export function createTabStore(database: TabDatabase): TabStore {
         (Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Uint8Array })[]
       >`
         select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, coalesce(r.charged, r.price) as charged,
-          r.line_total as "lineTotal", r.accepted_at as "acceptedAt"
+          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
@@ -256,7 +260,7 @@ async function acceptOnTabs(sql: Database, candidates: TabCandidate[]): Promise<
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
   const rows = await sql<VerdictRow[]>`
-    select verdict, payment_id as "paymentId", line_total as "lineTotal", accepted_at as "acceptedAt", known, requests, charged, credit
+    select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
     from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[])`
   const verdicts: TabVerdict[] = new Array(candidates.length)
   rows.forEach((row, at) => {

@@ -3,6 +3,7 @@ import { wrapFetchWithPayment, x402Client } from '@x402/fetch'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { parseUsdc } from '#protocol/amount'
+import { decodeReceipt } from '#protocol/receipt'
 import { audit } from '#sdk/audit/audit'
 import { keepTabs } from '#sdk/x402/index'
 import { newBuyer, openShop, type Shop } from '../support/shop.ts'
@@ -15,6 +16,8 @@ import { tokenOf } from '../support/usdc.ts'
 let stack: TestStack
 let micro: Shop
 let metered: Shop
+/** When requests that fail late do. */
+let lateFailure: Promise<void>
 beforeAll(async () => {
   stack = await startTestStack({
     chain: { network: 'base-sepolia' },
@@ -26,6 +29,10 @@ beforeAll(async () => {
     handler: async (c) => {
       const charged = c.req.query('charge')
       if (charged === 'fail') return c.text('failed', 500)
+      if (charged === 'fail late') {
+        await lateFailure
+        return c.text('failed', 500)
+      }
       return c.json({ isCharged: charged ? await c.get('payment').charge(charged) : undefined })
     },
   })
@@ -72,6 +79,47 @@ test('default: many requests of two providers, some side by side, settled by one
   expect(report.tabs).toMatchObject([{ movedAmount: 259_200n, requests: 15 }])
 })
 
+test('behavior: one that fails after others beside it were served takes nothing from what their receipts prove', async () => {
+  const receipts: string[] = []
+  const { client } = await newBuyer(stack, '1', {
+    tabs: true,
+    onReceipt: ({ receipt }) => void receipts.push(receipt),
+  })
+  await client.request(metered.url)
+  const { promise, resolve } = Promise.withResolvers<void>()
+  lateFailure = promise
+  const failing = client.request(`${metered.url}?charge=fail late`).catch((error: unknown) => error)
+  await until('its payment is accepted', async () => {
+    const [tab] = await client.tabs()
+    const { body } = await stack.get(`/tabs/${tab?.id}`)
+    return body.requests === 2
+  })
+  const { paymentId } = await client.request(metered.url)
+  resolve()
+  expect(await failing).toMatchObject({ status: 500, outcome: 'not_charged' })
+  await client.close()
+  await expectSettled(paymentId ?? '')
+  const verify = (audited: string[]) =>
+    audit({
+      receipts: audited,
+      jwks: `${stack.api.url}/.well-known/jwks.json`,
+      rpcUrls: [stack.chain.url],
+      deployments: stack.chain.deployments,
+      confirmations: 0,
+    })
+  const report = await verify(receipts)
+  expect(report).toMatchObject({ reconciled: true, states: { settled: 2, cancelled: 1 } })
+  expect(report.tabs).toMatchObject([
+    { movedAmount: 100_000n, requests: 2, lines: [{ boughtAmount: 100_000n, lineTotal: 100_000n, gap: 0n }] },
+  ])
+  // Without the receipt of the void, nobody could tell it from a request that wasn't paid.
+  const isCharged = (receipt: string) => decodeReceipt(receipt)?.status !== 'voided'
+  expect((await verify(receipts.filter(isCharged))).receipts).toMatchObject([
+    { state: 'settled' },
+    { state: 'mismatch', reason: 'line' },
+  ])
+})
+
 test('behavior: clients of @x402/core keep tabs, too', async () => {
   const account = privateKeyToAccount(generatePrivateKey())
   await stack.chain.mintUsdc([account.address], parseUsdc('1'))
@@ -81,7 +129,11 @@ test('behavior: clients of @x402/core keep tabs, too', async () => {
   })
   const payingFetch = wrapFetchWithPayment(fetch, client)
   for (let i = 0; i < 6; i++) expect((await payingFetch(micro.url)).status).toBe(200)
-  expect(await tabs.tabs()).toMatchObject([{ sequence: 6, lines: [{ bought: 6_000n }] }])
+  // What is voided is told at once, and used up by the next.
+  expect((await payingFetch(`${metered.url}?charge=fail`)).status).toBe(500)
+  expect(await tabs.tabs()).toMatchObject([
+    { sequence: 7, lines: [{ bought: 6_000n }, { bought: 0n, signed: 50_000n }] },
+  ])
   await tabs.close()
   expect(await tabs.tabs()).toEqual([])
 })

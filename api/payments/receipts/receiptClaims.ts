@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Network } from '#protocol/networks'
 import type { PaymentStatus } from '#protocol/paymentStatus'
-import { type ReceiptClaims, type ReceiptRefund, zeroHash } from '#protocol/receipt'
+import { type ReceiptClaims, type ReceiptRefund, type ReceiptTab, zeroHash } from '#protocol/receipt'
 import { toWord } from '#protocol/tab'
 
 /** What a receipt says about an accepted payment. */
@@ -26,7 +26,24 @@ export type ReceiptFacts = {
   provider: AuthorizationFacts
   fee: AuthorizationFacts | null
   /** Where it was bought on a tab. */
-  tab?: { id: string; sequence: number; split: bigint; lineTotal: bigint }
+  tab?: { id: string; sequence: number; split: bigint } & LineClaims
+}
+
+type LineClaims = Omit<ReceiptTab, 'id' | 'sequence' | 'split'>
+
+/** What a request's receipt says of its line, `reduced` of whose price wasn't charged. */
+export function toLineClaims(
+  at: { lineTotal: bigint; lineReduced: bigint | null },
+  reduced: bigint,
+): LineClaims {
+  // A line that began with a credit may be below zero until that is used up.
+  const lineTotal = at.lineTotal > reduced ? at.lineTotal - reduced : 0n
+  const lineReduced = (at.lineReduced ?? 0n) + reduced
+  return {
+    lineTotal: lineTotal.toString(),
+    ...(lineReduced > 0n && { lineReduced: lineReduced.toString() }),
+    ...(reduced > 0n && { reduced: reduced.toString() }),
+  }
 }
 
 type AuthorizationFacts = { recipient: Address; value: bigint; nonce: Hex }
@@ -70,12 +87,7 @@ export function receiptClaims(
     ...(facts.splitter !== null && { split: { provider: facts.payee, platform: facts.feeRecipient } }),
     ...(signing.settlement && { blockHash: signing.settlement.blockHash }),
     ...(facts.tab && {
-      tab: {
-        id: facts.tab.id,
-        sequence: facts.tab.sequence,
-        split: toWord(facts.tab.split),
-        lineTotal: facts.tab.lineTotal.toString(),
-      },
+      tab: { ...facts.tab, split: toWord(facts.tab.split) },
     }),
     ...(signing.refunds && signing.refunds.length > 0 && { refunds: signing.refunds }),
   }

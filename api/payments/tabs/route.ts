@@ -16,7 +16,7 @@ import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
-import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
 
@@ -77,6 +77,10 @@ const requestParams = z.object({
     .max(2 ** 40),
 })
 
+const receiptOut = z.string().optional().openapi({
+  description: 'Of what is charged now, `voided` where that is nothing; absent where its endpoint is gone',
+})
+
 const tabRequest = z
   .object({
     tabId: wire.tabId,
@@ -84,6 +88,7 @@ const tabRequest = z
     priceUsdc: wire.decimalUsdc,
     chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
     acceptedAt: wire.isoTime,
+    receipt: receiptOut,
   })
   .openapi('TabRequest')
 
@@ -104,10 +109,7 @@ const chargeRequest = z
 const charged = z
   .object({
     charged: wire.decimalUsdc,
-    receipt: z
-      .string()
-      .optional()
-      .openapi({ description: 'Of what is charged now; none where that is nothing' }),
+    receipt: receiptOut,
   })
   .openapi('Charged')
 
@@ -158,7 +160,11 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     if (request === undefined) throw noSuchRequest()
     const { price, charged, acceptedAt } = request
     const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
-    return c.json({ tabId, sequence, ...amounts, acceptedAt: acceptedAt.toISOString() }, 200)
+    const receipt = await receiptOf(request)
+    return c.json(
+      { tabId, sequence, ...amounts, acceptedAt: acceptedAt.toISOString(), ...(receipt && { receipt }) },
+      200,
+    )
   })
 
   app.openAPIRegistry.registerPath(postCharge)
@@ -175,7 +181,7 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf(request, parseUsdc(amount))
+    const receipt = await receiptOf((await tabStore.readRequest(tabId, sequence)) ?? request)
     return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
   })
 
@@ -189,13 +195,11 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     return c.json(toAnswer(await read(tabId)), 200)
   })
 
-  /** Instead of the one that was given at the price. */
-  async function receiptOf(request: TabRequest, amount: bigint): Promise<string | undefined> {
-    const { tabId, sequence } = request
+  /** As of now: where less is charged, instead of the one that was given at the price. */
+  async function receiptOf(request: TabRequest): Promise<string | undefined> {
+    const { tabId, sequence, split, price, charged: amount } = request
     const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
-    if (offer === undefined || amount === 0n) return undefined
-    const { split, price, lineTotal } = request
-    const total = lineTotal - price + amount
+    if (offer === undefined) return undefined
     const feeAmount = platformPart(split, amount)
     const claims = receiptClaims(
       {
@@ -209,9 +213,9 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
         validBefore: BigInt(stored.expiresAt),
         provider: { recipient: stored.contract, value: amount, nonce: stored.nonce },
         fee: null,
-        tab: { id: tabId, sequence, split, lineTotal: atLeastZero(total) },
+        tab: { id: tabId, sequence, split, ...toLineClaims(request, price - amount) },
       },
-      { issuer: settings.issuer, signedAt: now(), status: 'verified' },
+      { issuer: settings.issuer, signedAt: now(), status: amount === 0n ? 'voided' : 'verified' },
     )
     return signReceipt(claims, receiptKeys.current)
   }

@@ -6,8 +6,11 @@ import type { Database } from '#ledger/store/database'
 import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { createTabStore } from '#ledger/tabs/tabStore'
 import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
+import { formatUsdc } from '#protocol/amount'
 import { attenuateMacaroon } from '#protocol/macaroon'
-import { parseReceiptClaims } from '#protocol/receipt'
+import { parseReceiptClaims, type ReceiptClaims } from '#protocol/receipt'
+import { findLineNeeds } from '#sdk/audit/tabLines'
+import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
@@ -257,6 +260,49 @@ describe('less than the price', () => {
     // What would have covered it was used up.
     expect((await tab.charge(shop, 1, '0.01')).body.code).toBe('invalid_field')
     expect((await tab.read()).body).toMatchObject({ chargedUsdc: '0.050000', signedUsdc: '0.050000' })
+  })
+
+  test('behavior: receipts of what was charged less prove what the others need, in whatever order', async () => {
+    const tab = await openedTab()
+    const small = await openShop(gateway.app, '0.005')
+    const price = 5_000n
+    const draw = drawFrom('reduced')
+    const charged: bigint[] = []
+    const latest: ReceiptClaims[] = []
+    const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
+    for (let step = 0; step < 60; step++) {
+      const n = Math.floor(draw() * charged.length)
+      const left = charged[n] ?? 0n
+      if (draw() < 0.5 && left > 0n) {
+        charged[n] = draw() < 0.5 ? 0n : BigInt(Math.floor(draw() * Number(left)))
+        const { body } = await tab.charge(small, n + 1, formatUsdc(charged[n] ?? 0n))
+        latest[n] = read(body)
+        expect(latest[n]?.status).toBe(charged[n] === 0n ? 'voided' : 'verified')
+      } else {
+        const { body } = await tab.buy(small)
+        latest.push(read(body))
+        charged.push(price)
+      }
+    }
+    const upTo = charged.map((_, n) => charged.slice(0, n + 1).reduce((sum, amount) => sum + amount))
+    expect(latest.map(findLineNeeds(latest))).toEqual(upTo)
+    const { body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${charged.length}`)
+    expect(read(body).tab).toEqual(latest.at(-1)?.tab)
+    // Who lacks some of them is never told that too little is enough.
+    const partly = findLineNeeds(latest.filter((_, n) => n % 3 > 0))
+    for (const [n, claims] of latest.entries())
+      expect(partly(claims)).toBeGreaterThanOrEqual(upTo[n] as bigint)
+  })
+
+  test('behavior: what is raised again is needed behind what was bought meanwhile', async () => {
+    const tab = await openedTab()
+    const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0')
+    const second = read((await tab.buy(shop)).body)
+    const raised = read((await tab.charge(shop, 1, '0.03')).body)
+    const needOf = findLineNeeds([second, raised])
+    expect([second, raised].map(needOf)).toEqual([50_000n, 80_000n])
   })
 
   test('error: nobody but who sold it', async () => {

@@ -16,7 +16,7 @@ import { Refusal } from '../../http/refusal.ts'
 import type { TabSettings } from '../../http/settings.ts'
 import type { Offer } from '../../registry/offers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import type { PaymentTerms } from './checkPayment.ts'
 import { createFindTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
@@ -186,7 +186,7 @@ function toAnswer(
   },
 ): TabAnswer {
   const { verdict, terms, network, offer, signed, split } = bought
-  const { paymentId, acceptedAt, lineTotal, known, charged, credit } = verdict
+  const { paymentId, acceptedAt, known, charged, credit } = verdict
   const price = terms.amount + terms.feeAmount
   const claims = receiptClaims(
     {
@@ -199,7 +199,7 @@ function toAnswer(
       validBefore: BigInt(tab.expiry),
       provider: { recipient: signed.to, value: price, nonce: signed.nonce },
       fee: null,
-      tab: { id: tab.tabId, sequence: tab.sequence, split, lineTotal },
+      tab: { id: tab.tabId, sequence: tab.sequence, split, ...toLineClaims(verdict, 0n) },
     },
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )

@@ -1,7 +1,7 @@
 import { type Address, createPublicClient, type Hex, http, type PublicClient } from 'viem'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
-import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { type ReceiptClaims, type ReceiptTab, zeroHash } from '../protocol/receipt.ts'
 import { maxRefunds, refundNonce } from '../protocol/refund.ts'
 import { smallest } from './bigints.ts'
 import { type ChainReader, openChainReader } from './chainReader.ts'
@@ -18,7 +18,7 @@ import type {
   UnreceiptedTransfer,
   WalletAudit,
 } from './report.ts'
-import { addLines, sumByTab } from './tabLines.ts'
+import { addLines, findLineNeeds, placeOf, sumByTab } from './tabLines.ts'
 import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
@@ -103,11 +103,16 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   for (const [name, reader] of readers)
     await addLines(reader, tabNoncesOf(genuine, name), evidence.get(name) ?? new Map())
   const owners = findOwners(genuine)
+  const latest = findLatest(genuine)
+  const needOf = findLineNeeds([...latest.values()].map(({ claims }) => claims))
   const judged = new Map(
-    genuine.map(({ position, claims }) => {
+    genuine.map((one) => {
+      // A request on a tab stands as its last receipt says: what it was reduced to isn't owed any more.
+      const claims = one.claims.tab ? (latest.get(keyOf(one.claims)) ?? one).claims : one.claims
       const { network, ...facts } = readerOf(claims, readers)
       const confirmations = options.confirmations ?? network.confirmations
-      return [position, judge(claims, evidence.get(network.name) ?? new Map(), { ...facts, confirmations })]
+      const found = evidence.get(network.name) ?? new Map()
+      return [one.position, judge(claims, found, { ...facts, confirmations }, needOf(claims))]
     }),
   )
   const payouts = await findAllPayouts(genuine, judged, readers)
@@ -127,7 +132,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
       walletAudits.push(await auditWallet(wallet, reader, genuine, options))
     }
   }
-  const distinct = keepLatest(receipts, genuine)
+  const distinct = [...latest.values()].flatMap(({ position }) => receipts[position] ?? [])
   return {
     reconciled:
       receipts.every(({ reconciled }) => reconciled) &&
@@ -136,7 +141,12 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     states: countStates(receipts),
     providers: sumByProvider(distinct),
     batches: sumByBatch(distinct),
-    tabs: sumByTab(distinct, new Map(genuine.map(({ position, claims }) => [position, claims])), evidence),
+    tabs: sumByTab(
+      distinct,
+      new Map(genuine.map(({ position, claims }) => [position, claims])),
+      needOf,
+      evidence,
+    ),
     wallets: walletAudits,
     heads: [...readers.values()].map(({ network, head }) => ({
       network: network.name,
@@ -325,7 +335,9 @@ function ownedKeys(claims: ReceiptClaims): string[] {
 
 /** A receipt that was signed again is of the same payment, or of the same request. */
 function ownerOf({ paymentId, endpointId, totalUsdc, timestamp, tab }: ReceiptClaims): string {
-  return tab ? [paymentId, tab.sequence, endpointId, totalUsdc, tab.split, timestamp].join(' ') : paymentId
+  if (!tab) return paymentId
+  const price = BigInt(totalUsdc) + BigInt(tab.reduced ?? 0)
+  return [paymentId, tab.sequence, endpointId, price, tab.split, timestamp].join(' ')
 }
 
 function authorizationKeys({ network, payer, authorizations }: ReceiptClaims): string[] {
@@ -352,7 +364,7 @@ function describeReceipt(
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
       ...(claims.split && !claims.tab && { splitter: claims.authorizations[0].to }),
-      ...(claims.tab && { tab: { ...claims.tab, lineTotal: BigInt(claims.tab.lineTotal) } }),
+      ...(claims.tab && { tab: toReported(claims.tab) }),
     },
     halves,
     ...(payout && payout !== 'waiting' && { payout }),
@@ -374,15 +386,29 @@ function describeReceipt(
   return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict, payout) }
 }
 
-/** Keeps one receipt for each payment: the one that was signed last. */
-function keepLatest(receipts: readonly AuditedReceipt[], genuine: readonly Genuine[]): AuditedReceipt[] {
+function toReported({ id, sequence, split, lineTotal }: ReceiptTab) {
+  return { id, sequence, split, lineTotal: BigInt(lineTotal) }
+}
+
+/** Finds the receipt of each payment, and of each request on a tab, that was signed last, by {@link keyOf}. */
+function findLatest(genuine: readonly Genuine[]): Map<string, Genuine> {
   const last = new Map<string, Genuine>()
   for (const one of genuine) {
-    const key = `${ownerOf(one.claims)} ${ownedKeys(one.claims).join(' ')}`
-    const known = last.get(key)
-    if (!known || one.claims.iat >= known.claims.iat) last.set(key, one)
+    const known = last.get(keyOf(one.claims))
+    if (!known || isLater(one.claims, known.claims)) last.set(keyOf(one.claims), one)
   }
-  return [...last.values()].flatMap(({ position }) => receipts[position] ?? [])
+  return last
+}
+
+/** Within a second, by what was charged: it is reduced first, and behind others when it is raised again. */
+function isLater(one: ReceiptClaims, known: ReceiptClaims): boolean {
+  if (one.iat !== known.iat) return one.iat > known.iat
+  const [place, before] = [placeOf(one), placeOf(known)]
+  return place === before ? BigInt(one.tab?.reduced ?? 0) >= BigInt(known.tab?.reduced ?? 0) : place > before
+}
+
+function keyOf(claims: ReceiptClaims): string {
+  return `${ownerOf(claims)} ${ownedKeys(claims).join(' ')}`
 }
 
 async function auditWallet(

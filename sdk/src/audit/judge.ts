@@ -36,11 +36,20 @@ export type Verdict = {
 /** The states of a half, the worst first. A payment has the state of its worse half. */
 const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
 
-/** Compares what a receipt promises with what the chain has. */
-export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: ChainFacts): Verdict {
+/**
+ * Compares what a receipt promises with what the chain has.
+ *
+ * @param lineNeed of a request on a tab: with how much on its line the tab pays it. Default: as its receipt alone says.
+ */
+export function judge(
+  claims: ReceiptClaims,
+  evidence: EvidenceByNonce,
+  facts: ChainFacts,
+  lineNeed = BigInt(claims.tab?.lineTotal ?? 0),
+): Verdict {
   const [provider, platform] = claims.authorizations
   const first = claims.tab
-    ? judgeTab(claims.tab, claims, evidence, facts)
+    ? judgeTab(claims.tab, lineNeed, claims, evidence, facts)
     : judgeHalf('provider', provider, claims, evidence, facts)
   const halves: AuditedHalves =
     platform === undefined ? [first] : [first, judgeHalf('platform', platform, claims, evidence, facts)]
@@ -105,9 +114,10 @@ function judgeHalf(
   return { ...promised, ...judgeUnused(half, claims, facts) }
 }
 
-/** A request on a tab is settled if and only if the tab's nonce moved with its split's line at `lineTotal` or more. */
+/** A request on a tab is settled if and only if the tab's nonce moved with its split's line at what it needs, or more. */
 function judgeTab(
-  { id, split, lineTotal }: ReceiptTab,
+  { id, split }: ReceiptTab,
+  lineNeed: bigint,
   claims: ReceiptClaims,
   evidence: EvidenceByNonce,
   facts: ChainFacts,
@@ -127,7 +137,7 @@ function judgeTab(
   const judged = judgeUse(own, promised, facts)
   if (judged.state !== 'settled' && judged.reason !== 'confirming') return { ...promised, ...judged, onChain }
   if (line === undefined) return { ...promised, state: 'mismatch', reason: 'lines_unread', onChain }
-  if (line < BigInt(lineTotal)) return { ...promised, state: 'mismatch', reason: 'line', onChain }
+  if (line < lineNeed) return { ...promised, state: 'mismatch', reason: 'line', onChain }
   return { ...promised, ...judged, onChain }
 }
 

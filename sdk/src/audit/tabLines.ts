@@ -66,6 +66,39 @@ function decode(input: Hex): readonly SignedTab[] | undefined {
 }
 
 /**
+ * Finds with how much on its line a tab pays a request: what was charged with it, less what receipts say was reduced since then of the
+ * requests that were counted in that at their prices. Without those receipts it is more: too little is never called enough.
+ *
+ * @param receipts one for each request.
+ */
+export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: ReceiptClaims) => bigint {
+  // Of each line, in the order of its requests, what was reduced up to each.
+  const lines = new Map<string, { place: bigint; sum: bigint }[]>()
+  const reduced = receipts.filter(({ tab }) => tab?.reduced !== undefined)
+  for (const claims of reduced.toSorted((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {
+    const line = lines.get(lineOf(claims)) ?? []
+    lines.set(lineOf(claims), line)
+    line.push({ place: placeOf(claims), sum: (line.at(-1)?.sum ?? 0n) + BigInt(claims.tab?.reduced ?? 0) })
+  }
+  return (claims) => {
+    if (!claims.tab) return 0n
+    const place = placeOf(claims)
+    const left = place - (lines.get(lineOf(claims))?.findLast((one) => one.place <= place)?.sum ?? 0n)
+    const lineTotal = BigInt(claims.tab.lineTotal)
+    return left < 0n ? 0n : left < lineTotal ? left : lineTotal
+  }
+}
+
+/** Where a request stands among those of its line: all prices up to it. */
+export function placeOf({ tab }: ReceiptClaims): bigint {
+  return BigInt(tab?.lineTotal ?? 0) + BigInt(tab?.lineReduced ?? 0)
+}
+
+function lineOf({ network, payer, authorizations, tab }: ReceiptClaims): string {
+  return [network, payer, authorizations[0].nonce, tab?.split].join(' ')
+}
+
+/**
  * Sums by tab and line.
  *
  * @param receipts one for each request.
@@ -74,13 +107,15 @@ function decode(input: Hex): readonly SignedTab[] | undefined {
 export function sumByTab(
   receipts: readonly AuditedReceipt[],
   claimsOf: ReadonlyMap<number, ReceiptClaims>,
+  needOf: (claims: ReceiptClaims) => bigint,
   evidence: ReadonlyMap<string, EvidenceByNonce>,
 ): TabTotal[] {
   const totals = new Map<string, TabTotal>()
   for (const { position, state } of receipts) {
     const claims = claimsOf.get(position)
     if (!claims?.tab || state === 'duplicate' || claims.status === 'voided') continue
-    const { id, split, lineTotal } = claims.tab
+    const { id, split } = claims.tab
+    const need = needOf(claims)
     const { network, payer, iss } = claims
     const { nonce } = claims.authorizations[0]
     const own = evidence
@@ -104,7 +139,7 @@ export function sumByTab(
     }
     line.requests += 1
     line.boughtAmount += BigInt(claims.totalUsdc)
-    if (BigInt(lineTotal) > line.lineTotal) line.lineTotal = BigInt(lineTotal)
+    if (need > line.lineTotal) line.lineTotal = need
     line.gap = moved !== undefined && line.lineTotal > moved ? line.lineTotal - moved : 0n
   }
   return [...totals.values()]

@@ -58,15 +58,15 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       ran = await run(payment)
     } catch (error) {
       keep?.forget()
-      await gate.void(payment)
+      await gate.void(decision)
       throw error
     }
-    const isVoided = ran.isError === true && (await gate.void(payment))
+    const isVoided = ran.isError === true && (await gate.void(decision))
     const said = {
       [paymentIdHeader]: payment.paymentId,
       [paymentStatusHeader]: isVoided ? 'voided' : 'verified',
-      // A handler that charges less changes them.
-      ...(!isVoided && decision.headers),
+      // A handler that charges less changes them, and so does a void.
+      ...decision.headers,
     }
     const result = withReceipts(ran, Object.entries(said), call)
     if (isVoided) keep?.forget()

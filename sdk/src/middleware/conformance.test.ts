@@ -198,12 +198,14 @@ describe.each(frameworks)('%s', (name, start) => {
     expect(JSON.parse(atob(settled))).toEqual({ success: true, extra: { tab }, amount: '500' })
   })
 
-  test('behavior: on a tab, a request that failed is charged nothing, whatever was charged before', async () => {
+  test('behavior: on a tab, a request that failed is charged nothing and carries the receipt of that, whatever was charged before', async () => {
     const gateway = await playGateway({ tab })
     const { headers, status } = await get(`${await start(gateway.options)}/metered-in-vain`, onTab)
     expect(gateway.calls.at(-1)).toBe(`/tabs/${tab.id}/requests/3/charge {"amount":"0.000000"}`)
     const names = ['service-payment-status', 'service-charged', 'service-receipt', 'payment-response']
-    expect([status, ...names.map((header) => headers.get(header))]).toEqual([503, 'voided', null, null, null])
+    const said = names.map((header) => headers.get(header))
+    expect([status, ...said.slice(0, -1)]).toEqual([503, 'voided', '0.000000', 'a.b.c'])
+    expect(JSON.parse(atob(said.at(-1) ?? ''))).toEqual({ success: true, extra: { tab }, amount: '0' })
   })
 
   test('behavior: what the gateway refuses to charge stays at the price', async () => {

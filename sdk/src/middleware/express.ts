@@ -30,7 +30,7 @@ type Response = ServerResponse & { locals?: Record<string, unknown> }
 /**
  * Creates Express (or Connect) middleware that serves a route only to those who paid (SPEC 4.3).
  *
- * A handler that fails, by an error or a 5xx, gets the payment voided, and the response carries no receipt.
+ * A handler that fails, by an error or a 5xx, gets the payment voided, and the response carries no receipt but that of the void, on a tab.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
@@ -96,17 +96,18 @@ export function requirePayment(
  */
 function holdFailure(
   response: Response,
-  { payment, headers }: Extract<GateDecision, { kind: 'serve' }>,
+  decision: Extract<GateDecision, { kind: 'serve' }>,
   gate: Gate,
 ): void {
   const { writeHead, flushHeaders, write, end } = response
   type Call = () => void
   let held: Call[] | undefined
+  const names = Object.keys(decision.headers)
 
   const release = (isVoided: boolean) => {
     Object.assign(response, { writeHead, flushHeaders, write, end })
     if (isVoided) {
-      for (const name of Object.keys(headers)) response.removeHeader(name)
+      for (const name of names) response.removeHeader(name)
       response.setHeader(paymentStatusHeader, 'voided')
     }
     for (const call of held ?? []) call()
@@ -115,7 +116,7 @@ function holdFailure(
     if (held) held.push(call)
     else if (status >= 500 && !response.headersSent) {
       held = [call]
-      gate.void(payment).then(release, () => release(false))
+      gate.void(decision).then(release, () => release(false))
     } else {
       Object.assign(response, { writeHead, flushHeaders, write, end })
       return false
@@ -146,8 +147,7 @@ function holdFailure(
 function finishHead(response: Response, headers: Record<string, string>): void {
   const { writeHead } = response
   response.writeHead = ((status: number, ...rest: unknown[]) => {
-    if (response.getHeader(paymentStatusHeader) !== 'voided')
-      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
+    for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
     const { given, others } = takeCacheControl(rest.at(-1))
     const value = given ?? response.getHeader('Cache-Control')
     response.setHeader('Cache-Control', paidCacheControl(value === undefined ? undefined : String(value)))

@@ -20,7 +20,7 @@ export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
  * Creates what wraps a handler from `Request` to `Response`, so that it serves only those who paid (SPEC 4.3): a route
  * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
  *
- * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt. What it throws goes
+ * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt but that of the void, on a tab. What it throws goes
  * on to the runtime.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
@@ -53,7 +53,7 @@ export function requirePayment(
         const response = await handler(request, decision.payment, ...rest)
         return await toPaidResponse(gate, decision, response, response.status >= 500)
       } catch (error) {
-        await gate.void(decision.payment)
+        await gate.void(decision)
         decision.keep?.forget()
         throw error
       }

@@ -63,7 +63,7 @@ describe('mock mode', () => {
     const gate = createGate(mock)
     await gate.check(request)
     const decision = await gate.check({ ...request, authorization: 'x402 mock:mock' })
-    if (decision.kind === 'serve') expect(await gate.void(decision.payment)).toBe(true)
+    if (decision.kind === 'serve') expect(await gate.void(decision)).toBe(true)
     expect(fetch).not.toHaveBeenCalled()
     fetch.mockRestore()
   })
@@ -253,9 +253,10 @@ test('behavior: an endpoint that the gateway refuses is asked for anew with the 
 })
 
 test('behavior: a payment stands where it can’t be voided', async () => {
-  const payment = { verified: true, receipt: '', paymentId: 'pay_1' } as const
-  expect(await createGate(base).void(payment)).toBe(false)
-  expect(await createGate({ ...base, apiKey: 'tk_1', gatewayUrl: await closedPort() }).void(payment)).toBe(
+  const payment = { verified: true, receipt: '', paymentId: 'pay_1', charge: async () => false } as const
+  const served = { payment, headers: {} }
+  expect(await createGate(base).void(served)).toBe(false)
+  expect(await createGate({ ...base, apiKey: 'tk_1', gatewayUrl: await closedPort() }).void(served)).toBe(
     false,
   )
 })

@@ -18,7 +18,7 @@ import {
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
-import { type Accepted, type Charge, type Chargeable, createCharges } from './charges.ts'
+import { type Accepted, type Charge, createCharges } from './charges.ts'
 import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
@@ -99,11 +99,13 @@ export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostV
 export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
-  /** `headers`: what the answer carries unless the payment is voided; `payment.charge` adds what it charged. `keep`: who is told of it. */
-  | { kind: 'serve'; payment: VerifiedPayment; headers: Record<string, string>; keep?: Keep | undefined }
+  /** `headers`: what the answer carries, until `payment.charge` or `void` changes them. `keep`: who is told of it. */
+  | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
   | { kind: 'answer'; answer: GateAnswer }
   /** What the handler answered before. */
   | { kind: 'again'; answer: KeptAnswer }
+
+export type Served = { payment: VerifiedPayment; headers: Record<string, string> }
 
 export type Gate = {
   /**
@@ -113,11 +115,12 @@ export type Gate = {
    */
   check(request: GateRequest, waitUntil?: (work: Promise<unknown>) => void): Promise<GateDecision>
   /**
-   * Voids a payment because the handler failed.
+   * Voids a payment because the handler failed. The answer then carries nothing more of it, or on a tab the receipt that says so: by
+   * that its buyer tells what its other requests still need.
    *
    * @returns false where it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
    */
-  void(payment: Chargeable): Promise<boolean>
+  void(served: Served): Promise<boolean>
 }
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
@@ -275,7 +278,14 @@ export function createGate(options: InnerGateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  return { check, void: voidPayment }
+  async function voidServed({ payment, headers }: Served): Promise<boolean> {
+    if (payment.tab && !mockPayments) return payment.charge(0)
+    if (!(await voidPayment(payment))) return false
+    for (const name of Object.keys(headers)) delete headers[name]
+    return true
+  }
+
+  return { check, void: voidServed }
 }
 
 /** What a gate remembers, answers only unless that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
@@ -401,7 +411,8 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
       const receipt = await charge(accepted, amount)
       if (receipt === undefined) return false
       headers[chargedHeader] = formatUsdc(amount)
-      if (receipt !== null) headers[receiptHeader] = receipt
+      if (receipt === null) delete headers[receiptHeader]
+      else headers[receiptHeader] = receipt
       // x402's own field for a price that turned out to be less.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })

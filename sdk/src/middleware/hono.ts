@@ -17,7 +17,7 @@ export type PaymentVariables = { payment: VerifiedPayment }
 /**
  * Creates Hono middleware that serves a route only to those who paid (SPEC 4.3).
  *
- * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt.
+ * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt but that of the void, on a tab.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.

@@ -2,18 +2,20 @@ import { followBody } from './answerBody.ts'
 import { type Gate, type GateDecision, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 
 /**
- * A handler's response as its buyer gets it: a failure voids the payment, and then carries no receipt; anything else is kept, to be
+ * A handler's response as its buyer gets it: a failure voids the payment; anything else is kept, to be
  * given again.
  *
  * It is a copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed.
  */
 export async function toPaidResponse(
   gate: Gate,
-  { payment, headers, keep }: Extract<GateDecision, { kind: 'serve' }>,
+  decision: Extract<GateDecision, { kind: 'serve' }>,
   response: Response,
   hasFailed: boolean,
 ): Promise<Response> {
-  const isVoided = hasFailed && (await gate.void(payment))
+  const { payment, headers, keep } = decision
+  const names = Object.keys(headers)
+  const isVoided = hasFailed && (await gate.void(decision))
   // An upgrade can't be copied.
   if (response.status === 101) {
     keep?.drop('an upgrade')
@@ -32,10 +34,8 @@ export async function toPaidResponse(
   copy.headers.set('Cache-Control', paidCacheControl(response.headers.get('cache-control')))
   copy.headers.set(paymentIdHeader, payment.paymentId)
   copy.headers.set(paymentStatusHeader, isVoided ? 'voided' : 'verified')
-  for (const [name, value] of Object.entries(headers)) {
-    if (isVoided) copy.headers.delete(name)
-    else copy.headers.set(name, value)
-  }
+  for (const name of names) copy.headers.delete(name)
+  for (const [name, value] of Object.entries(headers)) copy.headers.set(name, value)
   if (!keep || isVoided) return copy
   const answer = { status: copy.status, headers: [...copy.headers] }
   tell = () => bytes && keep.keep({ ...answer, body: bytes })

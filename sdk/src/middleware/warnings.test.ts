@@ -211,11 +211,15 @@ describe('what is wrong is told to the provider', () => {
   })
 
   test('error: a payment that is not voided for want of the right key', async () => {
-    const payment = { verified: true as const, receipt: '', paymentId: `pay_${'1'.repeat(32)}` }
+    const payment = {
+      ...{ verified: true as const, receipt: '', paymentId: `pay_${'1'.repeat(32)}` },
+      charge: async () => false,
+    }
+    const served = { payment, headers: {} }
     const warn = vi.fn()
-    expect(await createGate({ ...right(), apiKey: undefined, warn }).void(payment)).toBe(false)
-    expect(await createGate({ ...right(), warn }).void(payment)).toBe(false)
-    expect(await createGate({ ...right(), apiKey: 'tk_wrong', warn }).void(payment)).toBe(false)
+    expect(await createGate({ ...right(), apiKey: undefined, warn }).void(served)).toBe(false)
+    expect(await createGate({ ...right(), warn }).void(served)).toBe(false)
+    expect(await createGate({ ...right(), apiKey: 'tk_wrong', warn }).void(served)).toBe(false)
     expect(warn.mock.calls.map(([line]) => String(line).split(': ')[0])).toEqual([
       '[tollkeeper] no_api_key',
       '[tollkeeper] unknown_payment',

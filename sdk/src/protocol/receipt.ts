@@ -87,7 +87,8 @@ export type ReceiptClaims = {
 }
 
 /**
- * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more.
+ * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more, less what was
+ * reduced of the requests before it since then.
  */
 export type ReceiptTab = {
   id: string
@@ -97,6 +98,13 @@ export type ReceiptTab = {
   split: Hex
   /** What was charged on the line with this request, USDC base units, decimal; less what earlier tabs charged too much. */
   lineTotal: string
+  /**
+   * How much less than the prices was charged of this request and those before it on the line, when `lineTotal` was told; absent where
+   * that is nothing. The sum of both only grows from one request of a line to the next, and tells which came first.
+   */
+  lineReduced?: string
+  /** How much less than its price is charged of this request: all of it where it is `voided`; absent where that is nothing. */
+  reduced?: string
 }
 
 const amountPattern = /^(?:0|[1-9]\d{0,19})$/
@@ -218,7 +226,14 @@ function parseTab(json: unknown): ReceiptTab {
     sequence,
     split: text(entry, 'split', hashPattern, 'tab') as Hex,
     lineTotal: text(entry, 'lineTotal', amountPattern, 'tab'),
+    ...optionalAmount(entry, 'lineReduced'),
+    ...optionalAmount(entry, 'reduced'),
   }
+}
+
+function optionalAmount<Name extends string>(entry: Record<string, unknown>, name: Name) {
+  if (entry[name] === undefined) return {}
+  return { [name]: text(entry, name, amountPattern, 'tab') } as Record<Name, string>
 }
 
 function parseAuthorizations(json: unknown): ReceiptAuthorizations {

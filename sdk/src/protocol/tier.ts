@@ -69,9 +69,9 @@ export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): 
 }
 
 /**
- * Returns the fee as a decimal fraction of the price (SPEC 2.5): 6 decimals, truncated, without trailing zeros.
+ * Returns the fee as a decimal fraction of the price (SPEC 2.5): 6 decimals, truncated, without trailing zeros; 0 of nothing.
  *
- * @param price USDC base units, over 0.
+ * @param price USDC base units.
  * @param feeAmount USDC base units.
  * @example
  * import { effectiveRate } from '@tollkeeper/sdk/protocol'
@@ -80,7 +80,7 @@ export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): 
  * // 0.05
  */
 export function effectiveRate(price: bigint, feeAmount: bigint): string {
-  const millionths = floorDiv(feeAmount * 1_000_000n, price)
+  const millionths = price === 0n ? 0n : floorDiv(feeAmount * 1_000_000n, price)
   const fraction = (millionths % 1_000_000n).toString().padStart(6, '0').replace(/0+$/, '')
   const whole = (millionths / 1_000_000n).toString()
   return fraction === '' ? whole : `${whole}.${fraction}`
