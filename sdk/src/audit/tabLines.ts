@@ -75,7 +75,7 @@ export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: Rece
   // Of each line, in the order of its requests, what was reduced up to each.
   const lines = new Map<string, { place: bigint; sum: bigint }[]>()
   const reduced = receipts.filter(({ tab }) => tab?.reduced !== undefined)
-  for (const claims of reduced.toSorted((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {
+  for (const claims of [...reduced].sort((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {
     const line = lines.get(lineOf(claims)) ?? []
     lines.set(lineOf(claims), line)
     line.push({ place: placeOf(claims), sum: (line.at(-1)?.sum ?? 0n) + BigInt(claims.tab?.reduced ?? 0) })
@@ -83,7 +83,12 @@ export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: Rece
   return (claims) => {
     if (!claims.tab) return 0n
     const place = placeOf(claims)
-    const left = place - (lines.get(lineOf(claims))?.findLast((one) => one.place <= place)?.sum ?? 0n)
+    const left =
+      place -
+      (lines
+        .get(lineOf(claims))
+        ?.filter((one) => one.place <= place)
+        .at(-1)?.sum ?? 0n)
     const lineTotal = BigInt(claims.tab.lineTotal)
     return left < 0n ? 0n : left < lineTotal ? left : lineTotal
   }

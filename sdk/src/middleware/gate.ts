@@ -278,14 +278,17 @@ export function createGate(options: InnerGateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  async function voidServed({ payment, headers }: Served): Promise<boolean> {
-    if (payment.tab && !mockPayments) return payment.charge(0)
-    if (!(await voidPayment(payment))) return false
-    for (const name of Object.keys(headers)) delete headers[name]
-    return true
-  }
+  return { check, void: (served) => voidServed(served, voidPayment) }
+}
 
-  return { check, void: voidServed }
+async function voidServed(
+  { payment, headers }: Served,
+  voidPayment: (payment: VerifiedPayment) => Promise<boolean>,
+): Promise<boolean> {
+  if (payment.tab) return payment.charge(0)
+  if (!(await voidPayment(payment))) return false
+  for (const name of Object.keys(headers)) delete headers[name]
+  return true
 }
 
 /** What a gate remembers, answers only unless that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
