@@ -5,9 +5,9 @@ import { createGasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { BatchItem } from '#ledger/batches/items'
+import { type BatchItem, feeOfItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
-import { type Lane, orderLanes } from '#ledger/queue/lanes'
+import { type Lane, orderLanes, worthOfNext } from '#ledger/queue/lanes'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
 import type { StepResult } from '../loops/worker.ts'
@@ -101,7 +101,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
   async function settleNext(): Promise<StepResult> {
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
     const due = await readLanes(dependencies, journal)
-    for (const lane of orderLanes(new Set(due.map((one) => one.lane)), turns)) {
+    for (const lane of orderLanes(worthOfNext(due), turns)) {
       for (const { pending, items } of due.filter((one) => one.lane === lane)) {
         if (journal.pausedUntil() > now().getTime()) return 'idle'
         const batch: PlannedBatch = {
@@ -141,7 +141,8 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
   }
 }
 
-type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[] }
+/** `worth`: what the platform gets by them, USDC base units. */
+type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: bigint }
 
 /** What is published, by what can share a transaction, as much of each as fits. */
 async function readLanes(
@@ -165,7 +166,9 @@ async function readLanes(
       const lane = items[0] ? laneOf(items[0]) : 'refused'
       if (lane === 'refused') continue
       const isIsolated = lane === 'quarantined' || items.some(hasCode)
-      due.push({ lane, pending, items: takeFitting(lane, items, isIsolated) })
+      const fitting = takeFitting(lane, items, isIsolated)
+      const worth = fitting.reduce((sum, item) => sum + feeOfItem(item), 0n)
+      due.push({ lane, pending, items: fitting, worth })
     }
   }
   return due

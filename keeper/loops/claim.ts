@@ -7,7 +7,7 @@ import type { Lease } from '#ledger/batches/leases'
 import { countWaitingSplitters } from '#ledger/batches/sweeps'
 import type { HalfState } from '#ledger/facts/halves'
 import type { DueBatch } from '#ledger/queue/dueBatches'
-import { orderLanes } from '#ledger/queue/lanes'
+import { orderLanes, worthOfNext } from '#ledger/queue/lanes'
 import { readCondemned } from '#ledger/queue/quarantine'
 import type { QueuedPayment } from '#ledger/queue/queue'
 import { deferPayments } from '#ledger/queue/stages'
@@ -53,7 +53,7 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
       : await context.readDueBatches({ settings, from: lease.address, now: now() })
     if (due.length > 0 && (await isTooDear(context))) return null
     let isOver = true
-    for (const lane of orderLanes(new Set(due.map((one) => one.lane)), turns)) {
+    for (const lane of orderLanes(worthOfNext(due.map(withWorth)), turns)) {
       const batch = await claimFirst(
         context,
         lease,
@@ -78,13 +78,11 @@ async function claimFirst(
 ): Promise<BatchRow | null | 'look again'> {
   let result: null | 'look again' = null
   for (const { lane, group, trigger, payments } of due) {
-    const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
+    const isIsolated = isApart({ lane, payments })
     const alike = takeAlike(payments)
     const cut = batchGasCut - (await keptForSweeps(context, group, alike, isIsolated))
     const isForSweeps = lane === 'shared' && (await waitSplittersForPairs(context, group, payments))
-    const tabs = alike.flatMap(({ tab }) => tab ?? [])
-    const most = tabs.length > 0 ? countTabsThatFit(tabs, isIsolated) : countThatFit(alike, isIsolated, cut)
-    const fit = lane === 'high_value' || isForSweeps ? 1 : most
+    const fit = lane === 'high_value' || isForSweeps ? 1 : countFitting(alike, isIsolated, cut)
     const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
     if (chosen.length === 0) {
       result = 'look again'
@@ -116,6 +114,24 @@ async function claimFirst(
     if (batch) return batch
   }
   return result
+}
+
+/** With what the platform gets by its next batch. */
+function withWorth({ lane, payments }: DueBatch) {
+  const alike = takeAlike(payments)
+  const fit = countFitting(alike, isApart({ lane, payments }), batchGasCut)
+  return { lane, worth: alike.slice(0, fit).reduce((sum, { fee }) => sum + fee, 0n) }
+}
+
+/** Whether each of its payers is budgeted in full. */
+function isApart({ lane, payments }: Pick<DueBatch, 'lane' | 'payments'>): boolean {
+  return lane === 'quarantined' || payments[0]?.hasCode === true
+}
+
+/** How many of those that are alike fit in a transaction, from the first on. */
+function countFitting(alike: QueuedPayment[], isIsolated: boolean, gasCut: bigint): number {
+  const tabs = alike.flatMap(({ tab }) => tab ?? [])
+  return tabs.length > 0 ? countTabsThatFit(tabs, isIsolated) : countThatFit(alike, isIsolated, gasCut)
 }
 
 /**

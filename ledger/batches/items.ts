@@ -47,6 +47,11 @@ export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
+/** What the platform gets of an item, without the reward, in base units. */
+export function feeOfItem(item: BatchItem): bigint {
+  return item.fee?.authorization.value ?? sharedFee(item)
+}
+
 /** What whoever settles an item gets for it, in base units. */
 export function rewardOf({ tab }: Pick<BatchItem, 'tab'>): bigint {
   return tab ? (platformPartOf(tab) * BigInt(tab.rewardShare)) / 10_000n : 0n

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { type Lane, lanes, orderLanes } from './lanes.ts'
+import { type Lane, lanes, orderLanes, worthOfNext } from './lanes.ts'
 
 test('default: what most payers share comes first, then whoever has waited longest', () => {
-  const due = new Set<Lane>(['code', 'shared', 'high_value'])
+  const due = worthless(['code', 'shared', 'high_value'])
   expect(orderLanes(due, [])[0]).toBe('shared')
   expect(orderLanes(due, ['code', 'shared'])[0]).toBe('high_value')
   expect(orderLanes(due, ['high_value', 'shared', 'code', 'shared'])[0]).toBe('high_value')
@@ -15,31 +15,67 @@ test('behavior: what somebody waits for has every second turn', () => {
   ])
 })
 
-test('behavior: single payments and tabs take turns, with each other and with the rest', () => {
+test('behavior: single payments and tabs of the same worth take turns, with each other and with the rest', () => {
   expect(turnsOf(['shared', 'tab'], 4)).toEqual(['shared', 'tab', 'shared', 'tab'])
   expect(turnsOf(['shared', 'tab', 'code'], 6)).toEqual(['shared', 'code', 'tab', 'code', 'shared', 'code'])
 })
 
-test('behavior: whoever always has something due, every second turn is the main lanes’ and nobody goes twice in a row', () => {
+test('behavior: of single payments and tabs those go first that are worth more, and the others every third time', () => {
+  const dearTabs = new Map<Lane, bigint>([
+    ['shared', 1n],
+    ['tab', 2n],
+  ])
+  expect(turnsOf(dearTabs, 6)).toEqual(['tab', 'tab', 'shared', 'tab', 'tab', 'shared'])
+  expect(turnsOf(new Map([...dearTabs, ['code', 9n]]), 6)).toEqual([
+    ...['tab', 'code', 'tab', 'code', 'shared', 'code'],
+  ])
+  expect(orderLanes(dearTabs, ['shared', 'shared'])[0]).toBe('tab')
+  expect(
+    worthOfNext([
+      { lane: 'tab', worth: 3n },
+      { lane: 'tab', worth: 9n },
+    ]),
+  ).toEqual(new Map([['tab', 3n]]))
+})
+
+test('behavior: whoever always has something due, every second turn is the main lanes’, and nobody waits for ever', () => {
   fc.assert(
-    fc.property(fc.subarray([...lanes], { minLength: 1 }), (always) => {
-      const due = new Set(always)
-      const turns = turnsOf(always, 80)
+    fc.property(fc.subarray([...lanes], { minLength: 1 }), fc.bigInt(0n, 2n), (always, worth) => {
+      const due = worthless(always)
+      if (due.has('tab')) due.set('tab', worth)
+      const turns = turnsOf(due, 80)
       const rest = turns.filter((lane) => lane !== 'facilitator')
       if (due.has('facilitator')) expect(turns.length - rest.length).toBeGreaterThanOrEqual(40)
       if (due.has('shared') || due.has('tab')) {
         const main = rest.filter((lane) => lane === 'shared' || lane === 'tab')
         expect(main.length).toBeGreaterThanOrEqual(rest.length / 2)
       }
-      for (const [index, lane] of turns.entries()) if (due.size > 1) expect(lane).not.toBe(turns[index - 1])
+      const isAgain = (index: number) => turns[index] === turns[index - 1]
+      for (const [index, lane] of turns.entries())
+        if (due.size > 1 && isAgain(index)) {
+          // Only of the two main ones the dearer, while nothing else waits.
+          expect([
+            lane,
+            worth > 0n,
+            rest.length,
+            [...due.keys()].every((one) => one === 'tab' || one === 'shared'),
+          ]).toEqual(['tab', true, turns.length, true])
+          expect(isAgain(index - 1)).toBe(false)
+        }
       // Each of the others has its share.
-      for (const lane of due) expect(turns.filter((one) => one === lane).length).toBeGreaterThanOrEqual(5)
+      for (const lane of due.keys())
+        expect(turns.filter((one) => one === lane).length).toBeGreaterThanOrEqual(5)
     }),
   )
 })
 
-function turnsOf(always: Lane[], count: number): Lane[] {
+function worthless(due: readonly Lane[]): Map<Lane, bigint> {
+  return new Map(due.map((lane) => [lane, 0n]))
+}
+
+function turnsOf(always: readonly Lane[] | ReadonlyMap<Lane, bigint>, count: number): Lane[] {
+  const due = always instanceof Map ? always : worthless(always as readonly Lane[])
   const turns: Lane[] = []
-  for (let turn = 0; turn < count; turn++) turns.push(orderLanes(new Set(always), turns)[0] as Lane)
+  for (let turn = 0; turn < count; turn++) turns.push(orderLanes(due, turns)[0] as Lane)
   return turns
 }

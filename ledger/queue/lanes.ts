@@ -12,16 +12,21 @@
 export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'direct', 'code', 'quarantined'] as const
 export type Lane = (typeof lanes)[number]
 
+/** How often in a row the dearer of the two main lanes goes while the other one waits. */
+const mostInARow = 2
+
 /**
  * Orders the lanes that have something due. The `facilitator` lane, where somebody waits for an answer, has every second
- * transaction of a wallet. Of the rest, the lanes `shared` and `tab`, which hold nearly all payments, have every second one by
- * turns, however much the others bring, and the others take turns. So no lane goes twice in a row while another one waits.
+ * transaction of a wallet. Of the rest, the lanes `shared` and `tab`, which hold nearly all payments, have every second one, however
+ * much the others bring, and the others take turns. Of those two the one whose next batch is worth more goes first, but the other one
+ * has at least every third turn of theirs.
  *
+ * @param due the worth of each lane's next batch: what the platform gets by it, USDC base units.
  * @param served the lanes of the wallet's last transactions, the latest last.
  */
-export function orderLanes(due: ReadonlySet<Lane>, served: readonly Lane[]): Lane[] {
+export function orderLanes(due: ReadonlyMap<Lane, bigint>, served: readonly Lane[]): Lane[] {
   if (due.has('facilitator')) {
-    const rest = new Set(due)
+    const rest = new Map(due)
     rest.delete('facilitator')
     const others = orderLanes(
       rest,
@@ -33,9 +38,24 @@ export function orderLanes(due: ReadonlySet<Lane>, served: readonly Lane[]): Lan
   const longestAgo = lanes
     .filter((lane) => due.has(lane))
     .toSorted((a, b) => served.lastIndexOf(a) - served.lastIndexOf(b))
-  const main = longestAgo.filter(isMain)
+  const main = byWorth(longestAgo.filter(isMain), due, served.filter(isMain))
   const others = longestAgo.filter((lane) => !isMain(lane))
   return last !== undefined && isMain(last) ? [...others, ...main] : [...main, ...others]
+}
+
+function byWorth(main: Lane[], due: ReadonlyMap<Lane, bigint>, served: readonly Lane[]): Lane[] {
+  const [first, second] = main
+  if (first === undefined || second === undefined) return main
+  const isDearer = (due.get(second) ?? 0n) > (due.get(first) ?? 0n)
+  const [dearer, other] = isDearer ? [second, first] : [first, second]
+  const latest = served.slice(-mostInARow)
+  const hadItsTurns = latest.length === mostInARow && latest.every((lane) => lane === dearer)
+  return hadItsTurns ? [other, dearer] : [dearer, other]
+}
+
+/** The worth of each lane's next batch, as {@link orderLanes} takes it: of several of a lane, the first is next. */
+export function worthOfNext(due: readonly { lane: Lane; worth: bigint }[]): Map<Lane, bigint> {
+  return new Map(due.toReversed().map(({ lane, worth }) => [lane, worth]))
 }
 
 function isMain(lane: Lane): boolean {

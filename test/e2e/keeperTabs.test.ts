@@ -132,19 +132,30 @@ test('behavior: tabs of other rewards have a batch of their own', async () => {
   expect(await transactionsOf(tabs)).toHaveLength(2)
 })
 
-test('behavior: tabs and single payments that are due together both settle, in turns', async () => {
-  const buyers = await stack.buyers(3, 100_000n)
-  const [singles, tabs] = await Promise.all([
-    queueDue(stack, 3),
-    Promise.all(
-      buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 100_000n }], closedAt: hourAgo() })),
-    ),
-  ])
-  await settleAll(stack, [...singles, ...tabs])
-  expect(await transactionsOf(singles)).toHaveLength(1)
-  expect(await transactionsOf(tabs)).toHaveLength(1)
-  await expectUnharmed(stack, singles)
-})
+test.each([
+  ['tabs', 20_000n],
+  ['single payments', 400_000n],
+])(
+  'behavior: of tabs and single payments that are due together, %s go first where they are worth more',
+  async (dearer, price) => {
+    const buyers = await stack.buyers(3, 100_000n)
+    const [singles, tabs] = await Promise.all([
+      queueDue(stack, 3, price),
+      Promise.all(
+        buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 100_000n }], closedAt: hourAgo() })),
+      ),
+    ])
+    await settleAll(stack, [...singles, ...tabs])
+    const blockOf = async (payments: Parameters<typeof transactionsOf>[0]) => {
+      const [hash, ...others] = await transactionsOf(payments)
+      expect(others).toEqual([])
+      return (await stack.served.client.getTransactionReceipt({ hash: hash as Hex })).blockNumber
+    }
+    const [ofSingles, ofTabs] = await Promise.all([singles, tabs].map(blockOf))
+    expect((ofTabs as bigint) < (ofSingles as bigint) ? 'tabs' : 'single payments').toBe(dearer)
+    await expectUnharmed(stack, singles)
+  },
+)
 
 test('behavior: its batch counts with the others: whom it paid, and what its keeper settled', async () => {
   const [buyer, other] = await stack.buyers(2, 1_000_000n)
@@ -336,9 +347,12 @@ describe('the operator’s keeper is dead', () => {
         address,
         sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
       },
-      // Of whoever would rather earn than pay.
+      // Of whoever gives half of what it will earn for what pays it nothing.
       settings: {
-        ...{ ...stack.settings, ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 1n }) },
+        ...{
+          ...stack.settings,
+          ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),
+        },
         ...{ gasTokenUsd: 3_000_000_000n },
       },
       budget: createBudget(now),
@@ -352,7 +366,7 @@ describe('the operator’s keeper is dead', () => {
     return { address, settler }
   }
 
-  test('behavior: two strangers settle every tab that is due, and end with more than they began', async () => {
+  test('behavior: two strangers settle all that is due, and end with more than they began', async () => {
     await giveUpAll(stack.database)
     const options = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' } as const
     const server = await serve(createStackGateway(stack), options)
@@ -374,14 +388,15 @@ describe('the operator’s keeper is dead', () => {
       return Promise.all(buyers.map((buyer) => closeTab(stack, { buyer, lines, closedAt: hourAgo() })))
     }
     const before = await wealth()
-    const tabs: ClosedPayment[] = []
+    const all: { paymentId: string }[] = []
     await whileRecording(stack, async () => {
       for (const { settler } of strangers) {
         // What Base asks for on a quiet day.
         await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 5_000_000n })
         await mine(stack, 1)
-        const some = await closeSome(20)
-        tabs.push(...some)
+        const [tabs, singles] = await Promise.all([closeSome(20), queueDue(stack, 5)])
+        const some = [...tabs, ...singles]
+        all.push(...some)
         await until('this one settles its share', async () => {
           await settler.step()
           return stack.isSettled(some)
@@ -389,12 +404,12 @@ describe('the operator’s keeper is dead', () => {
       }
       await Promise.all(strangers.map(({ settler }) => settler.step()))
     })
-    expect(await stack.isSettled(tabs)).toBe(true)
+    expect(await stack.isSettled(all)).toBe(true)
     for (const payee of payees) expect(await stack.balanceOf(payee)).toBe(40n * 190_000n)
     const after = await wealth()
     for (const [index, { settler }] of strangers.entries()) {
       const { earned, spent, payments } = settler.report()
-      expect(payments).toBe(20)
+      expect(payments).toBe(25)
       // 20 tabs of 1 USDC: a tenth of 5 %.
       expect(earned).toBe(100_000n)
       expect(spent).toBeGreaterThan(0n)
