@@ -68,7 +68,7 @@ test.each(
     const faults = verdicts.flatMap((verdict) => verdict.faults)
     addTo(table, all, verdicts)
     const progress = `${end} of ${runs} runs, ${perSecond.toFixed(0)} a second, ${faults.length} faults in these`
-    process.stdout.write(`${progress}\n${tell(table)}\n`)
+    process.stdout.write(`${[progress, ...faults, tell(table)].join('\n')}\n`)
     expect(faults).toEqual([])
     // What a liar takes of a tab while others buy on it, they may be refused for. It costs nothing, and is rare.
     expect(verdicts.filter(({ isBehind }) => isBehind).length).toBeLessThanOrEqual(
