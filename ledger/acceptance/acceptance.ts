@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import type { PayerState } from '#chain/chainReads'
-import { createCache } from '#process/cache'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
 import { BaseError } from '#protocol/errors'
 import type { Database } from '../store/database.ts'
+import { createDatabaseClock } from '../store/databaseClock.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 import { type PresentedFailure, refuse } from './checkSignatures.ts'
 import type { Checked } from './door.ts'
@@ -69,34 +69,8 @@ export function createAccept(database: Database): Accept {
   const clock = createDatabaseClock(database)
   return async (candidate, payers, state, deadlineMs) => {
     if (deadlineMs === undefined) return accept(candidate, payers, state)
-    const deadline = deadlineMs + (await clock.get('ahead'))
-    return accept({ ...candidate, deadline }, payers, state)
+    return accept({ ...candidate, deadline: await clock.at(deadlineMs) }, payers, state)
   }
-}
-
-/** The slowest answer from which we read the database's clock: a slower one may have stood in a pooler. */
-const promptMs = 250
-const clockTtlMs = 3_600_000
-const clockRefreshMs = 60_000
-
-/** How many milliseconds the database's clock is ahead of `performance.now()`, or less: a deadline is never too late by it. */
-function createDatabaseClock(database: Database) {
-  let known: number | undefined
-  return createCache<'ahead', number>({
-    async load() {
-      const asked = performance.now()
-      const [{ at }] = await database<
-        [{ at: number }]
-      >`select extract(epoch from clock_timestamp())::float8 * 1000 as at`
-      const answered = performance.now()
-      if (known === undefined || answered - asked < promptMs) known = at - answered
-      return known
-    },
-    ttlMs: clockTtlMs,
-    refreshAfterMs: clockRefreshMs,
-    max: 1,
-    now: () => performance.now(),
-  })
 }
 
 /** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
@@ -124,9 +98,13 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
 
 function requireStored(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'replayed' {
   if (verdict === 'gas_not_covered') throw new BaseError('gas_not_covered')
-  if (verdict === 'late')
-    throw new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
+  if (verdict === 'late') throw tooLate()
   return verdict
+}
+
+/** Of what was asked in time and would be answered too late: it is not accepted. */
+export function tooLate(): BaseError {
+  return new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
 }
 
 /**

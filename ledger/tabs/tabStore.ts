@@ -4,6 +4,7 @@ import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit, type GroupCommit } from '#process/groupCommit'
 import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
+import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Where open tabs stand: what was bought on them, request by request. One durable write a request, in a group.
@@ -47,13 +48,14 @@ export type TabCandidate = TabKey & {
  * - `repeated`: it was accepted before, the very same request
  * - `replayed`: its state bought another request
  * - `unreserved`: more credit must be reserved first
+ * - `late`: its deadline was over before it could be stored
  * - `closed`: the tab takes no more
  * - `mismatch`: the tab has other terms, or another line at that place
  * - `behind`: the newest state doesn't cover what is charged
  */
 export type TabVerdict =
   | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
-  | { verdict: 'replayed' | 'unreserved' | 'closed' | 'mismatch' | 'behind' }
+  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' }
 
 export type AcceptedOnTab = {
   paymentId: string
@@ -118,7 +120,8 @@ export type TabRequest = TabKey & {
 export type Charged = 'charged' | 'closed' | 'over'
 
 export type TabStore = {
-  accept(candidate: TabCandidate): Promise<TabVerdict>
+  /** @param deadlineMs until when its caller hears an answer, by `performance.now()`: later it is not accepted. */
+  accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict>
   /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
   readSplits(key: TabKey, atLeast: number): Promise<readonly bigint[]>
   read(tabId: string): Promise<StoredTab | undefined>
@@ -140,7 +143,7 @@ const beside = { items: 16, afterMs: 10 }
 const maxTabs = 100_000
 
 export function createTabStore(database: TabDatabase): TabStore {
-  const groups = new Map<Database, GroupCommit<TabCandidate, TabVerdict>>()
+  const servers = new Map<Database, { group: GroupCommit<Asked, TabVerdict>; clock: DatabaseClock }>()
   const splits = createCache<string, readonly bigint[]>({
     load: (key) => readSplits(...(key.split(':') as [Address, string])),
     // Lines are only ever added.
@@ -149,20 +152,21 @@ export function createTabStore(database: TabDatabase): TabStore {
     now: () => performance.now(),
   })
 
-  function groupOf(sql: Database): GroupCommit<TabCandidate, TabVerdict> {
-    const known = groups.get(sql)
+  function serverOf(sql: Database) {
+    const known = servers.get(sql)
     if (known) return known
-    const group = createGroupCommit<TabCandidate, TabVerdict>({
-      commit: (candidates) => acceptOnTabs(sql, candidates),
+    const group = createGroupCommit<Asked, TabVerdict>({
+      commit: (asked) => acceptOnTabs(sql, asked),
       maxItems: maxGroup,
       concurrency: groupsInFlight,
       beside,
       maxWaiting,
-      callerOf: ({ providerId }) => providerId,
+      callerOf: ({ candidate }) => candidate.providerId,
       isItemFault: isRowFault,
     })
-    groups.set(sql, group)
-    return group
+    const server = { group, clock: createDatabaseClock(sql) }
+    servers.set(sql, server)
+    return server
   }
 
   async function readSplits(payer: Address, tabId: string): Promise<readonly bigint[]> {
@@ -172,14 +176,15 @@ export function createTabStore(database: TabDatabase): TabStore {
     return rows.map(({ split }) => BigInt(toHex(split)))
   }
 
-  async function accept(candidate: TabCandidate): Promise<TabVerdict> {
-    const group = groupOf(await database.of(candidate.payer))
+  async function accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict> {
+    const { group, clock } = serverOf(await database.of(candidate.payer))
+    const deadline = deadlineMs === undefined ? null : await clock.at(deadlineMs)
     try {
-      return remember(candidate, await group.submit(candidate))
+      return remember(candidate, await group.submit({ candidate, deadline }))
     } catch (error) {
       // Its answer was lost, perhaps after the commit. The row of the request makes the second one the same as the first.
       if (failedDependency(error) !== 'database') throw error
-      return remember(candidate, await group.submit(candidate))
+      return remember(candidate, await group.submit({ candidate, deadline }))
     }
   }
 
@@ -251,18 +256,22 @@ export function createTabStore(database: TabDatabase): TabStore {
   }
 }
 
+/** `deadline`: by the server's clock, Unix milliseconds; null: none. */
+type Asked = { candidate: TabCandidate; deadline: number | null }
+
 /** What `tabs.accept` says of each, in order. */
-async function acceptOnTabs(sql: Database, candidates: TabCandidate[]): Promise<TabVerdict[]> {
+async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]> {
   // Tabs are locked in this order by everybody.
-  const order = candidates
-    .map((candidate, index) => ({ candidate, index, key: `${candidate.payer}${candidate.tabId}` }))
+  const order = asked
+    .map((one, index) => ({ ...one, index, key: `${one.candidate.payer}${one.candidate.tabId}` }))
     .toSorted((a, b) =>
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
   const rows = await sql<VerdictRow[]>`
     select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
-    from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[])`
-  const verdicts: TabVerdict[] = new Array(candidates.length)
+    from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[],
+      ${order.map(({ deadline }) => deadline)}::float8[])`
+  const verdicts: TabVerdict[] = new Array(asked.length)
   rows.forEach((row, at) => {
     const index = order[at]?.index as number
     verdicts[index] = row as TabVerdict

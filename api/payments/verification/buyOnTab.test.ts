@@ -96,6 +96,32 @@ test('behavior: of two processes that read a tab at a time, the second one charg
   expect((await tab.read()).body).toMatchObject({ requests: 3, chargedUsdc: '0.150000' })
 })
 
+test('behavior: what is stored too late for its caller is not accepted; the same request is, in time', async () => {
+  const [opened, fresh] = [await openedTab(), await openedTab()]
+  await opened.buy(shop)
+  const bodies = [await opened.sign(shop), await fresh.sign(shop)]
+  const verify = (json: object) =>
+    call<{ code?: string }>(gateway.app, 'POST', '/verify', { json, headers: { prefer: 'wait=1' } })
+  const answers = await gateway.database.begin(async (tx) => {
+    await tx`lock table tabs.tab in share mode`
+    const waiting = bodies.map(verify)
+    await until('they wait for the table', async () => {
+      const [row] = await gateway.database<[{ count: number }]>`
+        select count(*)::int from pg_locks where not granted and relation = 'tabs.tab'::regclass`
+      return row.count > 0
+    })
+    // By the clock that decides.
+    await tx`select pg_sleep(1.6)`
+    return { waiting }
+  })
+  for (const { status, body } of await Promise.all(answers.waiting))
+    expect([status, body.code]).toEqual([503, 'dependency_unavailable'])
+  expect((await opened.read()).body).toMatchObject({ requests: 1, sequence: 1, chargedUsdc: '0.050000' })
+  expect((await fresh.read()).status).toBe(404)
+  for (const body of bodies) expect((await verify(body)).status).toBe(200)
+  expect((await opened.read()).body).toMatchObject({ requests: 2, sequence: 2, chargedUsdc: '0.100000' })
+})
+
 describe('twins', () => {
   test('behavior: of ten copies of one request one is served; the others hear 409', async () => {
     const tab = await openedTab()

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Address, Hex } from 'viem'
+import { tooLate } from '#ledger/acceptance/acceptance'
 import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
 import { checkPresented } from '#ledger/acceptance/door'
 import type { Database } from '#ledger/store/database'
@@ -22,7 +23,7 @@ import type { PaymentTerms } from './checkPayment.ts'
 import { createFindTabTerms, type TermsOptions, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { toSignedState } from './tabState.ts'
-import { findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
+import { deadlineOf, findVerifiedOffer, type PurchaseRequest, requirePrice } from './verifyPayment.ts'
 
 export type TabPurchase = PurchaseRequest & { tab: TabPayment }
 
@@ -67,6 +68,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const { tab } = request
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
+    const deadlineMs = deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
     requirePrice(terms, request)
     const offer = await findVerifiedOffer(deps, request, network)
@@ -117,12 +119,13 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       ...{ position: tab.line, price, providerId: request.providerId, endpointId: request.endpointId },
       ...{ known: tab.known, splits: tab.splits },
     }
-    let verdict = await tabStore.accept(candidate)
+    let verdict = await tabStore.accept(candidate, deadlineMs)
     // Those beside it may have used up the step that it shared.
     for (let step = 0; verdict.verdict === 'unreserved' && step < stepsAtMost; step++) {
       const reserved = await reserve(tab, price, served, payers, checked.state)
-      verdict = await tabStore.accept({ ...candidate, reserved })
+      verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
     }
+    if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(refusals[verdict.verdict])

@@ -79,7 +79,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
   const presented: Presented =
     second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
   const acceptedAt = context.now()
-  const deadlineMs = request.waitMs === undefined ? undefined : performance.now() + request.waitMs + answerMs
+  const deadlineMs = deadlineOf(request)
   try {
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
@@ -107,6 +107,11 @@ type Admissible = {
 
 /** How late an answer may be: `Prefer: wait` is in whole seconds, and leaves one for the answer's way back. */
 const answerMs = 500
+
+/** Until when the caller of a request that has just come hears its answer, by `performance.now()`. */
+export function deadlineOf({ waitMs }: Pick<PurchaseRequest, 'waitMs'>): number | undefined {
+  return waitMs === undefined ? undefined : performance.now() + waitMs + answerMs
+}
 
 /** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
 async function check(

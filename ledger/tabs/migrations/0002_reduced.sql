@@ -1,11 +1,23 @@
 -- What was charged less is said in receipts: who holds those of a line can tell what its other requests still need (docs/tabs.md).
--- Requests that ran side by side were counted at their prices in each other's line totals.
+-- Requests that ran side by side were counted at their prices in each other's line totals. And nothing is charged that its caller no
+-- longer hears of: it asks again, and pays once more.
 
 alter table tabs.tab add column reduced bigint[]; -- how much less than the prices was charged, an amount a line; null: nothing
 alter table tabs.request add column line_reduced bigint; -- of that on its line, when it was accepted; null: nothing
 alter type tabs.verdict add attribute line_reduced bigint;
 
-create or replace function tabs.accept(candidates tabs.candidate[]) returns setof tabs.verdict language plpgsql as $$
+-- Puts requests on tabs, whose signatures were verified against the very lines that are stored.
+--
+-- accepted:   durable once the transaction is
+-- repeated:   it was, by the same request
+-- replayed:   its state bought another request
+-- unreserved: more credit must be reserved first
+-- late:       its caller hears no answer any more, so nothing is charged
+-- closed, mismatch (the tab has other terms or lines), behind (the newest state doesn't cover what is charged)
+--
+-- deadlines: milliseconds by this server's clock, one a candidate; null: it may take as long as it does.
+drop function tabs.accept(tabs.candidate[]);
+create function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}') returns setof tabs.verdict language plpgsql as $$
 #variable_conflict use_column
 declare
   c tabs.candidate;
@@ -20,7 +32,8 @@ declare
   credited bigint;
   at timestamptz := clock_timestamp(); -- Citus takes no volatile function in an update
 begin
-  foreach c in array candidates loop
+  for n in 1 .. cardinality(candidates) loop
+    c := candidates[n];
     width := c.known + cardinality(c.splits);
     -- Again, where somebody changes the tab between its being read and being written. A lock would be written to the log.
     loop
@@ -102,6 +115,16 @@ begin
       where payer = c.payer and id = c.tab_id and requests = t.requests and charged = t.charged
         and closed_at is not distinct from t.closed_at;
       continue when not found;
+
+      -- Whatever it waited for, in a pooler or for the row, is behind it now.
+      if deadlines[n] < extract(epoch from clock_timestamp()) * 1000 then
+        update tabs.tab set requests = t.requests, used_at = t.used_at, reserved = t.reserved, sequence = t.sequence,
+          signed = t.signed, charged = t.charged
+        where payer = c.payer and id = c.tab_id;
+        if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
+        v.verdict := 'late';
+        exit;
+      end if;
 
       if width > v.known then
         insert into tabs.line (payer, tab_id, position, split, credit)
