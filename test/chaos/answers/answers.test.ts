@@ -94,7 +94,7 @@ async function play(n: number): Promise<Run> {
   const cutting: (Cut | undefined)[] = []
   while (!seller.isHostile && draw() < 0.55 && cutting.length < 5)
     cutting.push(draw() < 0.9 ? pick(cuts) : undefined)
-  seen.set(n, { presented: new Set(), cuts: cutting })
+  seen.set(n, { presented: new Set(), cuts: cutting, story: [] })
   const what = seller.isHostile
     ? String(query.get('lie'))
     : cutting.length === 0
@@ -141,7 +141,7 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   const faults: string[] = []
   const say = (fault: string) =>
     faults.push(`run ${n} (seed ${seed}), ${seller.name}, ${buyer.name}, ${what}: ${fault} ${run.url}`)
-  if (times > 1) say(`paid ${times} times`)
+  if (times > 1) say([`paid ${times} times`, ...(scene.seen.get(n)?.story ?? [])].join('\n  '))
   if (ended.outcome === 'not_charged' && times > 0) say('charged, although its client says that it is not')
   if (seller.isHostile) return { times, faults }
   if (ended.wrong) say('answered with something else')

@@ -22,6 +22,8 @@ export type Seen = {
   presented: Set<string>
   /** Where its paid requests are cut, in turn. */
   cuts: (Cut | undefined)[]
+  /** What came of each, in turn: for whoever reads a fault. */
+  story: string[]
   /** The last request that carried a payment. */
   last?: { url: string; init: RequestInit } | undefined
 }
@@ -217,7 +219,32 @@ function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
     }
     const cut = one.cuts.shift()
     if (cut) headers.set('x-cut', cut)
-    return fetch(input, { ...init, headers })
+    return tellOf(one.story, payment, cut, fetch(input, { ...init, headers }))
+  }
+}
+
+async function tellOf(
+  story: string[],
+  payment: string,
+  cut: Cut | undefined,
+  answering: Promise<Response>,
+): Promise<Response> {
+  const began = performance.now()
+  const tell = (what: string) => {
+    const seconds = [began, performance.now()].map((ms) => (ms / 1000).toFixed(1)).join('-')
+    story.push(
+      `${payment.slice(0, 12)}…${payment.slice(-6)} ${seconds}${cut ? ` (cut ${cut})` : ''}: ${what}`,
+    )
+  }
+  try {
+    const answer = await answering
+    const { status, headers } = answer
+    const said = status < 400 ? '' : (await answer.clone().text().catch(String)).slice(0, 200)
+    tell([status, headers.get('service-payment-status'), headers.get('idempotent-replayed'), said].join(' '))
+    return answer
+  } catch (error) {
+    tell(String((error as Error).cause ?? error))
+    throw error
   }
 }
 
