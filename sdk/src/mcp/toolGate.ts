@@ -20,8 +20,8 @@ export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl
   server?: string
 }
 
-/** Runs a tool that was paid for. */
-type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult>
+/** Runs a tool that was paid for. @returns undefined where it was begun and nobody will hear what came of it: it is charged. */
+type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**
  * Creates what serves calls of tools only if they are paid for, on the gate of the other middleware.
@@ -53,13 +53,18 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
     if (decision.kind === 'answer') return answerUnpaid(decision.answer, call)
     if (decision.kind === 'again') return { kind: 'result', result: repeat(decision.answer.body) }
     const { payment, keep } = decision
-    let ran: CallToolResult
+    let ran: CallToolResult | undefined
     try {
       ran = await run(payment)
     } catch (error) {
       keep?.forget()
       await gate.void(decision)
       throw error
+    }
+    if (!ran) {
+      // Who presents the payment again is told so, instead of a result that is none.
+      keep?.drop('broken off')
+      return { kind: 'result', result: { isError: true, content: [] } }
     }
     const isVoided = ran.isError === true && (await gate.void(decision))
     const said = {
