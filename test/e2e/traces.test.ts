@@ -107,39 +107,48 @@ test('behavior: what the gateway sells for a provider without code is traced as 
   await shop.close()
 })
 
-test('behavior: a payment that a facilitator settles for a seller is traced from its verification', async () => {
-  const { traceId, spanId, traceparent } = newContext()
-  const seller = await openShop(stack)
-  const { privateKey, address } = await newBuyer(stack, '1')
-  const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
-  const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
-  const ask = async (path: string) => {
-    const headers = {
-      'content-type': 'application/json',
-      authorization: `Bearer ${seller.apiKey}`,
-      traceparent,
+test.each([
+  ['by header', false, '/verify'],
+  ['by path', true, '/k/:key/verify'],
+])(
+  'behavior: a payment that a facilitator settles for a seller, whose key comes %s, is traced from its verification',
+  async (_, isInPath, route) => {
+    const { traceId, spanId, traceparent } = newContext()
+    const seller = await openShop(stack)
+    const { privateKey, address } = await newBuyer(stack, '1')
+    const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+    const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
+    const ask = async (path: string) => {
+      const headers = {
+        ...{ 'content-type': 'application/json', traceparent },
+        ...(!isInPath && { authorization: `Bearer ${seller.apiKey}` }),
+      }
+      const answer = await fetch(new URL(isInPath ? `/k/${seller.apiKey}${path}` : path, stack.keeper.url), {
+        method: 'POST',
+        headers,
+        body: JSON.stringify(body),
+      })
+      return (await answer.json()) as Record<string, unknown>
     }
-    const answer = await fetch(new URL(path, stack.keeper.url), {
-      method: 'POST',
-      headers,
-      body: JSON.stringify(body),
+    expect(await ask('/verify')).toMatchObject({ isValid: true, payer: address.toLowerCase() })
+    const { transaction } = await ask('/settle')
+    const verify = await collector.next(
+      'the verification',
+      (one) => one.traceId === traceId && /verify/.test(one.name),
+    )
+    expect(verify).toMatchObject({
+      ...{ name: `POST ${route}`, service: 'tollkeeper-keeper', parentSpanId: spanId },
+      attributes: { 'http.route': route },
     })
-    return (await answer.json()) as Record<string, unknown>
-  }
-  expect(await ask('/verify')).toMatchObject({ isValid: true, payer: address.toLowerCase() })
-  const { transaction } = await ask('/settle')
-  const verify = await collector.next(
-    'the verification',
-    (one) => one.traceId === traceId && /verify/.test(one.name),
-  )
-  expect(verify).toMatchObject({ name: 'POST /verify', service: 'tollkeeper-keeper', parentSpanId: spanId })
-  const settle = await collector.next('the settlement', ({ links }) =>
-    links.some((one) => one.traceId === traceId),
-  )
-  expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
-  expect(settle.attributes['tollkeeper.transaction.hash']).toBe(transaction)
-  await seller.close()
-})
+    const settle = await collector.next('the settlement', ({ links }) =>
+      links.some((one) => one.traceId === traceId),
+    )
+    expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
+    expect(settle.attributes['tollkeeper.transaction.hash']).toBe(transaction)
+  expect(collector.text()).not.toContain(seller.apiKey)
+    await seller.close()
+  },
+)
 
 test('behavior: what its buyer does not record is not recorded, and what comes without a trace gets one of its own', async () => {
   const shop = await openShop(stack)
