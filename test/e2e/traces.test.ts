@@ -2,10 +2,14 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, expect, onTestFinished, test } from 'vitest'
 import { networks } from '#protocol/networks'
+import { payingMcpClient, requirePayment } from '#sdk/mcp/index'
+import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { startCollector } from '../support/collector.ts'
+import { connectTo } from '../support/mcp.ts'
 import { newBuyer, openProxiedShop, openShop, type Shop } from '../support/shop.ts'
 import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -107,6 +111,32 @@ test('behavior: what the gateway sells for a provider without code is traced as 
   await shop.close()
 })
 
+test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
+  const { traceId, spanId, traceparent } = newContext()
+  const { address, privateKey: walletPrivateKey } = await newBuyer(stack, '1')
+  const { chain, api } = stack
+  const [price, { network }] = ['0.01', chain]
+  const provider = await registerProvider({
+    ...{ gatewayUrl: api.url, name: 'Tools', network, address },
+    endpoints: [{ url: 'mcp://tool/weather', method: 'POST', usdcPerUnit: price }],
+  })
+  const server = new McpServer({ name: 'weather', version: '1.0.0' })
+  const { providerId, apiKey } = provider
+  const gate = { gatewayUrl: api.url, providerId, apiKey, pricing: { usdcPerUnit: price } }
+  requirePayment(gate)(server).registerTool('weather', {}, () => ({ content: [] }))
+  const paying = payingMcpClient(await connectTo(server), {
+    ...{ gatewayUrl: api.url, network, usdcAddress: tokenOf(chain), walletPrivateKey },
+    ...{ maxPaymentUsdc: price, tabs: false },
+  })
+  const { _meta } = await paying.callTool({ name: 'weather', _meta: { traceparent } })
+  const { paymentId } = (_meta?.['tollkeeper/receipt'] ?? {}) as { paymentId?: string }
+  const verify = await collector.next(
+    'the verification',
+    (one) => one.attributes['tollkeeper.payment.id'] === paymentId,
+  )
+  expect(verify).toMatchObject({ traceId, parentSpanId: spanId })
+})
+
 test.each([
   ['by header', false, '/verify'],
   ['by path', true, '/k/:key/verify'],
@@ -145,7 +175,7 @@ test.each([
     )
     expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
     expect(settle.attributes['tollkeeper.transaction.hash']).toBe(transaction)
-  expect(collector.text()).not.toContain(seller.apiKey)
+    expect(collector.text()).not.toContain(seller.apiKey)
     await seller.close()
   },
 )

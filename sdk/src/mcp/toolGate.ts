@@ -12,7 +12,7 @@ import { challengeMediaType } from '../protocol/challenge.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
-import { replayedKey } from './metaKeys.ts'
+import { replayedKey, traceparentKey } from './metaKeys.ts'
 
 /** Options of `requirePayment` for tools: those of the other middleware, but what only HTTP has. */
 export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
@@ -46,8 +46,10 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       return answerUnpaid(refuse(error.code, error.message).answer, call)
     }
     const isPaid = Object.keys(headers).length > 0
+    const traceparent = call.meta?.[traceparentKey]
     const decision = await gate.check({
       ...{ method: 'POST', url, accept: challengeMediaType, ...headers },
+      ...(typeof traceparent === 'string' && { traceparent }),
       ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
     })
     if (decision.kind === 'answer') return answerUnpaid(decision.answer, call)
