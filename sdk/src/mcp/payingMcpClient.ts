@@ -1,6 +1,6 @@
 import type { Client as McpClient } from '@modelcontextprotocol/sdk/client/index.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { canonicalUrl } from '../client/checkChallenge.ts'
+import { isIssuedBy } from '../client/checkChallenge.ts'
 import { type Client, toError } from '../client/createClient.ts'
 import { ChallengeRefusedError, NetworkError, RequestTimeoutError } from '../client/errors.ts'
 import type { Asked } from '../client/offers.ts'
@@ -10,7 +10,6 @@ import type { PaymentHeader } from '../client/presentation.ts'
 import { createOpenPayments } from '../client/repeats.ts'
 import type { SignedPayment } from '../client/signedPayment.ts'
 import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
-import { parseChallenge } from '../protocol/challenge.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { decodePaymentHeader } from '../protocol/x402.ts'
@@ -144,17 +143,9 @@ function createToolPayer(options: PayingMcpOptions) {
     if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
     if (!answer.demand) return { answer, payment: undefined }
-    if (flow.mockPayments || isOwn(answer)) return flow.pay(asked, answer, send, deadline, pendingTimeout)
+    if (flow.mockPayments || isIssuedBy(gatewayUrl, answer.body))
+      return flow.pay(asked, answer, send, deadline, pendingTimeout)
     return payOffer(asked, answer, ask, deadline)
-  }
-
-  /** Whether it is our own gateway that asks: others are paid as the standard has it. */
-  function isOwn({ body }: ToolReply): boolean {
-    try {
-      return canonicalUrl(parseChallenge(body, gatewayUrl).issuer) === canonicalUrl(gatewayUrl)
-    } catch {
-      return false
-    }
   }
 
   async function payOffer(asked: ToolAsked, { demand }: ToolReply, ask: Ask, deadline: Deadline) {
