@@ -216,7 +216,7 @@ export function createApp({
 
   function addPayments(router: App): void {
     for (const path of ['/challenge', '/verify']) {
-      if (tracer) router.use(path, traceRequests(tracer))
+      if (tracer) router.use(path, traceRequests(tracer, path))
       router.use(path, countCalls({ offers, usage, metrics }))
     }
     addChallengeRoutes(router, options)

@@ -3,14 +3,18 @@ import type { Span, Tracer } from './trace.ts'
 
 export type Traced = { Variables: { span: Span | undefined } }
 
-/** Continues the trace of each request, for routes whose paths hold no ids. */
-export function traceRequests(tracer: Tracer): MiddlewareHandler<Traced> {
+/**
+ * Continues the trace of each request.
+ *
+ * @param route what it is called: a path may hold a key, which a collector needn't know.
+ */
+export function traceRequests(tracer: Tracer, route: string): MiddlewareHandler<Traced> {
   return async (c, next) => {
-    const { method, path } = c.req
-    const span = tracer.startSpan(`${method} ${path}`, {
+    const { method } = c.req
+    const span = tracer.startSpan(`${method} ${route}`, {
       kind: 'server',
       traceparent: c.req.header('traceparent'),
-      attributes: { 'http.request.method': method, 'http.route': path },
+      attributes: { 'http.request.method': method, 'http.route': route },
     })
     c.set('span', span)
     await next()

@@ -9,6 +9,7 @@ import { traceRequests } from '#process/traceRequests'
 import { BaseError } from '#protocol/errors'
 import { createDiscovery } from './discovery.ts'
 import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
+import { keyPath } from './keyPath.ts'
 import { describeFacilitator } from './openapi.ts'
 import { createOperationsApp, type OperationsOptions } from './operations.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
@@ -40,7 +41,8 @@ export function createApp({ submit, facilitator, tracer, catalogue, ...operation
     return c.json(await submitTransfers(submit, parseJson(text), caller))
   })
 
-  if (tracer) for (const path of ['/verify', '/settle']) app.use(path, traceRequests(tracer))
+  const traced = ['', keyPath].flatMap((prefix) => [`${prefix}/verify`, `${prefix}/settle`])
+  if (tracer) for (const route of traced) app.use(route, traceRequests(tracer, route))
   app.route('/', createFacilitator(facilitator, { rateLimiter, trustedProxies }))
   const description = describeFacilitator(catalogue !== null)
   app.use('/openapi.json', allowBrowsers(['GET']))

@@ -6,7 +6,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { evm } from 'mppx/client'
 import { McpClient } from 'mppx/mcp/client'
 import type { Address, PrivateKeyAccount } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { z } from 'zod'
 import { decodeReceipt } from '#protocol/receipt'
 import { encodePaymentHeader } from '#protocol/x402'
@@ -557,13 +557,63 @@ describe('payingMcpClient at other people’s sellers', () => {
     for (const [ask, code] of refusals) await expect(buyFrom(ask)).rejects.toMatchObject({ code })
   })
 
-  test('error: one that asks again once it was paid: what became of that nobody says', async () => {
+  /** A server whose answers to what is paid are given in turn; the last one stays. `shown` are the payments that it saw. */
+  async function openPaidServer(...answers: (() => object)[]) {
     const asks = { isError: true, content: [], structuredContent: { x402Version: 2, accepts: [entry()] } }
-    const greedy = { callTool: async () => asks }
-    const client = payingMcpClient(greedy as never as Client, await buyerOptions())
-    await expect(client.callTool(forecast)).rejects.toMatchObject({
-      ...{ status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } },
-    })
+    const shown: string[] = []
+    const server = {
+      async callTool({ _meta }: { _meta?: Record<string, unknown> }) {
+        if (!_meta) return asks
+        const answer = answers[Math.min(shown.length, answers.length - 1)]
+        shown.push(JSON.stringify(_meta['x402/payment']))
+        return answer?.() ?? asks
+      },
+    }
+    return { client: payingMcpClient(server as never as Client, await buyerOptions()), shown }
+  }
+  const served = () => ({ content: [{ type: 'text', text: 'served' }] })
+
+  test('error: one that asks again once it was paid is shown nothing else for that call before it has expired', async () => {
+    const { client, shown } = await openPaidServer()
+    const refused = { status: 402, outcome: 'unknown', isAccepted: undefined, payment: { amount: 20_000n } }
+    for (let i = 0; i < 3; i++) await expect(client.callTool(forecast)).rejects.toMatchObject(refused)
+    expect([shown.length, new Set(shown).size]).toEqual([3, 1])
+    const { advice } = await client.callTool(forecast).catch((error) => error)
+    expect(advice).toMatch(/the same payment is presented again/)
+    expect(advice).not.toMatch(/gateway/)
+    // Another call is another purchase.
+    await expect(client.callTool({ ...forecast, arguments: {} })).rejects.toMatchObject(refused)
+    expect(new Set(shown).size).toBe(2)
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 61_000 })
+    onTestFinished(() => void vi.useRealTimers())
+    await expect(client.callTool(forecast)).rejects.toMatchObject(refused)
+    expect(new Set(shown).size).toBe(3)
+  })
+
+  test('behavior: two at once that are refused are two payments, and no third is signed', async () => {
+    const { client, shown } = await openPaidServer()
+    for (let i = 0; i < 3; i++)
+      await Promise.allSettled([client.callTool(forecast), client.callTool(forecast)])
+    expect([shown.length, new Set(shown).size]).toEqual([6, 2])
+  })
+
+  test.each([
+    ['a proxy that fails', 502, 'network_error'],
+    ['a page in the place of an answer', -1, 'network_error'],
+    ['an error of its own', -32603, -32603],
+  ])('behavior: after %s the next call presents the same payment', async (_, failure, code) => {
+    const fail = () => {
+      throw Object.assign(new Error('failed'), { code: failure })
+    }
+    const { client, shown } = await openPaidServer(fail, served)
+    const error = await client.callTool(forecast).catch((thrown) => thrown)
+    expect(error).toMatchObject({ code })
+    if (code === 'network_error') expect(error).toMatchObject({ outcome: 'unknown', payment: {} })
+    expect(textOf(await client.callTool(forecast))).toBe('served')
+    expect([shown.length, new Set(shown).size]).toEqual([2, 1])
+    // That one was answered.
+    await client.callTool(forecast)
+    expect(new Set(shown).size).toBe(2)
   })
 })
 

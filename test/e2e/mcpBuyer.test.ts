@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
-import { createServer, type RequestListener } from 'node:http'
+import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -12,12 +12,13 @@ import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
 import { loopback } from '#process/port'
+import { decodePaymentHeader, encodePaymentHeader } from '#protocol/x402'
 import { requirePayment } from '#sdk/mcp/index'
 import { serveSessions } from '../../cli/mcp/serveSessions.ts'
 import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { cliPath, runCli } from '../support/cli.ts'
 import { registerTools, type ServedGateway, serveGateway } from '../support/mcp.ts'
-import { connectHost, openPurse, type Purse, startMcpBuyer } from '../support/mcpBuyer.ts'
+import { connectHost, type McpHost, openPurse, type Purse, startMcpBuyer } from '../support/mcpBuyer.ts'
 import { killAll, root, runCommand } from '../support/processes.ts'
 import { openShop, type Shop, type ShopStack } from '../support/shop.ts'
 
@@ -382,6 +383,100 @@ describe('what others sell', () => {
     expect(tools).toContain('was written by the catalogue and its sellers, not by Tollkeeper')
     expect(tools).toContain('mcp://tool/forecast')
     expect(tools).toContain('"price_usdc": "0.010000"')
+  })
+})
+
+describe('sellers of other gateways', () => {
+  const payTo = '0x00000000000000000000000000000000000000aa'
+
+  /** One that asks as version 1 or 2 has it, and answers what is paid by `answer`. */
+  async function playSeller(
+    version: 1 | 2,
+    answer: (response: ServerResponse) => void,
+    usdcAmount = '10000',
+  ) {
+    const { token, network } = gateway.served
+    const shown: string[] = []
+    const entry = {
+      ...{ scheme: 'exact', asset: token, payTo, maxTimeoutSeconds: 60, extra: network.eip712 },
+      ...(version === 1
+        ? { network: network.name, maxAmountRequired: usdcAmount }
+        : { network: network.caip2, amount: usdcAmount }),
+    }
+    const required = { x402Version: version, error: 'pay', accepts: [entry] }
+    const origin = await serve((request, response) => {
+      const header = request.headers[version === 1 ? 'x-payment' : 'payment-signature']
+      if (typeof header === 'string') {
+        shown.push(header)
+        return answer(response)
+      }
+      const headers = { 'content-type': 'application/json' }
+      if (version === 1) return void response.writeHead(402, headers).end(JSON.stringify(required))
+      response.writeHead(402, { ...headers, 'payment-required': encodePaymentHeader(required) }).end('{}')
+    })
+    return { url: `${origin}/tides`, shown }
+  }
+  const spentBy = async (call: McpHost['call']) =>
+    ((await call('show_budget')).said as Budget).last_24_hours.spent_usdc
+
+  test.each([1, 2] as const)(
+    'default: x402’s exact of version %i is paid, within the same limits',
+    async (version) => {
+      const serveIt = (response: ServerResponse) => void response.end('low')
+      const seller = await playSeller(version, serveIt)
+      const dear = await playSeller(version, serveIt, '250000')
+      const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), {
+        args: allow(seller.url, dear.url),
+      })
+      const bought = await call('fetch_paid_url', { url: seller.url })
+      expect([bought.isError, bought.said]).toEqual([
+        false,
+        expect.objectContaining({ status: 200, paid_usdc: 'unknown, 0.010000 at most' }),
+      ])
+      expect(bought.foreign).toContain('low')
+      expect(decodePaymentHeader(seller.shown[0] ?? '')).toMatchObject({
+        x402Version: version,
+        payload: { authorization: { to: payTo, value: '10000' } },
+      })
+      const refused = await call('fetch_paid_url', { url: dear.url })
+      expect(refused).toMatchObject({ isError: true, said: { code: 'payment_declined', paid_usdc: '0' } })
+      expect([await spentBy(call), dear.shown]).toEqual(['0.010000', []])
+    },
+  )
+
+  test('error: one that asks again, or as our gateway does, is shown nothing else', async () => {
+    let own = ''
+    const seller = await playSeller(2, (response) => {
+      response.writeHead(402, { 'content-type': 'application/json' }).end(own)
+    })
+    const { providerId, endpointIds } = await registerProvider({
+      ...{ gatewayUrl: gateway.url, name: 'Two gateways', network: gateway.chain.network, address: payTo },
+      endpoints: [{ url: seller.url, usdcPerUnit: '0.01' }],
+    })
+    const [method, headers] = ['POST', { 'content-type': 'application/json' }]
+    const body = JSON.stringify({ providerId, endpointId: endpointIds[0] })
+    own = await (await fetch(`${gateway.url}/challenge`, { method, headers, body })).text()
+    const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
+    for (let i = 0; i < 3; i++)
+      expect(await call('fetch_paid_url', { url: seller.url })).toMatchObject({ isError: true })
+    expect([seller.shown.length, new Set(seller.shown).size, await spentBy(call)]).toEqual([
+      ...[3, 1, '0.010000'],
+    ])
+  })
+
+  test('behavior: where the answer breaks off, the next call presents the same payment', async () => {
+    let answers = 0
+    const seller = await playSeller(2, (response) => {
+      if (++answers > 1) return void response.end('low')
+      response.writeHead(200, { 'content-length': '10' })
+      response.write('lo', () => response.destroy())
+    })
+    const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
+    expect((await call('fetch_paid_url', { url: seller.url })).said).toHaveProperty('cut_off')
+    expect((await call('fetch_paid_url', { url: seller.url })).foreign).toContain('low')
+    expect([seller.shown.length, new Set(seller.shown).size, await spentBy(call)]).toEqual([
+      ...[2, 1, '0.010000'],
+    ])
   })
 })
 

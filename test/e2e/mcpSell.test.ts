@@ -21,6 +21,7 @@ let folder: string
 
 const prices = {
   ...{ forecast: '0.05', structured: '0.05', failing: '0.05', refusing: '0.05', slow: '0.05', seen: '0.05' },
+  counted: '0.05',
   help: 'free',
 }
 
@@ -115,7 +116,7 @@ test('default: tools are paid for, and all else passes', async () => {
     `/providers/${providerId}/endpoints`,
     { key },
   )
-  expect(body.endpoints).toHaveLength(6)
+  expect(body.endpoints).toHaveLength(7)
   expect(body.endpoints).toContainEqual(
     expect.objectContaining({
       ...{
@@ -164,7 +165,8 @@ test('behavior: progress comes and a cancellation goes through, and what was beg
   const options = await payingOptions()
   const controller = new AbortController()
   const progress: number[] = []
-  const slow = payingMcpClient(client, options).callTool({ name: 'slow' }, undefined, {
+  const paying = payingMcpClient(client, options)
+  const slow = paying.callTool({ name: 'slow' }, undefined, {
     signal: controller.signal,
     onprogress: (one) => {
       progress.push(one.progress)
@@ -175,6 +177,41 @@ test('behavior: progress comes and a cancellation goes through, and what was beg
   await until('the server is told', () => errors().includes('slow was cancelled'))
   expect(progress).toEqual([1])
   expect(await paymentsOf(options.account)).toEqual(['verified'])
+  // What it would have said is not to be had: nothing else is given in its place.
+  await expect(paying.callTool({ name: 'slow' })).rejects.toMatchObject({
+    ...{ code: 'payment_replayed', message: expect.stringContaining('its answer was broken off') },
+  })
+  expect(await paymentsOf(options.account)).toEqual(['verified'])
+})
+
+test('behavior: a payment gets its result again in another session, and its tool does not run', async () => {
+  const { args, env } = sellCommand(['--http', '0'])
+  const running = runCommand([process.execPath, ...args], env)
+  onTestFinished(() => killAll(running))
+  const [url = ''] = /http:\S+/.exec(await running.line(/listening on/)) ?? []
+  const connect = async () => {
+    const client = new Client({ name: 'remote', version: '1.0.0' })
+    await client.connect(new StreamableHTTPClientTransport(new URL(url)) as never)
+    onTestFinished(() => client.close())
+    return client
+  }
+  const first = await connect()
+  let _meta: Parameters<Client['callTool']>[0]['_meta']
+  const watched = {
+    callTool(...args: Parameters<Client['callTool']>) {
+      _meta = args[0]._meta
+      return first.callTool(...args)
+    },
+  }
+  const counted = { name: 'counted' }
+  const paying = payingMcpClient(watched as never as Client, await payingOptions())
+  expect(textOf(await paying.callTool(counted))).toBe('1')
+  const again = await (await connect()).callTool({ ...counted, _meta })
+  expect([textOf(again), again._meta]).toEqual([
+    '1',
+    expect.objectContaining({ 'tollkeeper/replayed': true }),
+  ])
+  expect(textOf(await paying.callTool(counted))).toBe('2')
 })
 
 test('behavior: both processes end with their host', async () => {

@@ -2,10 +2,14 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, expect, onTestFinished, test } from 'vitest'
 import { networks } from '#protocol/networks'
+import { payingMcpClient, requirePayment } from '#sdk/mcp/index'
+import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { startCollector } from '../support/collector.ts'
+import { connectTo } from '../support/mcp.ts'
 import { newBuyer, openProxiedShop, openShop, type Shop } from '../support/shop.ts'
 import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -107,39 +111,74 @@ test('behavior: what the gateway sells for a provider without code is traced as 
   await shop.close()
 })
 
-test('behavior: a payment that a facilitator settles for a seller is traced from its verification', async () => {
+test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
   const { traceId, spanId, traceparent } = newContext()
-  const seller = await openShop(stack)
-  const { privateKey, address } = await newBuyer(stack, '1')
-  const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
-  const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
-  const ask = async (path: string) => {
-    const headers = {
-      'content-type': 'application/json',
-      authorization: `Bearer ${seller.apiKey}`,
-      traceparent,
-    }
-    const answer = await fetch(new URL(path, stack.keeper.url), {
-      method: 'POST',
-      headers,
-      body: JSON.stringify(body),
-    })
-    return (await answer.json()) as Record<string, unknown>
-  }
-  expect(await ask('/verify')).toMatchObject({ isValid: true, payer: address.toLowerCase() })
-  const { transaction } = await ask('/settle')
+  const { address, privateKey: walletPrivateKey } = await newBuyer(stack, '1')
+  const { chain, api } = stack
+  const [price, { network }] = ['0.01', chain]
+  const provider = await registerProvider({
+    ...{ gatewayUrl: api.url, name: 'Tools', network, address },
+    endpoints: [{ url: 'mcp://tool/weather', method: 'POST', usdcPerUnit: price }],
+  })
+  const server = new McpServer({ name: 'weather', version: '1.0.0' })
+  const { providerId, apiKey } = provider
+  const gate = { gatewayUrl: api.url, providerId, apiKey, pricing: { usdcPerUnit: price } }
+  requirePayment(gate)(server).registerTool('weather', {}, () => ({ content: [] }))
+  const paying = payingMcpClient(await connectTo(server), {
+    ...{ gatewayUrl: api.url, network, usdcAddress: tokenOf(chain), walletPrivateKey },
+    ...{ maxPaymentUsdc: price, tabs: false },
+  })
+  const { _meta } = await paying.callTool({ name: 'weather', _meta: { traceparent } })
+  const { paymentId } = (_meta?.['tollkeeper/receipt'] ?? {}) as { paymentId?: string }
   const verify = await collector.next(
     'the verification',
-    (one) => one.traceId === traceId && /verify/.test(one.name),
+    (one) => one.attributes['tollkeeper.payment.id'] === paymentId,
   )
-  expect(verify).toMatchObject({ name: 'POST /verify', service: 'tollkeeper-keeper', parentSpanId: spanId })
-  const settle = await collector.next('the settlement', ({ links }) =>
-    links.some((one) => one.traceId === traceId),
-  )
-  expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
-  expect(settle.attributes['tollkeeper.transaction.hash']).toBe(transaction)
-  await seller.close()
+  expect(verify).toMatchObject({ traceId, parentSpanId: spanId })
 })
+
+test.each([
+  ['by header', false, '/verify'],
+  ['by path', true, '/k/:key/verify'],
+])(
+  'behavior: a payment that a facilitator settles for a seller, whose key comes %s, is traced from its verification',
+  async (_, isInPath, route) => {
+    const { traceId, spanId, traceparent } = newContext()
+    const seller = await openShop(stack)
+    const { privateKey, address } = await newBuyer(stack, '1')
+    const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+    const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
+    const ask = async (path: string) => {
+      const headers = {
+        ...{ 'content-type': 'application/json', traceparent },
+        ...(!isInPath && { authorization: `Bearer ${seller.apiKey}` }),
+      }
+      const answer = await fetch(new URL(isInPath ? `/k/${seller.apiKey}${path}` : path, stack.keeper.url), {
+        method: 'POST',
+        headers,
+        body: JSON.stringify(body),
+      })
+      return (await answer.json()) as Record<string, unknown>
+    }
+    expect(await ask('/verify')).toMatchObject({ isValid: true, payer: address.toLowerCase() })
+    const { transaction } = await ask('/settle')
+    const verify = await collector.next(
+      'the verification',
+      (one) => one.traceId === traceId && /verify/.test(one.name),
+    )
+    expect(verify).toMatchObject({
+      ...{ name: `POST ${route}`, service: 'tollkeeper-keeper', parentSpanId: spanId },
+      attributes: { 'http.route': route },
+    })
+    const settle = await collector.next('the settlement', ({ links }) =>
+      links.some((one) => one.traceId === traceId),
+    )
+    expect(settle.links).toContainEqual({ traceId, spanId: verify.spanId })
+    expect(settle.attributes['tollkeeper.transaction.hash']).toBe(transaction)
+    expect(collector.text()).not.toContain(seller.apiKey)
+    await seller.close()
+  },
+)
 
 test('behavior: what its buyer does not record is not recorded, and what comes without a trace gets one of its own', async () => {
   const shop = await openShop(stack)

@@ -16,10 +16,12 @@ import { call, startGateway, type TestGateway } from './gateway.ts'
 /** A real gateway behind a socket, as the SDK calls it: its URL is its issuer. */
 export type ServedGateway = TestGateway & { url: string }
 
-export async function serveGateway(): Promise<ServedGateway> {
+export async function serveGateway(
+  settings: Parameters<typeof startGateway>[0] = {},
+): Promise<ServedGateway> {
   const port = await reservePort()
   const url = `http://${loopback}:${port}`
-  const gateway = await startGateway({ issuer: url })
+  const gateway = await startGateway({ ...settings, issuer: url })
   const server = serve({ fetch: gateway.app.fetch, port, hostname: loopback }) as HttpServer
   await once(server, 'listening')
   return {

@@ -35,6 +35,8 @@ server.registerTool('slow', {}, async ({ signal, sendNotification, _meta }) => {
 server.registerTool('seen', {}, ({ _meta }) =>
   say(JSON.stringify({ meta: Object.keys(_meta ?? {}), env: Object.keys(process.env) })),
 )
+let counted = 0
+server.registerTool('counted', {}, () => say(String(++counted)))
 server.registerTool('help', {}, () => say('Ask for the forecast'))
 server.registerTool('unlisted', {}, () => say('for nobody'))
 server.registerResource('lisbon', 'weather://lisbon', {}, (uri) => ({

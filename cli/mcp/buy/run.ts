@@ -13,6 +13,7 @@ import { addBudgetTool } from './budgetTool.ts'
 import { addFetchTool } from './fetchTool.ts'
 import { createForeignServers } from './foreignServers.ts'
 import { addMcpTools } from './mcpTools.ts'
+import { payOthers } from './payOthers.ts'
 import { createPurse } from './purse.ts'
 import { createReachable } from './reachable.ts'
 import { messageOf } from './result.ts'
@@ -50,7 +51,10 @@ export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void>
     settings,
   )
   const purse = createPurse(settings, folder, allowHost)
-  const payingFetch = wrapFetch(reachable.fetch, { ...purse.options, tabs: { store: folder.tabs('fetch') } })
+  const payingFetch = wrapFetch(payOthers(reachable.fetch, purse.options), {
+    ...purse.options,
+    tabs: { store: folder.tabs('fetch') },
+  })
   const servers = createForeignServers({ purse, folder, reachable })
   const kit = { purse, folder, reachable, stopping: stopping.signal }
 

@@ -41,9 +41,7 @@ export const priceShape = {
     .string()
     .regex(/^(0|[1-9]\d{0,13})(\.\d{1,6})?$/)
     .optional()
-    .describe(
-      'the most that this call may cost, decimal USDC like "0.05"; the limits of the owner hold as well',
-    ),
+    .describe('no price above this is paid, decimal USDC like "0.05"; the limits of the owner hold as well'),
 }
 
 /** Adds a tool to a server, each call of it within the purse. */

@@ -18,7 +18,11 @@ const [invalidParams, internalError] = [-32602, -32603]
 type Kit = {
   priceOf: PriceOf
   /** Answers a call of a tool with this price. */
-  answerCall: (price: string, call: ToolCall, run: () => Promise<CallToolResult>) => Promise<ToolAnswer>
+  answerCall: (
+    price: string,
+    call: ToolCall,
+    run: () => Promise<CallToolResult | undefined>,
+  ) => Promise<ToolAnswer>
   /** Told what the server offers before anything of it is sold. */
   register: (tools: readonly Tool[]) => Promise<void>
   warn: (message: string) => void
@@ -114,8 +118,8 @@ export async function sellTools(
 /** A call of a priced tool on its way. */
 type PaidCall = {
   isCancelled: boolean
-  /** Once it was sent to the server. */
-  settle?: (message: JSONRPCMessage) => void
+  /** Once it was sent to the server. Undefined: it was cancelled. */
+  settle?: (message: JSONRPCMessage | undefined) => void
   fail?: (error: Error) => void
 }
 
@@ -128,12 +132,13 @@ function createPaidCalls(
   const calls = new Map<RequestId, PaidCall>()
 
   /** Has a call that was paid for run by the server. */
-  async function run(call: PaidCall, request: JSONRPCRequest): Promise<CallToolResult> {
+  async function run(call: PaidCall, request: JSONRPCRequest): Promise<CallToolResult | undefined> {
     if (call.isCancelled) throw new Error('cancelled')
-    const reply = await new Promise<JSONRPCMessage>((resolve, reject) => {
+    const reply = await new Promise<JSONRPCMessage | undefined>((resolve, reject) => {
       Object.assign(call, { settle: resolve, fail: reject })
       void toServer({ ...request, params: withoutPayment(request.params) })
     })
+    if (!reply) return undefined
     if ('error' in reply) throw new McpError(reply.error.code, reply.error.message, reply.error.data)
     return (reply as unknown as { result: CallToolResult }).result
   }
@@ -188,7 +193,7 @@ function createPaidCalls(
       const call = calls.get(id)
       if (!call) return
       call.isCancelled = true
-      call.settle?.({ jsonrpc: '2.0', id, result: { content: [] } })
+      call.settle?.(undefined)
     },
     end(): void {
       for (const { fail } of calls.values()) fail?.(new Error('The server ended'))

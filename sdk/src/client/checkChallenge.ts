@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { Challenge } from '../protocol/challenge.ts'
+import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
 import { isOfTool, toolPrefix } from '../protocol/toolResource.ts'
 import { ChallengeRefusedError } from './errors.ts'
@@ -45,6 +45,15 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
     throw new ChallengeRefusedError(
       `the challenge comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
     )
+  }
+}
+
+/** Whether a 402's body is a challenge of this gateway: others are paid as the standard has it. */
+export function isIssuedBy(gatewayUrl: string, body: unknown): boolean {
+  try {
+    return canonicalUrl(parseChallenge(body, gatewayUrl).issuer) === canonicalUrl(gatewayUrl)
+  } catch {
+    return false
   }
 }
 

@@ -148,9 +148,12 @@ function adviceFor(
     (isOpen
       ? 'Repeat the same request: the same payment is presented again, and can not be charged twice. '
       : 'Who was paid says that there is nothing more to be had for it; a further request pays anew. ') +
-    `GET /${pathOfPayment(payment)} of the gateway says what became of it` +
-    (payment.tab ? '.' : "; USDC's cancelAuthorization takes back what is not used yet.")
-  )
+    // Without a macaroon it is no gateway's.
+    (payment.macaroon === ''
+      ? ''
+      : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? '. ' : '; '}`) +
+    (payment.tab ? '' : "USDC's cancelAuthorization takes back what is not used yet.")
+  ).trimEnd()
 }
 
 /**

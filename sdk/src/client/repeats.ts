@@ -12,7 +12,7 @@ type RepeatSettings = {
   log: (message: string) => void
 }
 
-/** How many payments are remembered whose outcome isn't known. */
+/** Of how many requests payments are remembered whose outcome isn't known. */
 const maxOpen = 1_000
 
 /**
@@ -20,7 +20,7 @@ const maxOpen = 1_000
  * again before anything is signed anew. Of an error the gateway is asked, and not only who was paid.
  */
 export function createRepeats({ present, ask, log }: RepeatSettings) {
-  const open = createOpenPayments()
+  const open = createOpenPayments((payment: SignedPayment) => payment)
 
   async function presentFor<A extends Answer>(
     asked: Asked,
@@ -71,21 +71,22 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
   }
 }
 
-function createOpenPayments() {
-  const open = new Map<string, SignedPayment[]>()
+/** Remembers payments by their requests, until they can't settle any more. */
+export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment) {
+  const open = new Map<string, Open[]>()
 
   return {
-    add(asked: Asked, payment: SignedPayment): void {
+    add(asked: Asked, one: Open): void {
       const key = keyOf(asked)
       if (key === undefined) return
-      open.set(key, [...(open.get(key) ?? []), payment])
+      open.set(key, [...(open.get(key) ?? []), one])
       if (open.size > maxOpen) open.delete(open.keys().next().value ?? '')
     },
     /** Hands one out, once. @param now Unix seconds: what can't settle any more is forgotten. */
-    take(asked: Asked, now: number): SignedPayment | undefined {
+    take(asked: Asked, now: number): Open | undefined {
       const key = open.size > 0 ? keyOf(asked) : undefined
       if (key === undefined) return undefined
-      const [first, ...others] = (open.get(key) ?? []).filter((payment) => settlesUntil(payment) > now)
+      const [first, ...others] = (open.get(key) ?? []).filter((one) => settlesUntil(paymentOf(one)) > now)
       if (others.length > 0) open.set(key, others)
       else open.delete(key)
       return first

@@ -118,7 +118,7 @@ export function wrapFetch(
 }
 
 /** The same response, which tells where its body breaks off while the caller reads it. */
-function watchBody(response: Response, onBroken: () => void): Response {
+export function watchBody(response: Response, onBroken: () => void): Response {
   const { body, url, redirected, type } = response
   if (!body) return response
   const reader = body.getReader()

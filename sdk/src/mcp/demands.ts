@@ -70,7 +70,8 @@ function readDemand(result: CallToolResult, meta: Meta): Demand | undefined {
   return { required, isBase64: !structured && required === meta[demandKeys.agents], mpp }
 }
 
-function isRequired(value: unknown): value is Meta {
+/** Whether it is x402's PaymentRequired, as far as one can tell before an offer of it is read. */
+export function isRequired(value: unknown): value is Meta {
   if (!isRecord(value) || (value.x402Version !== 1 && value.x402Version !== 2)) return false
   return Array.isArray(value.accepts) && value.accepts.length > 0
 }

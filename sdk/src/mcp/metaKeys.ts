@@ -38,6 +38,9 @@ export const receiptKeys = {
 /** Ours: this result was given before, to the same payment. */
 export const replayedKey = 'tollkeeper/replayed'
 
+/** Of a call: its trace (W3C), where OpenTelemetry's conventions for MCP have it. */
+export const traceparentKey = 'traceparent'
+
 /** The extension of x402 by which a client shows that it reads `resultType: "payment_required"`. Experimental. */
 export const x402Extension = 'org.x402/payment'
 /** Where a client of MCP's draft says with each call what it can. */

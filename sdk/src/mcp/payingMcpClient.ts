@@ -1,15 +1,15 @@
 import type { Client as McpClient } from '@modelcontextprotocol/sdk/client/index.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { canonicalUrl } from '../client/checkChallenge.ts'
+import { isIssuedBy } from '../client/checkChallenge.ts'
 import { type Client, toError } from '../client/createClient.ts'
 import { ChallengeRefusedError, NetworkError, RequestTimeoutError } from '../client/errors.ts'
 import type { Asked } from '../client/offers.ts'
-import type { Paid } from '../client/outcome.ts'
+import { isUnclear, type Paid } from '../client/outcome.ts'
 import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
 import type { PaymentHeader } from '../client/presentation.ts'
+import { createOpenPayments } from '../client/repeats.ts'
 import type { SignedPayment } from '../client/signedPayment.ts'
 import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
-import { parseChallenge } from '../protocol/challenge.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { decodePaymentHeader } from '../protocol/x402.ts'
@@ -47,10 +47,8 @@ type Foreign = { payment: SignedPayment; meta: Record<string, unknown> }
 /** Sends a call with more in its `_meta`. */
 type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolReply>
 
-/** How many calls are remembered whose answer was lost. */
-const maxUnanswered = 100
 /** Codes of `@modelcontextprotocol/sdk` for calls without an answer. */
-const [connectionClosed, requestTimeout] = [-32000, -32001]
+const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -1]
 
 /**
  * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`: those
@@ -58,7 +56,8 @@ const [connectionClosed, requestTimeout] = [-32000, -32001]
  *
  * `callTool` is called as before and gives the paid call's result as it came, receipts in its `_meta`. What else the client does
  * stays as it is, and the client that was passed goes on without paying. Where the answer to a paid call was lost, the next call of the
- * same tool with the same arguments presents the same payment, and signs nothing.
+ * same tool with the same arguments presents the same payment, and signs nothing. So it does where a seller of another gateway refused
+ * what it was shown, until that can't settle any more.
  *
  * @param client its `callTool` is used, with the options of each call.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
@@ -111,8 +110,8 @@ function createToolPayer(options: PayingMcpOptions) {
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  /** By what was called: those of our own gateway the flow remembers, which asks it about them. */
-  const unanswered = new Map<string, Foreign>()
+  /** Those of our own gateway the flow remembers, which asks it about them. */
+  const unanswered = createOpenPayments(({ payment }: Foreign) => payment)
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
     // The caller presents a payment itself.
@@ -140,21 +139,13 @@ function createToolPayer(options: PayingMcpOptions) {
     const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header), within)
     const remembered = await flow.payRemembered(asked, send, deadline, pendingTimeout)
     if (remembered) return remembered
-    const lost = takeUnanswered(asked)
+    const lost = unanswered.take(asked, Date.now() / 1000)
     if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
     if (!answer.demand) return { answer, payment: undefined }
-    if (flow.mockPayments || isOwn(answer)) return flow.pay(asked, answer, send, deadline, pendingTimeout)
+    if (flow.mockPayments || isIssuedBy(gatewayUrl, answer.body))
+      return flow.pay(asked, answer, send, deadline, pendingTimeout)
     return payOffer(asked, answer, ask, deadline)
-  }
-
-  /** Whether it is our own gateway that asks: others are paid as the standard has it. */
-  function isOwn({ body }: ToolReply): boolean {
-    try {
-      return canonicalUrl(parseChallenge(body, gatewayUrl).issuer) === canonicalUrl(gatewayUrl)
-    } catch {
-      return false
-    }
   }
 
   async function payOffer(asked: ToolAsked, { demand }: ToolReply, ask: Ask, deadline: Deadline) {
@@ -172,7 +163,10 @@ function createToolPayer(options: PayingMcpOptions) {
     return presentForeign(asked, { payment: shown, meta: offer.present(signed) }, ask, deadline)
   }
 
-  /** Presents what was signed for a seller of another gateway, and remembers it where the answer is lost. */
+  /**
+   * Presents what was signed for a seller of another gateway. Where it gives no result, it may have the payment settled nevertheless, and
+   * nobody else could say: so the same payment is all that it is shown for this call, until that can't settle any more.
+   */
   async function presentForeign(
     asked: ToolAsked,
     foreign: Foreign,
@@ -181,22 +175,13 @@ function createToolPayer(options: PayingMcpOptions) {
   ): Promise<Paid<ToolReply>> {
     const { payment, meta } = foreign
     try {
-      // Nobody but the seller could say what became of it.
-      return { answer: await ask(meta, { ...deadline, payment }), payment, word: 'unknown' }
+      const answer = await ask(meta, { ...deadline, payment })
+      if (answer.status !== 200 && isUnclear(answer)) unanswered.add(asked, foreign)
+      return { answer, payment, word: 'unknown' }
     } catch (error) {
-      const { code } = (error ?? {}) as { code?: unknown }
-      if (['timeout', 'aborted', 'network_error'].includes(String(code))) {
-        unanswered.set(keyOf(asked), foreign)
-        if (unanswered.size > maxUnanswered) unanswered.delete(unanswered.keys().next().value ?? '')
-      }
+      unanswered.add(asked, foreign)
       throw error
     }
-  }
-
-  function takeUnanswered(asked: ToolAsked): Foreign | undefined {
-    const lost = unanswered.get(keyOf(asked))
-    unanswered.delete(keyOf(asked))
-    return lost
   }
 
   async function take(paid: Paid<ToolReply>, deadline: Deadline) {
@@ -219,10 +204,6 @@ function createToolPayer(options: PayingMcpOptions) {
   return { call, tabs: flow.tabs, close: flow.close }
 }
 
-function keyOf({ url, body }: ToolAsked): string {
-  return `${url} ${body}`
-}
-
 /** A payment as the call's `_meta` carries it. */
 function metaOf({ name, value }: PaymentHeader): Record<string, unknown> {
   if (name === 'authorization') return { [paymentKeys.own]: value }
@@ -241,7 +222,8 @@ function toCallError(
   if (signal.aborted) return toNetworkError(error, seller, within)
   const { code } = isRecord(error) ? error : {}
   if (code === requestTimeout) return new RequestTimeoutError(timeout, { cause: error, payment })
-  // What the server itself said is no failure of the connection.
-  if (typeof code === 'number' && code !== connectionClosed) return error
+  // What the server itself said is no failure of the connection; a status of HTTP, or a page, is of what stands before it.
+  const isSaid = typeof code === 'number' && ![connectionClosed, unexpectedContent].includes(code)
+  if (isSaid && !(code >= 300 && code <= 599)) return error
   return new NetworkError(seller, { cause: error, payment })
 }

@@ -12,7 +12,7 @@ import { challengeMediaType } from '../protocol/challenge.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
-import { replayedKey } from './metaKeys.ts'
+import { replayedKey, traceparentKey } from './metaKeys.ts'
 
 /** Options of `requirePayment` for tools: those of the other middleware, but what only HTTP has. */
 export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
@@ -20,8 +20,8 @@ export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl
   server?: string
 }
 
-/** Runs a tool that was paid for. */
-type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult>
+/** Runs a tool that was paid for. @returns undefined where it was begun and nobody will hear what came of it: it is charged. */
+type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**
  * Creates what serves calls of tools only if they are paid for, on the gate of the other middleware.
@@ -46,20 +46,27 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       return answerUnpaid(refuse(error.code, error.message).answer, call)
     }
     const isPaid = Object.keys(headers).length > 0
+    const traceparent = call.meta?.[traceparentKey]
     const decision = await gate.check({
       ...{ method: 'POST', url, accept: challengeMediaType, ...headers },
+      ...(typeof traceparent === 'string' && { traceparent }),
       ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
     })
     if (decision.kind === 'answer') return answerUnpaid(decision.answer, call)
     if (decision.kind === 'again') return { kind: 'result', result: repeat(decision.answer.body) }
     const { payment, keep } = decision
-    let ran: CallToolResult
+    let ran: CallToolResult | undefined
     try {
       ran = await run(payment)
     } catch (error) {
       keep?.forget()
       await gate.void(decision)
       throw error
+    }
+    if (!ran) {
+      // Who presents the payment again is told so, instead of a result that is none.
+      keep?.drop('broken off')
+      return { kind: 'result', result: { isError: true, content: [] } }
     }
     const isVoided = ran.isError === true && (await gate.void(decision))
     const said = {

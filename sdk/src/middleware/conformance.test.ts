@@ -404,6 +404,38 @@ test.each([
   },
 )
 
+test.each([
+  ['utf8', 'grün €', true],
+  ['latin1', 'gr\u00fcn', true],
+  ['binary', '\u0089PNG\u00ff\u0000', true],
+  ['utf16le', 'grün €', false],
+  ['base64', 'R3LDvG4=', false],
+] as const)('behavior: express: a text that is answered in %s', async (encoding, text, isKept) => {
+  const gateway = await playGateway({ once: true })
+  const gate = requireExpressPayment(gateway.options)
+  let served = 0
+  const url = await serve((request, response) =>
+    gate(request, response, () => {
+      served++
+      response.write(text, encoding)
+      response.end(text, encoding)
+    }),
+  )
+  const ask = async () => {
+    const response = await fetch(url, { headers: { authorization } })
+    return { status: response.status, bytes: Buffer.from(await response.arrayBuffer()) }
+  }
+  const whole = Buffer.concat([Buffer.from(text, encoding), Buffer.from(text, encoding)])
+  expect(await ask()).toEqual({ status: 200, bytes: whole })
+  const { status, bytes } = await ask()
+  if (isKept) expect([status, bytes]).toEqual([200, whole])
+  else {
+    const detail = "It was served, and can't be served again: its answer was of another encoding"
+    expect([status, JSON.parse(String(bytes))]).toEqual([409, expect.objectContaining({ detail })])
+  }
+  expect(served).toBe(1)
+})
+
 test('behavior: fetch: the handler gets what the runtime passes, and may answer twice with one response', async () => {
   const empty = new Response(null, { status: 204 })
   const seen: unknown[] = []

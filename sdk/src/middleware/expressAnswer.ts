@@ -78,8 +78,8 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   }
   const note = (chunk: unknown, encoding: unknown) => {
     if (isOver || (typeof chunk !== 'string' && !(chunk instanceof Uint8Array))) return
-    if (typeof chunk === 'string' && !isUtf8(encoding)) return stop(() => keep.drop('of another encoding'))
-    const bytes = typeof chunk === 'string' ? encodeUtf8(chunk) : chunk
+    const bytes = typeof chunk === 'string' ? encode(chunk, encoding) : chunk
+    if (!bytes) return stop(() => keep.drop('of another encoding'))
     length += bytes.length
     if (length > keep.maxBytes) stop(() => keep.drop('too long'))
     else chunks.push(bytes)
@@ -106,9 +106,16 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   })
 }
 
-/** @param encoding as `write` and `end` take it: a callback may stand in its place. */
-function isUtf8(encoding: unknown): boolean {
-  return typeof encoding !== 'string' || /^utf-?8$/i.test(encoding)
+/**
+ * What Node sends for a text.
+ *
+ * @param encoding as `write` and `end` take it: a callback may stand in its place.
+ * @returns undefined for encodings that hardly anybody answers in.
+ */
+function encode(text: string, encoding: unknown): Uint8Array | undefined {
+  if (typeof encoding !== 'string' || /^utf-?8$/i.test(encoding)) return encodeUtf8(text)
+  if (!/^(?:latin1|binary|ascii)$/i.test(encoding)) return undefined
+  return Uint8Array.from({ length: text.length }, (_, index) => text.charCodeAt(index))
 }
 
 /** The status and headers as the handler leaves them, in any of the forms in which `writeHead` takes them. */

@@ -258,7 +258,7 @@ function keyOf(headers: Headers): string | undefined {
 }
 
 /** What the gateway's ledger has accepted and charges, of the same names. */
-export async function readLedger({ database }: TestGateway): Promise<Set<string>> {
+export async function readLedger({ database }: Pick<TestGateway, 'database'>): Promise<Set<string>> {
   const [payments, requests] = await Promise.all([
     database<{ key: string }[]>`
       select a.nonce as key from signed_authorization a

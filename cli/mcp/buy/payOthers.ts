@@ -1,0 +1,108 @@
+import { encodePayload } from '#protocol/payload'
+import { decodePaymentHeader } from '#protocol/x402'
+import { isIssuedBy } from '#sdk/client/checkChallenge'
+import { toError } from '#sdk/client/createClient'
+import type { Asked } from '#sdk/client/offers'
+import { isUnclear } from '#sdk/client/outcome'
+import { createPaymentFlow, type PaymentOptions } from '#sdk/client/paymentFlow'
+import { sendUntilAnswered } from '#sdk/client/presentation'
+import { createOpenPayments } from '#sdk/client/repeats'
+import type { SignedPayment } from '#sdk/client/signedPayment'
+import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from '#sdk/client/transport'
+import { openAnswer, watchBody } from '#sdk/client/wrapFetch'
+import { chooseOffer, isRequired } from '#sdk/mcp/demands'
+import { paymentKeys } from '#sdk/mcp/metaKeys'
+
+type Fetch = typeof globalThis.fetch
+
+/** A payment for a seller of another gateway, and the header that presents it. */
+type Foreign = { payment: SignedPayment; header: readonly [name: string, value: string] }
+
+/** How long a payment is presented again that is being served. */
+const pendingTimeoutMs = 60_000
+
+/**
+ * Wraps a `fetch` of URLs so that it pays other people's sellers: x402's `exact` in USDC, of versions 2 and 1. What asks for payments to
+ * our own gateway goes on as it is, to the client that pays it.
+ *
+ * A seller whose answer was lost, or who refuses what it was shown, is shown nothing else for the same request until that can't settle any
+ * more: it may have it settled, and nobody else could say.
+ *
+ * @returns a function that throws what `fetch` throws, and `ClientError` where it may not pay, or was asked again after it had.
+ */
+export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
+  const flow = createPaymentFlow({ ...options, tabs: false }, fetch)
+  const open = createOpenPayments(({ payment }: Foreign) => payment)
+
+  /** Signs for what a 402 asks. @returns undefined where it is nothing that is paid here. */
+  async function sign(asked: Asked, answer: Answer, deadline: Deadline): Promise<Foreign | undefined> {
+    const { network, usdc } = flow
+    const required = requiredOf(answer)
+    // Who asks for money is who was asked.
+    const isTheirs = new URL(answer.url).origin === new URL(asked.url).origin
+    if (!required || !usdc || !isTheirs || isIssuedBy(options.gatewayUrl, answer.body)) return undefined
+    const offer = chooseOffer({ required, isBase64: true, mpp: [] }, { network, usdc })
+    if (!offer) return undefined
+    const signed = await flow.signOffer(asked.url, offer, deadline)
+    const presented = offer.present(signed)
+    const v2 = presented[paymentKeys.x402]
+    return {
+      payment: {
+        ...{ requestId: offer.nonce, network: network.name, macaroon: '', amount: offer.amount },
+        payloads: [encodePayload(signed)],
+      },
+      header: v2 ? ['payment-signature', String(v2)] : ['x-payment', String(presented[paymentKeys.x402V1])],
+    }
+  }
+
+  async function present(asked: Asked, foreign: Foreign, init: RequestInit, deadline: Deadline) {
+    const { payment, header } = foreign
+    const headers = new Headers(init.headers)
+    headers.set(...header)
+    const send = async (within: Deadline) => {
+      try {
+        return await openAnswer(await fetch(asked.url, { ...init, headers }), asked.url, within)
+      } catch (error) {
+        throw toNetworkError(error, asked.url, within)
+      }
+    }
+    const remember = () => open.add(asked, foreign)
+    const paying = { ...deadline, payment }
+    const answer = await sendUntilAnswered(send, paying, { pendingTimeoutMs, log: () => {} }).catch(
+      (error: unknown) => {
+        remember()
+        throw error
+      },
+    )
+    if (isUnclear(answer)) remember()
+    // As an answer it would be taken for one that asks for the first time.
+    if (answer.status === 402) throw toError({ answer, payment, word: 'unknown' })
+    return answer.status < 400 ? watchBody(answer.response, remember) : answer.response
+  }
+
+  return async (input, init = {}) => {
+    const headers = new Headers(init.headers)
+    const isPaid = /^x402 /i.test(headers.get('authorization') ?? '') || headers.has('payment-signature')
+    if (isPaid || headers.has('x-payment')) return fetch(input, init)
+    const asked = { method: init.method ?? 'GET', url: String(input), body: init.body }
+    const deadline = startDeadline(undefined, init.signal)
+    const before = open.take(asked, Date.now() / 1000)
+    if (before) return present(asked, before, init, deadline)
+    const response = await fetch(input, init)
+    if (response.status !== 402) return response
+    const answer = await readAnswer(response.clone(), asked.url, deadline).catch(() => undefined)
+    const foreign = answer && (await sign(asked, answer, deadline))
+    return foreign ? present(asked, foreign, init, deadline) : response
+  }
+}
+
+/** x402's PaymentRequired: of version 2 in a header, of version 1 the body. */
+function requiredOf({ headers, body }: Answer): Record<string, unknown> | undefined {
+  const header = headers.get('payment-required')
+  try {
+    const required = header === null ? body : decodePaymentHeader(header)
+    return isRequired(required) ? required : undefined
+  } catch {
+    return undefined
+  }
+}
