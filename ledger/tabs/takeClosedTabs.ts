@@ -1,4 +1,4 @@
-import type { Address, Hex } from 'viem'
+import type { Hex } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { checkSignaturesHere } from '#chain/payerSignatures'
 import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '#protocol/tab'
@@ -33,7 +33,7 @@ type Request = {
 
 type ClosedRow = StoredTab & { hasCode: boolean; lastSignature: Uint8Array | null }
 
-/** The state that settles, and what its buyer is charged too much by it, a line. */
+/** The state that settles, and what its buyer signed too much by it, a line. */
 type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: bigint[] }
 
 /**
@@ -104,7 +104,7 @@ function toLine(split: bigint, amount: bigint): ClosedTab['lines'][number] {
 
 /**
  * The state that settles: the newest, where it is just what is charged; else an older one that is, because what came after it was
- * not charged. Where none is, the newest, and its buyer is credited with what it signed too much: its next tab begins with that.
+ * not charged. Where none is, the newest, and its buyer is credited with what it signed too much, once that has settled.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,
@@ -190,29 +190,17 @@ async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Pro
   return [...rows]
 }
 
-/** Marks it, and credits its buyer, once. */
+/** Marks it, once, with what its buyer is credited as soon as it has settled (giveCredits.ts). */
 async function markTaken(
   tabs: TabDatabase,
-  { payer, tabId, chainId, lines }: StoredTab,
+  { payer, tabId }: StoredTab,
   credits: readonly bigint[],
 ): Promise<void> {
-  const sql = await tabs.of(payer as Address)
-  const credited = credits.flatMap((amount, index) =>
-    amount > 0n ? [{ split: lines[index]?.split as bigint, amount }] : [],
-  )
-  const key = toBytes(payer)
-  await sql.begin(async (own) => {
-    const taken = await own`
-      update tabs.tab set taken_at = now()
-      where payer = ${key} and id = ${tabBytes(tabId)} and taken_at is null
-      returning id`
-    if (taken.length === 0) return
-    for (const { split, amount } of credited)
-      await own`
-        insert into tabs.credit as c (payer, chain_id, split, amount)
-        values (${key}, ${chainId}, ${Buffer.from(split.toString(16).padStart(64, '0'), 'hex')}, ${amount})
-        on conflict (payer, chain_id, split) do update set amount = c.amount + excluded.amount`
-  })
+  const sql = await tabs.of(payer)
+  const waiting = credits.some((amount) => amount > 0n) ? `{${credits.join()}}` : null
+  await sql`
+    update tabs.tab set taken_at = now(), credits = ${waiting}::text::bigint[]
+    where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null`
 }
 
 function atLeastZero(amount: bigint): bigint {

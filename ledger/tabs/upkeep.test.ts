@@ -5,6 +5,7 @@ import { openShop, type Shop } from '../../test/support/gateway.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../test/support/takenTab.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { endPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
@@ -137,6 +138,8 @@ describe('a closed tab is one payment', () => {
     const [{ count }] = await gateway.database<[{ count: bigint }]>`
       select count(*) from payment where id = ${body.paymentId as string}`
     expect(count).toBe(1n)
+    await end(tab, 'settled')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
@@ -152,10 +155,12 @@ describe('a closed tab is one payment', () => {
       ...{ sequence: 2n, value: 350_000n },
       lines: [{ amount: 50_000n }, { amount: 300_000n }],
     })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
     expect(await creditOf(tab)).toEqual([])
   })
 
-  test('behavior: where no state is, its buyer has a credit, with which the next tab begins', async () => {
+  test('behavior: where no state is, its buyer has a credit once it has settled, with which the next tab begins', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)
@@ -166,6 +171,8 @@ describe('a closed tab is one payment', () => {
       ...{ sequence: 1n, value: 50_000n },
       sales: [{ requests: 1, providerAmount: 19_000n, feeAmount: 1_000n }],
     })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
     expect(await creditOf(tab)).toEqual([30_000n])
 
     const next = openTab(gateway, payer)
@@ -177,6 +184,28 @@ describe('a closed tab is one payment', () => {
     expect((await next.buy(shop)).status).toBe(200)
     expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
     expect(await creditOf(next)).toEqual([])
+  })
+
+  test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
+    const payer = await gateway.buyer(2_000_000n)
+    const [tab, other] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await other.buy(dear)
+    await tab.buy(shop, { amount: 100_000_000n })
+    expect((await tab.close({ amount: 100_000_000n })).status).toBe(200)
+    const upkeep = upkeepAt(Date.now())
+    await upkeep.closeAndTake()
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, signedUsdc: '100.000000' })
+    await upkeep.closeAndTake()
+    expect((await other.buy(shop)).body.tab.credit).toBeUndefined()
+    expect((await other.read()).body.chargedUsdc).toBe('0.350000')
+    // As long as it may settle, what it is credited then is kept.
+    await upkeep.forget(new Date(minutes(1)))
+    await end(tab, 'failed')
+    await upkeep.closeAndTake()
+    expect(await creditOf(tab)).toEqual([])
+    expect((await tab.read()).status).toBe(200)
+    await upkeep.forget(new Date(minutes(1)))
+    expect((await tab.read()).status).toBe(404)
   })
 
   test('behavior: of which nothing was charged, there is none', async () => {
@@ -218,6 +247,13 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   // The ledger has it.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
 })
+
+/** The payment of a tab that was taken in ends for good. */
+async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  const code = kind === 'failed' ? 'insufficient_balance' : null
+  await endPayments(gateway.database, [{ paymentId, kind, code, isFinal: true }], new Date())
+}
 
 async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`

@@ -10,6 +10,7 @@ import {
   type OpenTab,
   readOpenTabs,
 } from './closeTabs.ts'
+import { giveCredits } from './giveCredits.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
@@ -61,17 +62,18 @@ export function createTabUpkeep({
   const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
 
   return {
-    /** Closes the tabs that are due, and takes all closed ones in. */
+    /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
     async closeAndTake(): Promise<void> {
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
       const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
       while ((await take()) === takenAtOnce);
+      await giveCredits(sql, tabs)
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
       const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
-        select payer, id from tabs.tab where taken_at < ${before} order by taken_at limit ${takenAtOnce}`
+        select payer, id from tabs.tab where taken_at < ${before} and credits is null order by taken_at limit ${takenAtOnce}`
       for (const { payer, id } of old) {
         const own = await tabs.of(toHex(payer) as Address)
         await own.begin(async (tx) => {
