@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { checkSignaturesHere } from '#chain/payerSignatures'
+import { describeError } from '#process/log'
 import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '#protocol/tab'
 import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
@@ -41,10 +42,17 @@ type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: 
  * again, with the same outcome.
  *
  * @returns how many; as many as `limit`: there may be more.
+ * @throws {AggregateError} where some can't be taken in, once the others are.
  */
 export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptions): Promise<number> {
   const closed = await readClosed(tabs, limit)
-  for (const tab of closed) await takeTab({ sql, tabs, ...options }, tab)
+  const failed: Error[] = []
+  for (const tab of closed) {
+    await takeTab({ sql, tabs, ...options }, tab).catch((cause: unknown) => {
+      failed.push(new Error(`${tab.tabId} can't be taken in: ${describeError(cause)}`, { cause }))
+    })
+  }
+  if (failed.length > 0) throw new AggregateError(failed, failed.map(({ message }) => message).join('; '))
   return closed.length
 }
 
@@ -85,7 +93,7 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
     closedAt: (tab.closedAt as Date).getTime(),
     nonce: tab.nonce,
     lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
-    sales: toSales(tab, requests),
+    sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
   }
   await takeTabs(sql, [closed])
   await options.checkpoint('after-tab-taken')
@@ -121,9 +129,14 @@ function chooseState(
   }
   const separator = separators.get(tab.chainId)
   if (newest.credits.every((credit) => credit === 0n) || tab.hasCode || separator === undefined) return newest
+  // What was bought for a credit alone is a sale on its line, though that settles nothing.
+  const soldLines = requests.reduce(
+    (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
+    1,
+  )
   // What its buyer signed in between follows from what was bought, if nothing of that was lost: its signature tells.
   for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
-    for (let width = tab.lines.length; width > 0; width--) {
+    for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
       if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
         return { sequence, amounts, signature: toHex(signature), credits: [] }
@@ -173,7 +186,8 @@ function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
     return {
       ...{ line: position, providerId, endpointId, requests: own.length, feeAmount },
       providerAmount: total - before - feeAmount,
-      acceptedAt: Math.max(...own.map(({ acceptedAt }) => acceptedAt.getTime())),
+      // An hour's may be more than a call takes arguments.
+      acceptedAt: own.reduce((latest, { acceptedAt }) => Math.max(latest, acceptedAt.getTime()), 0),
     }
   })
 }

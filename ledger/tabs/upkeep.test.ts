@@ -186,6 +186,54 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(next)).toEqual([])
   })
 
+  test('behavior: what was bought for a credit alone is a sale on a line that settles nothing', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.charge(shop, 1, '0')
+    await reasonAt(tab, minutes(6))
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    await next.buy(dear)
+    expect((await next.buy(shop)).body.tab.credit).toBe('50000')
+    await reasonAt(next, minutes(6))
+    const { body } = await next.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      ...{ sequence: 2n, requests: 2, value: 350_000n },
+      lines: [{ amount: 300_000n }, { amount: 50_000n }],
+      sales: [{ providerId: dear.providerId }, { providerId: shop.providerId, providerAmount: 47_500n }],
+    })
+  })
+
+  test('behavior: of forty requests a second for an hour', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    // Of which all but the last are stored here as the gateway stores them.
+    await gateway.database`
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
+      from tabs.request r, generate_series(1, 150000) n where r.tab_id = ${idOf(tab)}`
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sales: [{ requests: 150_001 }],
+    })
+  })
+
+  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+    const [bad, good] = [await openedTab(), await openedTab()]
+    for (const tab of [bad, good]) await tab.buy(shop)
+    const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
+    const lost = requests.map((row) => ({ ...row }))
+    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    await gateway.database`insert into tabs.request ${gateway.database(lost)}`
+    await upkeepAt(Date.now()).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(true)
+  })
+
   test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
     const payer = await gateway.buyer(2_000_000n)
     const [tab, other] = [openTab(gateway, payer), openTab(gateway, payer)]
@@ -253,6 +301,10 @@ async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
   const { paymentId } = (await tab.read()).body as { paymentId: string }
   const code = kind === 'failed' ? 'insufficient_balance' : null
   await endPayments(gateway.database, [{ paymentId, kind, code, isFinal: true }], new Date())
+}
+
+function idOf({ tabId }: Tab): Buffer {
+  return Buffer.from(tabId.slice('tab_'.length), 'hex')
 }
 
 async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {

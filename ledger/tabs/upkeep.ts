@@ -66,9 +66,9 @@ export function createTabUpkeep({
     async closeAndTake(): Promise<void> {
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
+      await giveCredits(sql, tabs)
       const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
       while ((await take()) === takenAtOnce);
-      await giveCredits(sql, tabs)
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
