@@ -447,6 +447,17 @@ describe('credit', () => {
     )
   })
 
+  test('behavior: for the tab of another payer nothing is reserved, and nothing is lent', async () => {
+    const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
+    await tab.buy(shop)
+    const read = () => gateway.database`
+      select (select sum(drawn) from gas_draw where drawer = 'tab_credit') as lent, (select sum(accepted_total) from payer) as accepted`
+    const before = await read()
+    const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
+    expect(stolen.body.code).toBe('tab_limit_exceeded')
+    expect(await read()).toEqual(before)
+  })
+
   test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
     const app = gateway.another({
       tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 700_000n, rewardShare: 1_000 },
