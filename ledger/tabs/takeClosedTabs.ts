@@ -76,6 +76,7 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
       with freed as (delete from tab_reservation where tab_id = ${tab.tabId} returning chain_id, token, payer)
       update payer p set left_unpaid = p.left_unpaid + ${charged} from freed
       where p.chain_id = freed.chain_id and p.token = freed.token and p.address = freed.payer`
+    await options.checkpoint('after-tab-taken')
     await markTaken(tabs, tab, [])
     return
   }

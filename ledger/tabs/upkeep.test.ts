@@ -143,6 +143,22 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
+  test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    await tab.buy(cheap)
+    const dying = upkeepAt(minutes(25.5 * 60), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect((await tab.read()).body.isTaken).toBe(true)
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 1_000n })
+  })
+
   test('behavior: what was not charged at the end is left out by an older state that is just what was', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
