@@ -68,6 +68,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
     const { terms, network } = findTerms(request, tab.payer, seconds)
+    if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
     requirePrice(terms, request)
     const offer = await findVerifiedOffer(deps, request, network)
     checkExpiry(tab, seconds)
