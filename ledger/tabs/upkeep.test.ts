@@ -1,7 +1,7 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../test/crash/checkpoints.ts'
-import { openShop, type Shop } from '../../test/support/gateway.ts'
+import { call, openShop, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../test/support/takenTab.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
@@ -80,6 +80,37 @@ describe('a tab is closed', () => {
     await client.setCode({ address: delegating.payer, bytecode: '0x60006000fd' })
     expect(await reasonOf(delegating)).toBe('code')
     expect(await reasonOf(rich)).toBeNull()
+  })
+
+  test('behavior: before its payer has less than it owes on payments of their own as well', async () => {
+    const [covered, short] = await Promise.all(
+      [440_000n, 430_000n].map(async (usdc) => {
+        const payer = await gateway.buyer(usdc)
+        const exact = await signedBody(gateway, dear, payer)
+        expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
+        const tab = openTab(gateway, payer)
+        expect((await tab.buy(shop)).status).toBe(200)
+        return tab
+      }),
+    )
+    await upkeepAt(Date.now()).watch(gateway.served)
+    expect((await covered?.read())?.body.closeReason).toBeNull()
+    expect((await short?.read())?.body.closeReason).toBe('balance')
+  })
+
+  test('behavior: before its payer has less than it owes on all its tabs, however many they are', async () => {
+    const tab = await openedTab(1_200_000n)
+    await tab.buy(await openShop(gateway.app, '0.005'))
+    // 200 like it, which are read in several pages.
+    await gateway.database`
+      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5(n::text)))).*
+      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(tab)}`
+    await upkeepAt(Date.now()).watch(gateway.served)
+    const [row] = await gateway.database`
+      select count(*)::int as closed from tabs.tab
+      where payer = ${Buffer.from(tab.payer.slice(2), 'hex')} and close_reason = 'balance'`
+    expect(row).toEqual({ closed: 200 })
+    await gateway.database`delete from tabs.tab where payer = ${Buffer.from(tab.payer.slice(2), 'hex')}`
   })
 
   test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
