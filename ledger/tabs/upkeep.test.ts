@@ -59,6 +59,19 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, Date.now())).toBe('credit')
   })
 
+  test('behavior: once so much is charged, and not of what is only signed', async () => {
+    const tab = await openedTab()
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const reason = async () => {
+      await upkeep.closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    await tab.buy(dear, { amount: 600_000n })
+    expect(await reason()).toBeNull()
+    await tab.buy(dear)
+    expect(await reason()).toBe('amount')
+  })
+
   test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {
