@@ -1,5 +1,6 @@
 import { type Address, zeroAddress } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { createTabProbe } from '#chain/tabProbe'
 import { createCache } from '#process/cache'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { Refusal } from '../http/refusal.ts'
@@ -8,9 +9,13 @@ import { Refusal } from '../http/refusal.ts'
 export type Payees = {
   /** @throws {Refusal} `payee_refused`, with the reason. */
   requirePayable(address: Address): Promise<void>
+  /** Whether USDC pays the TabSettlement contract what tabs sign: as long as it doesn't, tabs are neither offered nor taken. */
+  takesTabs(): boolean | Promise<boolean>
 }
 
 const blacklistTtlMs = 60_000
+/** As long as USDC is what it was: it may change by an upgrade. */
+const tabsTtlMs = 60_000
 
 export function createPayees(served: ServedNetwork, platformWallet: Address, now: () => number): Payees {
   const { client, deployment, token, network } = served
@@ -33,7 +38,17 @@ export function createPayees(served: ServedNetwork, platformWallet: Address, now
     now,
   })
 
+  const probeTabs = createTabProbe(served)
+  const tabs = createCache<'tabs', boolean>({
+    load: () => probeTabs(),
+    ttlMs: tabsTtlMs,
+    refreshAfterMs: tabsTtlMs / 2,
+    max: 1,
+    now,
+  })
+
   return {
+    takesTabs: () => tabs.get('tabs'),
     async requirePayable(address) {
       const reason =
         reasons.get(address) ?? ((await blacklisted.get(address)) ? 'USDC has blacklisted it' : undefined)

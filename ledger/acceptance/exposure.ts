@@ -11,6 +11,8 @@ export type Exposure = {
   acceptedTotal: bigint
   /** What of it can still move, and had not by the block that was asked for. */
   unsettled: bigint
+  /** What of that is reserved for open tabs. */
+  reserved: bigint
   /** What it owes for a fault of its own, and nobody forgave. */
   debt: bigint
   /**
@@ -64,10 +66,8 @@ export async function readExposures(
   const rows = await database<(Exposure & { address: Address })[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
       coalesce(payer.left_unpaid, 0) as "leftUnpaid",
-      coalesce(owed.unsettled, 0) + (
-        select coalesce(sum(r.reserved), 0) from tab_reservation r
-        where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
-      ) as unsettled,
+      coalesce(owed.unsettled, 0) + coalesce(open_tabs.reserved, 0) as unsettled,
+      coalesce(open_tabs.reserved, 0) as reserved,
       coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "settledFees",
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
@@ -89,6 +89,10 @@ export async function readExposures(
       } as "everSettled"
     from unnest(${payers}::text[]) as asked (address)
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join lateral (
+      select sum(r.reserved) as reserved from tab_reservation r
+      where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
+    ) open_tabs on true
     left join lateral (
       select sum(r.settled_net) as settled, sum(r.settled_fee) as fees from payer_revenue r
       where ${withSettled} and r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'

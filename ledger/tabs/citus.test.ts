@@ -5,6 +5,7 @@ import { openTab } from '../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../test/support/takenTab.ts'
 import { until } from '../../test/support/until.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { endPayments } from '../queue/stages.ts'
 import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
 import { createTabStore } from './tabStore.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
@@ -52,7 +53,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
   const countsOf = (own: readonly Tab[]) =>
     Promise.all(own.map(async (tab) => ((await tab.read()).body.requests as number | undefined) ?? 0))
 
-  test('default: tabs are bought on, charged less, closed and taken into the ledger', async () => {
+  test('default: tabs are bought on, charged less, closed, taken into the ledger and credited', async () => {
     const own = await openedTabs(8)
     for (let n = 0; n < 3; n++) {
       const answers = await Promise.all(own.map((tab) => tab.buy(shop)))
@@ -77,6 +78,13 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
         value: 150_000n,
       })
     }
+    const { body } = await first.read()
+    const end = { paymentId: body.paymentId as string, kind: 'settled', code: null, isFinal: true } as const
+    await endPayments(gateway.database, [end], new Date())
+    await upkeep.closeAndTake()
+    expect([...(await tabs.all`select payer, amount from tabs.credit`)]).toEqual([
+      { payer: toBytes(first.payer), amount: 40_000n },
+    ])
   }, 60_000)
 
   test('behavior: a worker that is killed delays its own payers only; nothing is lost, and nothing is double', async () => {

@@ -71,7 +71,7 @@ export type OpenTab = TabKey & {
   key: Uint8Array
 }
 
-/** Open tabs on a network, payer by payer: those of one payer together, however many are read at a time. */
+/** Open tabs on a network, in the order of their payers. */
 export async function readOpenTabs(
   { all: sql }: TabDatabase,
   { chainId, after, limit }: { chainId: number; after: Uint8Array; limit: number },

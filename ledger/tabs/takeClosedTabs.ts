@@ -1,6 +1,7 @@
-import type { Address, Hex } from 'viem'
+import type { Hex } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { checkSignaturesHere } from '#chain/payerSignatures'
+import { describeError } from '#process/log'
 import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '#protocol/tab'
 import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
@@ -33,7 +34,7 @@ type Request = {
 
 type ClosedRow = StoredTab & { hasCode: boolean; lastSignature: Uint8Array | null }
 
-/** The state that settles, and what its buyer is charged too much by it, a line. */
+/** The state that settles, and what its buyer signed too much by it, a line. */
 type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: bigint[] }
 
 /**
@@ -41,10 +42,17 @@ type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: 
  * again, with the same outcome.
  *
  * @returns how many; as many as `limit`: there may be more.
+ * @throws {AggregateError} where some can't be taken in, once the others are.
  */
 export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptions): Promise<number> {
   const closed = await readClosed(tabs, limit)
-  for (const tab of closed) await takeTab({ sql, tabs, ...options }, tab)
+  const failed: Error[] = []
+  for (const tab of closed) {
+    await takeTab({ sql, tabs, ...options }, tab).catch((cause: unknown) => {
+      failed.push(new Error(`${tab.tabId} can't be taken in: ${describeError(cause)}`, { cause }))
+    })
+  }
+  if (failed.length > 0) throw new AggregateError(failed, failed.map(({ message }) => message).join('; '))
   return closed.length
 }
 
@@ -68,6 +76,7 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
       with freed as (delete from tab_reservation where tab_id = ${tab.tabId} returning chain_id, token, payer)
       update payer p set left_unpaid = p.left_unpaid + ${charged} from freed
       where p.chain_id = freed.chain_id and p.token = freed.token and p.address = freed.payer`
+    await options.checkpoint('after-tab-taken')
     await markTaken(tabs, tab, [])
     return
   }
@@ -85,7 +94,7 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
     closedAt: (tab.closedAt as Date).getTime(),
     nonce: tab.nonce,
     lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
-    sales: toSales(tab, requests),
+    sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
   }
   await takeTabs(sql, [closed])
   await options.checkpoint('after-tab-taken')
@@ -104,7 +113,7 @@ function toLine(split: bigint, amount: bigint): ClosedTab['lines'][number] {
 
 /**
  * The state that settles: the newest, where it is just what is charged; else an older one that is, because what came after it was
- * not charged. Where none is, the newest, and its buyer is credited with what it signed too much: its next tab begins with that.
+ * not charged. Where none is, the newest, and its buyer is credited with what it signed too much, once that has settled.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,
@@ -121,9 +130,14 @@ function chooseState(
   }
   const separator = separators.get(tab.chainId)
   if (newest.credits.every((credit) => credit === 0n) || tab.hasCode || separator === undefined) return newest
+  // What was bought for a credit alone is a sale on its line, though that settles nothing.
+  const soldLines = requests.reduce(
+    (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
+    1,
+  )
   // What its buyer signed in between follows from what was bought, if nothing of that was lost: its signature tells.
   for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
-    for (let width = tab.lines.length; width > 0; width--) {
+    for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
       if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
         return { sequence, amounts, signature: toHex(signature), credits: [] }
@@ -173,7 +187,8 @@ function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
     return {
       ...{ line: position, providerId, endpointId, requests: own.length, feeAmount },
       providerAmount: total - before - feeAmount,
-      acceptedAt: Math.max(...own.map(({ acceptedAt }) => acceptedAt.getTime())),
+      // An hour's may be more than a call takes arguments.
+      acceptedAt: own.reduce((latest, { acceptedAt }) => Math.max(latest, acceptedAt.getTime()), 0),
     }
   })
 }
@@ -190,29 +205,17 @@ async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Pro
   return [...rows]
 }
 
-/** Marks it, and credits its buyer, once. */
+/** Marks it, once, with what its buyer is credited as soon as it has settled (giveCredits.ts). */
 async function markTaken(
   tabs: TabDatabase,
-  { payer, tabId, chainId, lines }: StoredTab,
+  { payer, tabId }: StoredTab,
   credits: readonly bigint[],
 ): Promise<void> {
-  const sql = await tabs.of(payer as Address)
-  const credited = credits.flatMap((amount, index) =>
-    amount > 0n ? [{ split: lines[index]?.split as bigint, amount }] : [],
-  )
-  const key = toBytes(payer)
-  await sql.begin(async (own) => {
-    const taken = await own`
-      update tabs.tab set taken_at = now()
-      where payer = ${key} and id = ${tabBytes(tabId)} and taken_at is null
-      returning id`
-    if (taken.length === 0) return
-    for (const { split, amount } of credited)
-      await own`
-        insert into tabs.credit as c (payer, chain_id, split, amount)
-        values (${key}, ${chainId}, ${Buffer.from(split.toString(16).padStart(64, '0'), 'hex')}, ${amount})
-        on conflict (payer, chain_id, split) do update set amount = c.amount + excluded.amount`
-  })
+  const sql = await tabs.of(payer)
+  const waiting = credits.some((amount) => amount > 0n) ? `{${credits.join()}}` : null
+  await sql`
+    update tabs.tab set taken_at = now(), credits = ${waiting}::text::bigint[]
+    where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null`
 }
 
 function atLeastZero(amount: bigint): bigint {

@@ -1,10 +1,11 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../test/crash/checkpoints.ts'
-import { openShop, type Shop } from '../../test/support/gateway.ts'
+import { call, openShop, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../test/support/takenTab.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { endPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
@@ -58,6 +59,19 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, Date.now())).toBe('credit')
   })
 
+  test('behavior: once so much is charged, and not of what is only signed', async () => {
+    const tab = await openedTab()
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const reason = async () => {
+      await upkeep.closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    await tab.buy(dear, { amount: 600_000n })
+    expect(await reason()).toBeNull()
+    await tab.buy(dear)
+    expect(await reason()).toBe('amount')
+  })
+
   test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {
@@ -79,6 +93,37 @@ describe('a tab is closed', () => {
     await client.setCode({ address: delegating.payer, bytecode: '0x60006000fd' })
     expect(await reasonOf(delegating)).toBe('code')
     expect(await reasonOf(rich)).toBeNull()
+  })
+
+  test('behavior: before its payer has less than it owes on payments of their own as well', async () => {
+    const [covered, short] = await Promise.all(
+      [440_000n, 430_000n].map(async (usdc) => {
+        const payer = await gateway.buyer(usdc)
+        const exact = await signedBody(gateway, dear, payer)
+        expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
+        const tab = openTab(gateway, payer)
+        expect((await tab.buy(shop)).status).toBe(200)
+        return tab
+      }),
+    )
+    await upkeepAt(Date.now()).watch(gateway.served)
+    expect((await covered?.read())?.body.closeReason).toBeNull()
+    expect((await short?.read())?.body.closeReason).toBe('balance')
+  })
+
+  test('behavior: before its payer has less than it owes on all its tabs, however many they are', async () => {
+    const tab = await openedTab(1_200_000n)
+    await tab.buy(await openShop(gateway.app, '0.005'))
+    // 200 like it, which are read in several pages.
+    await gateway.database`
+      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5(n::text)))).*
+      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(tab)}`
+    await upkeepAt(Date.now()).watch(gateway.served)
+    const [row] = await gateway.database`
+      select count(*)::int as closed from tabs.tab
+      where payer = ${Buffer.from(tab.payer.slice(2), 'hex')} and close_reason = 'balance'`
+    expect(row).toEqual({ closed: 200 })
+    await gateway.database`delete from tabs.tab where payer = ${Buffer.from(tab.payer.slice(2), 'hex')}`
   })
 
   test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
@@ -137,7 +182,25 @@ describe('a closed tab is one payment', () => {
     const [{ count }] = await gateway.database<[{ count: bigint }]>`
       select count(*) from payment where id = ${body.paymentId as string}`
     expect(count).toBe(1n)
+    await end(tab, 'settled')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
     expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
+  test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    await tab.buy(cheap)
+    const dying = upkeepAt(minutes(25.5 * 60), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect((await tab.read()).body.isTaken).toBe(true)
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 1_000n })
   })
 
   test('behavior: what was not charged at the end is left out by an older state that is just what was', async () => {
@@ -152,10 +215,12 @@ describe('a closed tab is one payment', () => {
       ...{ sequence: 2n, value: 350_000n },
       lines: [{ amount: 50_000n }, { amount: 300_000n }],
     })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
     expect(await creditOf(tab)).toEqual([])
   })
 
-  test('behavior: where no state is, its buyer has a credit, with which the next tab begins', async () => {
+  test('behavior: where no state is, its buyer has a credit once it has settled, with which the next tab begins', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)
@@ -166,6 +231,8 @@ describe('a closed tab is one payment', () => {
       ...{ sequence: 1n, value: 50_000n },
       sales: [{ requests: 1, providerAmount: 19_000n, feeAmount: 1_000n }],
     })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
     expect(await creditOf(tab)).toEqual([30_000n])
 
     const next = openTab(gateway, payer)
@@ -177,6 +244,76 @@ describe('a closed tab is one payment', () => {
     expect((await next.buy(shop)).status).toBe(200)
     expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
     expect(await creditOf(next)).toEqual([])
+  })
+
+  test('behavior: what was bought for a credit alone is a sale on a line that settles nothing', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.charge(shop, 1, '0')
+    await reasonAt(tab, minutes(6))
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    await next.buy(dear)
+    expect((await next.buy(shop)).body.tab.credit).toBe('50000')
+    await reasonAt(next, minutes(6))
+    const { body } = await next.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      ...{ sequence: 2n, requests: 2, value: 350_000n },
+      lines: [{ amount: 300_000n }, { amount: 50_000n }],
+      sales: [{ providerId: dear.providerId }, { providerId: shop.providerId, providerAmount: 47_500n }],
+    })
+  })
+
+  test('behavior: of forty requests a second for an hour', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    // Of which all but the last are stored here as the gateway stores them.
+    await gateway.database`
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
+      from tabs.request r, generate_series(1, 150000) n where r.tab_id = ${idOf(tab)}`
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sales: [{ requests: 150_001 }],
+    })
+  })
+
+  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+    const [bad, good] = [await openedTab(), await openedTab()]
+    for (const tab of [bad, good]) await tab.buy(shop)
+    const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
+    const lost = requests.map((row) => ({ ...row }))
+    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    await gateway.database`insert into tabs.request ${gateway.database(lost)}`
+    await upkeepAt(Date.now()).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(true)
+  })
+
+  test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
+    const payer = await gateway.buyer(2_000_000n)
+    const [tab, other] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await other.buy(dear)
+    await tab.buy(shop, { amount: 100_000_000n })
+    expect((await tab.close({ amount: 100_000_000n })).status).toBe(200)
+    const upkeep = upkeepAt(Date.now())
+    await upkeep.closeAndTake()
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, signedUsdc: '100.000000' })
+    await upkeep.closeAndTake()
+    expect((await other.buy(shop)).body.tab.credit).toBeUndefined()
+    expect((await other.read()).body.chargedUsdc).toBe('0.350000')
+    // As long as it may settle, what it is credited then is kept.
+    await upkeep.forget(new Date(minutes(1)))
+    await end(tab, 'failed')
+    await upkeep.closeAndTake()
+    expect(await creditOf(tab)).toEqual([])
+    expect((await tab.read()).status).toBe(200)
+    await upkeep.forget(new Date(minutes(1)))
+    expect((await tab.read()).status).toBe(404)
   })
 
   test('behavior: of which nothing was charged, there is none', async () => {
@@ -218,6 +355,17 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   // The ledger has it.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
 })
+
+/** The payment of a tab that was taken in ends for good. */
+async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  const code = kind === 'failed' ? 'insufficient_balance' : null
+  await endPayments(gateway.database, [{ paymentId, kind, code, isFinal: true }], new Date())
+}
+
+function idOf({ tabId }: Tab): Buffer {
+  return Buffer.from(tabId.slice('tab_'.length), 'hex')
+}
 
 async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`

@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
-import { createChainReads } from '#chain/chainReads'
+import { createChainReads, type PayerState } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { type Exposure, readExposures } from '../acceptance/exposure.ts'
 import type { Database } from '../store/database.ts'
 import {
   type CloseReason,
@@ -10,6 +11,7 @@ import {
   type OpenTab,
   readOpenTabs,
 } from './closeTabs.ts'
+import { giveCredits } from './giveCredits.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
@@ -33,8 +35,8 @@ export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3
 const unopenedMs = 600_000
 const takenAtOnce = 100
 const reservationsAtOnce = 500
-const payersAtOnce = 150
-/** A payer's balance is to be so many quarters of what it owes on tabs. */
+const tabsAtOnce = 150
+/** A payer's balance is to be so many quarters of what it owes. */
 const coverQuarters = 5n
 
 /**
@@ -61,17 +63,18 @@ export function createTabUpkeep({
   const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
 
   return {
-    /** Closes the tabs that are due, and takes all closed ones in. */
+    /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
     async closeAndTake(): Promise<void> {
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
+      await giveCredits(sql, tabs)
       const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
       while ((await take()) === takenAtOnce);
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
       const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
-        select payer, id from tabs.tab where taken_at < ${before} order by taken_at limit ${takenAtOnce}`
+        select payer, id from tabs.tab where taken_at < ${before} and credits is null order by taken_at limit ${takenAtOnce}`
       for (const { payer, id } of old) {
         const own = await tabs.of(toHex(payer) as Address)
         await own.begin(async (tx) => {
@@ -104,29 +107,51 @@ export function createTabUpkeep({
     /** Closes the tabs of payers whose money or nonce is going: everything that is open on a network, once. */
     async watch(served: ServedNetwork): Promise<void> {
       let after: Uint8Array = Buffer.alloc(0)
+      let own: OpenTab[] = []
       for (;;) {
-        const open = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: payersAtOnce })
-        if (open.length === 0) return
-        const states = await reads
-          .get(served)
-          ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))
-        const owed = Map.groupBy(open, ({ payer }) => payer)
-        const due = open.flatMap((tab, index) => {
-          const state = states?.[index]
-          if (!state) return []
-          const total = (owed.get(tab.payer) ?? []).reduce((sum, { charged }) => sum + charged, 0n)
-          const reason: CloseReason | undefined = state.isUsed[0]
-            ? 'authorization_used'
-            : state.hasCode && !tab.hasCode
-              ? 'code'
-              : state.balance * 4n < total * coverQuarters
-                ? 'balance'
-                : undefined
-          return reason ? [{ ...tab, reason }] : []
-        })
-        await closeTabs(tabs, due, now())
-        after = (open.at(-1) as OpenTab).key
+        const page = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: tabsAtOnce })
+        own = [...own, ...page]
+        const isLast = page.length < tabsAtOnce
+        // Of the last payer there may be more.
+        const payer = isLast ? undefined : page.at(-1)?.payer
+        const whole = own.filter((tab) => tab.payer !== payer)
+        await closeTabs(tabs, await findEndangered(served, whole), now())
+        if (isLast) return
+        own = own.slice(whole.length)
+        after = (page.at(-1) as OpenTab).key
       }
     },
+  }
+
+  /** @param open all open tabs of their payers. */
+  async function findEndangered(
+    served: ServedNetwork,
+    open: readonly OpenTab[],
+  ): Promise<(OpenTab & { reason: CloseReason })[]> {
+    const states = await reads
+      .get(served)
+      ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))
+    const [state] = states ?? []
+    if (states === undefined || state === undefined) return []
+    const byPayer = Map.groupBy(open, ({ payer }) => payer)
+    const exposures = await readExposures(sql, served, {
+      ...{ payers: [...byPayer.keys()], block: state.blockNumber, withHistory: false },
+      now: Math.floor(now().getTime() / 1000),
+    })
+    return open.flatMap((tab, index) => {
+      const { isUsed, hasCode, balance } = states[index] as PayerState
+      const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
+      // More is reserved than was bought.
+      const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
+      const owed = unsettled - reserved + charged
+      const reason: CloseReason | undefined = isUsed[0]
+        ? 'authorization_used'
+        : hasCode && !tab.hasCode
+          ? 'code'
+          : balance * 4n < owed * coverQuarters
+            ? 'balance'
+            : undefined
+      return reason ? [{ ...tab, reason }] : []
+    })
   }
 }

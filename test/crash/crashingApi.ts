@@ -11,7 +11,20 @@ import { parseDeployments } from '#protocol/deployments'
 import { networks } from '#protocol/networks'
 import { readOptions } from './children.ts'
 
-// A gateway as a process of its own that ends itself, as `kill -9` would, while it accepts a payment.
+// A gateway as a process of its own that ends itself, as `kill -9` would, at a step of a payment or of a tab.
+
+/** Where it dies: as a statement would go out, or with what a path did committed, before anybody hears of it. */
+const steps = {
+  'before-commit': { statement: 'accept_payments' },
+  'after-commit': { path: /^\/verify$/ },
+  'before-reservation': { statement: 'reserve_for_tab' },
+  'before-tab-commit': { statement: 'tabs.accept' },
+  'before-charge': { statement: 'tabs.charge' },
+  'after-charge': { path: /\/charge$/ },
+  'before-close': { statement: 'update tabs.tab' },
+  'after-close': { path: /\/close$/ },
+} as const satisfies Record<string, { statement: string } | { path: RegExp }>
+export type ApiStep = keyof typeof steps
 
 export type CrashingApiOptions = {
   databaseUrl: string
@@ -20,7 +33,7 @@ export type CrashingApiOptions = {
   receiptKeyFile: string
   settings: Omit<GatewaySettings, 'macaroonSecrets'>
   macaroonKey: string
-  crashAt: 'before-commit' | 'after-commit' | null
+  crashAt: ApiStep | null
 }
 
 const options = readOptions<CrashingApiOptions>()
@@ -31,20 +44,21 @@ function die(): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** Ends the process where the one statement that accepts payments, and commits them, would go out. */
-function dieBeforeCommit(database: Database): Database {
+/** Ends the process where a statement would go out that changes, and commits, what the step is about. */
+function dieBefore(database: Database, statement: string): Database {
   return new Proxy(database, {
     apply(target, self, parts) {
       const [text] = parts
-      if (Array.isArray(text) && text.join('').includes('accept_payments')) die()
+      if (Array.isArray(text) && text.join('').includes(statement)) die()
       return Reflect.apply(target, self, parts)
     },
   })
 }
 
+const step = options.crashAt === null ? null : steps[options.crashAt]
 const database = openDatabase({ url: options.databaseUrl, applicationName: 'crashing api' })
 const app = createApp({
-  sql: options.crashAt === 'before-commit' ? dieBeforeCommit(database) : database,
+  sql: step !== null && 'statement' in step ? dieBefore(database, step.statement) : database,
   networks: await openServedNetworks([
     { network: networks.localhost, deployment, rpcUrls: [options.rpcUrl] },
   ]),
@@ -58,8 +72,8 @@ const app = createApp({
 
 async function answer(request: Request): Promise<Response> {
   const response = await app.fetch(request)
-  // The payment is committed, and nobody hears of it.
-  if (options.crashAt === 'after-commit' && new URL(request.url).pathname === '/verify') die()
+  // It is committed, and nobody hears of it.
+  if (step !== null && 'path' in step && step.path.test(new URL(request.url).pathname)) die()
   return response
 }
 

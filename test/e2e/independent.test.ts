@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Address } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { serve } from '#process/serve'
 import { cliPath } from '../support/cli.ts'
@@ -18,6 +19,7 @@ import {
 import { useKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
 import { killAll, type RunningCommand, runCommand } from '../support/processes.ts'
+import { closeTab } from '../support/tabs.ts'
 import { until } from '../support/until.ts'
 
 // A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
@@ -115,6 +117,24 @@ test('behavior: killed with its transaction out, it waits for that one, and send
   // One batch, or two where it looked between the two payments.
   const batches = count(/batch mined/g)
   expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches, payments: 2, stillOut: null })
+})
+
+test('behavior: its page shows what it has settled, spent on gas and earned on tabs', async () => {
+  const [buyer] = await stack.buyers(1, 2_000_000n)
+  const keeper = await startKeeper({ KEEPER_HOST: '127.0.0.1', KEEPER_PORT: '0' })
+  const { port } = JSON.parse(await keeper.line(/health and metrics on/)) as { port: number }
+  const before = await stack.balanceOf(address.toLowerCase() as Address)
+  const tab = await closeTab(stack, { buyer, lines: [{ amount: 2_000_000n }], closedAt: hourAgo() })
+  await until('it is settled', () => stack.isSettled([tab]))
+  await keeper.line(/batch mined/)
+  const page = await fetch(`http://127.0.0.1:${port}/`)
+  const { wallets } = (await page.json()) as { wallets: { spent: string }[] }
+  // A tenth of the platform's 5 %.
+  expect(wallets).toMatchObject([
+    { wallet: address.toLowerCase(), network: 'localhost', batches: 1, payments: 1, earned: '0.010000' },
+  ])
+  expect(Number(wallets[0]?.spent)).toBeGreaterThan(0)
+  expect(await stack.balanceOf(address.toLowerCase() as Address)).toBe(before + 10_000n)
 })
 
 test('behavior: what was left behind is never mined: its nonce is used again, for more', async () => {

@@ -136,13 +136,17 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
     c.set('called', offer)
     const { network, payTo } = chooseNetwork(options.networks, offer, undefined)
     await network.payees.requirePayable(payTo)
+    const settings = await settingsOn(network, options)
     const price = choosePrice({
       asked: undefined,
       registered: offer.price,
-      minimum: leastPriceOn(options.settings, network.served.network),
+      minimum: leastPriceOn(settings, network.served.network),
       isProvider: false,
     })
-    const minted = mintChallenge(options, { offer, network, payTo, price, resource: offer.url })
+    const minted = mintChallenge(
+      { ...options, settings },
+      { offer, network, payTo, price, resource: offer.url },
+    )
     return c.json(minted as z.infer<typeof challenge>, 200)
   })
 
@@ -157,24 +161,36 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
     c.set('called', offer)
     const { network, payTo } = chooseNetwork(options.networks, offer, body.network)
     await network.payees.requirePayable(payTo)
+    const settings = await settingsOn(network, options)
     const price = choosePrice({
       asked: body.pricing && parseUsdc(body.pricing.usdcPerUnit),
       registered: offer.price,
-      minimum: leastPriceOn(options.settings, network.served.network),
+      minimum: leastPriceOn(settings, network.served.network),
       isProvider: c.get('caller') === offer.providerId,
     })
-    const minted = mintChallenge(options, {
-      offer,
-      network,
-      payTo,
-      price,
-      resource: resource === undefined ? offer.url : resourceOf(resource, offer.url),
-    })
+    const minted = mintChallenge(
+      { ...options, settings },
+      {
+        offer,
+        network,
+        payTo,
+        price,
+        resource: resource === undefined ? offer.url : resourceOf(resource, offer.url),
+      },
+    )
     const { splitterFactory, tabSettlement } = network.served.deployment
     const paymentRequired =
       body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256, tabSettlement)
     return c.json({ ...minted, ...(paymentRequired && { paymentRequired }) }, 200)
   })
+}
+
+/** The settings as they are where nothing is sold on tabs, as long as the network's USDC takes none. */
+async function settingsOn(
+  { payees }: Pick<GatewayNetwork, 'payees'>,
+  { settings }: Pick<RouteOptions, 'settings'>,
+): Promise<RouteOptions['settings']> {
+  return settings.tabs === null || (await payees.takesTabs()) ? settings : { ...settings, tabs: null }
 }
 
 /** @throws {Refusal} `invalid_field` for a path of a tool of MCP, which has no origin. */

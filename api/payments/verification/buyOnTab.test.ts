@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { decodeJwt } from 'jose'
-import { zeroAddress } from 'viem'
+import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
 import type { Database } from '#ledger/store/database'
 import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { createTabStore } from '#ledger/tabs/tabStore'
 import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { attenuateMacaroon } from '#protocol/macaroon'
 import { parseReceiptClaims, type ReceiptClaims } from '#protocol/receipt'
@@ -14,6 +15,7 @@ import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
+import { randomHex, setBlacklisted } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { hmacSha256 } from '../../http/hmac.ts'
 
@@ -435,6 +437,59 @@ describe('prices', () => {
   })
 })
 
+describe('USDC changes', () => {
+  /** A gateway whose TabSettlement is at an address of its own, and USDC as it is told. */
+  function openElsewhere(client = gateway.served.client) {
+    const deployment = { ...gateway.served.deployment, tabSettlement: randomHex(20) }
+    const served = { ...gateway.served, client, deployment }
+    return { served, app: () => gateway.withOptions({ networks: [served] }) }
+  }
+
+  async function tradeAt({ served, app }: ReturnType<typeof openElsewhere>, change: () => Promise<unknown>) {
+    const cheap = await openShop(gateway.app, '0.001')
+    const before = app()
+    const payer = await gateway.buyer(1_000_000n)
+    const tab = openTab({ ...gateway, served, app: before }, payer)
+    expect((await tab.present(await tab.sign(shop), { app: before })).status).toBe(200)
+    const body = await tab.sign(shop)
+    await change()
+    // Another process, or this one when it looks again.
+    const after = app()
+    expect((await tab.challenge(shop, after)).tab).toBeUndefined()
+    expect((await tab.present(body, { app: after })).body.code).toBe('tabs_off')
+    const { providerId, endpointId } = cheap
+    const asked = await call(after, 'POST', '/challenge', { json: { providerId, endpointId } })
+    expect(asked.body.code).toBe('price_below_minimum')
+    const exact = await signedBody(gateway, shop, payer)
+    expect((await call(after, 'POST', '/verify', { json: exact })).status).toBe(200)
+  }
+
+  test('behavior: TabSettlement is blacklisted: tabs are neither offered nor taken, payments of their own are', async () => {
+    const elsewhere = openElsewhere()
+    await tradeAt(elsewhere, () =>
+      setBlacklisted(gateway.chain, elsewhere.served.deployment.tabSettlement, true),
+    )
+  })
+
+  test('behavior: validBefore is bounded: the same', async () => {
+    let isBounded = false
+    const { client } = gateway.served
+    const call: typeof client.call = async (asked) => {
+      const { to, data = '0x' } = asked as { to?: string | null; data?: Hex }
+      if (isBounded && to === gateway.served.token) {
+        const { args } = decodeFunctionData({ abi: usdcAbi, data })
+        if (args?.some((one) => typeof one === 'bigint' && one >= 2n ** 40n))
+          throw new ExecutionRevertedError({ message: 'FiatTokenV3: authorization is valid too long' })
+      }
+      return client.call(asked)
+    }
+    const elsewhere = openElsewhere({ ...client, call })
+    await tradeAt(elsewhere, async () => {
+      isBounded = true
+    })
+  })
+})
+
 describe('credit', () => {
   const dearShop = () => openShop(gateway.app, '0.3')
 
@@ -471,6 +526,17 @@ describe('credit', () => {
     expect((await call(gateway.app, 'POST', '/verify', { json: another })).body.code).toBe(
       'insufficient_balance',
     )
+  })
+
+  test('behavior: for the tab of another payer nothing is reserved, and nothing is lent', async () => {
+    const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
+    await tab.buy(shop)
+    const read = () => gateway.database`
+      select (select sum(drawn) from gas_draw where drawer = 'tab_credit') as lent, (select sum(accepted_total) from payer) as accepted`
+    const before = await read()
+    const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
+    expect(stolen.body.code).toBe('tab_limit_exceeded')
+    expect(await read()).toEqual(before)
   })
 
   test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {

@@ -70,6 +70,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const seconds = Math.floor(acceptedAt / 1000)
     const deadlineMs = deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
+    if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
     requirePrice(terms, request)
     const offer = await findVerifiedOffer(deps, request, network)
     checkExpiry(tab, seconds)

@@ -1,0 +1,128 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { onOnePostgres } from '#ledger/tabs/tabDatabase'
+import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
+import type { App } from '../../api/http/app.ts'
+import { call, openShop, type Shop, startGateway, type TestGateway } from '../support/gateway.ts'
+import { openTab } from '../support/tabBuyer.ts'
+import { findTakenTab } from '../support/takenTab.ts'
+import { death, killAll, portOf, startChild } from './children.ts'
+import type { ApiStep, CrashingApiOptions } from './crashingApi.ts'
+
+// A gateway that dies at each step of a tab, as long as that is open. What follows, from its closing on: ledger/tabs/upkeep.test.ts
+// and keeper.test.ts.
+
+const macaroonKey = '07'.repeat(32)
+
+let gateway: TestGateway
+let shop: Shop
+let folder: string
+beforeAll(async () => {
+  gateway = await startGateway({ macaroonSecrets: [{ kid: 'test', key: Buffer.from(macaroonKey, 'hex') }] })
+  shop = await openShop(gateway.app)
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-crash-'))
+  await writeFile(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))
+})
+afterEach(killAll)
+afterAll(async () => {
+  await gateway?.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+/** A gateway in a process of its own; `died` resolves once it ended itself. */
+async function startApi(crashAt: ApiStep): Promise<{ app: App; died: Promise<void> }> {
+  const { macaroonSecrets, ...settings } = gateway.settings
+  const child = startChild('crashingApi.ts', {
+    databaseUrl: gateway.databaseUrl,
+    rpcUrl: gateway.chain.url,
+    deploymentsFile: join(folder, 'deployments.json'),
+    receiptKeyFile: join(folder, 'receipt-keys.json'),
+    settings,
+    macaroonKey,
+    crashAt,
+  } satisfies CrashingApiOptions)
+  const died = death(child)
+  const url = `http://127.0.0.1:${await portOf(child)}`
+  const request = (path: string, init?: RequestInit) => fetch(`${url}${path}`, init)
+  return { app: { request } as unknown as App, died }
+}
+
+const upkeep = () =>
+  createTabUpkeep({
+    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    ...{ minimumPrices: {}, now: () => new Date() },
+  })
+
+/** Closes what is open of it, and takes it in: one payment, in the place of all that was reserved. */
+async function expectTaken(tab: ReturnType<typeof openTab>, value: bigint): Promise<void> {
+  await tab.close()
+  await upkeep().closeAndTake()
+  const { body } = await tab.read()
+  expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ value })
+  expect(await gateway.database`select from tab_reservation where tab_id = ${tab.tabId}`).toEqual([])
+}
+
+test.each([
+  ['before-reservation', 0],
+  ['before-tab-commit', 0],
+  ['before-tab-commit', 1],
+  ['after-commit', 0],
+  ['after-commit', 1],
+] as const)(
+  'behavior: %s of a request behind %i others: the same request again buys once',
+  async (step, others) => {
+    const tab = openTab(gateway, await gateway.buyer(1_000_000n))
+    for (let n = 0; n < others; n++) expect((await tab.buy(shop)).status).toBe(200)
+    const body = await tab.sign(shop)
+    const { app, died } = await startApi(step)
+    await expect(tab.present(body, { app, key: 'one' })).rejects.toThrow('fetch failed')
+    await died
+    const stored = step === 'after-commit' ? others + 1 : others
+    expect((await tab.read()).body.requests ?? 0).toBe(stored)
+    const answers = [await tab.present(body, { key: 'one' }), await tab.present(body, { key: 'one' })]
+    expect(answers.map(({ body }) => [body.verified, body.tab?.sequence])).toEqual(
+      Array(2).fill([true, others + 1]),
+    )
+    expect((await tab.present(body)).body.code).toBe('payment_replayed')
+    expect((await tab.read()).body.requests).toBe(others + 1)
+    await expectTaken(tab, BigInt(others + 1) * 50_000n)
+  },
+)
+
+test.each(['before-charge', 'after-charge'] as const)(
+  'behavior: %s of less than the price: said again, so much is charged',
+  async (step) => {
+    const tab = openTab(gateway, await gateway.buyer(1_000_000n))
+    for (let n = 0; n < 2; n++) await tab.buy(shop)
+    const { app, died } = await startApi(step)
+    const charging = call(app, 'POST', `/tabs/${tab.tabId}/requests/2/charge`, {
+      ...{ key: shop.key, json: { amount: '0.02' } },
+    })
+    await expect(charging).rejects.toThrow('fetch failed')
+    await died
+    expect((await tab.read()).body.chargedUsdc).toBe(step === 'after-charge' ? '0.070000' : '0.100000')
+    expect((await tab.charge(shop, 2, '0.02')).status).toBe(200)
+    const [line] = tab.lines
+    if (line) line.amount = 70_000n
+    await expectTaken(tab, 70_000n)
+  },
+)
+
+test.each(['before-close', 'after-close'] as const)(
+  'behavior: %s by its buyer: said again, it is closed by the same state',
+  async (step) => {
+    const tab = openTab(gateway, await gateway.buyer(1_000_000n))
+    await tab.buy(shop)
+    const last = { json: { tab: await tab.signState(0, { known: 0 }) } }
+    const { app, died } = await startApi(step)
+    await expect(call(app, 'POST', `/tabs/${tab.tabId}/close`, last)).rejects.toThrow('fetch failed')
+    await died
+    expect((await tab.read()).body.closeReason).toBe(step === 'after-close' ? 'buyer' : null)
+    const { status, body } = await call(gateway.app, 'POST', `/tabs/${tab.tabId}/close`, last)
+    expect([status, body.closeReason, body.sequence]).toEqual([200, 'buyer', 2])
+    await expectTaken(tab, 50_000n)
+  },
+)
