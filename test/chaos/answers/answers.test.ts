@@ -26,6 +26,8 @@ const size = Math.ceil(runs / parts)
 const atOnce = runs >= most ? 128 : 32
 /** How long a buyer waits, milliseconds: for as long as nothing is wrong but a busy machine. */
 const patience = 15_000
+/** What takes so long on a busy machine may end in other ways, as long as nobody pays twice, milliseconds. */
+const late = 3_000
 /** How often a program asks again, as programs do, whose request has failed for a reason that isn't clear. */
 const calls = 4
 
@@ -94,7 +96,7 @@ async function play(n: number): Promise<Run> {
   const cutting: (Cut | undefined)[] = []
   while (!seller.isHostile && draw() < 0.55 && cutting.length < 5)
     cutting.push(draw() < 0.9 ? pick(cuts) : undefined)
-  seen.set(n, { presented: new Set(), cuts: cutting, story: [] })
+  seen.set(n, { presented: new Set(), cuts: cutting, story: [], slowest: 0 })
   const what = seller.isHostile
     ? String(query.get('lie'))
     : cutting.length === 0
@@ -146,7 +148,7 @@ async function judge(run: Run, charged: Set<string>): Promise<Verdict> {
   if (seller.isHostile) return { times, faults }
   if (ended.wrong) say('answered with something else')
   const expected = new URL(run.url).searchParams.get('kind') === 'failing' ? 'not_charged' : 'served'
-  const isLate = ended.error instanceof ClientError && ['timeout', 'aborted'].includes(ended.error.code)
+  const isLate = (scene.seen.get(n)?.slowest ?? 0) > late
   const isUnserved =
     what === 'whole' && seller.name !== 'faulty gateway' && ended.outcome !== expected && !isLate
   const { status } = (ended.error ?? {}) as { status?: number }

@@ -24,6 +24,8 @@ export type Seen = {
   cuts: (Cut | undefined)[]
   /** What came of each, in turn: for whoever reads a fault. */
   story: string[]
+  /** How long its slowest answer took, milliseconds. */
+  slowest: number
   /** The last request that carried a payment. */
   last?: { url: string; init: RequestInit } | undefined
 }
@@ -211,7 +213,8 @@ function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
     const one = seen.get(Number(/[?&]run=(\d+)/.exec(url)?.[1]))
     const headers = new Headers(init?.headers)
     const payment = one && keyOf(headers)
-    if (!one || payment === undefined) return fetch(input, init)
+    if (!one) return fetch(input, init)
+    if (payment === undefined) return tellOf(one, 'nothing', undefined, fetch(input, init))
     one.presented.add(payment)
     one.last = {
       url,
@@ -219,20 +222,22 @@ function watchingFetch(seen: AnswersScene['seen']): typeof fetch {
     }
     const cut = one.cuts.shift()
     if (cut) headers.set('x-cut', cut)
-    return tellOf(one.story, payment, cut, fetch(input, { ...init, headers }))
+    return tellOf(one, payment, cut, fetch(input, { ...init, headers }))
   }
 }
 
 async function tellOf(
-  story: string[],
+  one: Seen,
   payment: string,
   cut: Cut | undefined,
   answering: Promise<Response>,
 ): Promise<Response> {
   const began = performance.now()
   const tell = (what: string) => {
-    const seconds = [began, performance.now()].map((ms) => (ms / 1000).toFixed(1)).join('-')
-    story.push(
+    const ended = performance.now()
+    one.slowest = Math.max(one.slowest, ended - began)
+    const seconds = [began, ended].map((ms) => (ms / 1000).toFixed(1)).join('-')
+    one.story.push(
       `${payment.slice(0, 12)}…${payment.slice(-6)} ${seconds}${cut ? ` (cut ${cut})` : ''}: ${what}`,
     )
   }
