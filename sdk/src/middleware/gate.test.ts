@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import { describe, expect, test, vi } from 'vitest'
 import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { closedPort, readBody, serve } from '../../test/serve.ts'
@@ -161,6 +162,32 @@ test('behavior: a lost call is repeated with its Idempotency-Key, also when its 
     endpointId: 'ep_1',
     pricing: { usdcPerUnit: '0.05' },
   })
+})
+
+test('behavior: what is accepted while its payment, presented again, is refused, is voided', async () => {
+  const asked: string[] = []
+  const held = Promise.withResolvers<ServerResponse>()
+  let state: 'losing' | 'holding' | 'refusing' = 'losing'
+  const url = await serve((incoming, response) => {
+    asked.push(String(incoming.url))
+    if (incoming.url?.endsWith('/void')) response.end('{}')
+    else if (state === 'losing') incoming.socket.destroy()
+    else if (state === 'holding') {
+      state = 'refusing'
+      held.resolve(response)
+    } else response.writeHead(402).end('{"code":"tab_limit_exceeded"}')
+  })
+  const options = { ...base, gatewayUrl: url, endpointId: 'ep_1', apiKey: 'tk_1', warn: () => {} }
+  const gate = createGate({ ...options, timeout: 1_500 })
+  const works: Promise<unknown>[] = []
+  const present = () => gate.check({ ...request, authorization }, (work) => works.push(work))
+  expect(await present()).toMatchObject({ kind: 'answer', answer: { status: 503 } })
+  state = 'holding'
+  const answer = await held.promise
+  await present()
+  answer.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
+  await works[0]
+  expect(asked.at(-1)).toBe('/payments/pay_1/void')
 })
 
 test('behavior: the gateway is told how long anybody listens', async () => {

@@ -59,10 +59,16 @@ const maxLost = 1_000
  *
  * An answer that is lost, and one that says that something behind the gateway failed, leave open whether the payment was
  * accepted. The same call again gets the same answer, if it was.
+ *
+ * @param isAskedAgain an earlier call with this key may be under way.
  */
-async function askForVerification(options: GatewayClientOptions, call: GatewayCall): Promise<Verification> {
+async function askForVerification(
+  options: GatewayClientOptions,
+  call: GatewayCall,
+  isAskedAgain = false,
+): Promise<Verification> {
   const deadline = startDeadline(options.timeoutMs)
-  let mayBeAccepted = false
+  let mayBeAccepted = isAskedAgain
   for (let attempt = 0; !deadline.signal.aborted; attempt++) {
     if (attempt > 0) await sleep(delayMs(attempt))
     const outcome = await postOnce(options, call, deadline)
@@ -125,7 +131,8 @@ export async function verifyOrGoOn(
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
-  const { answer, mayBeAccepted } = await askForVerification(options, call)
+  // What was asked before may be accepted while this is refused: then nobody serves it, and its buyer pays anew.
+  const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
   if (options.apiKey) {
