@@ -1,13 +1,15 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type postgres from 'postgres'
-import { type Address, numberToHex } from 'viem'
+import postgres from 'postgres'
+import { type Address, createTestClient, http, numberToHex, publicActions, walletActions } from 'viem'
+import { hardhat } from 'viem/chains'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { loopback, reservePort } from '#process/port'
 import { networks } from '#protocol/networks'
 import type { IndexerOptions } from '../../indexer/config.ts'
 import { startIndexer } from '../../indexer/launch.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startPostgres } from '../../local/stack/postgres.ts'
 import { Service } from '../../local/stack/service.ts'
@@ -83,6 +85,14 @@ export async function openGround() {
   }
 }
 
+/** A client of the local chain, for one who sends transactions. */
+export function openSender({ url }: LocalChain) {
+  const options = { mode: 'hardhat', chain: hardhat, transport: http(url), pollingInterval: 5 } as const
+  return createTestClient({ ...options, account: devAccount(1) })
+    .extend(publicActions)
+    .extend(walletActions)
+}
+
 export function deploymentOf(chain: LocalChain) {
   const { localhost } = chain.deployments
   if (localhost === undefined) throw new Error('the local chain has no deployment')
@@ -95,6 +105,12 @@ export async function findPostmaster<Types extends Record<string, unknown>>(
 ): Promise<number> {
   const [backend] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
   return parentOf(backend?.pid ?? 0)
+}
+
+/** The same of the server at a URL. */
+export async function findPostmasterAt(url: string): Promise<number> {
+  const sql = postgres(url, { max: 1 })
+  return findPostmaster(sql).finally(() => sql.end({ timeout: 1 }))
 }
 
 /** The most memory that a process ever had, MiB. */
