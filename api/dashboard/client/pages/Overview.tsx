@@ -48,15 +48,8 @@ export function OverviewPage() {
     }
   }, `${range} ${testMoney}`)
 
-  const choice = (
-    <Choice
-      label="Period"
-      name="range"
-      options={(Object.keys(ranges) as RangeName[]).map((name) => [name, ranges[name].title] as const)}
-      value={range}
-      choose={setRange}
-    />
-  )
+  const options = (Object.keys(ranges) as RangeName[]).map((name) => [name, ranges[name].title] as const)
+  const choice = <Choice label="Period" options={options} value={range} choose={setRange} />
   return (
     <View title="Overview" actions={choice} polled={polled}>
       {({ starts, revenue, usage, endpoints, testnet, hasBoth }) => {
