@@ -16,7 +16,6 @@ export type IndexerConfig = {
   rpcLanes: number | null
 }
 
-/** The settings of the indexer. */
 export type IndexerOptions = {
   databaseUrl: string
   /** Of every network that is to be indexed; several URLs of one with commas between. */

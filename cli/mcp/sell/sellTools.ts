@@ -17,7 +17,6 @@ const [invalidParams, internalError] = [-32602, -32603]
 
 type Kit = {
   priceOf: PriceOf
-  /** Answers a call of a tool with this price. */
   answerCall: (price: string, call: ToolCall, run: () => Promise<CallToolResult>) => Promise<ToolAnswer>
   /** Told what the server offers before anything of it is sold. */
   register: (tools: readonly Tool[]) => Promise<void>

@@ -20,7 +20,6 @@ export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl
   server?: string
 }
 
-/** Runs a tool that was paid for. */
 type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult>
 
 /**
