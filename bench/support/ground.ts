@@ -9,7 +9,7 @@ import { loopback, reservePort } from '#process/port'
 import { networks } from '#protocol/networks'
 import type { IndexerOptions } from '../../indexer/config.ts'
 import { startIndexer } from '../../indexer/launch.ts'
-import { devAccount } from '../../local/chain/accounts.ts'
+import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startPostgres } from '../../local/stack/postgres.ts'
 import { Service } from '../../local/stack/service.ts'
@@ -50,6 +50,24 @@ export async function openGround() {
     PLATFORM_WALLET: platform,
     LOG_LEVEL: 'info',
   }
+
+  /** Starts a program as a process of its own, on a free port: in the variable that is named, or as its first argument. */
+  async function startService({ name, program: [file = '', ...args], env = {}, portVariable }: Program) {
+    const port = await reservePort()
+    const service = new Service({
+      name,
+      program: portVariable ? [file, ...args] : [file, String(port), ...args],
+      env: portVariable ? { ...env, [portVariable]: String(port) } : env,
+      url: `http://${loopback}:${port}`,
+      readyPath: '/healthz',
+      logFile: join(folder, `${name}.log`),
+    })
+    stack.defer(() => service.stop())
+    await service.start()
+    const pid = () => service.pid ?? 0
+    return { service, port, pid, cpu: () => cpuTime(pid()) }
+  }
+
   return {
     ...{ folder, postgres, chain, deployment, deploymentsFile, served, env },
     defer: (close: () => Promise<unknown>) => stack.defer(async () => void (await close())),
@@ -64,21 +82,14 @@ export async function openGround() {
       return indexer
     },
 
-    /** Starts a program as a process of its own, on a free port: in the variable that is named, or as its first argument. */
-    async startService({ name, program: [file = '', ...args], env = {}, portVariable }: Program) {
-      const port = await reservePort()
-      const service = new Service({
-        name,
-        program: portVariable ? [file, ...args] : [file, String(port), ...args],
-        env: portVariable ? { ...env, [portVariable]: String(port) } : env,
-        url: `http://${loopback}:${port}`,
-        readyPath: '/healthz',
-        logFile: join(folder, `${name}.log`),
-      })
-      stack.defer(() => service.stop())
-      await service.start()
-      const pid = () => service.pid ?? 0
-      return { service, port, pid, cpu: () => cpuTime(pid()) }
+    startService,
+
+    /** Starts a keeper with this number of wallets. */
+    startKeeper: (databaseUrl: string, wallets: number, settings: Record<string, string> = {}) => {
+      const keys = Array.from({ length: wallets }, (_, wallet) => devPrivateKey(10 + wallet))
+      const own = { ...env, DATABASE_URL: databaseUrl, KEEPER_PRIVATE_KEYS: keys.join(','), ...settings }
+      const program = ['keeper/main.ts']
+      return startService({ name: 'keeper', program, portVariable: 'KEEPER_PORT', env: own })
     },
 
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
