@@ -1,66 +1,38 @@
 import { availableParallelism } from 'node:os'
 import { contractWalletTimeoutMs } from '#chain/contractSignature'
-import {
-  type NetworkSettings,
-  readGasPerFee,
-  readNetworkSettings,
-  readPriorityFee,
-} from '#chain/networkSettings'
+import { readGasPerFee, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
 import { balanceTtlMs } from '#ledger/acceptance/payers'
 import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
-import {
-  ConfigError,
-  type Environment,
-  readVariable,
-  requireVariable,
-  type VariableValue,
-} from '#process/env'
-import { readTraceSettings, type TraceSettings } from '#process/trace'
+import { ConfigError, type Environment, readVariable, requireVariable } from '#process/env'
+import { readTraceSettings } from '#process/trace'
 import { formatUsdc } from '#protocol/amount'
 import { fixedRateLimits } from './http/limitRate.ts'
 import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
 import { upstreamLimits } from './payments/proxy/forward.ts'
 import { registrationsAnHour } from './registry/registration.ts'
 
-export type ApiConfig = {
-  host: string
-  port: number
-  databaseUrl: string
-  /** Past any pooler. */
-  directDatabaseUrl: string
-  /** Of the tab store; null: it is in the same database. */
-  tabDatabaseUrl: string | null
-  databasePool: number
-  logLevel: VariableValue<'LOG_LEVEL'>
-  networks: NetworkSettings[]
-  receiptKeyFile: string
-  /** Whether a missing key file is made. */
-  createReceiptKeys: boolean
-  /** Threads that check payers' signatures; 0: the one that serves does. */
-  signatureThreads: number
-  tracing: TraceSettings
-  gateway: GatewaySettings
-}
-
 /**
  * Reads the api's environment; process/variables.ts says what each variable means.
  *
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
-export function readApiConfig(env: Environment): ApiConfig {
+export function readApiConfig(env: Environment) {
   const host = readVariable(env, 'API_HOST')
   const port = readVariable(env, 'API_PORT')
   return {
     host,
     port,
     ...readDatabaseUrls(env),
+    /** Of the tab store; null: it is in the same database. */
     tabDatabaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
     databasePool: readVariable(env, 'API_DATABASE_POOL'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     networks: readNetworkSettings(env),
     receiptKeyFile: readVariable(env, 'RECEIPT_KEY_FILE'),
+    /** Whether a missing key file is made. */
     createReceiptKeys: readVariable(env, 'NODE_ENV') !== 'production',
+    /** Threads that check payers' signatures; 0: the one that serves does. */
     signatureThreads: readVariable(env, 'SIGNATURE_THREADS') ?? Math.min(4, availableParallelism() - 1),
     tracing: readTraceSettings(env),
     gateway: {
@@ -100,7 +72,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       upstream: { allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'), ...upstreamLimits },
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
       traceUrlTemplate: readVariable(env, 'TRACE_URL_TEMPLATE'),
-    },
+    } satisfies GatewaySettings,
   }
 }
 

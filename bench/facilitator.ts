@@ -10,7 +10,6 @@ import { issueApiKey } from '#api/registry/apiKeys'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
-import { devPrivateKey } from '../local/chain/accounts.ts'
 import { createAuthorizer, createBuyers, insertProvider } from './data/signPayments.ts'
 import { type Answer, renderPost, saturate } from './gateway/load.ts'
 import { createX402Body } from './gateway/x402Body.ts'
@@ -176,18 +175,8 @@ async function startRig() {
   const program = join(import.meta.dirname, 'gateway/referenceServer.ts')
   const reference = await startService({ name: 'reference', program: [program, chain.url] })
   const managed = await startService({ name: 'managed', program: [program, chain.url, 'manages-nonces'] })
-  const keeper = await startService({
-    name: 'keeper',
-    program: ['keeper/main.ts'],
-    portVariable: 'KEEPER_PORT',
-    env: {
-      ...ground.env,
-      DATABASE_URL: databaseUrl,
-      KEEPER_PRIVATE_KEYS: devPrivateKey(10),
-      // One seller asks for all that a thousand would.
-      GAS_ALLOWANCE_USD: '1000000',
-    },
-  })
+  // One seller asks for all that a thousand would.
+  const keeper = await ground.startKeeper(databaseUrl, 1, { GAS_ALLOWANCE_USD: '1000000' })
   starting.move()
 
   const authorize = createAuthorizer(served.token)

@@ -3,31 +3,21 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import postgres from 'postgres'
-import {
-  createPublicClient,
-  createTestClient,
-  getAbiItem,
-  http,
-  keccak256,
-  publicActions,
-  toHex,
-  walletActions,
-} from 'viem'
-import { hardhat } from 'viem/chains'
+import { createPublicClient, getAbiItem, http, keccak256, toHex } from 'viem'
 import { loopback } from '#process/port'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { feeNonce } from '#protocol/challenge'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { readReceipt } from '../indexer/src/receipt.ts'
-import { devAccount } from '../local/chain/accounts.ts'
 import type { LocalChain } from '../local/chain/startLocalChain.ts'
 import { type Buyer, createAuthorizer, createBuyers } from './data/signPayments.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import {
   deploymentOf,
-  findPostmaster,
+  findPostmasterAt,
   type Ground,
   openGround,
+  openSender,
   platform,
   payees as providers,
 } from './support/ground.ts'
@@ -56,7 +46,7 @@ export async function run(
   const { chain, postgres: server } = ground
   say(`settling ${batches} batches of ${authorizationsPerBatch} authorizations`)
   await fill(chain, batches)
-  const postgresPid = await pidOfServer(server.url)
+  const postgresPid = await findPostmasterAt(server.url)
   const measure = async (name: string, nodeUrl = chain.url) => {
     const databaseUrl = await server.createDatabase(name)
     return measureIndexer(ground, { databaseUrl, batches, lanes, postgresPid, nodeUrl })
@@ -89,15 +79,7 @@ async function fill(chain: LocalChain, batches: number): Promise<void> {
     buyers.map(({ address }) => address),
     1_000_000_000n,
   )
-  const client = createTestClient({
-    mode: 'hardhat',
-    chain: hardhat,
-    transport: http(chain.url),
-    account: devAccount(1),
-    pollingInterval: 10,
-  })
-    .extend(publicActions)
-    .extend(walletActions)
+  const client = openSender(chain)
   const authorize = createAuthorizer(usdc)
   // Any block's time is within it, however far the fill moves the chain's clock.
   const window = { validAfter: 0n, validBefore: 4_000_000_000n }
@@ -240,11 +222,4 @@ async function measureIndexer(
     postgresCpuMsPerBatch: round2(server),
     nodeCpuMsPerBatch: round2(node),
   }
-}
-
-async function pidOfServer(url: string): Promise<number> {
-  const sql = postgres(url, { max: 1 })
-  const pid = await findPostmaster(sql)
-  await sql.end()
-  return pid
 }

@@ -3,7 +3,6 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { finalityOf } from '#chain/finality'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
-import { devPrivateKey } from '../local/chain/accounts.ts'
 import { createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
 import { measureClaims } from './support/claims.ts'
 import { cpuTime, cpuTimeOfTree } from './support/cpuTime.ts'
@@ -321,19 +320,7 @@ function perBlock(runs: Run[], wallets: number): number {
   return round1(full.reduce((sum, payments) => sum + payments, 0) / full.length)
 }
 
-function startKeeper({ startService, env, databaseUrl }: Bench, wallets: number) {
-  const keys = Array.from({ length: wallets }, (_, wallet) => devPrivateKey(10 + wallet))
-  return startService({
-    name: 'keeper',
-    program: ['keeper/main.ts'],
-    portVariable: 'KEEPER_PORT',
-    env: {
-      ...env,
-      DATABASE_URL: databaseUrl,
-      KEEPER_PRIVATE_KEYS: keys.join(','),
-      KEEPER_LEASE_MS: '3000',
-      TRIGGER_MIN_AGE_SECONDS: '0',
-      PRIORITY_FEE_WEI: '0',
-    },
-  })
+function startKeeper(bench: Bench, wallets: number) {
+  const settings = { KEEPER_LEASE_MS: '3000', TRIGGER_MIN_AGE_SECONDS: '0', PRIORITY_FEE_WEI: '0' }
+  return bench.startKeeper(bench.databaseUrl, wallets, settings)
 }

@@ -5,7 +5,6 @@
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { numberToHex } from 'viem'
-import { openDatabase } from '#ledger/store/database'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../local/chain/startLocalChain.ts'
 import { hasCitus, startCitus } from '../test/support/citus.ts'
@@ -16,8 +15,8 @@ import { createMeter, describeRates, measureLatencies, type Rate, summaryOf } fr
 import { createTabRequests } from './gateway/tabs.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { measureTabGas } from './support/gasTabs.ts'
-import { findPostmaster } from './support/ground.ts'
-import { inTurns, median, medianOf, round2, spread } from './support/statistics.ts'
+import { findPostmasterAt } from './support/ground.ts'
+import { inTurns, median, medianAndSpread, medianOf, round2 } from './support/statistics.ts'
 
 const buyers = 400
 const shopCount = 5
@@ -137,15 +136,12 @@ function describe(round: Round): string {
 
 function summarize(rounds: Round[]) {
   const { perSecond, ratios, cpuUs } = summaryOf(rounds)
-  const [toFloor, timesVerify] = [ratios('tabs', 'floor'), ratios('tabs', 'oneSignature')]
   return {
     requestsPerSecond: perSecond('tabs'),
     floorPerSecond: perSecond('floor'),
-    ratioToFloor: round2(median(toFloor)),
-    ratioToFloorSpread: spread(toFloor),
+    ...medianAndSpread('ratioToFloor', ratios('tabs', 'floor')),
     verifyPerSecond: perSecond('oneSignature'),
-    timesVerify: round2(median(timesVerify)),
-    timesVerifySpread: spread(timesVerify),
+    ...medianAndSpread('timesVerify', ratios('tabs', 'oneSignature')),
     withHeaderPerSecond: perSecond('withHeader'),
     withHeaderRatio: round2(median(ratios('withHeader', 'tabs'))),
     cpuUsPerRequest: {
@@ -173,7 +169,7 @@ async function measureCitus(
     try {
       const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: api.port })
       const [coordinator = 0, ...workers] = await Promise.all(
-        [citus.url, ...citus.workers.map((port) => withPort(citus.url, port))].map(findServer),
+        [citus.url, ...citus.workers.map((port) => withPort(citus.url, port))].map(findPostmasterAt),
       )
       const sumOf = async (pids: readonly number[]) =>
         (await Promise.all(pids.map(cpuTimeOfTree))).reduce((sum, us) => sum + us, 0)
@@ -214,9 +210,4 @@ function withPort(url: string, port: number): string {
   const at = new URL(url)
   at.port = String(port)
   return at.href
-}
-
-async function findServer(url: string): Promise<number> {
-  const sql = openDatabase({ url, max: 1, applicationName: 'bench', limited: false, isOlder: true })
-  return findPostmaster(sql).finally(() => sql.end({ timeout: 1 }))
 }

@@ -6,7 +6,7 @@ import { saturate } from './gateway/load.ts'
 import { connections, createPayments, requireReference } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
 import { createMeter, describeRates, measureLatencies, type Rate, summaryOf } from './gateway/rounds.ts'
-import { inTurns, median, round2, spread } from './support/statistics.ts'
+import { inTurns, median, medianAndSpread, round2 } from './support/statistics.ts'
 
 const buyers = 1_000
 
@@ -99,24 +99,17 @@ function describe(round: Round): string {
 
 function summarize(rounds: Round[]) {
   const { perSecond, ratios, cpuUs } = summaryOf(rounds)
-  const [toFloor, challengeToFloor] = [ratios('verify', 'floor'), ratios('challenge', 'challengeFloor')]
-  const oneToTwo = ratios('oneSignature', 'verify')
-  const tracedToNot = ratios('traced', 'verify')
   return {
     verifyPerSecond: perSecond('verify'),
     floorPerSecond: perSecond('floor'),
-    ratioToFloor: round2(median(toFloor)),
-    ratioToFloorSpread: spread(toFloor),
+    ...medianAndSpread('ratioToFloor', ratios('verify', 'floor')),
     tracedPerSecond: perSecond('traced'),
-    tracedRatio: round2(median(tracedToNot)),
-    tracedRatioSpread: spread(tracedToNot),
+    ...medianAndSpread('tracedRatio', ratios('traced', 'verify')),
     oneSignaturePerSecond: perSecond('oneSignature'),
-    oneSignatureRatio: round2(median(oneToTwo)),
-    oneSignatureRatioSpread: spread(oneToTwo),
+    ...medianAndSpread('oneSignatureRatio', ratios('oneSignature', 'verify')),
     challengePerSecond: perSecond('challenge'),
     challengeFloorPerSecond: perSecond('challengeFloor'),
-    challengeRatioToFloor: round2(median(challengeToFloor)),
-    challengeRatioToFloorSpread: spread(challengeToFloor),
+    ...medianAndSpread('challengeRatioToFloor', ratios('challenge', 'challengeFloor')),
     referencePerSecond: perSecond('reference'),
     timesReference: round2(median(ratios('verify', 'reference'))),
     verifyPerSecondRandomNonce: perSecond('randomNonce'),

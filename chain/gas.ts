@@ -97,7 +97,6 @@ export type TabShape = {
   splits: readonly string[]
 }
 
-/** A batch of tabs. */
 export type TabBatchShape = {
   tabs: number
   /** Of all tabs. */

@@ -1,4 +1,5 @@
 import { styleText } from 'node:util'
+import { alignColumns } from '#process/alignColumns'
 
 /** Colours text when standard output is a terminal that supports it. */
 export function paint(format: Parameters<typeof styleText>[0], text: string): string {
@@ -7,19 +8,8 @@ export function paint(format: Parameters<typeof styleText>[0], text: string): st
 
 /** Formats a table; numeric columns are right-aligned, and colour codes don't count for widths. */
 export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
-  const isNumeric = header.map((_, column) => rows.every((row) => /^-?[\d.,]*$/.test(row[column] ?? '')))
-  const widths = header.map((title, column) =>
-    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
-  )
-  const line = (cells: readonly string[]) =>
-    cells
-      .map((cell, column) => {
-        const width = widths[column] ?? 0
-        return isNumeric[column] ? cell.padStart(width) : cell.padEnd(width)
-      })
-      .join('  ')
-      .trimEnd()
-  return [paint('bold', line(header)), ...rows.map(line)].join('\n')
+  const [titles, ...lines] = alignColumns(header, rows)
+  return [paint('bold', titles), ...lines].join('\n')
 }
 
 /** Shortens a hash or an address to its two ends, which tell it apart. */

@@ -1,7 +1,8 @@
-import postgres from 'postgres'
+import type postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { openReader } from '#chain/reader'
 import { forgetStartHashes } from './startBlocks.ts'
+import { withSql } from './withSql.ts'
 
 // Ponder takes two things for granted that a development chain doesn't keep: that a chain id always means the same
 // chain, and that no reorg is deeper than its finality. Both leave rows behind that no restart heals.
@@ -14,13 +15,12 @@ export type Misfit = { network: NetworkSettings['network']; schema: string; deta
  * @param schema of the index
  * @returns one entry for each place whose rows are of another chain, or of blocks that are no longer canonical.
  */
-export async function findMisfits(
+export function findMisfits(
   databaseUrl: string,
   schema: string,
   networks: readonly NetworkSettings[],
 ): Promise<Misfit[]> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+  return withSql(databaseUrl, async (sql) => {
     const misfits: Misfit[] = []
     for (const settings of networks) {
       const { network } = settings
@@ -49,9 +49,7 @@ export async function findMisfits(
       }
     }
     return misfits
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 /** Ponder's cache of blocks, logs, transactions and RPC answers, shared by all schemas. */
@@ -62,13 +60,8 @@ const syncSchema = 'ponder_sync'
  *
  * @throws if a running Ponder holds the schema.
  */
-export async function dropIndex(
-  databaseUrl: string,
-  schema: string,
-  chainIds: readonly number[],
-): Promise<void> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+export function dropIndex(databaseUrl: string, schema: string, chainIds: readonly number[]): Promise<void> {
+  return withSql(databaseUrl, async (sql) => {
     if (await isInUse(sql, schema)) {
       throw new Error(`${schema} is in use by a running indexer: stop it first`)
     }
@@ -81,55 +74,46 @@ export async function dropIndex(
       // The views of readers go with it; the next start makes them anew.
       await transaction`drop schema if exists ${transaction(schema)} cascade`
     })
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 /** Whether the index has rows for each of these chains, or had no reason to have any yet. */
-export async function holdsChains(
+export function holdsChains(
   databaseUrl: string,
   schema: string,
   chainIds: readonly number[],
 ): Promise<boolean> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+  return withSql(databaseUrl, async (sql) => {
     if (!(await exists(sql, schema, '_ponder_checkpoint'))) return false
     const rows = await sql`
       select 1 from ${sql(schema)}._ponder_checkpoint where chain_id in ${sql([...chainIds])}`
     return rows.length === chainIds.length
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 /**
  * Takes the checkpoint of chains that Ponder is started without back to what is final. Ponder takes back all that isn't final,
  * theirs as well, but moves the checkpoints of its own chains only.
  */
-export async function takeBackCheckpoints(
+export function takeBackCheckpoints(
   databaseUrl: string,
   schema: string,
   chainIds: readonly number[],
 ): Promise<void> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+  return withSql(databaseUrl, async (sql) => {
     if (!(await exists(sql, schema, '_ponder_checkpoint'))) return
     await sql`
       update ${sql(schema)}._ponder_checkpoint set latest_checkpoint = safe_checkpoint
       where chain_id in ${sql([...chainIds])}`
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 /**
  * Unlocks the schema if the Ponder that held it is gone. Killed, it can't do so itself, and the next one would wait until
  * its last heartbeat is 25 seconds old.
  */
-export async function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
+  return withSql(databaseUrl, async (sql) => {
     // Postgres notices at once that a process is gone, but not while it runs one of its queries.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
@@ -142,9 +126,7 @@ export async function releaseDeadLock(databaseUrl: string, schema: string): Prom
       }
       await new Promise((resolve) => setTimeout(resolve, 100))
     }
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 type Queryable = postgres.Sql | postgres.TransactionSql

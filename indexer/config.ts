@@ -1,22 +1,12 @@
 import type { Address } from 'viem'
 import { findDeployments } from '#chain/deploymentsFile'
-import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
+import { readNetworkSettings } from '#chain/networkSettings'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import { type Environment, readVariable, requireVariable } from '#process/env'
 import type { NetworkName } from '#protocol/networks'
 
-/** What the environment says; read by Ponder (ponder.config.ts) and by what starts it (launch.ts). */
-export type IndexerConfig = {
-  /** Of Postgres itself: Ponder works through no pooler in transaction mode. */
-  databaseUrl: string
-  networks: NetworkSettings[]
-  /** Recipients of platform fees, lower-case, sorted: their order is no reason to index anew. */
-  platformWallets: Address[]
-  /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. null: by URL. */
-  rpcLanes: number | null
-}
+export type IndexerConfig = ReturnType<typeof readIndexerConfig>
 
-/** The settings of the indexer. */
 export type IndexerOptions = {
   databaseUrl: string
   /** Of every network that is to be indexed; several URLs of one with commas between. */
@@ -31,7 +21,7 @@ export type IndexerOptions = {
   port?: number | undefined
   /** Schema of the tables. Default: one that is named after what stands in it. */
   schema?: string | undefined
-  /** See {@link IndexerConfig.rpcLanes}. Default: 16 for a node on this machine, 1 for others. */
+  /** See {@link readIndexerConfig}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
   /** How long to wait before a network that was left out of a start is asked again. Default 15,000 ms. */
   retryMs?: number | undefined
@@ -43,12 +33,14 @@ export type IndexerOptions = {
   onLog?: ((line: string) => void) | undefined
 }
 
-/** @throws {ConfigError} */
-export function readIndexerConfig(env: Environment): IndexerConfig {
+/** What the environment says; for Ponder (ponder.config.ts) and for what starts it (launch.ts). @throws {ConfigError} */
+export function readIndexerConfig(env: Environment) {
   return {
+    /** Of Postgres itself: Ponder works through no pooler in transaction mode. */
     databaseUrl: readDatabaseUrls(env).directDatabaseUrl,
     networks: readNetworkSettings(env),
     platformWallets: readPlatformWallets(env),
+    /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. null: by URL. */
     rpcLanes: readVariable(env, 'INDEXER_RPC_LANES'),
   }
 }
@@ -69,6 +61,7 @@ export function readIndexerOptions(env: Environment): IndexerOptions {
   }
 }
 
+/** Recipients of platform fees, lower-case, sorted: their order is no reason to index anew. */
 function readPlatformWallets(env: Environment): Address[] {
   const wallets = [requireVariable(env, 'PLATFORM_WALLET'), ...(readVariable(env, 'PLATFORM_WALLETS') ?? [])]
   return [...new Set(wallets)].sort()

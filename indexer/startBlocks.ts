@@ -1,7 +1,8 @@
-import postgres from 'postgres'
+import type postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { openReader } from '#chain/reader'
 import type { NetworkName } from '#protocol/networks'
+import { withSql } from './withSql.ts'
 
 /** Ours, beside Ponder's own. It survives every rebuild of an index. */
 const schema = 'indexer_start'
@@ -15,13 +16,12 @@ export type StartHashes = { [network in NetworkName]?: string }
  * @param isReader it keeps nothing
  * @returns no hash for a network that was never asked for it and whose nodes don't answer now.
  */
-export async function readStartHashes(
+export function readStartHashes(
   databaseUrl: string,
   networks: readonly NetworkSettings[],
   isReader = false,
 ): Promise<StartHashes> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+  return withSql(databaseUrl, async (sql) => {
     const kept = await readKept(sql)
     const hashes = await Promise.all(
       networks.map(async (settings) => {
@@ -35,9 +35,7 @@ export async function readStartHashes(
     const found = Object.fromEntries(hashes.filter(([, hash]) => hash !== undefined)) as StartHashes
     if (!isReader) await keep(sql, networks, found)
     return found
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 async function askStartHash(settings: NetworkSettings): Promise<string | undefined> {

@@ -1,6 +1,7 @@
-import postgres from 'postgres'
+import type postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { openReader } from '#chain/reader'
+import { withSql } from './withSql.ts'
 
 // Ponder makes the tables. What readers see of them is made here: Ponder drops and builds its own database indexes and
 // views at each start, which takes longer the more there is to index, and leaves readers without them meanwhile.
@@ -26,23 +27,20 @@ export const databaseIndexes = {
  *
  * @param schema of the index
  */
-export async function showIndex(
+export function showIndex(
   databaseUrl: string,
   schema: string,
   networks: readonly NetworkSettings[],
   signal: AbortSignal,
 ): Promise<void> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+  return withSql(databaseUrl, async (sql) => {
     if (await isShown(sql, schema)) return
     await createIndexes(sql, schema)
     await untilCaughtUp(sql, schema, networks, signal)
     // It may have ended before it had caught up.
     signal.throwIfAborted()
     await moveViews(sql, schema)
-  } finally {
-    await sql.end()
-  }
+  })
 }
 
 async function isShown(sql: postgres.Sql, schema: string): Promise<boolean> {

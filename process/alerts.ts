@@ -3,8 +3,6 @@
  * docs/operations/alerts.yml and the table in docs/operations.md from these.
  */
 export type Alert = {
-  /** Which process it is about: the group of its rule. */
-  of: 'api' | 'keeper'
   /** A PromQL expression. */
   expr: string
   /** How long it must hold. Default: not at all. */
@@ -19,7 +17,6 @@ export type Alert = {
 
 const api = {
   ApiDown: {
-    of: 'api',
     expr: 'up{job="tollkeeper-api"} == 0',
     for: '1m',
     severity: 'page',
@@ -28,7 +25,6 @@ const api = {
       "Providers' paid requests fail with 503. Start the process; its log's last lines say why it ended.",
   },
   ApiDatabaseDown: {
-    of: 'api',
     expr: 'tollkeeper_api_database_up == 0',
     for: '1m',
     severity: 'page',
@@ -36,7 +32,6 @@ const api = {
     action: 'Nothing is lost and nothing is accepted. Bring Postgres back; the api goes on by itself.',
   },
   ApiErrors: {
-    of: 'api',
     expr: 'sum by (route) (rate(tollkeeper_api_request_seconds_count{status="500"}[5m])) > 0',
     for: '2m',
     severity: 'page',
@@ -44,7 +39,6 @@ const api = {
     action: 'A broken assumption. The log has the stack at level `error`.',
   },
   ApiUnavailable: {
-    of: 'api',
     expr:
       'sum(rate(tollkeeper_api_request_seconds_count{status="503"}[5m]))' +
       ' / sum(rate(tollkeeper_api_request_seconds_count[5m])) > 0.05',
@@ -54,7 +48,6 @@ const api = {
     action: "The problem's `code` says which dependency; `GET /readyz` as well.",
   },
   VerifySlow: {
-    of: 'api',
     expr:
       'histogram_quantile(0.99, sum by (le)' +
       ' (rate(tollkeeper_api_request_seconds_bucket{route="/verify"}[5m]))) > 0.25',
@@ -64,7 +57,6 @@ const api = {
     action: "Look at Postgres' commit latency and at the RPC (balances, contract wallets) first.",
   },
   VerificationsRefused: {
-    of: 'api',
     expr:
       'sum(rate(tollkeeper_api_verifications_total{result!~"ok|insufficient_balance|payment_replayed"}[15m]))' +
       ' / sum(rate(tollkeeper_api_verifications_total[15m])) > 0.5',
@@ -76,7 +68,6 @@ const api = {
       '`invalid_signature` everywhere: clients sign another domain.',
   },
   IndexStale: {
-    of: 'api',
     expr: 'tollkeeper_api_index_age_seconds > 300',
     for: '5m',
     severity: 'page',
@@ -85,7 +76,6 @@ const api = {
       'The keeper claims nothing while it is behind; views show the last recorded block. Look at the indexer and its RPC.',
   },
   WebhooksOverdue: {
-    of: 'api',
     expr: 'tollkeeper_api_webhooks_overdue_seconds > 120',
     for: '5m',
     severity: 'ticket',
@@ -93,14 +83,12 @@ const api = {
     action: "Senders can't keep up or don't run. See `tollkeeper_api_background_errors_total` and the log.",
   },
   WebhooksExhausted: {
-    of: 'api',
     expr: 'increase(tollkeeper_api_webhook_attempts_total{outcome="exhausted"}[1h]) > 0',
     severity: 'ticket',
     summary: 'Messages were given up after ten sendings',
     action: 'The receiver is gone. Its provider can send them again from the delivery log.',
   },
   MailFails: {
-    of: 'api',
     expr: 'increase(tollkeeper_api_mails_total{outcome!="sent"}[1h]) > 3',
     severity: 'ticket',
     summary: 'Mail to providers is not taken',
@@ -108,7 +96,6 @@ const api = {
       'The log says what the server of `SMTP_URL` answered. Each mail is tried ten times, over two days.',
   },
   BackgroundErrors: {
-    of: 'api',
     expr: 'rate(tollkeeper_api_background_errors_total[10m]) > 0',
     for: '15m',
     severity: 'ticket',
@@ -119,7 +106,6 @@ const api = {
 
 const keeper = {
   KeeperDown: {
-    of: 'keeper',
     expr: 'up{job="tollkeeper-keeper"} == 0',
     for: '2m',
     severity: 'page',
@@ -128,7 +114,6 @@ const keeper = {
       'Payments are accepted but not settled. Start it; it takes up what was broadcast from the database.',
   },
   QueueTooOld: {
-    of: 'keeper',
     expr: 'tollkeeper_queue_oldest_seconds > 3900',
     for: '5m',
     severity: 'page',
@@ -139,7 +124,6 @@ const keeper = {
       'then at `SettlementHeld`.',
   },
   IndexNotBelieved: {
-    of: 'keeper',
     expr: 'tollkeeper_index_behind == 1',
     for: '10m',
     severity: 'page',
@@ -149,7 +133,6 @@ const keeper = {
       "isn't running, is rebuilding, or falls behind: look at its RPC. `below_acted_block`: it was set back: let it catch up.",
   },
   IndexHole: {
-    of: 'keeper',
     expr: 'tollkeeper_index_quarantined{reason="receipt_unavailable"} > 0',
     for: '10m',
     severity: 'page',
@@ -160,7 +143,6 @@ const keeper = {
       'and restart the indexer.',
   },
   IndexUnreadable: {
-    of: 'keeper',
     expr: 'delta(tollkeeper_index_quarantined{reason!="receipt_unavailable"}[1h]) > 0',
     severity: 'ticket',
     summary: 'The index of {{ $labels.network }} quarantined a log: {{ $labels.reason }}',
@@ -168,7 +150,6 @@ const keeper = {
       "Nothing in it counts as paid. See `indexer.quarantine`; a stranger's contract may have caused it.",
   },
   SweepsFail: {
-    of: 'keeper',
     expr: 'tollkeeper_failed_sweeps > 0',
     for: '24h',
     severity: 'ticket',
@@ -177,7 +158,6 @@ const keeper = {
       "Most likely a provider's wallet is on USDC's blacklist. Its money waits in the splitter; nobody else is held up.",
   },
   BatchesStuck: {
-    of: 'keeper',
     expr: 'tollkeeper_open_batches{state="claimed"} > 0',
     for: '15m',
     severity: 'ticket',
@@ -185,7 +165,6 @@ const keeper = {
     action: 'Nobody holds the wallet, or its steps fail: look at the log of the keeper that has its key.',
   },
   TransactionUnknown: {
-    of: 'keeper',
     expr: 'tollkeeper_unknown_seconds > 300',
     for: '5m',
     severity: 'page',
@@ -196,7 +175,6 @@ const keeper = {
       "`MAX_FEE_GWEI`: raise it if the price is fair. If it does, the RPC doesn't pass transactions on.",
   },
   WalletPaused: {
-    of: 'keeper',
     expr: 'tollkeeper_wallet_paused == 1',
     for: '5m',
     severity: 'page',
@@ -209,7 +187,6 @@ const keeper = {
       '`tollkeeper doctor` says which.',
   },
   SignerMismatch: {
-    of: 'keeper',
     expr: 'increase(tollkeeper_signer_failures_total{code="signer_mismatch"}[10m]) > 0',
     severity: 'page',
     summary:
@@ -219,7 +196,6 @@ const keeper = {
       'something on the way fills in values. If it is none of these, somebody else has the signer: take the gas money out.',
   },
   GasBudgetUsedUp: {
-    of: 'keeper',
     expr: 'tollkeeper_held_payments{reason="gas_budget"} > 0',
     for: '5m',
     severity: 'page',
@@ -229,7 +205,6 @@ const keeper = {
       'They were served, and are lost unless gas gets cheaper: `KEEPER_DAILY_BUDGET_USD` of today is used up. Raise it, or `MAX_GAS_PER_FEE`.',
   },
   SettlementHeld: {
-    of: 'keeper',
     expr: 'sum by (network, reason) (tollkeeper_held_payments{reason=~"gas_price|gas_cost"}) > 0',
     for: '15m',
     severity: 'ticket',
@@ -239,7 +214,6 @@ const keeper = {
       '`gas_price`: nothing is sent above `MAX_FEE_GWEI`, whatever expires: raise it if the price is fair.',
   },
   WalletLow: {
-    of: 'keeper',
     expr: 'tollkeeper_wallet_balance_ether < 0.005',
     for: '10m',
     severity: 'ticket',
@@ -247,7 +221,6 @@ const keeper = {
     action: 'Refill it. On networks where gas is dear, set the threshold to ten batches of 13 million gas.',
   },
   SettlementsFail: {
-    of: 'keeper',
     expr:
       'sum by (network) (rate(tollkeeper_settlement_attempts_total{result!="settled"}[30m]))' +
       ' / sum by (network) (rate(tollkeeper_settlement_attempts_total[30m])) > 0.1',
@@ -259,7 +232,6 @@ const keeper = {
       "buyers empty their wallets; lower the caps. Many `invalid_signature`: the token's domain has changed.",
   },
   BatchesRevert: {
-    of: 'keeper',
     expr: 'sum by (network) (rate(tollkeeper_batches_total{outcome="reverted"}[30m])) > 0',
     for: '1h',
     severity: 'ticket',
@@ -268,7 +240,6 @@ const keeper = {
       'Now and then another keeper was faster, which costs only gas. All the time: two operators settle the same payments.',
   },
   Reorgs: {
-    of: 'keeper',
     expr: 'increase(tollkeeper_reorgs_total[1h]) > 0',
     severity: 'ticket',
     summary: 'A reorg on {{ $labels.network }} dropped a mined batch',
@@ -277,7 +248,6 @@ const keeper = {
       "Ponder's finality: docs/operations.md, _A reorg deeper than the index can follow_.",
   },
   GasDear: {
-    of: 'keeper',
     expr: 'histogram_quantile(0.5, sum by (le, network) (rate(tollkeeper_usd_per_payment_bucket[1h]))) > 0.002',
     for: '1h',
     severity: 'ticket',
@@ -285,7 +255,6 @@ const keeper = {
     action: 'The raised thresholds make batches larger by themselves; think about the price minimum.',
   },
   KeeperLoopErrors: {
-    of: 'keeper',
     expr: 'sum by (network, loop) (rate(tollkeeper_loop_errors_total[10m])) > 0.1',
     for: '15m',
     severity: 'ticket',
@@ -294,6 +263,9 @@ const keeper = {
       "An RPC or the database doesn't answer: the log has the error. Every step is taken again, and none counts against a payment.",
   },
 } satisfies Record<string, Alert>
+
+/** By the process that they are about, which names the group of their rules. */
+export const alertsOf = { api, keeper }
 
 /** Every alert by its name, the api's first. */
 export const alerts: Readonly<Record<string, Alert>> = { ...api, ...keeper }

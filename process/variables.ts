@@ -63,6 +63,17 @@ function ofEachNetwork<Prefix extends string, V extends Variable>(
   ) as Record<`${Prefix}_${Upper<NetworkName>}`, V>
 }
 
+/** A section whose variables have the same readers, but where one names its own. */
+function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Partial<Variable>>>(
+  readers: readonly Reader[],
+  section: Section,
+) {
+  const variables = Object.entries(section).map(([name, variable]) => [name, { readers, ...variable }])
+  return Object.fromEntries(variables) as {
+    [Name in keyof Section]: { readers: readonly Reader[] } & Section[Name]
+  }
+}
+
 /** SPEC.md 8.1: batching can't be switched off. Two payments of the least price. */
 const leastBatchAmount = 10_000n
 
@@ -182,19 +193,13 @@ const shared = {
   },
 } satisfies Record<string, Variable>
 
-const triggers = {
+const triggers = readBy(['api', 'keeper'], {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', 'keeper'],
     about: "A batch is due when a wallet's share reaches this amount,",
     default: '1',
   },
-  TRIGGER_COUNT: {
-    parser: integer(2),
-    readers: ['api', 'keeper'],
-    about: 'or this number of payments,',
-    default: '100',
-  },
+  TRIGGER_COUNT: { parser: integer(2), about: 'or this number of payments,', default: '100' },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', 'keeper', 'start'],
@@ -204,69 +209,55 @@ const triggers = {
   TRIGGER_HIGH_VALUE_USDC: {
     // The queue's index of payments of high value starts here (ledger/migrations).
     parser: usdc(1_000_000n),
-    readers: ['api', 'keeper'],
     about: "or at once for a payment of this value. What is about to run out doesn't wait for any of these.",
     default: '10',
   },
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
-    readers: ['api', 'keeper'],
     about:
       'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
     default: '150',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    readers: ['api', 'keeper'],
     about: 'The amount that holds while settling is dear.',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
     parser: integer(2),
-    readers: ['api', 'keeper'],
     about: 'The count that holds while settling is dear.',
     default: '150',
   },
   TRIGGER_RAISED_ABOVE_USD: {
     parser: usdc(),
-    readers: ['api', 'keeper'],
     about: 'Settling is dear while the batch that waits would cost more than this.',
     default: '0.02',
   },
-} satisfies Record<string, Variable>
+})
 
-const api = {
-  API_HOST: {
-    parser: text,
-    readers: ['api'],
-    about: 'Address that the api listens on.',
-    default: '127.0.0.1',
-  },
+const api = readBy(['api'], {
+  API_HOST: { parser: text, about: 'Address that the api listens on.', default: '127.0.0.1' },
   API_PORT: { parser: port, readers: ['api', 'start'], about: 'Port of the api.', default: '4020' },
   PUBLIC_URL: {
     parser: publicUrl,
-    readers: ['api'],
     about:
       "The gateway's address as buyers and providers see it; it is signed into challenges and receipts. Default: host and port.",
   },
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
-    readers: ['api'],
     about: `kid:hex with at least 32 random bytes, several with commas between; the first mints, all verify. \`${ownCommand} keys rotate macaroon\` makes one.`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
     parser: time,
-    readers: ['api'],
     about: 'ISO 8601: macaroons minted earlier are refused, after a database was restored.',
   },
   RECEIPT_KEY_FILE: {
     parser: text,
-    readers: ['api'],
     about: 'Private keys that sign receipts. Made at the first start unless NODE_ENV is production.',
     default: '.tollkeeper/receipt-keys.json',
   },
-  NODE_ENV: { parser: text, readers: ['api'], about: 'production: no key file is made.' },
+  NODE_ENV: { parser: text, about: 'production: no key file is made.' },
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
     readers: ['api', 'keeper'],
@@ -295,23 +286,19 @@ const api = {
   },
   BALANCE_CHECK: {
     parser: flag,
-    readers: ['api'],
     about: "on: a buyer's balance must cover all that it has not settled yet.",
     default: 'on',
   },
   PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    readers: ['api'],
     about: 'The most that may be unsettled of a payer. Default: no limit.',
   },
   NEW_PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    readers: ['api'],
     about: 'The most that may be unsettled of a payer that never settled anything. Default: no limit.',
   },
   TABS: {
     parser: flag,
-    readers: ['api'],
     about: 'on: prices below 1 USDC may be put on tabs, which settle by one signature (docs/tabs.md).',
     default: 'on',
   },
@@ -324,70 +311,55 @@ const api = {
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
-    readers: ['api'],
     about:
       'What all payers may be lent on tabs together on a UTC day: what each owes beyond its share of what settled of it.',
     default: '100',
   },
   TAB_REWARD_PERCENT: {
     parser: integer(0, 100),
-    readers: ['api'],
     about: "Share of the platform's part of a tab that goes to whoever settles it.",
     default: '10',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
-    readers: ['api'],
     about: 'The most that may be unsettled for a provider. Default: no limit.',
   },
   SETTLE_BEFORE_SERVE_USDC: {
     parser: usdc(),
-    readers: ['api'],
     about:
       'From this price on, /verify answers only once the payment is mined; not below TRIGGER_HIGH_VALUE_USDC. Default: never.',
   },
   SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
     parser: integer(500, 60_000),
-    readers: ['api'],
     about:
       'How long it waits at most; then 503, and the same payment may be presented again. The middleware says when it wants an answer sooner.',
     default: '4000',
   },
-  API_DATABASE_POOL: {
-    parser: integer(3, 1_000),
-    readers: ['api'],
-    about: 'Connections to the database.',
-    default: '10',
-  },
+  API_DATABASE_POOL: { parser: integer(3, 1_000), about: 'Connections to the database.', default: '10' },
   SIGNATURE_THREADS: {
     parser: integer(0, 64),
-    readers: ['api'],
     about:
       "Threads that check buyers' signatures. Default: one for each core but one, four at most; 0: none.",
   },
   RETENTION_DAYS: {
     parser: integer(1, 36_500),
-    readers: ['api'],
     about:
       'Days for which what is over is kept: signatures of payments, answers to requests that are sent again, the log of messages, bytes of transactions (docs/operations.md).',
     default: '30',
   },
   RATE_LIMITS: {
     parser: flag,
-    readers: ['api'],
     about: 'on or off, all of them; those that follow are requests a minute.',
     default: 'on',
   },
   RATE_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
-    readers: ['api'],
     about:
       'Requests of an address: this many challenges, as many verifications, and as many of everything else. An API key has ten times as many.',
     default: '6000',
   },
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
-    readers: ['api'],
     about:
       'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed). ' +
       `\`${ownCommand} provider key\` works in each case.`,
@@ -395,66 +367,52 @@ const api = {
   },
   REGISTRATION_TOKEN: {
     parser: { ...matching('at least 16 characters without spaces', /^[!-~]{16,}$/), isSecret: true },
-    readers: ['api'],
     about: 'What registration takes in the header `Registration-Token`, where REGISTRATION is token.',
   },
   REGISTRATION_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
-    readers: ['api'],
     about:
       'Providers that one address (of IPv6, one /64) may register in an hour, where REGISTRATION is open.',
     default: '5',
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
-    readers: ['api'],
     about: `SHA-256 of each key that opens the operator's views and its two switches, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
   },
   RATE_LIMIT_PAYER: {
     parser: integer(1, 1_000_000),
-    readers: ['api'],
     about: "Verifications of a payer's wallet.",
     default: '1200',
   },
   WEBHOOK_ALLOW_PRIVATE: {
     parser: flag,
-    readers: ['api'],
     about: 'true: webhooks may go to private addresses. For development.',
     default: 'false',
   },
   SMTP_URL: {
     parser: smtpUrl,
-    readers: ['api'],
     about:
       'Mail server by which providers are told of settlements that fail and webhooks that were switched off. Default: no mail.',
   },
-  MAIL_FROM: { parser: mailAddress, readers: ['api'], about: 'Address that this mail comes from.' },
+  MAIL_FROM: { parser: mailAddress, about: 'Address that this mail comes from.' },
   UPSTREAM_ALLOW_PRIVATE: {
     parser: flag,
-    readers: ['api'],
     about: "true: providers' upstreams may have private addresses. Only where REGISTRATION isn't open.",
     default: 'false',
   },
   PUBLIC_QUEUE: {
     parser: flag,
-    readers: ['api'],
     about: "false: due batches, with their signed authorizations, aren't published for anybody to settle.",
     default: 'true',
   },
   TRACE_URL_TEMPLATE: {
     parser: traceUrl,
-    readers: ['api'],
     about: 'Where the dashboard links the trace of a payment: a URL with {traceId} in it.',
   },
-} satisfies Record<string, Variable>
+})
 
-const keeper = {
-  KEEPER_HOST: {
-    parser: text,
-    readers: keepers,
-    about: 'Address that the keeper listens on.',
-    default: '127.0.0.1',
-  },
+const keeper = readBy(keepers, {
+  KEEPER_HOST: { parser: text, about: 'Address that the keeper listens on.', default: '127.0.0.1' },
   KEEPER_PORT: {
     parser: port,
     readers: [...keepers, 'start'],
@@ -464,45 +422,28 @@ const keeper = {
   },
   KEEPER_PRIVATE_KEYS: {
     parser: list(privateKey),
-    readers: keepers,
     about: 'Keys of the wallets that pay the gas, with commas between. Several settle side by side.',
     example: '',
   },
-  KEEPER_KEY_FILE: {
-    parser: text,
-    readers: keepers,
-    about: 'A file with these keys, one a line, instead.',
-  },
+  KEEPER_KEY_FILE: { parser: text, about: 'A file with these keys, one a line, instead.' },
   KEEPER_SIGNER_URL: {
     parser: networkUrls,
-    readers: keepers,
     about:
       'Where further wallets are signed for, by `eth_signTransaction` (web3signer). A signer for one chain each: base=https://…,polygon=https://….',
   },
   KEEPER_SIGNER_ADDRESSES: {
     parser: list(address),
-    readers: keepers,
     about: 'Addresses of these wallets, with commas between. Each settles on every network.',
   },
   KEEPER_SIGNER_CA_FILE: {
     parser: text,
-    readers: keepers,
     about:
       "PEM file of the authority, or the certificate itself, that the signer's TLS must show. Default: the system's.",
   },
-  KEEPER_SIGNER_CERT_FILE: {
-    parser: text,
-    readers: keepers,
-    about: 'PEM file of the certificate that the signer is shown,',
-  },
-  KEEPER_SIGNER_KEY_FILE: {
-    parser: text,
-    readers: keepers,
-    about: 'and of its key.',
-  },
+  KEEPER_SIGNER_CERT_FILE: { parser: text, about: 'PEM file of the certificate that the signer is shown,' },
+  KEEPER_SIGNER_KEY_FILE: { parser: text, about: 'and of its key.' },
   KEEPER_POLL_MS: {
     parser: integer(10),
-    readers: keepers,
     about: 'Pause between two looks at the queue. Default: 250; 2000 without a database.',
   },
   KEEPER_LEASE_MS: {
@@ -519,19 +460,12 @@ const keeper = {
   },
   REBROADCAST_AFTER_MS: {
     parser: integer(100),
-    readers: keepers,
     about: 'How long a transaction may stay unmined before it is sent again,',
     default: '6000',
   },
-  REPLACE_AFTER_MS: {
-    parser: integer(100),
-    readers: keepers,
-    about: 'and before a dearer one replaces it.',
-    default: '30000',
-  },
+  REPLACE_AFTER_MS: { parser: integer(100), about: 'and before a dearer one replaces it.', default: '30000' },
   MAX_FEE_GWEI: {
     parser: integer(1),
-    readers: keepers,
     about:
       'The most that a transaction may offer for a gas unit. Unset: 2 on base, 2000 on polygon, 100 elsewhere.',
   },
@@ -548,7 +482,6 @@ const keeper = {
   },
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),
-    readers: keepers,
     about:
       'USD a UTC day, on each network, that are added to fees that are smaller than the gas of their payments; without it these wait. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
   },
@@ -586,12 +519,11 @@ const keeper = {
       'How many payments of one API key, or without one of one wallet that is paid, may be reserved or wait for /settle at a time.',
     default: '1000',
   },
-} satisfies Record<string, Variable>
+})
 
-const indexer = {
+const indexer = readBy(['indexer'], {
   INDEXER_HOST: {
     parser: text,
-    readers: ['indexer'],
     about: "Address that the indexer's GraphQL listens on.",
     default: '127.0.0.1',
   },
@@ -607,34 +539,27 @@ const indexer = {
       'a schema name of at most 45 lower-case letters, digits and underscores',
       /^[a-z_][a-z0-9_]{0,44}$/,
     ),
-    readers: ['indexer'],
     about: 'Schema of the tables. Default: one named after what is indexed.',
   },
   INDEXER_RPC_LANES: {
     parser: integer(1, 32),
-    readers: ['indexer'],
     about:
       'How many times each RPC URL is handed to Ponder, which begins with 20 requests a second for each. ' +
       'Default: 16 for a node on this machine, 1 for others.',
   },
-} satisfies Record<string, Variable>
+})
 
-const deploy = {
-  DEPLOYER_PRIVATE_KEY: { parser: privateKey, readers: ['deploy'], about: 'Pays for the deployment.' },
-} satisfies Record<string, Variable>
+const deploy = readBy(['deploy'], {
+  DEPLOYER_PRIVATE_KEY: { parser: privateKey, about: 'Pays for the deployment.' },
+})
 
-const start = {
-  POSTGRES_PORT: { parser: port, readers: ['start'], about: 'Port of Postgres.', default: '0' },
-  CHAIN_PORT: { parser: port, readers: ['start'], about: 'Port of the local chain.', default: '8545' },
-  PROVIDER_PORT: {
-    parser: port,
-    readers: ['start'],
-    about: 'Port of the sample API.',
-    default: '4030',
-  },
-} satisfies Record<string, Variable>
+const start = readBy(['start'], {
+  POSTGRES_PORT: { parser: port, about: 'Port of Postgres.', default: '0' },
+  CHAIN_PORT: { parser: port, about: 'Port of the local chain.', default: '8545' },
+  PROVIDER_PORT: { parser: port, about: 'Port of the sample API.', default: '4030' },
+})
 
-const buyer = {
+const buyer = readBy(['mcp'], {
   WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['buy', 'mcp'], about: 'The wallet that pays.' },
   GATEWAY_URL: {
     parser: url,
@@ -648,11 +573,7 @@ const buyer = {
     about: 'Where the wallet pays. `tollkeeper start` plays base-sepolia.',
     default: 'base-sepolia',
   },
-  USDC_ADDRESS: {
-    parser: address,
-    readers: ['buy', 'mcp'],
-    about: 'USDC, on localhost.',
-  },
+  USDC_ADDRESS: { parser: address, readers: ['buy', 'mcp'], about: 'USDC, on localhost.' },
   RECEIPT_FILE: {
     parser: text,
     readers: ['buy'],
@@ -660,38 +581,29 @@ const buyer = {
   },
   WALLET_FOLDER: {
     parser: text,
-    readers: ['mcp'],
     about:
       'Where what was spent, receipts and open tabs are kept, in one folder for each wallet and network. Default: .tollkeeper in the home folder.',
   },
   ASK_ABOVE_USDC: {
     parser: usdc(),
-    readers: ['mcp'],
     about:
       'Above this price the user is asked, by the agent’s host; where the host can’t ask, it isn’t paid.',
     default: '0.10',
   },
   MAX_PAYMENT_USDC: {
     parser: usdc(),
-    readers: ['mcp'],
     about: 'The most that one request may cost, whatever the user says.',
     default: '1',
   },
   MAX_DAILY_USDC: {
     parser: usdc(),
-    readers: ['mcp'],
     about:
       'The most within any 24 hours, over restarts, and of all that run with this wallet and WALLET_FOLDER.',
     default: '2',
   },
-  MAX_DAILY_USDC_PER_HOST: {
-    parser: usdc(),
-    readers: ['mcp'],
-    about: 'The same at one host. Unset: MAX_DAILY_USDC alone.',
-  },
+  MAX_DAILY_USDC_PER_HOST: { parser: usdc(), about: 'The same at one host. Unset: MAX_DAILY_USDC alone.' },
   DISCOVERY_URL: {
     parser: publicUrl,
-    readers: ['mcp'],
     about: 'A gateway or facilitator whose /discovery/search tells what is sold. Default: GATEWAY_URL.',
   },
   MCP_TOKEN: {
@@ -699,11 +611,10 @@ const buyer = {
       ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
       isSecret: true,
     },
-    readers: ['mcp'],
     about:
       'Bearer token that clients of `tollkeeper mcp --http` present; needed where it listens beyond loopback.',
   },
-} satisfies Record<string, Variable>
+})
 
 export const variables = {
   ...shared,

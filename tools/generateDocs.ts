@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse, stringify } from 'yaml'
-import { alerts } from '#process/alerts'
+import { type Alert, alerts, alertsOf } from '#process/alerts'
 import { type Reader, sections, type Variable, variables } from '#process/variables'
 
 const root = join(import.meta.dirname, '..')
@@ -23,17 +23,13 @@ export function renderDocs(): Map<string, string> {
 }
 
 function renderRules(): string {
-  const groups = (['api', 'keeper'] as const).map((process) => ({
+  const groups = Object.entries(alertsOf).map(([process, alerts]) => ({
     name: `tollkeeper-${process}`,
-    rules: Object.entries(alerts)
-      .filter(([, alert]) => alert.of === process)
-      .map(([name, { expr, for: duration, severity, summary, action }]) => ({
-        alert: name,
-        expr,
-        ...(duration && { for: duration }),
-        labels: { severity },
-        annotations: { summary, action },
-      })),
+    rules: Object.entries<Alert>(alerts).map(([alert, rule]) => ({
+      ...{ alert, expr: rule.expr, ...(rule.for && { for: rule.for }) },
+      labels: { severity: rule.severity },
+      annotations: { summary: rule.summary, action: rule.action },
+    })),
   }))
   const lines = [
     '# Prometheus alert rules, made from `process/alerts.ts` by `npm run generate`. Scrape `GET /metrics` of each api and keeper,',

@@ -5,7 +5,6 @@ import { hmacSha256 } from '../http/hmac.ts'
 const lifetimeSeconds = 24 * 60 * 60
 const utf8 = new TextEncoder()
 
-/** What a code is for. */
 export type Contact = { providerId: string; address: string }
 
 /**

@@ -14,7 +14,6 @@ const maxShown = 100
 const maxSchemaBytes = 262_144
 
 export type SalesOptions = {
-  /** Where they are sold. */
   origin: string
   title: string
   /** The gateway's URL. */

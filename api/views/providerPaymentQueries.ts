@@ -66,7 +66,6 @@ export type PaymentFilters = {
   maxAmount?: bigint | undefined
   /** Only payments of which a half settled in this transaction. */
   txHash?: Hex | undefined
-  /** Without what was sold on tabs. */
   withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number

@@ -1,13 +1,11 @@
 /** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
 import { randomBytes, randomUUID } from 'node:crypto'
-import secp256k1 from 'secp256k1'
-import { bytesToHex, type Hex } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { parseChallenge } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import { encodeTabPayload, type TabState, tabAuthorization } from '#protocol/tab'
-import type { Buyer } from '../data/signPayments.ts'
+import { type Buyer, signDigest } from '../data/signPayments.ts'
 import { type Answer, renderPost, saturate } from './load.ts'
 import { connections, requireAll } from './payments.ts'
 import type { Rig } from './rig.ts'
@@ -92,12 +90,11 @@ export function createTabRequests(
     const state = { ...tab, payer: buyer.address }
     const terms = { issuer, contract: tabSettlement, platform, rewardShare }
     const digest = hashAuthorization(separator, tabAuthorization(terms, state, keccak256), keccak256)
-    const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)
     const payload = encodeTabPayload({
       ...state,
       ...{ line, known: acknowledged, splits: tab.lines.slice(acknowledged).map(({ split }) => split) },
       amounts: tab.lines.map(({ amount }) => amount),
-      signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex,
+      signature: signDigest(digest, buyer),
     })
     return { macaroon, tab: payload, providerId, endpointId, ...(asksForHeader && { x402Version: 2 }) }
   }

@@ -1,18 +1,13 @@
 import {
   type Address,
-  createTestClient,
   decodeFunctionResult,
   encodeFunctionData,
   type Hex,
-  http,
   keccak256,
   multicall3Abi,
   parseAbi,
-  publicActions,
   stringToHex,
-  walletActions,
 } from 'viem'
-import { hardhat } from 'viem/chains'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { parseUsdc } from '#protocol/amount'
 import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
@@ -20,12 +15,11 @@ import { splitSignature } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
-import { devAccount } from '../../local/chain/accounts.ts'
 import { multicall3Address } from '../../local/chain/prepareChain.ts'
 import type { LocalChain } from '../../local/chain/startLocalChain.ts'
 import { type Buyer, createAuthorizer, createBuyers } from '../data/signPayments.ts'
 import { gasFloorRuntimeCode } from '../generated/gasFloor.ts'
-import { deploymentOf } from './ground.ts'
+import { deploymentOf, openSender } from './ground.ts'
 
 /** The most payments of a batch. */
 export const largest = 150
@@ -47,15 +41,7 @@ export const addressOf = (seed: string): Address => `0x${keccak256(stringToHex(s
 /** A local chain with buyers, and what a batch of their payments is called and costs there. */
 export async function createBench(chain: LocalChain) {
   const { usdc, batchSettlement, splitterFactory } = deploymentOf(chain)
-  const client = createTestClient({
-    mode: 'hardhat',
-    chain: hardhat,
-    transport: http(chain.url),
-    account: devAccount(1),
-    pollingInterval: 5,
-  })
-    .extend(publicActions)
-    .extend(walletActions)
+  const client = openSender(chain)
   const platform = addressOf('platform')
   const provider = addressOf('provider')
   const buyers = createBuyers(largest)
@@ -113,10 +99,7 @@ export async function createBench(chain: LocalChain) {
       authorize(buyer, to, price, keccak256(stringToHex(seed)), window),
 
     settleOnes(authorizations: readonly SignedAuthorization[], sweep: Sweep): Call {
-      return {
-        to: batchSettlement,
-        data: encodeSettleAuthorizations(batch, authorizations, sweep).calldata,
-      }
+      return { to: batchSettlement, data: encodeSettleAuthorizations(batch, authorizations, sweep).calldata }
     },
 
     settle(payments: readonly Payment[]): Call {

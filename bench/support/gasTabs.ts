@@ -1,5 +1,4 @@
-import secp256k1 from 'secp256k1'
-import { bytesToHex, type Hex, keccak256, stringToHex } from 'viem'
+import { keccak256, stringToHex } from 'viem'
 import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
@@ -9,6 +8,7 @@ import { tabAuthorization } from '#protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { devAccount } from '../../local/chain/accounts.ts'
 import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { signDigest } from '../data/signPayments.ts'
 import { createBench } from './gasBench.ts'
 import { deploymentOf } from './ground.ts'
 
@@ -49,11 +49,7 @@ export async function measureTabGas(chain: LocalChain): Promise<TabGas> {
       const state = { tabId, payer: buyer.address, sequence: count * requests, expiry, lines }
       const authorization = tabAuthorization(terms, state, nativeKeccak256)
       const digest = hashAuthorization(separator, authorization, nativeKeccak256)
-      const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)
-      return {
-        ...{ ...state, nonce: authorization.nonce },
-        signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` as Hex,
-      }
+      return { ...state, nonce: authorization.nonce, signature: signDigest(digest, buyer) }
     })
   }
 

@@ -1,13 +1,15 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type postgres from 'postgres'
-import { type Address, numberToHex } from 'viem'
+import postgres from 'postgres'
+import { type Address, createTestClient, http, numberToHex, publicActions, walletActions } from 'viem'
+import { hardhat } from 'viem/chains'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { loopback, reservePort } from '#process/port'
 import { networks } from '#protocol/networks'
 import type { IndexerOptions } from '../../indexer/config.ts'
 import { startIndexer } from '../../indexer/launch.ts'
+import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startPostgres } from '../../local/stack/postgres.ts'
 import { Service } from '../../local/stack/service.ts'
@@ -48,6 +50,24 @@ export async function openGround() {
     PLATFORM_WALLET: platform,
     LOG_LEVEL: 'info',
   }
+
+  /** Starts a program as a process of its own, on a free port: in the variable that is named, or as its first argument. */
+  async function startService({ name, program: [file = '', ...args], env = {}, portVariable }: Program) {
+    const port = await reservePort()
+    const service = new Service({
+      name,
+      program: portVariable ? [file, ...args] : [file, String(port), ...args],
+      env: portVariable ? { ...env, [portVariable]: String(port) } : env,
+      url: `http://${loopback}:${port}`,
+      readyPath: '/healthz',
+      logFile: join(folder, `${name}.log`),
+    })
+    stack.defer(() => service.stop())
+    await service.start()
+    const pid = () => service.pid ?? 0
+    return { service, port, pid, cpu: () => cpuTime(pid()) }
+  }
+
   return {
     ...{ folder, postgres, chain, deployment, deploymentsFile, served, env },
     defer: (close: () => Promise<unknown>) => stack.defer(async () => void (await close())),
@@ -62,25 +82,26 @@ export async function openGround() {
       return indexer
     },
 
-    /** Starts a program as a process of its own, on a free port: in the variable that is named, or as its first argument. */
-    async startService({ name, program: [file = '', ...args], env = {}, portVariable }: Program) {
-      const port = await reservePort()
-      const service = new Service({
-        name,
-        program: portVariable ? [file, ...args] : [file, String(port), ...args],
-        env: portVariable ? { ...env, [portVariable]: String(port) } : env,
-        url: `http://${loopback}:${port}`,
-        readyPath: '/healthz',
-        logFile: join(folder, `${name}.log`),
-      })
-      stack.defer(() => service.stop())
-      await service.start()
-      const pid = () => service.pid ?? 0
-      return { service, port, pid, cpu: () => cpuTime(pid()) }
+    startService,
+
+    /** Starts a keeper with this number of wallets. */
+    startKeeper: (databaseUrl: string, wallets: number, settings: Record<string, string> = {}) => {
+      const keys = Array.from({ length: wallets }, (_, wallet) => devPrivateKey(10 + wallet))
+      const own = { ...env, DATABASE_URL: databaseUrl, KEEPER_PRIVATE_KEYS: keys.join(','), ...settings }
+      const program = ['keeper/main.ts']
+      return startService({ name: 'keeper', program, portVariable: 'KEEPER_PORT', env: own })
     },
 
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   }
+}
+
+/** A client of the local chain, for one who sends transactions. */
+export function openSender({ url }: LocalChain) {
+  const options = { mode: 'hardhat', chain: hardhat, transport: http(url), pollingInterval: 5 } as const
+  return createTestClient({ ...options, account: devAccount(1) })
+    .extend(publicActions)
+    .extend(walletActions)
 }
 
 export function deploymentOf(chain: LocalChain) {
@@ -95,6 +116,12 @@ export async function findPostmaster<Types extends Record<string, unknown>>(
 ): Promise<number> {
   const [backend] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
   return parentOf(backend?.pid ?? 0)
+}
+
+/** The same of the server at a URL. */
+export async function findPostmasterAt(url: string): Promise<number> {
+  const sql = postgres(url, { max: 1 })
+  return findPostmaster(sql).finally(() => sql.end({ timeout: 1 }))
 }
 
 /** The most memory that a process ever had, MiB. */

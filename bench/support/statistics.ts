@@ -18,6 +18,12 @@ export const spread = (values: readonly number[]): [number, number] => [
   round2(Math.max(...values)),
 ]
 
+/** The median and the spread of ratios, as a report has them: `name` and `nameSpread`. */
+export const medianAndSpread = (name: string, values: readonly number[]) => ({
+  [name]: round2(median(values)),
+  [`${name}Spread`]: spread(values),
+})
+
 /** An object with the same keys. */
 export function mapValues<Key extends string | number, From, To>(
   record: Record<Key, From>,

@@ -32,7 +32,7 @@ type Session = {
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp`, with what `open` connects for each session.
+ * Serves MCP's streamable HTTP at `/mcp` of the host, with what `open` connects for each session.
  *
  * On loopback the Host must be a name of loopback, or a page in a browser of this machine could call it by a name of its own that it
  * resolves to here (DNS rebinding). Beyond loopback the names of a machine aren't known to it; there a token is what a page can't have, or anybody may call.
@@ -40,7 +40,7 @@ type Session = {
 export async function serveSessions(
   open: (transport: Transport) => Promise<unknown>,
   { host, port, warn, token = null, idleMs = 600_000 }: SessionOptions,
-): Promise<RunningServer> {
+): Promise<RunningServer & { url: string }> {
   const sessions = new Map<string, Session>()
   const running = new Set<Session>()
   const isLocal = isLoopback(host)
@@ -117,6 +117,7 @@ export async function serveSessions(
   const listening = await serve(app, { host, port, portVariable: '--http' })
   return {
     ...listening,
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${listening.port}/mcp`,
     async close() {
       clearInterval(sweep)
       await Promise.all([...running].map(({ transport }) => transport.close()))

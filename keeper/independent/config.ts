@@ -1,28 +1,18 @@
-import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
-import { readSendingSettings, requireWallets, type WalletSettings } from '../settings/config.ts'
+import { readNetworkSettings } from '#chain/networkSettings'
+import { type Environment, isSet, readVariable, requireVariable } from '#process/env'
+import { readSendingSettings, requireWallets } from '../settings/config.ts'
 
 /** Budget of a UTC day in USDC base units, for all networks together. */
 const defaultBudget = 5_000_000n
 
-export type IndependentConfig = {
-  gatewayUrl: string
-  networks: NetworkSettings[]
-  wallets: WalletSettings
-  logLevel: VariableValue<'LOG_LEVEL'>
-  /** Where health and metrics are served; null: nowhere. */
-  http: { host: string; port: number } | null
-  metricsToken: string | null
-  pollMs: number
-  settings: ReturnType<typeof readSendingSettings>
-}
+export type IndependentConfig = ReturnType<typeof readIndependentConfig>
 
 /**
  * Reads the environment of a keeper that has no database.
  *
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
-export function readIndependentConfig(env: Environment): IndependentConfig {
+export function readIndependentConfig(env: Environment) {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
   const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
@@ -32,6 +22,7 @@ export function readIndependentConfig(env: Environment): IndependentConfig {
     networks,
     wallets: requireWallets(env, networks),
     logLevel: readVariable(env, 'LOG_LEVEL'),
+    /** Where health and metrics are served; null: nowhere. */
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
     // Somebody else's gateway is not to be asked four times a second.

@@ -177,7 +177,7 @@ async function prepareItems(
       throw new Error(`the simulated batch reverted: ${simulation.reason}`)
     const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
     const causes = await readCauses(served, entries, outcomes, at)
-    const judged = await judgeAll(context, signer, entries, outcomes, causes, at)
+    const judged = await judgeAll({ served, signer, causes, at }, entries, outcomes)
     drops.push(...judged.flatMap((one) => one.drop ?? []))
     const kept = judged.flatMap((one) => one.keep ?? [])
     if (
@@ -239,6 +239,9 @@ async function readCauses(
   return { isPaused: paused, spent: new Set(refused.filter((_, index) => spent[index])) }
 }
 
+/** What is known for all of a batch when each of its entries is judged. */
+type Inquiry = { served: SettlerContext['served']; signer: Signer; causes: Causes; at: At }
+
 type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /**
@@ -246,17 +249,14 @@ type Judged = { keep?: PlanEntry; drop?: Drop }
  * one fails too, since each payer's least comes first; or for a reason that says nothing of this one.
  */
 async function judgeAll(
-  context: Pick<SettlerContext, 'served'>,
-  signer: Signer,
+  inquiry: Inquiry,
   entries: readonly PlanEntry[],
   outcomes: readonly PaymentOutcome[] | null,
-  causes: Causes,
-  at: At,
 ): Promise<Judged[]> {
   const tried = await Promise.all(
     entries.map((entry, index) => {
       const outcome = outcomes?.[index] ?? null
-      return outcome?.provider === 'skipped' ? null : judge(context, signer, entry, outcome, causes, at)
+      return outcome?.provider === 'skipped' ? null : judge(inquiry, entry, outcome)
     }),
   )
   const broke = new Map<Address, Failure>()
@@ -270,7 +270,7 @@ async function judgeAll(
       const { item, settlement } = entry
       const failure = broke.get(settlement.authorization.from)
       if (failure) return { drop: { item, reason: 'failed', failure } }
-      const drop = await explain(context, signer, item, settlement.authorization, 'skipped', causes, at)
+      const drop = await explain(inquiry, item, settlement.authorization, 'skipped')
       return drop.reason === 'deferred' ? { keep: entry } : { drop }
     }),
   )
@@ -278,12 +278,9 @@ async function judgeAll(
 
 /** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
 async function judge(
-  context: Pick<SettlerContext, 'served'>,
-  signer: Signer,
+  inquiry: Inquiry,
   entry: PlanEntry,
   outcome: { provider: string; fee: string } | null,
-  causes: Causes,
-  at: At,
 ): Promise<Judged> {
   const { item, settlement } = entry
   const { authorization, fee } = settlement
@@ -296,23 +293,19 @@ async function judge(
     const drop: Drop =
       outcome.fee === 'not_tried'
         ? { item, reason: 'deferred' }
-        : await explain(context, signer, item, fee, outcome.fee, causes, at)
+        : await explain(inquiry, item, fee, outcome.fee)
     return { keep: single, drop: { ...drop, isPartial: true } }
   }
   const provider = outcome?.provider ?? 'unknown'
-  return { drop: await explain(context, signer, item, authorization, provider, causes, at) }
+  return { drop: await explain(inquiry, item, authorization, provider) }
 }
 
 async function explain(
-  context: Pick<SettlerContext, 'served'>,
-  signer: Signer,
+  { served: { client, token }, signer, causes: { isPaused, spent }, at }: Inquiry,
   item: BatchItem,
   authorization: PlanEntry['settlement']['authorization'],
   outcome: string,
-  { isPaused, spent }: Causes,
-  at: At,
 ): Promise<Drop> {
-  const { client, token } = context.served
   if (outcome === 'used' || spent.has(authorization)) return { item, reason: 'nonce_used' }
   if (outcome === 'expired') {
     const detail = 'its expiry is over'

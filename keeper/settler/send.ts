@@ -10,7 +10,6 @@ import type { Drop, Plan } from './plan.ts'
 /** Gas of a transaction that only uses up a nonce. */
 const cancellationGas = 21_000n
 
-/** What can be signed. */
 export type Offerable = {
   /** null: nothing is left to be settled. */
   plan: Plan | null

@@ -41,7 +41,6 @@ export function hasBody(method: string): boolean {
   return bodyMethods.includes(method)
 }
 
-/** Describes an endpoint by the extension. */
 export function describeEndpoint(endpoint: Described): BazaarExtension {
   const isTool = typeOfResource(endpoint.url) === 'mcp'
   const [input, properties, required] = isTool ? toolInput(endpoint) : httpInput(endpoint)

@@ -27,7 +27,6 @@ export type Declared = Pick<
   'resource' | 'x402Version' | 'description' | 'mimeType' | 'maxTimeoutSeconds'
 > & { serviceName?: unknown; tags?: unknown; iconUrl?: unknown; bazaar: unknown }
 
-/** The payment that declared it. */
 export type DeclaredBy = Pick<Declaration, 'chainId' | 'payTo' | 'amount' | 'providerId'>
 
 /**

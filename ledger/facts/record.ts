@@ -18,7 +18,6 @@ export type RecordedBlock = { blockNumber: bigint; blockHash: Hex }
 /** Whose word an event is: our own transaction's receipt, the index, or a search in USDC's logs. */
 export type EventSource = 'receipt' | 'index' | 'lookup'
 
-/** An event as the index shows it. */
 export type IndexedEvent = Evidence & { batchLogIndex: number | null }
 
 /**

@@ -19,7 +19,6 @@ export type WaitingPayments = {
   retryDue: boolean
 }
 
-/** What waits for one provider wallet. */
 export type WalletQueue = WaitingPayments & { payee: string }
 
 export type TriggerSettings = {

@@ -61,7 +61,6 @@ export async function closeDueTabs(
   return closed.length
 }
 
-/** A tab that is open. */
 export type OpenTab = TabKey & {
   nonce: Hex
   hasCode: boolean

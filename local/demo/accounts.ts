@@ -1,24 +1,18 @@
-import { type Address, type PublicClient, parseAbi } from 'viem'
+import type { Address, PublicClient } from 'viem'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { splitAnyPrice } from '#protocol/tier'
 import type { Stack } from '../stack/stack.ts'
 import type { Market } from './market.ts'
 import type { Plan } from './plan.ts'
 import type { Batch, TriggerName } from './readBatches.ts'
 
-const tokenAbi = parseAbi([
-  'function balanceOf(address) view returns (uint256)',
-  'function totalSupply() view returns (uint256)',
-])
+export type Token = ReturnType<typeof tokenAt>
 
-export type Token = {
-  balanceOf: (address: Address) => Promise<bigint>
-  totalSupply: () => Promise<bigint>
-}
-
-export function tokenAt(chain: PublicClient, address: Address): Token {
-  const contract = { address, abi: tokenAbi } as const
+export function tokenAt(chain: PublicClient, address: Address) {
+  const contract = { address, abi: usdcAbi } as const
   return {
-    balanceOf: (owner) => chain.readContract({ ...contract, functionName: 'balanceOf', args: [owner] }),
+    balanceOf: (owner: Address) =>
+      chain.readContract({ ...contract, functionName: 'balanceOf', args: [owner] }),
     totalSupply: () => chain.readContract({ ...contract, functionName: 'totalSupply' }),
   }
 }

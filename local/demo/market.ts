@@ -20,7 +20,6 @@ export type Market = {
   buyers: Buyer[]
   /** USDC base units minted for the demo. */
   minted: bigint
-  /** Problems that were found. */
   problems: string[]
 }
 

@@ -1,3 +1,4 @@
+import { alignColumns } from '#process/alignColumns'
 import { formatUsdc } from '#protocol/amount'
 import type { DemoResult } from './runDemo.ts'
 
@@ -95,18 +96,8 @@ function salesTable(unit: string, sales: DemoResult['sales'], { providerAmounts 
   )
 }
 
-/** Aligns the first column to the left and the others to the right. */
-function table(head: string[], rows: string[][]): string {
-  const isNumber = head.map((_, column) => rows.every((row) => /^[\d.,]+$/.test(row[column] ?? '')))
-  const widths = head.map((title, column) =>
-    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
-  )
-  const line = (cells: string[]) =>
-    cells
-      .map((cell, column) =>
-        isNumber[column] ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0),
-      )
-      .join('  ')
-      .trimEnd()
-  return [line(head), widths.map((width) => '─'.repeat(width)).join('──'), ...rows.map(line)].join('\n')
+function table(header: string[], rows: string[][]): string {
+  const [titles, ...lines] = alignColumns(header, rows)
+  const width = Math.max(titles.length, ...lines.map((line) => line.length))
+  return [titles, '─'.repeat(width), ...lines].join('\n')
 }

@@ -1,5 +1,5 @@
-import postgres from 'postgres'
 import { schema } from '#ledger/store/database'
+import { withSql } from '../../indexer/withSql.ts'
 
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 
@@ -9,9 +9,8 @@ const mark = 'tollkeeper: of a local chain that is gone when its process ends'
  * Each local chain starts with the same chain id and addresses, so rows of an earlier one would look like its own. A
  * database without the mark may be somebody's gateway, so it is refused.
  */
-export async function clearLocalChainData(databaseUrl: string): Promise<void> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  try {
+export function clearLocalChainData(databaseUrl: string): Promise<void> {
+  return withSql(databaseUrl, async (sql) => {
     const [found] = await sql<{ mark: string | null }[]>`
       select obj_description(oid, 'pg_namespace') as mark from pg_namespace where nspname = ${schema}`
     if (found && found.mark !== mark) {
@@ -25,7 +24,5 @@ export async function clearLocalChainData(databaseUrl: string): Promise<void> {
     for (const { name } of stale) await sql`drop schema ${sql(name)} cascade`
     await sql`create schema ${sql(schema)}`
     await sql.unsafe(`comment on schema ${schema} is '${mark}'`)
-  } finally {
-    await sql.end()
-  }
+  })
 }

@@ -17,7 +17,6 @@ export type Session = {
   /** What the gateway has of the provider begins with it. */
   path: string
   gateway: Gateway
-  /** Of the API key. */
   keyId: string
   /** What the API key may do. */
   scope: Account['scope']

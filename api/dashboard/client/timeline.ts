@@ -10,6 +10,10 @@ export type Step = {
   txHash?: string
 }
 
+function done(title: string, at: string | null, detail: string): Step {
+  return { title, at, state: 'done', detail }
+}
+
 /**
  * A payment's life as steps in order: what happened, what is happening, what is still ahead.
  *
@@ -55,19 +59,9 @@ const heldBecause = {
 
 function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
   return [
-    {
-      title: 'Challenged',
-      at: challengedAt,
-      state: 'done',
-      detail: 'The buyer got the price and a macaroon.',
-    },
-    {
-      title: 'Verified',
-      at: acceptedAt,
-      state: 'done',
-      detail: 'What was signed is good. The service was rendered, the receipt signed.',
-    },
-    { title: 'Queued', at: acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
+    done('Challenged', challengedAt, 'The buyer got the price and a macaroon.'),
+    done('Verified', acceptedAt, 'What was signed is good. The service was rendered, the receipt signed.'),
+    done('Queued', acceptedAt, 'Until a settlement trigger fires.'),
   ]
 }
 
@@ -78,21 +72,16 @@ function stepsOfTab(
 ): Step[] {
   const count = countOf(requests, 'request')
   return [
-    { title: 'Opened', at: openedAt, state: 'done', detail: 'The buyer signed the first state.' },
-    {
-      title: 'Closed',
-      at: closedAt,
-      state: 'done',
-      detail: `With ${count} of everybody’s, each with its receipt.`,
-    },
-    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
+    done('Opened', openedAt, 'The buyer signed the first state.'),
+    done('Closed', closedAt, `With ${count} of everybody’s, each with its receipt.`),
+    done('Queued', timeline.acceptedAt, 'Until a settlement trigger fires.'),
   ]
 }
 
 /** The steps of a facilitated payment: an x402 middleware challenged it, and serves after the settlement. */
 function stepsForSeller({ acceptedAt }: Timeline): Step[] {
   const detail = 'The signature was good. Your x402 middleware asked for the settlement.'
-  return [{ title: 'Verified', at: acceptedAt, state: 'done', detail }]
+  return [done('Verified', acceptedAt, detail)]
 }
 
 function byTime(a: Step, b: Step): number {
@@ -117,16 +106,9 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
       transactions.find(({ hash }) => hash === mined?.transactionHash) ?? transactions.at(-1) ?? first
     const replaced = transactions.filter(({ kind }) => kind === 'replacement').length
     const again = replaced === 0 ? '' : replaced === 1 ? ', replaced once' : `, replaced ${replaced} times`
-    return [
-      {
-        title: 'Broadcast',
-        // The time of the last broadcast would say less, because broadcasts are repeated.
-        at: first.signedAt,
-        state: 'done',
-        detail: `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`,
-        txHash: shown.hash,
-      },
-    ]
+    const detail = `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`
+    // The time of the last broadcast would say less, because broadcasts are repeated.
+    return [{ ...done('Broadcast', first.signedAt, detail), txHash: shown.hash }]
   })
 }
 
@@ -144,20 +126,13 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
     platform === null || platform.state === 'settled' || platform.value === '0'
       ? ''
       : ' The platform’s part is still to move.'
-  return {
-    title: 'Mined',
-    at: mined.at,
-    state: 'done',
-    detail: `In block ${mined.blockNumber}${clock}.${who}${fee}`,
-    txHash: mined.transactionHash,
-  }
+  const detail = `In block ${mined.blockNumber}${clock}.${who}${fee}`
+  return { ...done('Mined', mined.at, detail), txHash: mined.transactionHash }
 }
 
 function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequired }: Timeline): Step {
   const blocks = confirmationsRequired === 1 ? '1 block' : `${confirmationsRequired} blocks`
-  if (confirmedAt !== null) {
-    return { title: 'Confirmed', at: confirmedAt, state: 'done', detail: `${blocks} on top of it.` }
-  }
+  if (confirmedAt !== null) return done('Confirmed', confirmedAt, `${blocks} on top of it.`)
   return {
     title: 'Confirmed',
     at: null,
@@ -178,21 +153,13 @@ function paidOutStep({ paidOut, provider }: Payment): Step {
     }
   const waits = paidOut.platformPaid ? '' : ' The platform’s part waits in a splitter of its own.'
   const detail = `In block ${paidOut.blockNumber}.${waits}`
-  return { title, at: paidOut.at, state: 'done', detail, txHash: paidOut.transactionHash }
+  return { ...done(title, paidOut.at, detail), txHash: paidOut.transactionHash }
 }
 
 /** The last step of a payment that did not settle. */
 function endOf({ payment_status, failureCode }: Payment, { voidedAt, failedAt }: Timeline): Step | undefined {
-  if (payment_status === 'voided') {
-    return { title: 'Voided', at: voidedAt, state: 'done', detail: 'No service was rendered: no charge.' }
-  }
-  if (payment_status === 'failed') {
-    return {
-      title: 'Failed',
-      at: failedAt,
-      state: 'failed',
-      detail: failureCode === null ? 'Its authorizations have run out.' : describeCode(failureCode),
-    }
-  }
-  return undefined
+  if (payment_status === 'voided') return done('Voided', voidedAt, 'No service was rendered: no charge.')
+  if (payment_status !== 'failed') return undefined
+  const detail = failureCode === null ? 'Its authorizations have run out.' : describeCode(failureCode)
+  return { title: 'Failed', at: failedAt, state: 'failed', detail }
 }

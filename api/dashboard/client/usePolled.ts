@@ -7,7 +7,6 @@ export type Polled<T> = {
   data: T | undefined
   /** Why the last request failed; `data` is older then. */
   error: GatewayError | undefined
-  /** When `data` was read. */
   readAt: number | undefined
   /** Reads now, or again once the read that is under way has ended. */
   refresh: () => void

@@ -10,7 +10,6 @@ import { dirname } from 'node:path'
 import { z } from 'zod'
 import { ownCommand } from '#process/ownCommand'
 
-/** The key that signs receipts. */
 export type ReceiptKey = {
   kid: string
   privateKey: KeyObject

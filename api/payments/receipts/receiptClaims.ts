@@ -48,7 +48,6 @@ export function toLineClaims(
 
 type AuthorizationFacts = { recipient: Address; value: bigint; nonce: Hex }
 
-/** The claims of a receipt, as of `status`. */
 export function receiptClaims(
   facts: ReceiptFacts,
   signing: {

@@ -1,6 +1,6 @@
-import type { Command } from 'commander'
-import { port as portParser } from '#process/parsers'
-import { CliError } from '../../cliError.ts'
+import { type Command, Option } from 'commander'
+import { parsePort } from '../parsePort.ts'
+import type { McpFlags } from './run.ts'
 
 const defaultPort = '4050'
 
@@ -13,9 +13,13 @@ export function addBuying(mcp: Command): void {
       "An MCP server (stdio) for agents' hosts, whose tools pay for HTTP requests and for tools of other MCP servers, in USDC and within " +
         'limits.',
     )
-    .option(
-      '--http [port]',
-      `streamable HTTP at /mcp instead of standard input and output (port ${defaultPort}; 0: any)`,
+    .addOption(
+      new Option(
+        '--http [port]',
+        `streamable HTTP at /mcp instead of standard input and output (port ${defaultPort}; 0: any)`,
+      )
+        .preset(defaultPort)
+        .argParser(parsePort),
     )
     .option(
       '--host <address>',
@@ -37,17 +41,5 @@ MAX_DAILY_USDC_PER_HOST; docs/configuration.md has all variables. A .env is read
 Example:
   $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example MAX_DAILY_USDC=2 tollkeeper mcp buy --allow-host api.example`,
     )
-    .action(async ({ http, ...flags }: { http?: string | true; host: string; allowHost: string[] }) => {
-      const { runMcp } = await import('./run.ts')
-      await runMcp({
-        ...flags,
-        ...(http !== undefined && { http: parsePort(http === true ? defaultPort : http) }),
-      })
-    })
-}
-
-function parsePort(text: string): number {
-  const port = portParser.parse(text)
-  if (port !== undefined) return port
-  throw new CliError('invalid_flags', `--http: expected ${portParser.expected}, got "${text}"`)
+    .action(async (flags: McpFlags) => (await import('./run.ts')).runMcp(flags))
 }

@@ -32,7 +32,6 @@ export function foreign(writer: string, text: string): Content {
   }
 }
 
-/** What a call paid. */
 export function paymentOf({ agreed, receipts }: Call, receiptFile: string): object {
   if (agreed.length === 0 && receipts.length === 0) return { paid_usdc: '0' }
   const counted = formatUsdc(agreed.reduce((sum, amount) => sum + amount, 0n))

@@ -74,14 +74,9 @@ export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void>
     http === undefined
       ? await serveStdio(createServer())
       : await serveSessions(sessionOf(createServer), {
-          host,
-          port: http,
-          token,
-          idleMs: sessionIdleMs,
-          warn: say,
+          ...{ host, port: http, token, idleMs: sessionIdleMs, warn: say },
         })
-  const where =
-    'port' in door ? `http://${host.includes(':') ? `[${host}]` : host}:${door.port}/mcp` : 'stdio'
+  const where = 'url' in door ? door.url : 'stdio'
   say(
     `listening on ${where}, pays as ${address} on ${network}, at most ${formatUsdc(settings.maxDaily)} USDC a day`,
   )

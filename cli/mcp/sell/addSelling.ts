@@ -1,16 +1,9 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
-import { port as portParser } from '#process/parsers'
-import { type NetworkName, networkNames } from '#protocol/networks'
+import { type Command, Option } from 'commander'
+import { networkNames } from '#protocol/networks'
 import { CliError } from '../../cliError.ts'
-import { type GatewayFlags, withKey } from '../../provider/gateway.ts'
-
-type SellFlags = GatewayFlags & {
-  prices: string
-  server?: string
-  network?: NetworkName
-  http?: number
-  host: string
-}
+import { withKey } from '../../provider/gateway.ts'
+import { parsePort } from '../parsePort.ts'
+import type { SellOptions } from './run.ts'
 
 /** `tollkeeper mcp sell -- <command>`. */
 export function addSelling(mcp: Command): void {
@@ -44,17 +37,11 @@ export function addSelling(mcp: Command): void {
       '\nExample:\n  $ echo \'{"forecast": "0.01", "help": "free"}\' > prices.json\n' +
         '  $ TOLLKEEPER_API_KEY=tk_… tollkeeper mcp sell --provider prov_… --prices prices.json -- node weather-server.js',
     )
-    .action(async (command: string[], flags: SellFlags) => {
+    .action(async (command: string[], flags: Omit<SellOptions, 'apiKey'> & { apiKey?: string }) => {
       const { apiKey } = flags
       if (!apiKey)
         throw new CliError('invalid_flags', 'TOLLKEEPER_API_KEY must be set, or --api-key be given')
       const { runSell } = await import('./run.ts')
       process.exitCode = await runSell(command, { ...flags, apiKey })
     })
-}
-
-function parsePort(text: string): number {
-  const port = portParser.parse(text)
-  if (port === undefined) throw new InvalidArgumentError(`Expected ${portParser.expected}.`)
-  return port
 }

@@ -38,8 +38,7 @@ export async function runSell(command: string[], options: SellOptions): Promise<
   if (options.http === undefined) return serveStdio(open, stopped)
   const { host, http: port } = options
   const running = await serveSessions(open, { host, port, warn })
-  const name = host.includes(':') ? `[${host}]` : host
-  warn(`listening on http://${name}:${running.port}/mcp`)
+  warn(`listening on ${running.url}`)
   await stopped
   await running.close()
   return exitStatus.ok
@@ -80,13 +79,7 @@ function createKit(options: SellOptions, priceOf: PriceOf): Parameters<typeof se
     const gate =
       gates.get(price) ??
       createToolGate({
-        ...{
-          gatewayUrl,
-          providerId,
-          apiKey,
-          pricing: { usdcPerUnit: price },
-          warn: (text: string) => warn(text),
-        },
+        ...{ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: price }, warn },
         ...(server !== undefined && { server }),
       })
     gates.set(price, gate)

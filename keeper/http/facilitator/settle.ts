@@ -24,7 +24,6 @@ import {
 } from './reserve.ts'
 import { isUsedUp, type SettlementWatch } from './settlementWatch.ts'
 
-/** A settled payment. */
 export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
 
 /** A settlement that isn't decided: the same request again goes on waiting for it. `transaction` '' : nothing is out yet. */

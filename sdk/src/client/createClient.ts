@@ -151,16 +151,18 @@ export function createClient(options: ClientOptions): Client {
     const init = toRequestInit(requestOptions)
     const { timeout = defaultTimeoutMs, signal, payment } = requestOptions
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
-    const sendPaid = (header: PaymentHeader, within: Deadline) =>
-      send(fetch, url, withPayment(init, header), within)
-    const asked = { method: init.method, url, body: init.body }
-    if (payment) return toResponse<Data>(await flow.presentFor(asked, payment, sendPaid, deadline), deadline)
+    const attempt = {
+      asked: { method: init.method, url, body: init.body },
+      send: (header: PaymentHeader, within: Deadline) => send(fetch, url, withPayment(init, header), within),
+      deadline,
+    }
+    if (payment) return toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
     log(`${init.method} ${url}`)
-    let paid = await flow.payRemembered(asked, sendPaid, deadline)
+    let paid = await flow.payRemembered(attempt)
     if (!paid) {
       const answer = await send(fetch, url, init, deadline)
       if (answer.status !== 402) return toResponse<Data>({ answer, payment: undefined }, deadline)
-      paid = await flow.pay(asked, answer, sendPaid, deadline)
+      paid = await flow.pay(attempt, answer)
     }
     return toResponse<Data>(paid, deadline)
   }

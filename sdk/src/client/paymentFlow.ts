@@ -10,13 +10,13 @@ import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
 import { askGateway, isFree, type Paid } from './outcome.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
-import { createPresenter, isTabRefusal, type SendPaid } from './presentation.ts'
+import { type Attempt, createPresenter, isTabRefusal } from './presentation.ts'
 import { createReceiptTaker, type PaidReceipt } from './receipts.ts'
 import { createRepeats } from './repeats.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type TabOptions, type Tabs, type TabsSettings } from './tabs.ts'
-import type { Answer, Deadline } from './transport.ts'
+import type { Answer } from './transport.ts'
 
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
 export type PaymentOptions = LimitOptions & {
@@ -93,22 +93,15 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt: (paid) => options.onReceipt?.(paid), log })
 
   /** Pays what a 402 asks for. */
-  async function pay<A extends Answer>(
-    asked: Asked,
-    answer: Answer,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<Paid<A>> {
+  async function pay<A extends Answer>(attempt: Attempt<A>, answer: Answer): Promise<Paid<A>> {
     log('402: payment required')
     if (mockPayments) {
       log('presenting mock credentials')
       const header = { name: 'authorization', value: mockAuthorizationHeader } as const
-      return { answer: await send(header, deadline), payment: undefined }
+      return { answer: await attempt.send(header, attempt.deadline), payment: undefined }
     }
-    const { challenge, offered } = accept(asked, answer)
-    if (!offered) return payExact(asked, challenge, send, deadline, pendingTimeoutMs)
-    return payByTab(asked, offered, send, deadline, pendingTimeoutMs)
+    const { challenge, offered } = accept(attempt.asked, answer)
+    return offered ? payByTab(attempt, offered) : payExact(attempt, challenge)
   }
 
   /**
@@ -116,27 +109,17 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
    *
    * @returns undefined where there is neither.
    */
-  async function payRemembered<A extends Answer>(
-    asked: Asked,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<Paid<A> | undefined> {
-    const before = await repeats.presentOpen(asked, send, deadline, pendingTimeoutMs)
+  async function payRemembered<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
+    const before = await repeats.presentOpen(attempt)
     if (before && !isFree(before)) return before
-    const offered = tabs && offers.find(asked, Date.now() / 1000)
-    return offered && payByTab(asked, offered, send, deadline, pendingTimeoutMs)
+    const offered = tabs && offers.find(attempt.asked, Date.now() / 1000)
+    return offered && payByTab(attempt, offered)
   }
 
-  async function payExact<A extends Answer>(
-    asked: Asked,
-    challenge: Challenge,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<Paid<A>> {
+  async function payExact<A extends Answer>(attempt: Attempt<A>, challenge: Challenge): Promise<Paid<A>> {
+    const { asked, deadline } = attempt
     const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline)
-    return presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+    return presentFor(attempt, payment)
   }
 
   /**
@@ -144,17 +127,12 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
    * what was charged on it and repeats the request; where it refuses the remembered offer, pays what the refusal asks for; where it takes
    * nothing more on tabs, pays by itself. Nothing is signed anew before the gateway itself says that the request isn't on the tab.
    */
-  async function payByTab<A extends Answer>(
-    asked: Asked,
-    first: OfferedChallenge,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<Paid<A>> {
+  async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
+    const { asked, deadline } = attempt
     let offered = first
     for (const repeated = new Set<RefusedPart>(); ; ) {
       const payment = await signer.signOnTab(asked.seller ?? asked.url, offered, deadline)
-      let paid = await presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+      let paid = await presentFor(attempt, payment)
       const { answer } = paid
       if (answer.status !== 402) return paid
       offers.forget(asked)
@@ -172,7 +150,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
         if (!isSoldAlone(asksAgain.challenge)) return paid
-        return payExact(asked, asksAgain.challenge, send, deadline, pendingTimeoutMs)
+        return payExact(attempt, asksAgain.challenge)
       }
       if (revised !== 'covers') repeated.add(refused)
       offered = asksAgain.offered

@@ -3,6 +3,7 @@ import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { networkByName } from '../protocol/networks.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
+import type { Asked } from './offers.ts'
 import { isServing } from './outcome.ts'
 import type { SignedPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Outcome } from './tabState.ts'
@@ -14,6 +15,15 @@ export type PaymentHeader = { name: 'authorization' | 'payment-signature'; value
 
 /** Sends a request once more, with its payment. */
 export type SendPaid<A extends Answer> = (header: PaymentHeader, deadline: Deadline) => Promise<A>
+
+/** A request that is paid for, and how long it may take. */
+export type Attempt<A extends Answer> = {
+  asked: Asked
+  send: SendPaid<A>
+  deadline: Deadline
+  /** Ends it that long after the first answer that it is under way. Default: only the deadline does. */
+  pendingTimeoutMs?: number
+}
 
 /** Codes of status 503 by which nothing was accepted. */
 const busyRefusals: ReadonlySet<unknown> = new Set(['overloaded', 'provider_limit_exceeded', 'token_paused'])
@@ -30,14 +40,10 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
   /**
    * Presents a signed payment. When the connection breaks, a server fails, or settlement or answer are under way, presents the same
    * payment again, which can be charged only once.
-   *
-   * @param pendingTimeoutMs after the first answer that it is under way. Default: only the deadline ends it.
    */
   async function present<A extends Answer>(
+    { send, deadline, pendingTimeoutMs }: Attempt<A>,
     payment: SignedPayment,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
   ): Promise<A> {
     try {
       const header = headerOf(payment)

@@ -1,7 +1,7 @@
 import { ClientError, resolveOutcome, settlesUntil } from './errors.ts'
 import type { Asked } from './offers.ts'
 import { type GatewayWord, isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
-import type { Present, SendPaid } from './presentation.ts'
+import type { Attempt, Present } from './presentation.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { Answer, Deadline } from './transport.ts'
 
@@ -22,15 +22,10 @@ const maxOpen = 1_000
 export function createRepeats({ present, ask, log }: RepeatSettings) {
   const open = createOpenPayments((payment: SignedPayment) => payment)
 
-  async function presentFor<A extends Answer>(
-    asked: Asked,
-    payment: SignedPayment,
-    send: SendPaid<A>,
-    deadline: Deadline,
-    pendingTimeoutMs?: number,
-  ): Promise<Paid<A>> {
+  async function presentFor<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
+    const { asked, deadline } = attempt
     try {
-      const answer = await present(payment, send, deadline, pendingTimeoutMs)
+      const answer = await present(attempt, payment)
       if (answer.status < 400 || isServed(answer)) return { answer, payment }
       return await askAgain(asked, { answer, payment }, deadline)
     } catch (error) {
@@ -57,16 +52,11 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     /** Remembers a payment whose answer broke off while it was read. */
     remember: open.add,
     /** Presents the payment of an earlier attempt. @returns undefined where there is none. */
-    async presentOpen<A extends Answer>(
-      asked: Asked,
-      send: SendPaid<A>,
-      deadline: Deadline,
-      pendingTimeoutMs?: number,
-    ): Promise<Paid<A> | undefined> {
-      const payment = open.take(asked, Date.now() / 1000)
+    async presentOpen<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
+      const payment = open.take(attempt.asked, Date.now() / 1000)
       if (!payment) return undefined
       log('presenting the payment of an earlier attempt')
-      return presentFor(asked, payment, send, deadline, pendingTimeoutMs)
+      return presentFor(attempt, payment)
     },
   }
 }

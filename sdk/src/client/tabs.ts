@@ -61,7 +61,6 @@ export type TabsSettings = TabOptions & {
 /** Of how many closed tabs it is remembered that they are. */
 const maxClosed = 1_000
 
-/** The tabs of one payer. */
 export type Tabs = ReturnType<typeof createTabs>
 
 /** Keeps tabs: signs the next state for each request, and remembers what was bought. */

@@ -86,7 +86,8 @@ export function wrapFetch(
         within.signal.removeEventListener('abort', end)
       }
     }
-    let paid = canReplay ? await flow.payRemembered(asked, send, deadline, pendingTimeout) : undefined
+    const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
+    let paid = canReplay ? await flow.payRemembered(attempt) : undefined
     if (!paid) {
       const response = await fetch(input, { ...init, headers })
       if (response.status !== 402) return response
@@ -100,7 +101,7 @@ export function wrapFetch(
           code: 'body_not_replayable',
         })
       }
-      paid = await flow.pay(asked, challenged, send, deadline, pendingTimeout)
+      paid = await flow.pay(attempt, challenged)
     }
     const { answer, payment } = paid
     if (options.onReceipt) {

@@ -137,14 +137,14 @@ function createToolPayer(options: PayingMcpOptions) {
   /** Calls, and pays if the answer asks for it. */
   async function payFor(asked: ToolAsked, ask: Ask, deadline: Deadline): Promise<Paid<ToolReply>> {
     const send = (header: PaymentHeader, within: Deadline) => ask(metaOf(header), within)
-    const remembered = await flow.payRemembered(asked, send, deadline, pendingTimeout)
+    const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
+    const remembered = await flow.payRemembered(attempt)
     if (remembered) return remembered
     const lost = unanswered.take(asked, Date.now() / 1000)
     if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
     if (!answer.demand) return { answer, payment: undefined }
-    if (flow.mockPayments || isIssuedBy(gatewayUrl, answer.body))
-      return flow.pay(asked, answer, send, deadline, pendingTimeout)
+    if (flow.mockPayments || isIssuedBy(gatewayUrl, answer.body)) return flow.pay(attempt, answer)
     return payOffer(asked, answer, ask, deadline)
   }
 

@@ -138,7 +138,6 @@ export function pairsOf(headers: unknown): (readonly unknown[])[] {
   return headers.flatMap((name, index) => (index % 2 === 0 ? [[name, headers[index + 1]]] : []))
 }
 
-/** Gives an answer again. */
 export function answerAgain(response: ServerResponse, { status, headers, body }: KeptAnswer): void {
   response.statusCode = status
   const names = new Set(headers.map(([name]) => name))

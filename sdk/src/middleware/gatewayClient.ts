@@ -52,7 +52,6 @@ export function startDeadline(timeoutMs: number): Deadline {
 /** The time that an answer needs on its way back, when the gateway waits as long as it may. */
 const answerMs = 1_000
 
-/** Posts to the gateway once. */
 export async function postOnce(
   { gatewayUrl, apiKey, timeoutMs, fetch = globalThis.fetch }: GatewayClientOptions,
   { path, body, idempotencyKey, traceparent }: GatewayCall,

@@ -17,7 +17,6 @@ export type DemandOptions = {
   body: 'tollkeeper' | 'x402-v1'
   /** Whether what can be paid by itself is offered on tabs, too. */
   tabs: boolean
-  /** The request's `Accept`. */
   accept: string | null | undefined
   /** Why the payment that was presented was refused. */
   code: ErrorCode | undefined

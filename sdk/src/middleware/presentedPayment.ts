@@ -6,7 +6,6 @@ import { parsePaymentHeader } from '../protocol/x402.ts'
 
 type Value = string | null | undefined
 
-/** The headers that a payment may come in. */
 export type PaymentHeaders = {
   authorization?: Value
   /** `PAYMENT-SIGNATURE` of x402 v2. */

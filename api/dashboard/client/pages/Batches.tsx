@@ -47,37 +47,24 @@ function gasPerPayment({ gas_used, batch_payment_count }: Batch): bigint {
 }
 
 function GasPlot({ batches }: { batches: Batch[] }) {
-  const { shown, times, series } = useMemo(() => {
-    const ordered = batches.filter(({ batch_payment_count }) => batch_payment_count > 0).reverse()
-    return {
-      shown: ordered,
-      times: ordered.map(({ created_at }) => Date.parse(created_at) / 1000),
-      series: [
-        {
-          title: 'Gas per payment',
-          color: '--accent',
-          values: ordered.map((batch) => Number(gasPerPayment(batch))),
-        },
-      ],
-    }
-  }, [batches])
+  const shown = useMemo(
+    () => batches.filter(({ batch_payment_count }) => batch_payment_count > 0).reverse(),
+    [batches],
+  )
   return (
     <Plot
       label="Gas per payment of each batch over time, as points."
-      times={times}
-      series={series}
+      points={shown}
+      timeOf={({ created_at }) => Date.parse(created_at)}
+      series={[{ title: 'Gas per payment', color: '--accent', of: (batch) => Number(gasPerPayment(batch)) }]}
       shape="points"
       writeValue={(value) => value.toLocaleString('en')}
-      readout={(index) => {
-        const batch = shown[index]
-        if (!batch) return null
-        return (
-          <>
-            {writeTime(batch.created_at)}: <b>{writeCount(gasPerPayment(batch))}</b> gas each,{' '}
-            {writeCount(batch.batch_payment_count)} in the batch
-          </>
-        )
-      }}
+      readout={(batch) => (
+        <>
+          {writeTime(batch.created_at)}: <b>{writeCount(gasPerPayment(batch))}</b> gas each,{' '}
+          {writeCount(batch.batch_payment_count)} in the batch
+        </>
+      )}
       table={<Table label="Gas per payment" columns={gasColumns} rows={shown.toReversed()} keyOf={keyOf} />}
     />
   )

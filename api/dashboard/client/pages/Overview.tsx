@@ -1,4 +1,4 @@
-import { useMemo, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import type { Endpoint, EndpointList, Revenue, RevenueRow, Usage, UsageRow } from '../answers.ts'
 import {
   countOf,
@@ -12,6 +12,7 @@ import {
 import { query, readPages } from '../gateway.ts'
 import { Code, Figures, Panel, Table } from '../parts/bits.tsx'
 import { Choice } from '../parts/Choice.tsx'
+import type { PlotSeries } from '../parts/drawPlot.ts'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -47,15 +48,8 @@ export function OverviewPage() {
     }
   }, `${range} ${testMoney}`)
 
-  const choice = (
-    <Choice
-      label="Period"
-      name="range"
-      options={(Object.keys(ranges) as RangeName[]).map((name) => [name, ranges[name].title] as const)}
-      value={range}
-      choose={setRange}
-    />
-  )
+  const options = (Object.keys(ranges) as RangeName[]).map((name) => [name, ranges[name].title] as const)
+  const choice = <Choice label="Period" options={options} value={range} choose={setRange} />
   return (
     <View title="Overview" actions={choice} polled={polled}>
       {({ starts, revenue, usage, endpoints, testnet, hasBoth }) => {
@@ -134,39 +128,32 @@ function sum<Row>(rows: readonly Row[], of: (row: Row) => number): number {
 
 function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeName }) {
   // The last place where money becomes a float: a pixel's height.
-  const series = useMemo(() => {
-    const hasFailed = points.some(({ failed }) => failed > 0n)
-    const layers = [
-      { title: 'Outstanding', color: '--wait', of: (p: RevenuePoint) => p.settled + p.outstanding },
-      { title: 'Settled', color: '--good', of: (p: RevenuePoint) => p.settled },
-    ]
-    if (hasFailed) {
-      layers.unshift({ title: 'Failed', color: '--bad', of: (p) => p.settled + p.outstanding + p.failed })
-    }
-    return layers.map(({ of, ...layer }) => ({
-      ...layer,
-      values: points.map((point) => Number(of(point)) / 1e6),
-    }))
-  }, [points])
-  const times = useMemo(() => points.map(({ startsAt }) => startsAt.getTime() / 1000), [points])
+  const toFloat = (amount: bigint) => Number(amount) / 1e6
+  const series: PlotSeries<RevenuePoint>[] = [
+    { title: 'Outstanding', color: '--wait', of: (p) => toFloat(p.settled + p.outstanding) },
+    { title: 'Settled', color: '--good', of: (p) => toFloat(p.settled) },
+  ]
+  if (points.some(({ failed }) => failed > 0n))
+    series.unshift({
+      title: 'Failed',
+      color: '--bad',
+      of: (p) => toFloat(p.settled + p.outstanding + p.failed),
+    })
   const name = (point: RevenuePoint) => nameInterval(point.startsAt, range)
   return (
     <Plot
       label={`Net revenue in USDC of the last ${ranges[range].title}, settled and outstanding, as bars.`}
-      times={times}
+      points={points}
+      timeOf={({ startsAt }) => startsAt.getTime()}
       series={series}
       shape="bars"
       writeValue={(value) => writeUsdc(BigInt(Math.round(value * 1e6)))}
-      readout={(index) => {
-        const point = points[index]
-        if (!point) return null
-        return (
-          <>
-            {name(point)}: <b>{writeUsdc(point.settled)}</b> settled, <b>{writeUsdc(point.outstanding)}</b>{' '}
-            outstanding
-          </>
-        )
-      }}
+      readout={(point) => (
+        <>
+          {name(point)}: <b>{writeUsdc(point.settled)}</b> settled, <b>{writeUsdc(point.outstanding)}</b>{' '}
+          outstanding
+        </>
+      )}
       table={
         <Table
           label="Revenue over time"

@@ -1,12 +1,14 @@
+import { useId } from 'preact/hooks'
+
 /** One of a few, side by side. */
 export function Choice<Value extends string>(props: {
   label: string
-  name: string
   options: readonly (readonly [value: Value, title: string])[]
   value: Value
   choose: (value: Value) => void
 }) {
-  const { label, name, options, value, choose } = props
+  const { label, options, value, choose } = props
+  const name = useId()
   return (
     <fieldset class="choice">
       <legend class="unseen">{label}</legend>

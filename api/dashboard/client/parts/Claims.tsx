@@ -3,7 +3,6 @@ import type { VerifiedReceipt } from '#sdk/audit/verifyReceipt'
 import { nameNetwork, writeRate, writeUsdc } from '../format.ts'
 import { Code, Copyable, Facts, Time, Transaction } from './bits.tsx'
 
-/** Shows the claims of a receipt. */
 export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) {
   const { totalUsdc, providerUsdc, platformUsdc, tier, effectiveRate, network, transactionHash } = claims
   const isOnChain = transactionHash !== zeroHash

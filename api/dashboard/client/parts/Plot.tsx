@@ -1,27 +1,28 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type UPlot from 'uplot'
-import { drawPlot, type PlotShape, plotHeight } from './drawPlot.ts'
+import { dataOf, drawPlot, type PlotShape, plotHeight } from './drawPlot.ts'
 
-type PlotProps = PlotShape & {
+type PlotProps<Point> = PlotShape<Point> & {
   /** Text alternative for screen readers. */
   label: string
   /** Describes the point under the pointer; without one, the last point. */
-  readout: (index: number) => ComponentChildren
+  readout: (point: Point) => ComponentChildren
   /** The same data as a table. */
   table: ComponentChildren
 }
 
 /** A plot that redraws for new data, another width or another colour scheme. */
-export function Plot(props: PlotProps) {
-  const { label, times, series, readout, table } = props
+export function Plot<Point>(props: PlotProps<Point>) {
+  const { label, points, timeOf, series, readout, table } = props
   const holder = useRef<HTMLDivElement>(null)
   const plot = useRef<UPlot | null>(null)
   const latest = useRef(props)
   latest.current = props
   const [pointed, setPointed] = useState<number | null>(null)
   // New values update the plot; only another form creates a new one.
-  const form = `${props.shape} ${series.map(({ color }) => color)} ${(times.at(1) ?? 0) - (times[0] ?? 0)}`
+  const [first, second] = points.slice(0, 2).map(timeOf)
+  const form = `${props.shape} ${series.map(({ color }) => color)} ${(second ?? 0) - (first ?? 0)}`
 
   useEffect(() => {
     const element = holder.current
@@ -46,10 +47,10 @@ export function Plot(props: PlotProps) {
   }, [form])
 
   useEffect(() => {
-    plot.current?.setData([times, ...series.map(({ values }) => values)])
-  }, [times, series])
+    plot.current?.setData(dataOf(latest.current))
+  }, [points])
 
-  const shown = pointed !== null && pointed < times.length ? pointed : times.length - 1
+  const shown = points[pointed ?? -1] ?? points.at(-1)
   return (
     <figure>
       <figcaption class="line note">
@@ -62,7 +63,7 @@ export function Plot(props: PlotProps) {
               </span>
             ))}
         </span>
-        <span class="readout">{readout(shown)}</span>
+        <span class="readout">{shown !== undefined && readout(shown)}</span>
       </figcaption>
       <div ref={holder} class="canvas" role="img" aria-label={label} />
       <details>

@@ -1,30 +1,40 @@
 import UPlot from 'uplot'
 
-export type PlotSeries = {
+export type PlotSeries<Point> = {
   title: string
   /** A custom property of the style sheet, such as `--good`. */
   color: string
-  /** Floats for drawing only; exact values are beside the plot and in its table. */
-  values: number[]
+  /** A float for drawing only; exact values are beside the plot and in its table. */
+  of: (point: Point) => number
 }
 
-export type PlotShape = {
+export type PlotShape<Point> = {
   /** Bars of UTC intervals are drawn over each other, the first series behind; points stand at local times. */
   shape: 'bars' | 'points'
-  /** Unix seconds, ascending. */
-  times: number[]
-  series: PlotSeries[]
+  /** In the order of their times. */
+  points: readonly Point[]
+  /** Unix milliseconds. */
+  timeOf: (point: Point) => number
+  series: PlotSeries<Point>[]
   writeValue: (value: number) => string
 }
 
 export const plotHeight = 200
 
+/** The times in Unix seconds, then the values of each series. */
+export function dataOf<Point>({ points, timeOf, series }: PlotShape<Point>): [number[], ...number[][]] {
+  return [points.map((point) => timeOf(point) / 1000), ...series.map(({ of }) => points.map(of))]
+}
+
 /** Draws into an element, in the colours that the style sheet has there now. */
-export function drawPlot(
+export function drawPlot<Point>(
   element: HTMLElement,
-  { shape, times, series, writeValue }: PlotShape,
+  plot: PlotShape<Point>,
   onPoint: (index: number | null) => void,
 ): UPlot {
+  const { shape, series, writeValue } = plot
+  const data = dataOf(plot)
+  const [times] = data
   const isBars = shape === 'bars'
   const axis: UPlot.Axis = {
     stroke: readColor(element, '--quiet'),
@@ -70,7 +80,7 @@ export function drawPlot(
     ],
     hooks: { setCursor: [(self) => onPoint(self.cursor.idx ?? null)] },
   }
-  return new UPlot(options, [times, ...series.map(({ values }) => values)], element)
+  return new UPlot(options, data, element)
 }
 
 /** The computed value of a custom property, because a canvas doesn't know `light-dark()`. */

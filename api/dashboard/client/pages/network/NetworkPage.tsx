@@ -16,6 +16,10 @@ const gateway = createGateway()
 /** How long the gateway gives everybody the same answer. */
 const everyMs = 10_000
 const newest = 10
+const periods = [
+  ['day', '30 days'],
+  ['week', '26 weeks'],
+] as const
 
 /** For anyone, without a key: what settles on a network, who settles it and what that costs. */
 export function NetworkPage({ route: [network, list, ...filter] }: { route: string[] }) {
@@ -37,18 +41,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
     `network ${asked} ${interval}`,
     everyMs,
   )
-  const choice = (
-    <Choice
-      label="Period"
-      name="interval"
-      options={[
-        ['day', '30 days'],
-        ['week', '26 weeks'],
-      ]}
-      value={interval}
-      choose={setInterval}
-    />
-  )
+  const choice = <Choice label="Period" options={periods} value={interval} choose={setInterval} />
   return (
     <View title="Network" actions={choice} polled={polled}>
       {({ networks, activity, batches }) => (
@@ -65,9 +58,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
             block {writeCount(activity.indexedBlock)}.{activity.testnet && ' Test money is worth nothing.'}
           </p>
           {activity.total.batches === 0 ? (
-            <Empty
-              title={`Nothing settled in the last ${activity.interval === 'day' ? '30 days' : '26 weeks'}`}
-            >
+            <Empty title={`Nothing settled in the last ${new Map(periods).get(activity.interval)}`}>
               <p>Payments settle together, in one transaction. The first one shows here within seconds.</p>
             </Empty>
           ) : (

@@ -3,6 +3,7 @@ import { useMemo } from 'preact/hooks'
 import type { NetworkActivity } from '../../answers.ts'
 import { countOf, writeCount, writeSeconds } from '../../format.ts'
 import { type Column, Table } from '../../parts/bits.tsx'
+import type { PlotSeries } from '../../parts/drawPlot.ts'
 import { Plot } from '../../parts/Plot.tsx'
 import { href } from '../../routing.ts'
 import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
@@ -10,7 +11,7 @@ import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } fro
 type Measure = {
   title: string
   label: string
-  series: { title: string; color: string; of: (row: IntervalRow) => number }[]
+  series: PlotSeries<IntervalRow>[]
   /** A value at the axis. */
   writeValue: (value: number) => string
   /** What one interval says; it links to its batches. */
@@ -112,15 +113,6 @@ export function NetworkPlots({ activity }: { activity: NetworkActivity }) {
 type MeasurePlotProps = { measure: Measure; activity: NetworkActivity; points: NetworkPoint[] }
 
 function MeasurePlot({ measure, activity: { network, interval }, points }: MeasurePlotProps) {
-  const times = useMemo(() => points.map(({ startsAt }) => startsAt.getTime() / 1000), [points])
-  const series = useMemo(
-    () =>
-      measure.series.map(({ of, ...shape }) => ({
-        ...shape,
-        values: points.map(({ row }) => (row ? of(row) : 0)),
-      })),
-    [points, measure],
-  )
   const name = (startsAt: Date) => {
     const date = startsAt.toISOString().slice(0, 10)
     return (
@@ -132,19 +124,18 @@ function MeasurePlot({ measure, activity: { network, interval }, points }: Measu
   return (
     <Plot
       label={measure.label}
-      times={times}
-      series={series}
+      points={points}
+      timeOf={({ startsAt }) => startsAt.getTime()}
+      series={measure.series.map(({ of, ...shown }) => ({
+        ...{ ...shown, of: ({ row }: NetworkPoint) => (row ? of(row) : 0) },
+      }))}
       shape="bars"
       writeValue={measure.writeValue}
-      readout={(index) => {
-        const point = points[index]
-        if (!point) return null
-        return (
-          <>
-            {name(point.startsAt)}: {point.row ? measure.readout(point.row) : 'nothing settled'}
-          </>
-        )
-      }}
+      readout={({ startsAt, row }) => (
+        <>
+          {name(startsAt)}: {row ? measure.readout(row) : 'nothing settled'}
+        </>
+      )}
       table={
         <Table
           label={measure.title}

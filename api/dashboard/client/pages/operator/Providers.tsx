@@ -24,19 +24,8 @@ export function ProvidersPage() {
     return { providers, testnet: page?.testnet ?? false, hasMore: page?.cursor != null }
   }, `providers ${testMoney}`)
   const { notice, buttons, dialog } = useActs(polled.refresh)
-  const shown = testMoney ?? String(polled.data?.testnet ?? false)
-  const choice = (
-    <Choice
-      label="Money"
-      name="money"
-      options={[
-        ['false', 'Real money'],
-        ['true', 'Test money'],
-      ]}
-      value={shown as 'true' | 'false'}
-      choose={setTestMoney}
-    />
-  )
+  const shown = testMoney ?? `${polled.data?.testnet ?? false}`
+  const choice = <Choice label="Money" options={monies} value={shown} choose={setTestMoney} />
   return (
     <View title="Providers" actions={choice} polled={polled}>
       {({ providers, hasMore }) =>
@@ -60,6 +49,11 @@ export function ProvidersPage() {
     </View>
   )
 }
+
+const monies = [
+  ['false', 'Real money'],
+  ['true', 'Test money'],
+] as const
 
 type Listed = OperatorProviders['providers'][number]
 

@@ -24,7 +24,6 @@ export type Resource<Data, Item> = {
   /** A table of them, or where there is but one, its facts. */
   columns?: (data: Data, desk: Desk) => Column<Item>[]
   facts?: (item: Item, data: Data) => Record<string, ComponentChildren>
-  /** What can be done to one. */
   acts: (item: Item, data: Data, desk: Desk) => Act[]
 }
 

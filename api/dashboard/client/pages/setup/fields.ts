@@ -143,7 +143,6 @@ function parseTags(text: string): string[] {
     .filter((tag) => tag !== '')
 }
 
-/** Where a wallet is. */
 export function walletFields({ networks }: Home): Field[] {
   return [
     {
@@ -161,7 +160,6 @@ export function walletFields({ networks }: Home): Field[] {
   ]
 }
 
-/** Who a provider is. */
 export function providerFields({ name = '', contact }: { name?: string; contact?: string | null }): Field[] {
   return [
     { name: 'name', label: 'Name', value: name, placeholder: 'Weather, Inc.', note: 'As shown to buyers.' },

@@ -127,6 +127,11 @@ function StepItem(props: { title: string; isDone?: boolean; isNow?: boolean; chi
   )
 }
 
+const frameworks = [
+  ['hono', 'Hono'],
+  ['express', 'Express'],
+] as const
+
 function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint }) {
   const { home, providerId, endpoint } = props
   const [framework, setFramework] = useState<Framework>('hono')
@@ -146,16 +151,7 @@ function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint 
       </p>
       <div class="panel">
         <header>
-          <Choice
-            label="Framework"
-            name="framework"
-            options={[
-              ['hono', 'Hono'],
-              ['express', 'Express'],
-            ]}
-            value={framework}
-            choose={setFramework}
-          />
+          <Choice label="Framework" options={frameworks} value={framework} choose={setFramework} />
           <CopyButton text={code} label="Copy the code" />
         </header>
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable */}

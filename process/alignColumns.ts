@@ -1,0 +1,19 @@
+/** Lines of a table, its header first: columns of one width, numeric ones aligned to the right. */
+export function alignColumns(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+): [header: string, ...rows: string[]] {
+  const isNumeric = header.map((_, column) => rows.every((row) => /^-?[\d.,]*$/.test(row[column] ?? '')))
+  const widths = header.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
+  )
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, column) => {
+        const width = widths[column] ?? 0
+        return isNumeric[column] ? cell.padStart(width) : cell.padEnd(width)
+      })
+      .join('  ')
+      .trimEnd()
+  return [line(header), ...rows.map(line)]
+}
