@@ -29,5 +29,5 @@ export function createDatabaseClock(database: Database): DatabaseClock {
     max: 1,
     now: () => performance.now(),
   })
-  return { at: async (ms) => ms + (await ahead.get('ahead')) }
+  return { at: async (ms) => Math.max(0, ms + (await ahead.get('ahead'))) }
 }

@@ -124,6 +124,27 @@ test('behavior: what is stored too late for its caller is not accepted; the same
   expect((await opened.read()).body).toMatchObject({ requests: 2, sequence: 2, chargedUsdc: '0.100000' })
 })
 
+test('behavior: who asks what was accepted has nothing accepted by that', async () => {
+  const [opened, fresh] = [await openedTab(), await openedTab()]
+  await opened.buy(shop)
+  const ask = (json: object, key: string, headers: Record<string, string> = {}) =>
+    call<{ code?: string }>(gateway.app, 'POST', '/verify', {
+      json,
+      headers: { 'idempotency-key': key, ...headers },
+    })
+  const single = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+  for (const body of [await opened.sign(shop), await fresh.sign(shop), single]) {
+    const keys = [randomUUID(), randomUUID()] as const
+    const about = (key: string) => ask(body, key, { 'if-match': '*' })
+    expect(await about(keys[0])).toMatchObject({ status: 404, body: { code: 'unknown_payment' } })
+    expect((await ask(body, keys[0])).status).toBe(200)
+    expect((await about(keys[0])).status).toBe(200)
+    expect(await about(keys[1])).toMatchObject({ status: 409, body: { code: 'payment_replayed' } })
+  }
+  expect((await opened.read()).body).toMatchObject({ requests: 2 })
+  expect((await ask(single, randomUUID(), { 'if-match': '"x"' })).status).toBe(422)
+})
+
 describe('twins', () => {
   test('behavior: of ten copies of one request one is served; the others hear 409', async () => {
     const tab = await openedTab()

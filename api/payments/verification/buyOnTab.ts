@@ -68,7 +68,8 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const { tab } = request
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
-    const deadlineMs = deadlineOf(request)
+    // What is asked about is never accepted by that.
+    const deadlineMs = request.isAboutStored ? Number.NEGATIVE_INFINITY : deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
     if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
     requirePrice(terms, request)
@@ -91,6 +92,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     }
     const signed = toSignedState(tabTerms, tab, splits)
     const isNew = stored.length === 0
+    if (isNew && request.isAboutStored) throw new Refusal('unknown_payment')
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
         ...deps,
@@ -122,10 +124,16 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     }
     let verdict = await tabStore.accept(candidate, deadlineMs)
     // Those beside it may have used up the step that it shared.
-    for (let step = 0; verdict.verdict === 'unreserved' && step < stepsAtMost; step++) {
+    for (
+      let step = 0;
+      verdict.verdict === 'unreserved' && !request.isAboutStored && step < stepsAtMost;
+      step++
+    ) {
       const reserved = await reserve(tab, price, served, payers, checked.state)
       verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
     }
+    if (request.isAboutStored && verdict.verdict !== 'repeated' && verdict.verdict !== 'replayed')
+      throw new Refusal('unknown_payment')
     if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')

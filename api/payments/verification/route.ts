@@ -63,6 +63,10 @@ const verifyHeaders = z.object({
     .string()
     .optional()
     .openapi({ description: '`wait=4` (RFC 7240): the caller hears no answer that is later than 4 s' }),
+  'if-match': z
+    .literal('*')
+    .optional()
+    .openapi({ description: '`*`: the answer that the same request had, if it was accepted; else 404' }),
 })
 
 const tabResponse = z
@@ -139,7 +143,7 @@ export function addVerifyRoute(
       endpointId,
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
       network: networks.chainIdNamed(network),
-      idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
+      ...readVerifyHeaders(c.req.header()),
       waitMs: readWaitMs(c.req.header('prefer')),
       caller: c.get('caller'),
     }
@@ -174,8 +178,9 @@ function readWaitMs(prefer: string | undefined): number | undefined {
   return seconds === undefined ? undefined : Number(seconds) * 1_000
 }
 
-function readIdempotencyKey(key: string | undefined): string | undefined {
-  const parsed = verifyHeaders.safeParse({ 'idempotency-key': key })
+function readVerifyHeaders(headers: Record<string, string | undefined>) {
+  const parsed = verifyHeaders.safeParse(headers)
   if (!parsed.success) throw invalidRequest('header', parsed.error.issues)
-  return key
+  const { 'idempotency-key': idempotencyKey, 'if-match': ifMatch } = parsed.data
+  return { idempotencyKey, isAboutStored: ifMatch !== undefined }
 }

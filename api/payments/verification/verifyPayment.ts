@@ -32,6 +32,8 @@ export type VerifyRequest = PurchaseRequest & {
 /** What is asked of a verification, by whatever it is paid. */
 export type PurchaseRequest = TermsRequest & {
   idempotencyKey: string | undefined
+  /** Asks for the answer that it had. Nothing is accepted by it. */
+  isAboutStored?: boolean
   /** Where the caller hears no later answer. */
   waitMs?: number | undefined
 }
@@ -80,6 +82,12 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
   const acceptedAt = context.now()
   const deadlineMs = deadlineOf(request)
+  if (request.isAboutStored) {
+    const stored =
+      (await isAuthentic(context, request, presented)) && (await findByAuthorization(context, presented))
+    if (!stored) throw new Refusal('unknown_payment')
+    return answerAgain(context, stored, request, presented)
+  }
   try {
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })

@@ -21,6 +21,8 @@ export type GatewayCall = {
   body: unknown
   /** The same for every repetition, so that the gateway answers the same. */
   idempotencyKey?: string
+  /** Asks for the answer that it had before: nothing is accepted by it. */
+  isAboutStored?: true
   /** Of the request that it is made for. */
   traceparent?: string | undefined
 }
@@ -54,7 +56,7 @@ const answerMs = 1_000
 
 export async function postOnce(
   { gatewayUrl, apiKey, timeoutMs, fetch = globalThis.fetch }: GatewayClientOptions,
-  { path, body, idempotencyKey, traceparent }: GatewayCall,
+  { path, body, idempotencyKey, isAboutStored, traceparent }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {
   // Half of the time for one attempt leaves room for a second one when an answer got lost.
@@ -64,6 +66,7 @@ export async function postOnce(
   headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
+  if (isAboutStored) headers.set('if-match', '*')
   if (traceparent) headers.set('traceparent', traceparent)
   try {
     const response = await fetch(`${gatewayUrl.replace(/\/+$/, '')}${path}`, {

@@ -143,7 +143,8 @@ export async function verifyOrGoOn(
 }
 
 /**
- * Goes on asking for a verification whose outcome is unknown, and voids the payment if it was accepted.
+ * Asks whether a verification was accepted whose outcome is unknown, and voids the payment then. Nothing is accepted by asking: its buyer
+ * may have paid anew since.
  *
  * @param voidPayment voids a payment, and tells whether it is voided.
  * @param lost what takes it where its buyer presents it again meanwhile.
@@ -154,10 +155,14 @@ async function voidLostVerification(
   voidPayment: VoidPayment,
   lost: LostVerifications,
 ): Promise<void> {
+  const began = performance.now()
   for (const delay of recoveryDelaysMs) {
     await sleep(delay)
     if (lost.keyOf(call) !== call.idempotencyKey) return
-    const { answer } = await askForVerification(options, call)
+    // What was on its way by then, the gateway has accepted, or never will.
+    const isOver = performance.now() - began > options.timeoutMs / 2
+    const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
+    if (isOver && codeOf(answer) === 'unknown_payment') return
     const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>
     // Another request has the payment, or it is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
@@ -174,8 +179,8 @@ function saysWhatIsStored(answer: GatewayAnswer): boolean {
   return answer.status === 200 || answer.status === 409 || codeOf(answer) === 'settlement_pending'
 }
 
-function codeOf({ body }: GatewayAnswer): unknown {
-  return (body as { code?: unknown } | undefined)?.code
+function codeOf(answer: GatewayAnswer | undefined): unknown {
+  return (answer?.body as { code?: unknown } | undefined)?.code
 }
 
 function isCertain(answer: GatewayAnswer, mayBeAccepted: boolean): boolean {
