@@ -8,6 +8,8 @@ export type ClosingRules = {
   idleMs: number
   /** It was opened so long ago. */
   ageMs: number
+  /** So many requests are on it: whoever takes it in reads all of them. */
+  requests: number
   /** So much is charged. */
   amount: bigint
   /** A payer's credit, of which it is closed from four fifths on. */
@@ -24,6 +26,7 @@ export type CloseReason =
   | 'idle'
   | 'old'
   | 'amount'
+  | 'count'
   | 'credit'
   | 'expiring'
   | 'balance'
@@ -33,7 +36,7 @@ export type CloseReason =
 /** Closes the tabs that are due, by one update. @returns how many. */
 export async function closeDueTabs(
   { all: sql }: TabDatabase,
-  { idleMs, ageMs, amount, credit, expiryLeadMs, least }: ClosingRules,
+  { idleMs, ageMs, requests, amount, credit, expiryLeadMs, least }: ClosingRules,
   now: Date,
 ): Promise<number> {
   const [chains, leasts] = [[...least.keys()], [...least.values()].map(String)]
@@ -44,12 +47,13 @@ export async function closeDueTabs(
         when expires_at < ${Math.ceil((now.getTime() + expiryLeadMs) / 1000)}::bigint then 'expiring'
         when charged < least then null
         when charged >= ${amount} then 'amount'
+        when requests >= ${requests} then 'count'
         when charged * 5 >= ${credit}::bigint * 4 then 'credit'
         when used_at < ${new Date(now.getTime() - idleMs)} then 'idle'
         when opened_at < ${new Date(now.getTime() - ageMs)} then 'old'
       end as reason
       from (
-        select o.payer, o.id, o.expires_at, o.used_at, o.opened_at,
+        select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at,
           (select sum(greatest(one, 0)) from unnest(o.charged) one) as charged,
           -- A network that isn't served any more has nothing to settle with.
           coalesce((${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)], 9223372036854775807) as least

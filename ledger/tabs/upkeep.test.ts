@@ -72,6 +72,17 @@ describe('a tab is closed', () => {
     expect(await reason()).toBe('amount')
   })
 
+  test('behavior: once so many requests are on it', async () => {
+    const tab = await openedTab()
+    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n, credit: 1_000_000n }
+    const upkeep = upkeepAt(Date.now(), { rules })
+    for (const expected of [null, 'count']) {
+      await tab.buy(shop)
+      await upkeep.closeAndTake()
+      expect((await tab.read()).body.closeReason).toBe(expected)
+    }
+  })
+
   test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
     const upkeep = upkeepAt(Date.now())
     const reasonOf = async (tab: Tab) => {

@@ -28,8 +28,8 @@ export type TabUpkeepOptions = {
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
 
-/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before they run out. */
-export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000 }
+/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before they run out, with 50,000 requests. */
+export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000, requests: 50_000 }
 
 /** How old a step of credit is before it is released, of a tab that was never opened. */
 const unopenedMs = 600_000
@@ -128,6 +128,7 @@ export function createTabUpkeep({
     served: ServedNetwork,
     open: readonly OpenTab[],
   ): Promise<(OpenTab & { reason: CloseReason })[]> {
+    if (open.length === 0) return []
     const states = await reads
       .get(served)
       ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))

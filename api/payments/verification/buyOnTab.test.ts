@@ -532,6 +532,17 @@ describe('credit', () => {
     expect(await reserved(tab.tabId)).toBe(64_000n)
   })
 
+  test('behavior: of very many at once each has its part of as many steps as there are', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    await tab.buy(cheap)
+    const signed = []
+    for (let n = 0; n < 400; n++) signed.push(await tab.sign(cheap))
+    const answers = await Promise.all(signed.map((body) => tab.present(body)))
+    expect(new Set(codesOf(answers))).toEqual(new Set(['verified']))
+    expect((await tab.read()).body).toMatchObject({ requests: 401, chargedUsdc: '0.401000' })
+  })
+
   test('behavior: never more than its balance, less all else that it owes', async () => {
     const payer = await gateway.buyer(400_000n)
     const dear = await dearShop()

@@ -50,8 +50,6 @@ export type BuyOnTabDeps = SignatureCheckOptions &
 const minimumValiditySeconds = 7_200
 /** The longest, so that what it owes isn't owed for ever. */
 const maximumValiditySeconds = 100_000
-/** How often a request asks for a further step of credit. */
-const stepsAtMost = 8
 /** From this share of the credit on, a tab is closed: the buyer had better open the next one. */
 const closingBasisPoints = 8_000n
 
@@ -123,13 +121,11 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       ...{ known: tab.known, splits: tab.splits },
     }
     let verdict = await tabStore.accept(candidate, deadlineMs)
-    // Those beside it may have used up the step that it shared.
-    for (
-      let step = 0;
-      verdict.verdict === 'unreserved' && !request.isAboutStored && step < stepsAtMost;
-      step++
-    ) {
-      const reserved = await reserve(tab, price, served, payers, checked.state)
+    // Those beside it may have used up the step that it shared: until there is no more to be had.
+    for (let { reserved } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
+      const more = await reserve(tab, price, served, payers, checked.state)
+      if (more === reserved) break
+      reserved = more
       verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
     }
     if (request.isAboutStored && verdict.verdict !== 'repeated' && verdict.verdict !== 'replayed')

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import type { Browser, Page } from 'playwright-core'
 import type { Address } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
@@ -20,8 +20,9 @@ import {
 import { startCutProxy } from '../../support/cutProxy.ts'
 import { withoutIndex } from '../../support/indexTables.ts'
 import { type MailServer, startMailServer } from '../../support/mailServer.ts'
-import { newBuyer } from '../../support/shop.ts'
+import { newBuyer, openShop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
+import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
@@ -751,6 +752,25 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     expectErrors: (lines) => {
       expected = lines
     },
+  })
+
+  test('behavior: a tab’s payment shows what was sold on it, and how it ended', async () => {
+    const shop = await openShop(stack, { usdcPerUnit: '0.004' })
+    onTestFinished(shop.close)
+    const { client } = await newBuyer(stack, '1', { tabs: true })
+    let paymentId: string | undefined
+    for (let n = 0; n < 3; n++) ({ paymentId } = await client.request(shop.url))
+    await client.close()
+    const isTaken = async () => (await stack.get(`/payments/${paymentId}`)).status === 200
+    await until('the tab is taken in', isTaken)
+    const page = await signIn(desktop, shop.apiKey)
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${paymentId}`)
+    await page.getByRole('heading', { level: 2, name: 'Your lines of this tab' }).waitFor()
+    for (const fact of ['3 of 3', 'number 4', 'buyer']) await page.getByText(fact, { exact: true }).waitFor()
+    const sale = page.getByRole('region', { name: 'What was sold on this tab' }).getByRole('row').nth(1)
+    const cells = await sale.getByRole('cell').allTextContents()
+    expect(cells).toEqual(expect.arrayContaining(['3', '0.010800', '0.001200']))
+    expect(await violationsInBothSchemes(page)).toEqual([])
   })
 
   test('error: a gateway that is gone keeps what was read, says so, and is found again', async () => {
