@@ -6,8 +6,8 @@ import { diagnose } from './simulate.ts'
 
 /**
  * Builds a question to a network's USDC: does it still take what tabs sign? It could blacklist the TabSettlement contract, or bound
- * `validBefore` in an upgrade. It is asked to move nothing, for an account that exists nowhere else, by an authorization that is
- * valid as long as any can be.
+ * `validBefore` in an upgrade. It is asked to move nothing, for an account that exists nowhere else, by an authorization with the
+ * greatest `validBefore` that there is.
  *
  * @returns a function; it says true of a paused token, which takes nothing else either.
  */

@@ -1,48 +1,10 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { decodeJwt } from 'jose'
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import {
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-  type VerifyBody,
-} from '../support/gateway.ts'
-import { death, killAll, portOf, startChild } from './children.ts'
-import type { CrashingApiOptions } from './crashingApi.ts'
+import { expect, test } from 'vitest'
+import { signedBody, type VerifyBody } from '../support/gateway.ts'
+import { death, portOf } from './children.ts'
+import { useCrashingApi } from './useCrashingApi.ts'
 
-const macaroonKey = '07'.repeat(32)
-
-let gateway: TestGateway
-let shop: Shop
-let folder: string
-beforeAll(async () => {
-  gateway = await startGateway({ macaroonSecrets: [{ kid: 'test', key: Buffer.from(macaroonKey, 'hex') }] })
-  shop = await openShop(gateway.app)
-  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-crash-'))
-  await writeFile(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))
-})
-afterEach(killAll)
-afterAll(async () => {
-  await gateway?.close()
-  await rm(folder, { recursive: true, force: true })
-})
-
-function startApi(crashAt: CrashingApiOptions['crashAt']) {
-  const { macaroonSecrets, ...settings } = gateway.settings
-  return startChild('crashingApi.ts', {
-    databaseUrl: gateway.databaseUrl,
-    rpcUrl: gateway.chain.url,
-    deploymentsFile: join(folder, 'deployments.json'),
-    receiptKeyFile: join(folder, 'receipt-keys.json'),
-    settings,
-    macaroonKey,
-    crashAt,
-  } satisfies CrashingApiOptions)
-}
+const { gateway, shop, startApi } = useCrashingApi()
 
 async function verify(port: number, body: VerifyBody, idempotencyKey: string) {
   const response = await fetch(`http://127.0.0.1:${port}/verify`, {

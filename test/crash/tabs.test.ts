@@ -1,48 +1,22 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
 import type { App } from '../../api/http/app.ts'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../support/gateway.ts'
+import { call } from '../support/gateway.ts'
 import { openTab } from '../support/tabBuyer.ts'
 import { findTakenTab } from '../support/takenTab.ts'
-import { death, killAll, portOf, startChild } from './children.ts'
-import type { ApiStep, CrashingApiOptions } from './crashingApi.ts'
+import { death, portOf } from './children.ts'
+import type { ApiStep } from './crashingApi.ts'
+import { useCrashingApi } from './useCrashingApi.ts'
 
 // A gateway that dies at each step of a tab, as long as that is open. What follows, from its closing on: ledger/tabs/upkeep.test.ts
 // and keeper.test.ts.
 
-const macaroonKey = '07'.repeat(32)
+const { gateway, shop, startApi } = useCrashingApi()
 
-let gateway: TestGateway
-let shop: Shop
-let folder: string
-beforeAll(async () => {
-  gateway = await startGateway({ macaroonSecrets: [{ kid: 'test', key: Buffer.from(macaroonKey, 'hex') }] })
-  shop = await openShop(gateway.app)
-  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-crash-'))
-  await writeFile(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))
-})
-afterEach(killAll)
-afterAll(async () => {
-  await gateway?.close()
-  await rm(folder, { recursive: true, force: true })
-})
-
-/** A gateway in a process of its own; `died` resolves once it ended itself. */
-async function startApi(crashAt: ApiStep): Promise<{ app: App; died: Promise<void> }> {
-  const { macaroonSecrets, ...settings } = gateway.settings
-  const child = startChild('crashingApi.ts', {
-    databaseUrl: gateway.databaseUrl,
-    rpcUrl: gateway.chain.url,
-    deploymentsFile: join(folder, 'deployments.json'),
-    receiptKeyFile: join(folder, 'receipt-keys.json'),
-    settings,
-    macaroonKey,
-    crashAt,
-  } satisfies CrashingApiOptions)
+/** `died` resolves once it ended itself. */
+async function startDying(crashAt: ApiStep): Promise<{ app: App; died: Promise<void> }> {
+  const child = startApi(crashAt)
   const died = death(child)
   const url = `http://127.0.0.1:${await portOf(child)}`
   const request = (path: string, init?: RequestInit) => fetch(`${url}${path}`, init)
@@ -77,7 +51,7 @@ test.each([
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < others; n++) expect((await tab.buy(shop)).status).toBe(200)
     const body = await tab.sign(shop)
-    const { app, died } = await startApi(step)
+    const { app, died } = await startDying(step)
     await expect(tab.present(body, { app, key: 'one' })).rejects.toThrow('fetch failed')
     await died
     const stored = step === 'after-commit' ? others + 1 : others
@@ -97,7 +71,7 @@ test.each(['before-charge', 'after-charge'] as const)(
   async (step) => {
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     for (let n = 0; n < 2; n++) await tab.buy(shop)
-    const { app, died } = await startApi(step)
+    const { app, died } = await startDying(step)
     const charging = call(app, 'POST', `/tabs/${tab.tabId}/requests/2/charge`, {
       ...{ key: shop.key, json: { amount: '0.02' } },
     })
@@ -117,7 +91,7 @@ test.each(['before-close', 'after-close'] as const)(
     const tab = openTab(gateway, await gateway.buyer(1_000_000n))
     await tab.buy(shop)
     const last = { json: { tab: await tab.signState(0, { known: 0 }) } }
-    const { app, died } = await startApi(step)
+    const { app, died } = await startDying(step)
     await expect(call(app, 'POST', `/tabs/${tab.tabId}/close`, last)).rejects.toThrow('fetch failed')
     await died
     expect((await tab.read()).body.closeReason).toBe(step === 'after-close' ? 'buyer' : null)

@@ -72,7 +72,7 @@ export type AuditOptions = {
  *
  * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
  * the Transfer right after it, in a canonical block. A request on a tab is settled if the tab's nonce moved with its line at the
- * receipt's `lineTotal` or more, as the transaction's calldata says. Asks neither the gateway nor any contract of ours. A call that fails
+ * receipt's `lineTotal` or more, less what other receipts say was reduced since, as the transaction's calldata says. Asks neither the gateway nor any contract of ours. A call that fails
  * makes the audit fail, because nothing may be concluded from it.
  *
  * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.

@@ -37,7 +37,7 @@ export type AuditReason =
   | 'same_nonce'
   /** mismatch: it names a nonce, a contract or a provider that isn't that of its tab. */
   | 'tab'
-  /** mismatch: its tab moved with less on its line than the receipt says. */
+  /** mismatch: its tab moved with less on its line than the request needs. */
   | 'line'
   /** mismatch: its tab moved, but the transaction is no plain call of TabSettlement, so nobody can tell its lines. */
   | 'lines_unread'
@@ -209,9 +209,9 @@ export type TabTotal = {
     split: Hex
     provider: Address
     requests: number
-    /** The receipts' prices together. */
+    /** What the receipts charge, together. */
     boughtAmount: bigint
-    /** The greatest of the receipts' line totals. */
+    /** The most that one of the receipts needs on the line: its `lineTotal`, less what others reduced of it since. */
     lineTotal: bigint
     movedAmount?: bigint
     /** What moved too little for all receipts of the line. */
