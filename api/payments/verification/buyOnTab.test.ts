@@ -382,7 +382,11 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   expect([await buy(app), await buy(app)]).toEqual([undefined, undefined])
   const body = await tab.sign(own)
   expect((await tab.present(body, { app })).body.code).toBe('provider_limit_exceeded')
-  expect((await tab.present(body)).status).toBe(200)
+  const key = randomUUID()
+  expect((await tab.present(body, { key })).status).toBe(200)
+  // What was accepted before can be asked about, and so voided.
+  const headers = { 'idempotency-key': key, 'if-match': '*' }
+  expect((await call(app, 'POST', '/verify', { json: body, headers })).status).toBe(200)
   await tab.close()
   const upkeep = createTabUpkeep({
     ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },

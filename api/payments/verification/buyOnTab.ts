@@ -101,7 +101,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       network.payees.requirePayable(terms.payTo),
     ])
 
-    await providerCap.require(request.providerId, served.network.testnet, price)
+    if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
     const candidate: TabCandidate = {
       payer: tab.payer,
       tabId: tab.tabId,
