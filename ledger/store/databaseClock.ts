@@ -7,7 +7,7 @@ const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000
 
 export type DatabaseClock = {
-  /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. -Infinity: 0. */
+  /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. Of -Infinity it is 0, which is always over. */
   at(ms: number): Promise<number>
 }
 
