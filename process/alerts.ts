@@ -138,9 +138,8 @@ const keeper = {
     severity: 'page',
     summary: 'No node of {{ $labels.network }} has {{ $value }} receipts or logs that the index needs',
     action:
-      'It asks again every five blocks and fills the hole by itself; meanwhile what stands there shows as unsettled, but a ' +
-      "keeper's own receipts count. After ten minutes these nodes won't have it: add one that does to `RPC_URL_<NETWORK>` " +
-      'and restart the indexer.',
+      'It asks again every five blocks and fills the hole by itself; meanwhile what stands there shows as unsettled. After ' +
+      "ten minutes these nodes won't have it: add one that does to `RPC_URL_<NETWORK>` and restart the indexer.",
   },
   IndexUnreadable: {
     expr: 'delta(tollkeeper_index_quarantined{reason!="receipt_unavailable"}[1h]) > 0',
@@ -181,9 +180,8 @@ const keeper = {
     summary: '{{ $labels.wallet }} on {{ $labels.network }} starts nothing new',
     action:
       '`insufficient_gas_funds` in the log: send it gas money; it looks again every 15 s. Its batch goes to another wallet, ' +
-      'unless a node has the transaction already; then it waits for the money, or for a stranger. `out_of_gas`: a batch used ' +
-      "up its whole gas limit: the token's code has changed, or a payer's wallet is hostile; look at the transaction before " +
-      'it is done again a minute later. `signer_unavailable`, `signer_refused`: its signer is down, or has not its key: ' +
+      "unless a node has the transaction already. `out_of_gas`: the token's code has changed, or a payer's wallet is hostile; " +
+      'look at the transaction before it is done again a minute later. `signer_unavailable`, `signer_refused`: ' +
       '`tollkeeper doctor` says which.',
   },
   SignerMismatch: {
@@ -192,8 +190,8 @@ const keeper = {
     summary:
       'The signer of {{ $labels.wallet }} on {{ $labels.network }} signed something else than was asked',
     action:
-      'Nothing of it was stored or sent. The log says what differs: the signer is set to another chain or has another key, or ' +
-      'something on the way fills in values. If it is none of these, somebody else has the signer: take the gas money out.',
+      'Nothing of it was stored or sent. The log says what differs: another chain, another key, or values that something on ' +
+      'the way fills in. If it is none of these, somebody else has the signer: take the gas money out.',
   },
   GasBudgetUsedUp: {
     expr: 'tollkeeper_held_payments{reason="gas_budget"} > 0',

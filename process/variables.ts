@@ -89,13 +89,12 @@ const shared = {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres itself, where DATABASE_URL is a pooler in transaction mode, such as PgBouncer: for migrations, the indexer and `tollkeeper`.',
+      'Postgres itself, for migrations, the indexer and `tollkeeper`, where DATABASE_URL is a pooler such as PgBouncer.',
   },
   TABS_DATABASE_URL: {
     parser: databaseUrl,
     readers: ['api', 'keeper'],
-    about:
-      'The tab store, where it is to be a database of its own: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
+    about: 'A database of its own for the tab store: Postgres 15 or later, or Citus. Default: DATABASE_URL.',
   },
   NETWORKS: {
     parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
@@ -120,7 +119,7 @@ const shared = {
   PLATFORM_WALLETS: {
     parser: list(address),
     readers: ['keeper', 'indexer'],
-    about: 'Further fee recipients, those of earlier times, with commas between.',
+    about: 'Former fee recipients, with commas between.',
   },
   DEPLOYMENTS_FILE: {
     parser: text,
@@ -138,7 +137,7 @@ const shared = {
     parser: url,
     readers: ['api', 'keeper'],
     about:
-      'OpenTelemetry collector that traces go to by OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced.',
+      'OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced.',
   },
   OTEL_EXPORTER_OTLP_HEADERS: {
     parser: {
@@ -215,7 +214,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
+      'How old a payment is before amount, count or time makes it due (`npm start`: 0): a middleware that never heard of it has voided it by then.',
     default: '150',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
@@ -268,20 +267,20 @@ const api = readBy(['api'], {
     parser: flag,
     readers: ['api', 'keeper'],
     about:
-      'off: nothing is listed for buyers to find (`/discovery/…`, `/openapi.json`), challenges say nothing for catalogues, and no seller’s origin is asked whether it is its own.',
+      'off: nothing is listed for buyers to find, challenges say nothing for catalogues, and no seller’s origin is asked.',
     default: 'on',
   },
   MINIMUM_PRICES_USDC: {
     parser: list(networkPrice),
     readers: ['api', 'keeper'],
     about:
-      'The lowest price of a request, where it is to be above 0.005 USDC: `ethereum:0.5`, several networks with commas between.',
+      'The lowest price of a request, where it is above 0.005 USDC: `ethereum:0.5`, several with commas between.',
   },
   OFFER_TIMEOUT_SECONDS: {
     parser: integer(600, 93_600),
     readers: ['api', 'keeper'],
     about:
-      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours whatever this says. The keeper has it for what it lists.',
+      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours. The keeper has it for what it lists.',
     default: '3600',
   },
   BALANCE_CHECK: {
@@ -306,13 +305,12 @@ const api = readBy(['api'], {
     parser: usdc(),
     readers: ['api', 'keeper'],
     about:
-      'What a payer may owe who buys on tabs, beside a tenth of what ever settled of it, or the fees of that where they are less.',
+      'What a payer may owe on tabs beyond a tenth of what ever settled of it, or the fees of that where they are less.',
     default: '1',
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
-    about:
-      'What all payers may be lent on tabs together on a UTC day: what each owes beyond its share of what settled of it.',
+    about: 'What all payers together may be lent on a UTC day, beyond those tenths.',
     default: '100',
   },
   TAB_REWARD_PERCENT: {
@@ -331,8 +329,7 @@ const api = readBy(['api'], {
   },
   SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
     parser: integer(500, 60_000),
-    about:
-      'How long it waits at most; then 503, and the same payment may be presented again. The middleware says when it wants an answer sooner.',
+    about: 'How long it waits at most; then 503, and the same payment may be presented again.',
     default: '4000',
   },
   API_DATABASE_POOL: { parser: integer(3, 1_000), about: 'Connections to the database.', default: '10' },
@@ -344,7 +341,7 @@ const api = readBy(['api'], {
   RETENTION_DAYS: {
     parser: integer(1, 36_500),
     about:
-      'Days for which what is over is kept: signatures of payments, answers to requests that are sent again, the log of messages, bytes of transactions (docs/operations.md).',
+      'Days for which what is over is kept: signatures, messages, bytes of transactions (docs/operations.md, Disk).',
     default: '30',
   },
   RATE_LIMITS: {
@@ -367,7 +364,7 @@ const api = readBy(['api'], {
   },
   REGISTRATION_TOKEN: {
     parser: { ...matching('at least 16 characters without spaces', /^[!-~]{16,}$/), isSecret: true },
-    about: 'What registration takes in the header `Registration-Token`, where REGISTRATION is token.',
+    about: 'What the header `Registration-Token` must hold, where REGISTRATION is token.',
   },
   REGISTRATION_LIMIT_ADDRESS: {
     parser: integer(1, 1_000_000),
@@ -377,7 +374,7 @@ const api = readBy(['api'], {
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
-    about: `SHA-256 of each key that opens the operator's views and its two switches, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
+    about: `SHA-256 of each operator's key, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
   },
   RATE_LIMIT_PAYER: {
     parser: integer(1, 1_000_000),
@@ -391,8 +388,7 @@ const api = readBy(['api'], {
   },
   SMTP_URL: {
     parser: smtpUrl,
-    about:
-      'Mail server by which providers are told of settlements that fail and webhooks that were switched off. Default: no mail.',
+    about: 'Mail server by which providers are told of failures. Default: no mail.',
   },
   MAIL_FROM: { parser: mailAddress, about: 'Address that this mail comes from.' },
   UPSTREAM_ALLOW_PRIVATE: {
@@ -429,7 +425,7 @@ const keeper = readBy(keepers, {
   KEEPER_SIGNER_URL: {
     parser: networkUrls,
     about:
-      'Where further wallets are signed for, by `eth_signTransaction` (web3signer). A signer for one chain each: base=https://…,polygon=https://….',
+      'Signers of further wallets, by `eth_signTransaction` (web3signer), one a chain: base=https://…,polygon=https://….',
   },
   KEEPER_SIGNER_ADDRESSES: {
     parser: list(address),
@@ -473,7 +469,7 @@ const keeper = readBy(keepers, {
     parser: integer(0),
     readers: ['api', ...keepers],
     about:
-      'A payment that was bought is settled at once where its share of the gas costs at most this many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
+      'A payment waits for cheaper gas, until it is about to expire, while its share of the gas costs more than this many times its fee. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -483,20 +479,19 @@ const keeper = readBy(keepers, {
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),
     about:
-      'USD a UTC day, on each network, that are added to fees that are smaller than the gas of their payments; without it these wait. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
+      'USD a UTC day and network that are added to fees that are smaller than their gas. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
   },
   GAS_ALLOWANCE_USD: {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'USD a UTC day, on all networks together, for the gas of what pays no fee for it: payments through x402 facilitators, submissions, refunds, of all who have no grant of their own. The api has it for refunds.',
+      'USD a UTC day, on all networks together, for the gas of payments through the facilitator, submissions and refunds of all who have no grant. The api has it for refunds.',
     default: '1',
   },
   SUBMIT_RATE_LIMIT: {
     parser: integer(0),
     readers: ['keeper'],
-    about:
-      'How many submissions a minute it takes from one address, and of one provider whatever its address.',
+    about: 'Submissions a minute from one address, and of one provider.',
     default: '60',
   },
   FACILITATOR_OPEN: {
@@ -516,7 +511,7 @@ const keeper = readBy(keepers, {
     parser: integer(1, 1_000_000),
     readers: ['keeper'],
     about:
-      'How many payments of one API key, or without one of one wallet that is paid, may be reserved or wait for /settle at a time.',
+      'Payments of one API key, or without one of one wallet that is paid, that may be reserved or wait for /settle.',
     default: '1000',
   },
 })
@@ -544,7 +539,7 @@ const indexer = readBy(['indexer'], {
   INDEXER_RPC_LANES: {
     parser: integer(1, 32),
     about:
-      'How many times each RPC URL is handed to Ponder, which begins with 20 requests a second for each. ' +
+      'How often each RPC URL is handed to Ponder, which begins with 20 requests a second for each. ' +
       'Default: 16 for a node on this machine, 1 for others.',
   },
 })
@@ -582,7 +577,7 @@ const buyer = readBy(['mcp'], {
   WALLET_FOLDER: {
     parser: text,
     about:
-      'Where what was spent, receipts and open tabs are kept, in one folder for each wallet and network. Default: .tollkeeper in the home folder.',
+      'Where spendings, receipts and open tabs are kept, a folder for each wallet and network. Default: .tollkeeper in the home folder.',
   },
   ASK_ABOVE_USDC: {
     parser: usdc(),
