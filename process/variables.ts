@@ -181,8 +181,7 @@ const shared = {
   TRUSTED_PROXIES: {
     parser: integer(0, 10),
     readers: ['api', 'keeper'],
-    about:
-      'Number of reverse proxies in front of the process: the last entries of X-Forwarded-For, one for each, are theirs.',
+    about: 'Number of reverse proxies in front: so many last entries of X-Forwarded-For are theirs.',
     default: '0',
   },
   METRICS_TOKEN: {
@@ -260,7 +259,7 @@ const api = readBy(['api'], {
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
     readers: ['api', 'keeper'],
-    about: 'tiered (SPEC 2.9), or flat: 2 %. The keeper has it for what it lists.',
+    about: 'tiered (SPEC 2.9), or flat: 2 %.',
     default: 'tiered',
   },
   DISCOVERY: {
@@ -280,7 +279,7 @@ const api = readBy(['api'], {
     parser: integer(600, 93_600),
     readers: ['api', 'keeper'],
     about:
-      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours. The keeper has it for what it lists.',
+      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours.',
     default: '3600',
   },
   BALANCE_CHECK: {
@@ -358,8 +357,7 @@ const api = readBy(['api'], {
   REGISTRATION: {
     parser: choice('open', 'token', 'closed'),
     about:
-      'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed). ' +
-      `\`${ownCommand} provider key\` works in each case.`,
+      'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed).',
     default: 'open',
   },
   REGISTRATION_TOKEN: {
@@ -434,7 +432,7 @@ const keeper = readBy(keepers, {
   KEEPER_SIGNER_CA_FILE: {
     parser: text,
     about:
-      "PEM file of the authority, or the certificate itself, that the signer's TLS must show. Default: the system's.",
+      "PEM file of the authority, or the certificate itself, of the signer's TLS. Default: the system's.",
   },
   KEEPER_SIGNER_CERT_FILE: { parser: text, about: 'PEM file of the certificate that the signer is shown,' },
   KEEPER_SIGNER_KEY_FILE: { parser: text, about: 'and of its key.' },
@@ -485,7 +483,7 @@ const keeper = readBy(keepers, {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'USD a UTC day, on all networks together, for the gas of payments through the facilitator, submissions and refunds of all who have no grant. The api has it for refunds.',
+      'USD a UTC day, on all networks together, for the gas of payments through the facilitator, submissions and refunds of all who have no grant.',
     default: '1',
   },
   SUBMIT_RATE_LIMIT: {
@@ -592,8 +590,7 @@ const buyer = readBy(['mcp'], {
   },
   MAX_DAILY_USDC: {
     parser: usdc(),
-    about:
-      'The most within any 24 hours, over restarts, and of all that run with this wallet and WALLET_FOLDER.',
+    about: 'The most within any 24 hours, of all that run with this wallet and WALLET_FOLDER.',
     default: '2',
   },
   MAX_DAILY_USDC_PER_HOST: { parser: usdc(), about: 'The same at one host. Unset: MAX_DAILY_USDC alone.' },
