@@ -1,3 +1,4 @@
+import { availableParallelism, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
@@ -10,8 +11,8 @@ const shared = {
   pool: 'forks',
   // Starting a worker and importing anew what all share takes longer than most files' tests.
   isolate: false,
-  // A stack is eight processes, but most of them wait: three test files keep two cores busy.
-  maxWorkers: 3,
+  // Tests of whole stacks wait half of their time, for blocks, polls and limits: three a core, of some 2 GiB each, keep it busy.
+  maxWorkers: Math.max(2, Math.min(3 * availableParallelism(), Math.floor(totalmem() / 2 ** 31))),
   // Limits on waiting catch a hang; they say nothing of speed.
   testTimeout: 300_000,
   hookTimeout: 300_000,
