@@ -43,7 +43,8 @@ export function readApiConfig(env: Environment) {
       offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
-      checkBalance: readVariable(env, 'BALANCE_CHECK'),
+      // A buyer's balance covers all that it has not settled yet.
+      checkBalance: true,
       balanceTtlMs,
       payerCaps: {
         payer: readVariable(env, 'PAYER_UNSETTLED_CAP_USDC'),
