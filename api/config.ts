@@ -43,6 +43,7 @@ export function readApiConfig(env: Environment) {
       offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
+      // A buyer's balance covers all that it has not settled yet.
       checkBalance: readVariable(env, 'BALANCE_CHECK'),
       balanceTtlMs,
       payerCaps: {

@@ -16,7 +16,7 @@ import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
-import { runCli } from '../test/support/cli.ts'
+import { runCli, runCliHere } from '../test/support/cli.ts'
 import { createTestDatabase } from '../test/support/database.ts'
 import {
   pay as buy,
@@ -74,7 +74,10 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-const run = (args: string[], env: Record<string, string> = {}, stdin = '') =>
+const run = (args: string[], env: Record<string, string> = {}) => runCliHere(args, { cwd: folder, env })
+
+/** As a process of its own: one command of each kind, and those that are one. */
+const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
 /** The words of a command line: a value is one of them, a list as many as it has. */
@@ -121,7 +124,7 @@ const operatorEnv = () => ({ DATABASE_URL: databaseUrl() })
 
 describe('tollkeeper', () => {
   test('args: --help', async () => {
-    const { status, stdout } = await run(['keys', 'rotate', 'receipt', '--help'])
+    const { status, stdout } = await runProcess(['keys', 'rotate', 'receipt', '--help'])
     expect([status, stdout]).toEqual([0, expect.stringContaining('Usage: tollkeeper keys rotate receipt')])
   })
 
@@ -131,7 +134,7 @@ describe('tollkeeper', () => {
       [['audit', '--rpc', chain.url], /--receipts <file>' not specified/],
       [['audit', '--receipts', 'nowhere', '--rpc', chain.url], /nowhere can't be read.*\(unreadable_file\)/],
       [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
-      [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /Expected a day/],
+      [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /--from: expected a day/],
       [['--env', 'nowhere', 'doctor'], /nowhere.*\(unreadable_file\)/],
       [['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'], /Expected 1 to 3/],
       [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
@@ -174,7 +177,7 @@ describe('tollkeeper audit', () => {
     expect(stdout).toMatch(new RegExp(`${transactionHash} +\\d+ +\\S+Z +2 +0\\.019000 +0\\.001000`))
     expect(stdout).toMatch(/All reconcile: 3 settled; read up to localhost block \d+/)
 
-    const piped = await run(['audit', '--receipts', '-', '--json', ...auditFlags()], {}, lines)
+    const piped = await runProcess(['audit', '--receipts', '-', '--json', ...auditFlags()], {}, lines)
     expect(piped.status).toBe(0)
     expect(JSON.parse(piped.stdout)).toMatchObject({
       reconciled: true,
@@ -245,7 +248,7 @@ describe('tollkeeper audit', () => {
 describe('tollkeeper provider', () => {
   test('default: a provider, its wallet and its endpoint', async () => {
     const gatewayFlag = ['--gateway', gatewayUrl, '--json']
-    const created = await run(['provider', 'create', '--name', 'Weather', ...gatewayFlag])
+    const created = await runProcess(['provider', 'create', '--name', 'Weather', ...gatewayFlag])
     expect(created.status).toBe(0)
     const { providerId, apiKey } = JSON.parse(created.stdout)
     const env = { TOLLKEEPER_API_KEY: apiKey, TOLLKEEPER_PROVIDER_ID: providerId }
@@ -278,10 +281,9 @@ describe('tollkeeper receipts', () => {
     const since = Date.now() - 3_600_000
     const expected: string[] = []
     const seed = async (count: number) => {
-      for (let i = 0; i < count; i++) {
-        const acceptedAt = new Date(since + expected.length)
-        expected.push((await seedPayment(gateway.database, { provider, acceptedAt })).paymentId)
-      }
+      const times = Array.from({ length: count }, (_, i) => new Date(since + expected.length + i))
+      const seeded = times.map((acceptedAt) => seedPayment(gateway.database, { provider, acceptedAt }))
+      expected.push(...(await Promise.all(seeded)).map(({ paymentId }) => paymentId))
     }
     await seed(450)
     const asked: string[] = []
@@ -304,7 +306,7 @@ describe('tollkeeper receipts', () => {
         .split('\n')
         .map((line) => JSON.parse(line).paymentId)
     const args = ['receipts', '--file', path, '--gateway', `http://127.0.0.1:${port}`]
-    const { status, stderr } = await run(args, providerEnv(shop))
+    const { status, stderr } = await runProcess(args, providerEnv(shop))
     expect([status, stderr]).toEqual([0, `450 receipts added to ${path}\n`])
     expect(asked).toHaveLength(3)
     expect(await ids()).toEqual(expected)
@@ -369,9 +371,9 @@ describe('tollkeeper receipts', () => {
 
     gateway.setNow(Date.now() + 60_000)
     try {
-      const downloaded = await run(['receipts', '--gateway', gatewayUrl], providerEnv(shop))
+      const downloaded = await runProcess(['receipts', '--gateway', gatewayUrl], providerEnv(shop))
       const jwks = `${gatewayUrl}/.well-known/jwks.json`
-      const audited = await run(
+      const audited = await runProcess(
         ['audit', '--receipts', '-', ...auditFlags(), '--jwks', jwks, '--json'],
         {},
         downloaded.stdout,
@@ -391,12 +393,12 @@ describe('tollkeeper keys rotate', () => {
   test('default: receipt, what was signed before still verifies', async () => {
     const file = join(folder, 'keys', 'receipt-keys.json')
     const read = async () => toReceiptKeys((await readReceiptKeys(file)) as ReceiptKeyFile)
-    expect((await run(['keys', 'rotate', 'receipt', '--file', file])).status).toBe(0)
+    expect((await runProcess(['keys', 'rotate', 'receipt', '--file', file])).status).toBe(0)
     expect((await stat(file)).mode & 0o777).toBe(0o600)
     const before = await read()
     const { kid } = before.current
     const receipt = signReceipt(pay().claims, before.current)
-    const rotated = await run(['keys', 'rotate', 'receipt'], { RECEIPT_KEY_FILE: file })
+    const rotated = await runProcess(['keys', 'rotate', 'receipt'], { RECEIPT_KEY_FILE: file })
     expect(rotated.status).toBe(0)
     const after = await read()
     expect(after.jwks.keys).toHaveLength(2)
@@ -406,14 +408,16 @@ describe('tollkeeper keys rotate', () => {
 
   test('args: macaroon, with the secret that is in force', async () => {
     const old = `a:${'1'.repeat(64)}`
-    const { status, stdout } = await run(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
+    const { status, stdout } = await runProcess(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
     expect(status).toBe(0)
     expect(stdout).toMatch(new RegExp(`MACAROON_SECRETS=\\w+:[0-9a-f]{64},${old}`))
   })
 
   test('args: operator, a key that is shown this once, its hash beside those that are known', async () => {
     const known = 'ab'.repeat(32)
-    const { status, stdout } = await run(['keys', 'rotate', 'operator'], { OPERATOR_KEY_HASHES: known })
+    const { status, stdout } = await runProcess(['keys', 'rotate', 'operator'], {
+      OPERATOR_KEY_HASHES: known,
+    })
     expect(status).toBe(0)
     const key = /^# (tko_\S{43})$/m.exec(stdout)?.[1] ?? ''
     const hashes = /^OPERATOR_KEY_HASHES=(.*)$/m.exec(stdout)?.[1]?.split(',') ?? []
@@ -425,7 +429,7 @@ describe('tollkeeper keys rotate', () => {
   test('error: a key file that is none is left as it is', async () => {
     const file = join(folder, 'broken.json')
     await writeFile(file, '{}')
-    const { status, stderr } = await run(['keys', 'rotate', 'receipt', '--file', file])
+    const { status, stderr } = await runProcess(['keys', 'rotate', 'receipt', '--file', file])
     expect([status, stderr]).toEqual([2, expect.stringMatching(/broken\.json/)])
     expect(await readFile(file, 'utf8')).toBe('{}')
   })
@@ -468,7 +472,10 @@ describe('tollkeeper provider disable, by the operator', () => {
       const json = { providerId: shop.providerId, endpointId: shop.endpointId }
       return call(gateway.withOptions({}), 'POST', '/challenge', { json })
     }
-    const disabled = await run(['provider', 'disable', '--operator', '--provider', shop.providerId], env)
+    const disabled = await runProcess(
+      ['provider', 'disable', '--operator', '--provider', shop.providerId],
+      env,
+    )
     expect([disabled.status, disabled.stdout]).toEqual([0, expect.stringContaining('is suspended')])
     const own = { json: { disabled: false }, key: shop.key, headers: { 'if-match': '*' } }
     await call(gateway.app, 'PATCH', `/providers/${shop.providerId}`, own)
@@ -645,7 +652,7 @@ describe('tollkeeper doctor', () => {
       ],
       ...['localhost: index', `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
     ])
-    const { stdout } = await run(['doctor'], environment())
+    const { stdout } = await runProcess(['doctor'], environment())
     expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
   })
 

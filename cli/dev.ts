@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
+import { integer } from '#process/parsers'
 import type { PlayedNetwork } from '../local/stack/stack.ts'
-import { CliError } from './cliError.ts'
-import { playedNetworkOption } from './playedNetworkOption.ts'
+import { parsedOption, playedNetworkOption } from './options.ts'
 
 /** `tollkeeper dev -- <command>`. */
 export function addDevCommand(program: Command): void {
@@ -17,9 +17,15 @@ export function addDevCommand(program: Command): void {
     )
     .argument('[command...]', 'after --, with its arguments')
     .addOption(playedNetworkOption())
-    .option('--port <number>', 'port of your API; default a free one')
+    .addOption(parsedOption('--port <number>', 'port of your API; default a free one', integer(1, 65_535)))
     .option('--price <usdc>', 'registered price of every path of it', '0.01')
-    .option('--settle-after <seconds>', 'seconds until payments settle by themselves, 1 to 3600', '3600')
+    .addOption(
+      parsedOption(
+        '--settle-after <seconds>',
+        'seconds until payments settle by themselves, 1 to 3600',
+        integer(1, 3_600),
+      ).default(3_600),
+    )
     .option('--write-env <path>', 'write the variables to a file, for a process started elsewhere')
     .addHelpText(
       'after',
@@ -27,26 +33,15 @@ export function addDevCommand(program: Command): void {
     )
     .action(async (command: string[], flags: DevFlags) => {
       const { runDev } = await import('../local/dev/runDev.ts')
-      const port = flags.port === undefined ? undefined : readInteger('--port', flags.port, 1, 65_535)
-      const settleAfterSeconds = readInteger('--settle-after', flags.settleAfter, 1, 3_600)
-      const { network, price, writeEnv } = flags
-      process.exitCode = await runDev({ command, network, port, price, settleAfterSeconds, writeEnv })
+      const { settleAfter: settleAfterSeconds, ...options } = flags
+      process.exitCode = await runDev({ command, settleAfterSeconds, ...options })
     })
 }
 
 type DevFlags = {
   network: PlayedNetwork
-  port?: string
+  port?: number
   price: string
-  settleAfter: string
+  settleAfter: number
   writeEnv?: string
-}
-
-function readInteger(flag: string, text: string, least: number, most: number): number {
-  const value = Number(text)
-  if (/^\d+$/.test(text) && value >= least && value <= most) return value
-  throw new CliError(
-    'invalid_flags',
-    `${flag}: expected a whole number from ${least} to ${most}, got "${text}"`,
-  )
 }

@@ -1,10 +1,12 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
-import { type Address, isAddress } from 'viem'
+import { type Command, Option } from 'commander'
+import type { Address } from 'viem'
 import type { Debt, DebtFilter } from '#ledger/acceptance/forgiveDebt'
 import type { Database } from '#ledger/store/database'
+import { address } from '#process/parsers'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'
+import { readFlag } from './options.ts'
 import { formatTable } from './output.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
@@ -88,6 +90,5 @@ function print(debts: readonly Debt[], { json }: Flags): void {
 }
 
 function parseAddress(text: string): Address {
-  if (!isAddress(text)) throw new InvalidArgumentError('Expected 0x and 40 hex digits.')
-  return text.toLowerCase() as Address
+  return readFlag('address', text, address)
 }

@@ -3,7 +3,7 @@ import { networkVariable } from '#process/variables'
 import { type NetworkName, networkNames } from '#protocol/networks'
 import type { PlayedNetwork } from '../local/stack/stack.ts'
 import { CliError } from './cliError.ts'
-import { playedNetworkOption } from './playedNetworkOption.ts'
+import { playedNetworkOption } from './options.ts'
 import { runProgram } from './runProgram.ts'
 
 const environmentNote = `

@@ -1,7 +1,9 @@
-import { Command } from 'commander'
+import { existsSync } from 'node:fs'
+import { Command, CommanderError } from 'commander'
 import { readVersion } from '#process/version'
 import { addAuditCommand } from './audit/command.ts'
 import { addBuyCommand } from './buy.ts'
+import { CliError, describeError, exitStatus } from './cliError.ts'
 import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addKeysCommand } from './keys.ts'
@@ -38,4 +40,44 @@ export function createProgram(): Command {
   addKeysCommand(program)
   addDoctorCommand(program)
   return program
+}
+
+/**
+ * Runs a command line, and sets the exit status.
+ *
+ * @param args what stands behind `tollkeeper`.
+ */
+export async function runCommandLine(args: readonly string[]): Promise<void> {
+  const program = createProgram()
+  try {
+    loadEnvironment(args)
+    await program.parseAsync(args, { from: 'user' })
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      // Commander has written its message already; --help and --version arrive here with 0.
+      process.exitCode = error.exitCode === 0 ? exitStatus.ok : exitStatus.failed
+    } else {
+      process.stderr.write(`tollkeeper: ${describeError(error)}\n`)
+      if (program.opts().debug && error instanceof Error) process.stderr.write(`${error.stack}\n`)
+      process.exitCode = exitStatus.failed
+    }
+  }
+}
+
+/**
+ * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`; so does `mcp`, which agents' hosts start
+ * in whatever folder is open: what a stranger's repository has in its `.env` must not lift a limit.
+ *
+ * The flag isn't called --env-file because Node takes that flag itself, wherever it stands (nodejs/node#54232).
+ */
+function loadEnvironment(args: readonly string[]): void {
+  const position = args.findIndex((arg) => /^--env(=|$)/.test(arg))
+  const path = position < 0 ? undefined : (args[position]?.split('=')[1] ?? args[position + 1])
+  const command = args.find((arg) => !arg.startsWith('-')) ?? ''
+  if (path === undefined && (['demo', 'dev', 'mcp'].includes(command) || !existsSync('.env'))) return
+  try {
+    process.loadEnvFile(path ?? '.env')
+  } catch (error) {
+    throw new CliError('unreadable_file', `--env: ${(error as Error).message}`, error)
+  }
 }

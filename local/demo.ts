@@ -3,6 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { parseText } from '#process/env'
+import { integer } from '#process/parsers'
 import { createProgress } from './demo/progress.ts'
 import { toJson, toText } from './demo/report.ts'
 import { runDemo } from './demo/runDemo.ts'
@@ -44,7 +46,7 @@ try {
     logFolder,
     signal: startup.signal,
     // At this price 150 payments settle for a quarter of a cent, so the raised thresholds don't apply.
-    chain: { blockTimeMs: 500, baseFeePerGas: 50_000n, ethUsd: 3000 },
+    chain: { blockTimeMs: 500, baseFeePerGas: 50_000n },
     // All buyers and providers share one IP address here.
     env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
     onReady: (name, url) => progress.say(`  ${name.padEnd(8)} ${url}`),
@@ -79,10 +81,8 @@ function readOptions(): { payments: number; json: boolean } {
       console.log(usage)
       process.exit(0)
     }
-    if (!/^\d{1,5}$/.test(values.payments) || Number(values.payments) > 10_000) {
-      throw new Error(`--payments: expected a whole number from 0 to 10000, got ${values.payments}`)
-    }
-    return { payments: Number(values.payments), json: values.json }
+    const payments = parseText('--payments', values.payments, integer(0, 10_000))
+    return { payments, json: values.json }
   } catch (error) {
     console.error(`${(error as Error).message}\n\n${usage}`)
     process.exit(2)

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { committedDeployments } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
-import { contracts } from './chain/contracts.ts'
+import { contractAddresses, contracts } from './chain/contracts.ts'
 import { create2Data, create2Factory } from './chain/create2.ts'
 import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
 
@@ -74,14 +74,9 @@ test.each(publicNetworks)('default: $name', async ({ name, usdc }) => {
   }
   // The last two blocks have the others, the one before them BatchSettlement.
   const startBlock = Number(await played.client.getBlockNumber()) - 2
-  const addresses = {
-    batchSettlement: address,
-    splitterFactory: splitterFactory.address,
-    tabSettlement: tabSettlement.address,
-  }
   expect(await readJson(played.file)).toEqual({
     ...committedDeployments,
-    [name]: { ...addresses, usdc, startBlock },
+    [name]: { ...contractAddresses, usdc, startBlock },
   })
   expect(stdout).toMatch(
     /api, keeper and indexer look in \S+deployments\.json: give them DEPLOYMENTS_FILE=\S+\n/,

@@ -13,7 +13,6 @@ import { playedNetworks, type ServiceName, type Stack, type StackPorts, startSta
 import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 
 const ports = [
-  { name: 'postgres', variable: 'POSTGRES_PORT', title: 'Postgres' },
   { name: 'chain', variable: 'CHAIN_PORT', title: 'local chain' },
   { name: 'indexer', variable: 'INDEXER_PORT', title: 'indexer (GraphQL)' },
   { name: 'keeper', variable: 'KEEPER_PORT', title: 'keeper' },
@@ -34,7 +33,7 @@ Starts a local chain that plays ${playedNetworks[0]} (or another network) with t
 API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
 
 Ports, 0 for a free one:
-${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable).replace(/^0$/, 'a free one')})`).join('\n')}`
+${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable)})`).join('\n')}`
 
 /** Shorter than SPEC.md's hour, so that somebody who watches sees a settlement. */
 const settleAfterSeconds = isSet(process.env, 'TRIGGER_TIME_SECONDS')
@@ -93,7 +92,7 @@ try {
     signal: startup.signal,
     logFolder,
     onReady: (name, url) => {
-      const title = ports.find((port) => port.name === name)?.title ?? name
+      const title = ports.find((port) => port.name === name)?.title ?? 'Postgres'
       console.log(`  ${title.padEnd(18)} ${url}`)
     },
     onLine: (name, line) => {

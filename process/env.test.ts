@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { ConfigError, findMisspelled, readVariable, requireVariable } from './env.ts'
+import { ConfigError, findMisspelled, parseText, readVariable, requireVariable } from './env.ts'
+import { integer } from './parsers.ts'
 
 test('default: a value, a default, or null; empty and blank are unset', () => {
   expect(readVariable({ API_PORT: ' 80 ' }, 'API_PORT')).toBe(80)
@@ -23,6 +24,12 @@ test.each([
   ['PRIORITY_FEE_WEI', '1e9'],
 ] as const)('error: %s=%s', (name, text) => {
   expect(() => readVariable({ [name]: text }, name)).toThrow(ConfigError)
+})
+
+test.each(['-1', '1.5', 'many', '10001'])('error: %s is no whole number up to 10000', (text) => {
+  expect(() => parseText('--payments', text, integer(0, 10_000))).toThrow(
+    `--payments: expected a whole number from 0 to 10000, got "${text}"`,
+  )
 })
 
 test('error: what a process needs is missing', () => {

@@ -19,8 +19,19 @@ export const text: Parser<string> = { expected: 'a text', parse: (value) => valu
 
 export const secret: Parser<string> = { ...text, isSecret: true }
 
+/** A bearer token that an operator chooses. */
+export const token: Parser<string> = {
+  ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
+  isSecret: true,
+}
+
+/** A text of which this is true. */
+function textWhere(expected: string, isFine: (value: string) => boolean, isSecret = false): Parser<string> {
+  return { expected, parse: (value) => (isFine(value) ? value : undefined), isSecret }
+}
+
 export function matching(expected: string, pattern: RegExp): Parser<string> {
-  return { expected, parse: (value) => (pattern.test(value) ? value : undefined) }
+  return textWhere(expected, (value) => pattern.test(value))
 }
 
 export const sha256Hex: Parser<Buffer> = {
@@ -84,11 +95,7 @@ export const time: Parser<number> = {
 }
 
 /** The URL may carry a password or an API key. */
-export const url: Parser<string> = {
-  expected: 'an http(s) URL',
-  parse: (value) => (hasProtocol(value, /^https?:$/) ? value : undefined),
-  isSecret: true,
-}
+export const url = textWhere('an http(s) URL', (value) => hasProtocol(value, /^https?:$/), true)
 
 /** By network; null: of all that have none of their own. */
 export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
@@ -107,16 +114,13 @@ export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
   isSecret: true,
 }
 
-export const smtpUrl: Parser<string> = {
-  expected: 'a URL like smtp://user:password@mail.example:587, or smtps://…',
-  parse: (value) => (hasProtocol(value, /^smtps?:$/) ? value : undefined),
-  isSecret: true,
-}
+export const smtpUrl = textWhere(
+  'a URL like smtp://user:password@mail.example:587, or smtps://…',
+  (value) => hasProtocol(value, /^smtps?:$/),
+  true,
+)
 
-export const mailAddress: Parser<string> = {
-  expected: 'a mail address',
-  parse: (value) => (isMailAddress(value) ? value : undefined),
-}
+export const mailAddress = textWhere('a mail address', isMailAddress)
 
 /** A URL that others are told: without query, fragment or a slash at the end. */
 export const publicUrl: Parser<string> = {
@@ -128,10 +132,10 @@ export const publicUrl: Parser<string> = {
   },
 }
 
-export const traceUrl: Parser<string> = {
-  expected: 'an http(s) URL with {traceId} in it',
-  parse: (value) => (value.includes('{traceId}') && hasProtocol(value, /^https?:$/) ? value : undefined),
-}
+export const traceUrl = textWhere(
+  'an http(s) URL with {traceId} in it',
+  (value) => value.includes('{traceId}') && hasProtocol(value, /^https?:$/),
+)
 
 /** From 0 to 1. */
 export const ratio: Parser<number> = {
@@ -139,11 +143,11 @@ export const ratio: Parser<number> = {
   parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
 }
 
-export const databaseUrl: Parser<string> = {
-  expected: 'postgres://user:password@host:port/name',
-  parse: (value) => (hasProtocol(value, /^postgres(ql)?:$/) ? value : undefined),
-  isSecret: true,
-}
+export const databaseUrl = textWhere(
+  'postgres://user:password@host:port/name',
+  (value) => hasProtocol(value, /^postgres(ql)?:$/),
+  true,
+)
 
 /** Lower-case. */
 export const address: Parser<`0x${string}`> = {

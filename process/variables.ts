@@ -22,6 +22,7 @@ import {
   smtpUrl,
   text,
   time,
+  token,
   traceUrl,
   url,
   usdc,
@@ -218,18 +219,13 @@ const triggers = readBy(['api', 'keeper'], {
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    about: 'The amount that holds while settling is dear.',
+    about: 'The amount that holds while the batch that waits would cost more than 0.02 USD to settle,',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
     parser: integer(2),
-    about: 'The count that holds while settling is dear.',
+    about: 'and the count.',
     default: '150',
-  },
-  TRIGGER_RAISED_ABOVE_USD: {
-    parser: usdc(),
-    about: 'Settling is dear while the batch that waits would cost more than this.',
-    default: '0.02',
   },
 })
 
@@ -361,7 +357,7 @@ const api = readBy(['api'], {
     default: 'open',
   },
   REGISTRATION_TOKEN: {
-    parser: { ...matching('at least 16 characters without spaces', /^[!-~]{16,}$/), isSecret: true },
+    parser: token,
     about: 'What the header `Registration-Token` must hold, where REGISTRATION is token.',
   },
   REGISTRATION_LIMIT_ADDRESS: {
@@ -547,7 +543,6 @@ const deploy = readBy(['deploy'], {
 })
 
 const start = readBy(['start'], {
-  POSTGRES_PORT: { parser: port, about: 'Port of Postgres.', default: '0' },
   CHAIN_PORT: { parser: port, about: 'Port of the local chain.', default: '8545' },
   PROVIDER_PORT: { parser: port, about: 'Port of the sample API.', default: '4030' },
 })
@@ -599,10 +594,7 @@ const buyer = readBy(['mcp'], {
     about: 'A gateway or facilitator whose /discovery/search tells what is sold. Default: GATEWAY_URL.',
   },
   MCP_TOKEN: {
-    parser: {
-      ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
-      isSecret: true,
-    },
+    parser: token,
     about:
       'Bearer token that clients of `tollkeeper mcp --http` present; needed where it listens beyond loopback.',
   },

@@ -1,11 +1,10 @@
 /**
- * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from process/variables.ts, and
- * Prometheus' rules and the table of alerts in docs/operations.md from process/alerts.ts.
+ * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from process/variables.ts, and the
+ * table of alerts in docs/operations.md from Prometheus' rules.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parse, stringify } from 'yaml'
-import { type Alert, alerts, alertsOf } from '#process/alerts'
+import { parse } from 'yaml'
 import { type Reader, sections, type Variable, variables } from '#process/variables'
 
 const root = join(import.meta.dirname, '..')
@@ -17,29 +16,18 @@ export function renderDocs(): Map<string, string> {
     ['.env.example', renderExample()],
     ['docs/configuration.md', renderTable()],
     ['compose.yaml', passVariables(readFileSync(join(root, 'compose.yaml'), 'utf8'))],
-    ['docs/operations/alerts.yml', renderRules()],
     [operations, fillIn(readFileSync(join(root, operations), 'utf8'), 'alerts', renderAlerts())],
   ])
 }
 
-function renderRules(): string {
-  const groups = Object.entries(alertsOf).map(([process, alerts]) => ({
-    name: `tollkeeper-${process}`,
-    rules: Object.entries<Alert>(alerts).map(([alert, rule]) => ({
-      ...{ alert, expr: rule.expr, ...(rule.for && { for: rule.for }) },
-      labels: { severity: rule.severity },
-      annotations: { summary: rule.summary, action: rule.action },
-    })),
-  }))
-  const lines = [
-    '# Prometheus alert rules, made from `process/alerts.ts` by `npm run generate`. Scrape `GET /metrics` of each api and keeper,',
-    '# as the jobs tollkeeper-api and tollkeeper-keeper.',
-  ]
-  return `${lines.join('\n')}\n${stringify({ groups }, { lineWidth: 0 })}`
-}
+type Rule = { alert: string; labels: { severity: string }; annotations: { action: string } }
 
 function renderAlerts(): string {
-  const rows = Object.entries(alerts).map(([name, { severity, action }]) => [`\`${name}\``, severity, action])
+  const { groups } = parse(readFileSync(join(root, 'docs/operations/alerts.yml'), 'utf8'))
+  const rules = (groups as { rules: Rule[] }[]).flatMap(({ rules }) => rules)
+  const rows = rules.map(({ alert, labels, annotations }) => [
+    ...[`\`${alert}\``, labels.severity, annotations.action],
+  ])
   return layOut([['alert', 'urgency', 'what it means and what to do'], ...rows]).join('\n')
 }
 

@@ -1,4 +1,7 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
+import type { Address } from 'viem'
+import { address, integer, type Parser, url } from '#process/parsers'
+import { parsedOption, repeatedOption } from '../options.ts'
 import type { AuditFlags } from './run.ts'
 
 export function addAuditCommand(program: Command): void {
@@ -14,22 +17,34 @@ has a receipt), with 1 if one doesn't, with 2 if the audit could not be made.`,
       '--receipts <file>',
       'receipts, one a line: a JWS, or JSON with a "receipt"; - is standard input',
     )
-    .requiredOption(
-      '--rpc <url>',
-      'a node of the chain, your own at best; again for each further network',
-      collect,
+    .addOption(
+      repeatedOption(
+        '--rpc <url>',
+        'a node of the chain, your own at best; again for each further network',
+        url,
+      ).makeOptionMandatory(),
     )
     .option('--jwks <url|file>', "the gateway's keys (default: those of the gateway that the receipts name)")
     .option('--issuer <url>', 'accept only receipts of this gateway (their claim iss)')
-    .option(
-      '--wallet <address>',
-      'also find transfers to and from this wallet that have no receipt',
-      collectAddress,
+    .addOption(
+      repeatedOption(
+        '--wallet <address>',
+        'also find transfers to and from this wallet that have no receipt',
+        typedAddress,
+      ),
     )
-    .option('--from <date>', 'first day for --wallet, UTC, or a time in ISO 8601', parseFrom)
-    .option('--to <date>', 'last day for --wallet, inclusive', parseTo)
-    .option('--from-block <number>', 'look at no block before this one', parseBlock)
-    .option('--confirmations <number>', "blocks on top of a settlement (default: the network's)", parseCount)
+    .addOption(
+      parsedOption('--from <date>', 'first day for --wallet, UTC, or a time in ISO 8601', timeOrDay(0n)),
+    )
+    .addOption(parsedOption('--to <date>', 'last day for --wallet, inclusive', timeOrDay(86_399n)))
+    .addOption(parsedOption('--from-block <number>', 'look at no block before this one', block))
+    .addOption(
+      parsedOption(
+        '--confirmations <number>',
+        "blocks on top of a settlement (default: the network's)",
+        count,
+      ),
+    )
     .addOption(new Option('--deployments <file>', 'addresses on a local chain').env('DEPLOYMENTS_FILE'))
     .option('--allow-pending', 'exit with 0 even if payments are still to be settled')
     .option('--csv <file>', 'write a line a receipt for a spreadsheet')
@@ -48,47 +63,29 @@ Example:
     })
 }
 
-function collect(value: string, previous: string[] = []): string[] {
-  if (!URL.canParse(value) || !/^https?:$/.test(new URL(value).protocol)) {
-    throw new InvalidArgumentError('Expected an http(s) URL.')
+/** As it was typed, which the report repeats. */
+const typedAddress: Parser<Address> = {
+  ...address,
+  parse: (text) => address.parse(text) && (text as Address),
+}
+const count = integer(0, 999_999_999_999)
+const block: Parser<bigint> = {
+  ...count,
+  parse: (text) => (count.parse(text) === undefined ? undefined : BigInt(text)),
+}
+
+/** Unix seconds. @param ofDay those added when only a day is given. */
+function timeOrDay(ofDay: bigint): Parser<bigint> {
+  return {
+    expected: 'a day (2026-11-21) or a time with its zone (2026-11-21T12:00:00Z)',
+    parse(text) {
+      const isDay = /^\d{4}-\d\d-\d\d$/.test(text)
+      const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text)
+      const milliseconds = Date.parse(text)
+      if (!(isDay || isTime) || Number.isNaN(milliseconds)) return undefined
+      // Date.parse takes 2026-02-30 for March 2nd.
+      if (isDay && !new Date(milliseconds).toISOString().startsWith(text)) return undefined
+      return BigInt(Math.floor(milliseconds / 1000)) + (isDay ? ofDay : 0n)
+    },
   }
-  return [...previous, value]
-}
-
-function collectAddress(value: string, previous: string[] = []): string[] {
-  if (!/^0x[0-9a-fA-F]{40}$/.test(value)) throw new InvalidArgumentError('Expected 0x and 40 hex digits.')
-  return [...previous, value]
-}
-
-function parseFrom(value: string): bigint {
-  return parseTime(value, 0n)
-}
-
-function parseTo(value: string): bigint {
-  return parseTime(value, 86_399n)
-}
-
-/** @param ofDay seconds added when only a date is given. */
-function parseTime(value: string, ofDay: bigint): bigint {
-  const isDay = /^\d{4}-\d\d-\d\d$/.test(value)
-  const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value)
-  const milliseconds = Date.parse(value)
-  // Date.parse takes 2026-02-30 for March 2nd.
-  const isReal =
-    isDay && !Number.isNaN(milliseconds) && new Date(milliseconds).toISOString().startsWith(value)
-  if (!(isReal || (isTime && !Number.isNaN(milliseconds)))) {
-    throw new InvalidArgumentError(
-      'Expected a day (2026-11-21) or a time with its zone (2026-11-21T12:00:00Z).',
-    )
-  }
-  return BigInt(Math.floor(milliseconds / 1000)) + (isDay ? ofDay : 0n)
-}
-
-function parseBlock(text: string): bigint {
-  return BigInt(parseCount(text))
-}
-
-function parseCount(text: string): number {
-  if (!/^\d{1,12}$/.test(text)) throw new InvalidArgumentError('Expected a whole number.')
-  return Number(text)
 }

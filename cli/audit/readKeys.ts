@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises'
 import type { JSONWebKeySet } from 'jose'
 import { decodeReceipt } from '#protocol/receipt'
 import { CliError } from '../cliError.ts'
+import { readText } from './readReceipts.ts'
 
 export type KeySource = {
   jwks: JSONWebKeySet
@@ -14,7 +14,9 @@ export type KeySource = {
 /** Reads the gateway's keys from the auditor's source, or from the issuer that the receipts name. */
 export async function readKeys(source: string | undefined, receipts: readonly string[]): Promise<KeySource> {
   const chosen = source ?? findIssuer(receipts)
-  const text = /^https?:\/\//.test(chosen) ? await fetchText(chosen) : await readText(chosen)
+  const text = /^https?:\/\//.test(chosen)
+    ? await fetchText(chosen)
+    : await readText('--jwks', chosen, 'no_keys')
   return { jwks: parseKeys(text, chosen), source: chosen, isSelfNamed: source === undefined }
 }
 
@@ -59,13 +61,5 @@ async function fetchText(url: string): Promise<string> {
     return await response.text()
   } catch (error) {
     throw new CliError('no_keys', `--jwks: ${url} can't be fetched: ${(error as Error).message}`, error)
-  }
-}
-
-async function readText(path: string): Promise<string> {
-  try {
-    return await readFile(path, 'utf8')
-  } catch (error) {
-    throw new CliError('no_keys', `--jwks: ${path} can't be read: ${(error as Error).message}`, error)
   }
 }

@@ -12,7 +12,7 @@ export type ReceiptLine = { jws: string; line: number }
  * @param path `-` is standard input.
  */
 export async function readReceipts(path: string): Promise<ReceiptLine[]> {
-  const content = path === '-' ? await text(process.stdin) : await readText(path)
+  const content = path === '-' ? await text(process.stdin) : await readText('--receipts', path)
   return content
     .split('\n')
     .map((line, index) => ({ jws: parseLine(line.trim()), line: index + 1 }))
@@ -31,14 +31,9 @@ function parseLine(line: string): string {
   }
 }
 
-async function readText(path: string): Promise<string> {
-  try {
-    return await readFile(path, 'utf8')
-  } catch (error) {
-    throw new CliError(
-      'unreadable_file',
-      `--receipts: ${path} can't be read: ${(error as Error).message}`,
-      error,
-    )
-  }
+/** @throws {CliError} with this code, naming the flag. */
+export function readText(flag: string, path: string, code = 'unreadable_file'): Promise<string> {
+  return readFile(path, 'utf8').catch((error: Error) => {
+    throw new CliError(code, `${flag}: ${path} can't be read: ${error.message}`, error)
+  })
 }

@@ -110,30 +110,16 @@ export function renderJson(report: AuditReport, lines: Lines, jwks: string): str
   return JSON.stringify(json, (_, value) => (typeof value === 'bigint' ? value.toString() : value), 2)
 }
 
+const columns = [
+  ...['line', 'state', 'reason', 'reconciled', 'payment_id', 'provider_id', 'endpoint_id', 'network'],
+  ...['payer', 'accepted_at', 'provider_usdc', 'platform_usdc', 'provider_state', 'provider_tx_hash'],
+  ...['platform_state', 'platform_tx_hash', 'refunded_usdc', 'tab_id', 'tab_sequence'],
+  ...['tab_line_total_usdc', 'detail'],
+]
+
 /** Formats one line a receipt, for a spreadsheet. */
 export function* renderCsv(report: AuditReport, lines: Lines): Generator<string> {
-  yield formatCsvLine([
-    ...[
-      'line',
-      'state',
-      'reason',
-      'reconciled',
-      'payment_id',
-      'provider_id',
-      'endpoint_id',
-      'network',
-      'payer',
-    ],
-    ...[
-      'accepted_at',
-      'provider_usdc',
-      'platform_usdc',
-      'provider_state',
-      'provider_tx_hash',
-      'platform_state',
-    ],
-    ...['platform_tx_hash', 'refunded_usdc', 'tab_id', 'tab_sequence', 'tab_line_total_usdc', 'detail'],
-  ])
+  yield formatCsvLine(columns)
   for (const receipt of report.receipts) yield formatCsvLine(toRow(receipt, lines))
 }
 

@@ -7,6 +7,16 @@ export type Check = {
   advice?: string
 }
 
+export const ok = (name: string, found: string): Check => ({ name, status: 'ok', found })
+
+export const warn = (name: string, found: string, advice: string): Check => ({
+  ...{ name, status: 'warn', found, advice },
+})
+
+export const fail = (name: string, found: string, advice: string): Check => ({
+  ...{ name, status: 'fail', found, advice },
+})
+
 /** A check that can't be made until another thing is there. */
 export function skipped(name: string, needs: string): Check {
   return { name, status: 'skip', found: `skipped: it needs ${needs}` }

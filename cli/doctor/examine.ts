@@ -1,5 +1,5 @@
 import { type Environment, findMisspelled } from '#process/env'
-import { type Check, skipped } from './check.ts'
+import { type Check, skipped, warn } from './check.ts'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'
 import { examineGas } from './examineGas.ts'
@@ -12,7 +12,7 @@ import { readNetworks } from './networks.ts'
 export async function* examine(env: Environment): AsyncGenerator<Check> {
   const networks = yield* readNetworks(env)
   for (const [name, meant] of findMisspelled(env)) {
-    yield { name: 'configuration', status: 'warn', found: `nobody reads ${name}`, advice: `is it ${meant}?` }
+    yield warn('configuration', `nobody reads ${name}`, `is it ${meant}?`)
   }
   if (networks.length === 0) yield skipped('nodes, contracts, index', 'a network: NETWORKS')
   for (const network of networks) yield* examineChain(network, env)

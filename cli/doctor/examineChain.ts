@@ -8,7 +8,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import { contracts } from '../../local/chain/contracts.ts'
-import { type Check, reasonOf, skipped } from './check.ts'
+import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
 /** The age of the newest block from which we say that a node has stopped, on every network in the table. */
@@ -30,7 +30,7 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
       const tookMs = Math.round(performance.now() - begun)
       if (chainId !== network.chainId) {
         const found = `chain id ${chainId}, expected ${network.chainId}`
-        yield { name, status: 'fail', found, advice: `${variable} points at another chain: correct it` }
+        yield fail(name, found, `${variable} points at another chain: correct it`)
         continue
       }
       const { number, timestamp } = await candidate.getBlock()
@@ -39,11 +39,11 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
       examined.client ??= candidate
       const found = `chain id ${chainId}, block ${number}, ${age} s old, answers in ${tookMs} ms`
       yield age > staleSeconds
-        ? { name, status: 'warn', found, advice: 'its head stands still: is the node in sync?' }
-        : { name, status: 'ok', found }
+        ? warn(name, found, 'its head stands still: is the node in sync?')
+        : ok(name, found)
     } catch (error) {
       const advice = `check that ${variable} is right and the node runs`
-      yield { name, status: 'fail', found: `no answer: ${reasonOf(error)}`, advice }
+      yield fail(name, `no answer: ${reasonOf(error)}`, advice)
     }
   }
   const rest = [
@@ -80,15 +80,10 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
     const found = `${address}, domain "${domainName}" version ${version}`
     const isRight =
       domainName === expected.name && version === expected.version && separator === domainSeparator(expected)
-    if (isRight) return { name, status: 'ok', found }
-    return {
-      name,
-      status: 'fail',
-      found: `${found}, expected "${expected.name}" version ${expected.version}`,
-      advice,
-    }
+    if (isRight) return ok(name, found)
+    return fail(name, `${found}, expected "${expected.name}" version ${expected.version}`, advice)
   } catch (error) {
-    return { name, status: 'fail', found: `no USDC at ${address}: ${reasonOf(error)}`, advice }
+    return fail(name, `no USDC at ${address}: ${reasonOf(error)}`, advice)
   }
 }
 
@@ -102,34 +97,26 @@ async function examineContract(
   const name = `${network.name}: ${contracts[field].name}`
   const address = deployment?.[field] ?? contracts[field].address
   const deploy = `${ownCommand} deploy --network ${network.name}`
-  const fail = (found: string, advice: string): Check => {
+  const missing = (found: string, advice: string): Check => {
     examined.hasContracts = false
-    return { name, status: 'fail', found, advice }
+    return fail(name, found, advice)
   }
   try {
     const code = await client?.getCode({ address })
-    if (code === undefined) return fail(`no code at ${address}`, `${deploy}, before api, keeper and indexer`)
+    if (code === undefined)
+      return missing(`no code at ${address}`, `${deploy}, before api, keeper and indexer`)
     if (code !== contracts[field].runtimeCode) {
       const advice = `it was deployed from other sources: ${deploy}, or check out the version that deployed it`
-      return fail(`${address} holds other code than this version's`, advice)
+      return missing(`${address} holds other code than this version's`, advice)
     }
     if (deployment === undefined) {
       const found = `it stands at ${address}, but ${locateDeployments(env)} doesn't say so`
-      return fail(found, `${deploy}, which then only records it`)
+      return missing(found, `${deploy}, which then only records it`)
     }
     examined.hasContracts ??= true
-    return {
-      name,
-      status: 'ok',
-      found: `${address}, this version's code, from block ${deployment.startBlock}`,
-    }
+    return ok(name, `${address}, this version's code, from block ${deployment.startBlock}`)
   } catch (error) {
-    return {
-      name,
-      status: 'fail',
-      found: `its code can't be read: ${reasonOf(error)}`,
-      advice: 'check the RPC',
-    }
+    return fail(name, `its code can't be read: ${reasonOf(error)}`, 'check the RPC')
   }
 }
 
@@ -141,9 +128,9 @@ async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check>
   const advice = 'until it is back, ETH_USD is used instead: see that it is about right'
   try {
     const { usdPerToken, source } = await readGasTokenPrice(client, feed, 0n)
-    if (source === 'feed') return { name, status: 'ok', found: `${formatUsdc(usdPerToken)} USD, at ${feed}` }
-    return { name, status: 'warn', found: `${feed} has had no new price for over two hours`, advice }
+    if (source === 'feed') return ok(name, `${formatUsdc(usdPerToken)} USD, at ${feed}`)
+    return warn(name, `${feed} has had no new price for over two hours`, advice)
   } catch (error) {
-    return { name, status: 'warn', found: `no price at ${feed}: ${reasonOf(error)}`, advice }
+    return warn(name, `no price at ${feed}: ${reasonOf(error)}`, advice)
   }
 }

@@ -5,7 +5,7 @@ import { readSchemaState } from '#ledger/store/migrate'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import { ConfigError, type Environment, readVariable } from '#process/env'
 import { ownCommand } from '#process/ownCommand'
-import { type Check, reasonOf, skipped } from './check.ts'
+import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import { examinePrices, pricesCheck } from './examinePrices.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
@@ -24,7 +24,7 @@ export async function* examineDatabase(
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     const advice = 'a keeper with --gateway needs no database'
-    yield { name: 'database', status: 'fail', found: error.message, advice }
+    yield fail('database', error.message, advice)
     yield* skipLeft('a database')
     return
   }
@@ -34,9 +34,8 @@ export async function* examineDatabase(
     const [row] = await database<{ version: string; commit: string }[]>`
       select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
     const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}`
-    const isDurable = row?.commit !== 'off'
     const advice = 'a crash of the server can lose payments that were answered: switch it on'
-    yield { name: 'database', status: isDurable ? 'ok' : 'warn', found, ...(!isDurable && { advice }) }
+    yield row?.commit === 'off' ? warn('database', found, advice) : ok('database', found)
     const migrations = await examineMigrations(database)
     yield migrations
     left.shift()
@@ -52,7 +51,7 @@ export async function* examineDatabase(
     }
   } catch (error) {
     const advice = 'check that DATABASE_URL is right and Postgres runs'
-    yield { name: 'database', status: 'fail', found: reasonOf(error), advice }
+    yield fail('database', reasonOf(error), advice)
     yield* skipLeft('a database that answers')
   } finally {
     await database.end({ timeout: 1 })
@@ -64,14 +63,14 @@ const indexCheck = ({ network }: Pick<ExaminedNetwork, 'network'>) => `${network
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
   const { applied, pending, refusal } = await readSchemaState(database)
-  if (refusal) return { name, status: 'fail', found: refusal.found, advice: refusal.advice }
+  if (refusal) return fail(name, refusal.found, refusal.advice)
   if (pending.length > 0) {
     const names = pending.map((migration) => migration.name).join(', ')
     const found = applied.length === 0 ? `no schema ${schema} yet` : `${names} not applied`
     const advice = 'start the api or the keeper: each brings the schema up to date'
-    return { name, status: 'fail', found, advice }
+    return fail(name, found, advice)
   }
-  return { name, status: 'ok', found: `${applied.length} applied` }
+  return ok(name, `${applied.length} applied`)
 }
 
 async function examineIndex(
@@ -84,20 +83,20 @@ async function examineIndex(
   const indexed = await readIndexedHead(database, network.chainId)
   if (indexed === null) {
     const found = `no index of ${network.name} in schema indexer`
-    return { name, status: 'fail', found, advice: `${ownCommand} indexer` }
+    return fail(name, found, `${ownCommand} indexer`)
   }
   const told = await readToldBlock(database, network.chainId)
   if (indexed.blockNumber < told) {
     const found = `at block ${indexed.blockNumber}, but providers were told of block ${told}`
     const advice = 'it is being rebuilt: nothing settles until it has caught up'
-    return { name, status: 'fail', found, advice }
+    return fail(name, found, advice)
   }
   if (chainHead === undefined) {
     return { name, status: 'warn', found: `at block ${indexed.blockNumber}; the chain's head is not known` }
   }
   const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
   const found = `at block ${indexed.blockNumber}, ${lag} behind`
-  if (lag <= limit) return { name, status: 'ok', found }
+  if (lag <= limit) return ok(name, found)
   const advice = `more than ${limit} (INDEX_MAX_LAG_BLOCKS): is the indexer running, and its RPC fast enough?`
-  return { name, status: 'fail', found, advice }
+  return fail(name, found, advice)
 }

@@ -4,7 +4,7 @@ import { type SignerCode, SignerError, signTransaction } from '#chain/signTransa
 import { openAccounts, readWallets } from '#keeper/settings/config'
 import { ConfigError, type Environment } from '#process/env'
 import type { Network } from '#protocol/networks'
-import { type Check, reasonOf, skipped } from './check.ts'
+import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
 /** Gas of a full batch. */
@@ -22,12 +22,9 @@ export async function* examineGas(
     accounts = openAccounts(readWallets(env))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
-    yield {
-      name: 'gas',
-      status: 'fail',
-      found: error.message,
-      advice: '32-byte hex keys, one a line or with commas; of a remote signer, URL, addresses and PEM files',
-    }
+    const advice =
+      '32-byte hex keys, one a line or with commas; of a remote signer, URL, addresses and PEM files'
+    yield fail('gas', error.message, advice)
     return
   }
   if (accounts.length === 0) {
@@ -52,18 +49,12 @@ export async function* examineGas(
         ])
         const batches = balance / (gasPrice * batchGas || 1n)
         const found = `${formatEther(balance)} ETH, good for ${batches > 9999n ? 'over 9999' : batches} full batches`
-        if (batches >= comfortable) yield { name, status: 'ok', found }
-        else {
-          const status = batches === 0n ? 'fail' : 'warn'
-          yield { name, status, found, advice: `send ETH on ${network.name} to ${wallet}` }
-        }
+        const judge = batches === 0n ? fail : warn
+        yield batches >= comfortable
+          ? ok(name, found)
+          : judge(name, found, `send ETH on ${network.name} to ${wallet}`)
       } catch (error) {
-        yield {
-          name,
-          status: 'fail',
-          found: `its balance can't be read: ${reasonOf(error)}`,
-          advice: 'check the RPC',
-        }
+        yield fail(name, `its balance can't be read: ${reasonOf(error)}`, 'check the RPC')
       }
     }
   }
@@ -85,10 +76,10 @@ async function examineSigner(account: RemoteAccount, { name: network, chainId }:
     const begun = performance.now()
     await account.check(chainId)
     await signTransaction(account, { ...nothing, type: 'eip1559', chainId, to: address })
-    return { name, status: 'ok', found: `signs, in ${Math.round(performance.now() - begun)} ms` }
+    return ok(name, `signs, in ${Math.round(performance.now() - begun)} ms`)
   } catch (error) {
     const code = error instanceof SignerError ? error.code : 'signer_unavailable'
-    return { name, status: 'fail', found: `${code}: ${reasonOf(error)}`, advice: advices[code] }
+    return fail(name, `${code}: ${reasonOf(error)}`, advices[code])
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Queryable } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
-import type { Check } from './check.ts'
+import { type Check, ok, warn } from './check.ts'
 
 /** What clients of x402 pay at most as they come, USDC base units: those of v2; and those of v1 and Cloudflare's agents. */
 const caps = { v2: 1_000_000n, v1: 100_000n }
@@ -14,17 +14,15 @@ export async function examinePrices(database: Queryable): Promise<Check> {
     where e.disabled_at is null and p.disabled_at is null
     order by e.price desc, e.url`
   const [dearest] = rows
-  if (dearest === undefined) return { name: pricesCheck, status: 'ok', found: 'no endpoint is sold' }
+  if (dearest === undefined) return ok(pricesCheck, 'no endpoint is sold')
   const over = (cap: bigint) => rows.filter(({ price }) => price > cap).length
   const [all, v2, v1] = [rows.length, over(caps.v2), over(caps.v1)]
   const at = `${dearest.method} ${dearest.url} at ${formatUsdc(dearest.price)}`
-  if (v1 === 0) return { name: pricesCheck, status: 'ok', found: `${all} sold, at 0.10 USDC or less` }
-  return {
-    name: pricesCheck,
-    status: 'warn',
-    found: `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00; the dearest is ${at}`,
-    advice:
-      "as they come, x402's clients pay up to 1.00 USD (v2: setSpendControls), those of v1 (maxValue) and Cloudflare's agents " +
+  if (v1 === 0) return ok(pricesCheck, `${all} sold, at 0.10 USDC or less`)
+  return warn(
+    pricesCheck,
+    `of ${all} sold, ${v1} cost over 0.10 USDC, ${v2} over 1.00; the dearest is ${at}`,
+    "as they come, x402's clients pay up to 1.00 USD (v2: setSpendControls), those of v1 (maxValue) and Cloudflare's agents " +
       'up to 0.10: tell buyers to raise their limit, or sell smaller parts',
-  }
+  )
 }

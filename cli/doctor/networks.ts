@@ -4,7 +4,7 @@ import { ConfigError, type Environment, requireVariable } from '#process/env'
 import { networkVariable } from '#process/variables'
 import type { Deployment, Deployments } from '#protocol/deployments'
 import { type Network, networks } from '#protocol/networks'
-import type { Check } from './check.ts'
+import { type Check, fail, ok } from './check.ts'
 
 /** One network that is to be served: what the environment says of it, and what the checks find out for each other. */
 export type ExaminedNetwork = {
@@ -40,8 +40,7 @@ export function* readNetworks(env: Environment): Generator<Check, ExaminedNetwor
     rpcUrls: attempt(() => requireVariable(env, networkVariable('RPC_URL', name))) ?? [],
     deployment: deployments[name],
   }))
-  for (const found of problems)
-    yield { name, status: 'fail', found, advice: '.env.example says what is expected' }
-  if (problems.length === 0) yield { name, status: 'ok', found: chosen.join(', ') }
+  for (const found of problems) yield fail(name, found, '.env.example says what is expected')
+  if (problems.length === 0) yield ok(name, chosen.join(', '))
   return read
 }

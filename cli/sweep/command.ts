@@ -1,5 +1,7 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
+import { address, usdc } from '#process/parsers'
 import { networkNames } from '#protocol/networks'
+import { parsedOption, repeatedOption } from '../options.ts'
 import type { SweepFlags } from './run.ts'
 
 /** `sweep`: pays out what waits in splitters. */
@@ -13,22 +15,26 @@ export function addSweepCommand(program: Command): void {
         'percentage tier are known, any other price is to be named. An operator has all of them in its database.',
     )
     .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
-    .option('--wallet <address>', "the provider's wallet", parseAddress)
-    .option('--platform <address>', "the gateway's wallet: feePayTo of a challenge", parseAddress)
-    .option(
-      '--price <usdc>',
-      'a price with a fixed part in its fee (1 USDC or more); again for each',
-      collect,
+    .addOption(parsedOption('--wallet <address>', "the provider's wallet", address))
+    .addOption(parsedOption('--platform <address>', "the gateway's wallet: feePayTo of a challenge", address))
+    .addOption(
+      repeatedOption(
+        '--price <usdc>',
+        'a price with a fixed part in its fee (1 USDC or more); again for each',
+        usdc(),
+      ),
     )
     .option(
       '--database',
       "the splitters of the gateway's database (DATABASE_URL), of --wallet if it is given",
     )
     .option('--rpc <url>', 'a node of the chain (default: RPC_URL_<NETWORK>)')
-    .option(
-      '--from <address>',
-      'a wallet that KEEPER_SIGNER_URL signs for, instead of WALLET_PRIVATE_KEY',
-      parseAddress,
+    .addOption(
+      parsedOption(
+        '--from <address>',
+        'a wallet that KEEPER_SIGNER_URL signs for, instead of WALLET_PRIVATE_KEY',
+        address,
+      ),
     )
     .option('--yes', 'send without asking')
     .addHelpText(
@@ -42,14 +48,4 @@ Example:
       const { runSweep } = await import('./run.ts')
       process.exitCode = await runSweep(flags)
     })
-}
-
-function parseAddress(value: string): `0x${string}` {
-  if (!/^0x[0-9a-fA-F]{40}$/.test(value)) throw new InvalidArgumentError('Expected 0x and 40 hex digits.')
-  return value.toLowerCase() as `0x${string}`
-}
-
-function collect(value: string, previous: string[] = []): string[] {
-  if (!/^\d+(\.\d{1,6})?$/.test(value)) throw new InvalidArgumentError('Expected decimal USDC like 2.50.')
-  return [...previous, value]
 }

@@ -21,7 +21,7 @@ import { readVariable } from '#process/env'
 import { networkVariable } from '#process/variables'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { formatUsdc } from '#protocol/amount'
 import type { Deployment } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
 import { encodeSplit, type SplitterTerms, splitterAddress, splitterShares } from '#protocol/splitter'
@@ -34,7 +34,7 @@ export type SweepFlags = {
   network: NetworkName
   wallet?: Address
   platform?: Address
-  price?: string[]
+  price?: bigint[]
   database?: boolean
   rpc?: string
   from?: Address
@@ -108,8 +108,7 @@ async function readTerms({
       'invalid_flags',
       'Give --wallet and --platform, or --database where you are the operator',
     )
-  const prices = [...percentagePrices, ...price.map((one) => parseUsdc(one))]
-  return prices.flatMap((one) =>
+  return [...percentagePrices, ...price].flatMap((one) =>
     (['tiered', 'flat'] as const).map((schedule) => ({
       ...{ provider: wallet, platform },
       ...splitterShares(one, splitPrice(one, schedule).feeAmount),

@@ -10,15 +10,12 @@ import { build } from 'esbuild'
 import { Hono } from 'hono'
 
 const { GATEWAY_URL, NETWORK, USDC_ADDRESS, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT } = process.env
-if (!PROVIDER_ID)
-  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
-
 const gatewayUrl = GATEWAY_URL || 'http://127.0.0.1:4020'
 const paid = requirePayment({
   gatewayUrl,
-  providerId: PROVIDER_ID,
+  providerId: PROVIDER_ID || '',
+  apiKey: PROVIDER_API_KEY || undefined,
   pricing: { usdcPerUnit: '0.01' },
-  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
 })
 
 // What the page's import map names, from node_modules and no CDN. A site would build these files once.

@@ -1,28 +1,13 @@
 /**
- * The same weather API as a plain handler, which Next.js, Bun, Deno and Workers run as it is; here Node serves it.
+ * The route of Next.js beside it as a plain handler, which Bun, Deno and Workers run as it is; here Node serves it.
  *
- * Reads PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC and GATEWAY_URL.
+ * Reads PROVIDER_PORT, and what the route reads.
  */
 import { serve } from '@hono/node-server'
-import { requirePayment } from '@tollkeeper/sdk/fetch'
+import { GET } from '../next/app/forecast/route.ts'
 
-const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC } = process.env
-if (!PROVIDER_ID)
-  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
+const { PROVIDER_PORT } = process.env
 
-const paid = requirePayment({
-  gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
-  providerId: PROVIDER_ID,
-  pricing: { usdcPerUnit: PRICE_USDC || '0.01' },
-  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
-})
-
-// As in app/forecast/route.ts of Next.js: export { GET }.
-const GET = paid((_request, { paymentId }) =>
-  Response.json({ city: 'Lisbon', celsius: 19, sky: 'clear', paymentId }),
-)
-
-// Only Node needs what follows.
 const server = serve(
   {
     fetch: (request) =>

@@ -54,7 +54,7 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     count: readVariable(env, 'TRIGGER_COUNT'),
     raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
     raisedCount: readVariable(env, 'TRIGGER_RAISED_COUNT'),
-    raisedAboveCost: readVariable(env, 'TRIGGER_RAISED_ABOVE_USD'),
+    raisedAboveCost: 20_000n,
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,

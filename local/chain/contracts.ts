@@ -14,6 +14,13 @@ export const contracts = {
   tabSettlement: toContract('TabSettlement', tabSettlement),
 }
 
+/** As a deployments file has them. */
+export const contractAddresses = {
+  batchSettlement: contracts.batchSettlement.address,
+  splitterFactory: contracts.splitterFactory.address,
+  tabSettlement: contracts.tabSettlement.address,
+}
+
 function toContract(name: string, code: Pick<Contract, 'creationCode' | 'runtimeCode'>): Contract {
   return { name, address: create2Address(code.creationCode).toLowerCase() as Address, ...code }
 }

@@ -18,7 +18,7 @@ import {
 import type { Deployment } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
 import { adminAccountIndex, devAccount } from './accounts.ts'
-import { contracts } from './contracts.ts'
+import { contractAddresses, contracts } from './contracts.ts'
 import {
   create2Address,
   create2Data,
@@ -47,9 +47,8 @@ export type PrepareOptions = {
   /** To the chain: a URL's, or that of a network in this process. */
   transport: Transport
   network?: NetworkName
-  bare?: boolean
-  withContracts?: boolean
-  ethUsd?: number
+  bare?: boolean | undefined
+  withContracts?: boolean | undefined
 }
 
 export type PreparedChain = {
@@ -61,6 +60,7 @@ export type PreparedChain = {
    * transaction doesn't wait for it.
    */
   setMining: (blockTimeMs: number, options?: { atOnce?: boolean }) => Promise<void>
+  /** What the price feed answers, where the network has one; 3000 at first. */
   setEthUsd: (usd: number) => Promise<void>
 }
 
@@ -156,15 +156,13 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
     }
     if (network.ethUsdFeed !== undefined) {
       await client.setCode({ address: network.ethUsdFeed, bytecode: priceFeedRuntimeCode })
-      await setEthUsd(options.ethUsd ?? 3000)
+      await setEthUsd(3000)
     }
   }
   return {
     deployments: {
       [name]: {
-        batchSettlement: contracts.batchSettlement.address,
-        splitterFactory: contracts.splitterFactory.address,
-        tabSettlement: contracts.tabSettlement.address,
+        ...contractAddresses,
         usdc: usdc.toLowerCase() as Address,
         startBlock: 0,
       },

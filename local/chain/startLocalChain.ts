@@ -21,8 +21,6 @@ export type LocalChainOptions = {
   atOnce?: boolean
   /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
   baseFeePerGas?: bigint
-  /** USD per ETH that the price feed answers, where the network has a feed. Default 3000. */
-  ethUsd?: number
   /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
   bare?: boolean
   /** False leaves our contracts out, for tests that deploy them. Default true. */
@@ -70,9 +68,8 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     const prepared = await prepareChain({
       transport: http(url),
       network,
-      bare: options.bare ?? false,
-      withContracts: options.withContracts ?? true,
-      ethUsd: options.ethUsd ?? 3000,
+      bare: options.bare,
+      withContracts: options.withContracts,
     })
     if (!options.bare) {
       const { blockTimeMs = 1000, atOnce } = options

@@ -1,13 +1,15 @@
 import type { Address } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { formatUsdc } from '#protocol/amount'
-import { createClient } from '#sdk/client/createClient'
+import { mapLimited } from '#sdk/audit/concurrency'
+import { type Client, createClient } from '#sdk/client/createClient'
 import type { Stack } from '../stack/stack.ts'
-import { type Buyer, createBuyer, forEachLimited } from './buyers.ts'
 import { untilStatus } from './paymentStatus.ts'
 import type { Plan, Purchase } from './plan.ts'
 import type { Progress } from './progress.ts'
 import { type DemoProvider, openMockProvider, openProvider } from './providers.ts'
+
+type Buyer = { address: Address; client: Client }
 
 export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address; paymentIds: string[] }
 
@@ -36,11 +38,15 @@ export async function holdMarket(
 ): Promise<Market> {
   const { network } = stack.chain
   const gatewayUrl = stack.api.url
-  const buyerOf = { gatewayUrl, network, usdcAddress, maxPaymentUsdc: '12' }
-  const newBuyer = () => createBuyer({ ...buyerOf, tabs: false })
-  const agent = createBuyer({ ...buyerOf, tabs: true })
-  const buyers = Array.from({ length: buyerCount }, newBuyer)
-  const wealthy = newBuyer()
+  const newBuyer = (tabs: boolean): Buyer => {
+    const walletPrivateKey = generatePrivateKey()
+    const wallet = { network, usdcAddress, walletPrivateKey }
+    const client = createClient({ gatewayUrl, ...wallet, maxPaymentUsdc: '12', tabs, timeout: 60_000 })
+    return { address: privateKeyToAddress(walletPrivateKey), client }
+  }
+  const agent = newBuyer(true)
+  const buyers = Array.from({ length: buyerCount }, () => newBuyer(false))
+  const wealthy = newBuyer(false)
   const budget = budgetOf(plan)
   await stack.chain.mintUsdc(
     buyers.map(({ address }) => address),
@@ -80,7 +86,7 @@ async function sell(
 ): Promise<void> {
   const report = progress.count(`${provider.name}: paid`, purchase.count)
   report(0)
-  await forEachLimited(Array.from({ length: purchase.count }), buyersAtOnce, async (_, index) => {
+  await mapLimited([...Array(purchase.count).keys()], buyersAtOnce, async (index) => {
     const { client } = from[index % from.length] as Buyer
     const { paymentId, receipt } = await client.request(provider.url)
     if (!paymentId || !receipt) throw new Error(`${provider.url} served without a receipt`)
@@ -105,7 +111,7 @@ async function buyOnTab(
   const ids = new Set<string>()
   const report = progress.count(`${sales.length} providers: bought on a tab`, requests.length)
   report(0)
-  await forEachLimited(requests, buyersAtOnce, async ({ sale: { provider } }) => {
+  await mapLimited(requests, buyersAtOnce, async ({ sale: { provider } }) => {
     const { paymentId, receipt, payment } = await client.request(provider.url)
     if (!paymentId || !receipt || !payment?.tab)
       throw new Error(`${provider.url} served without a tab's receipt`)

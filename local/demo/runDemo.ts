@@ -52,9 +52,7 @@ export async function runDemo(stack: Stack, micropayments: number, progress: Pro
     sales: market.sales,
     batches,
     payments: plan.total,
-    settled: audited.settled,
-    receiptsVerified: audited.receiptsVerified,
-    reconciled: audited.reconciled,
+    ...audited,
     gasUsed: gasOf(batches),
     tab: {
       sales: market.tab.sales,

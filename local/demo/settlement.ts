@@ -2,8 +2,8 @@ import type { JSONWebKeySet } from 'jose'
 import type { PublicClient } from 'viem'
 import type { Deployments } from '#protocol/deployments'
 import { audit } from '#sdk/audit/audit'
+import { mapLimited } from '#sdk/audit/concurrency'
 import type { AuditedReceipt } from '#sdk/audit/report'
-import { forEachLimited } from './buyers.ts'
 import type { Market, TabSales } from './market.ts'
 import { patienceMs, untilStatus } from './paymentStatus.ts'
 import type { Progress } from './progress.ts'
@@ -27,7 +27,7 @@ export async function auditPayments(
   const texts = new Map<string, string>()
   const settled = progress.count('Settled', ids.length)
   settled(0)
-  await forEachLimited(ids, lookUpsAtOnce, async (id) => {
+  await mapLimited(ids, lookUpsAtOnce, async (id) => {
     try {
       const settlement = await client?.waitForSettlement(id, { pollMs: 500, timeoutMs: patienceMs })
       if (settlement) texts.set(id, settlement.receipt)

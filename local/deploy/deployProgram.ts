@@ -7,7 +7,7 @@ import { ConfigError, isSet, requireVariable } from '#process/env'
 import { networkVariable } from '#process/variables'
 import { isNetworkName, type Network, type NetworkName, networkNames, networks } from '#protocol/networks'
 import { devPrivateKey } from '../chain/accounts.ts'
-import { contracts } from '../chain/contracts.ts'
+import { contractAddresses } from '../chain/contracts.ts'
 import { fiatToken } from '../chain/fiatToken.ts'
 import { DeployError, type DeployOptions, deployContracts } from './deployContracts.ts'
 import { readDeploymentsFile, recordDeployment } from './deploymentsFile.ts'
@@ -80,13 +80,7 @@ async function deploy(open: OpenClients): Promise<void> {
       recordedStartBlock: readStartBlock(values['start-block']) ?? recorded?.startBlock ?? undefined,
       log: console.log,
     })
-    await recordDeployment(file, name, {
-      batchSettlement: contracts.batchSettlement.address,
-      splitterFactory: contracts.splitterFactory.address,
-      tabSettlement: contracts.tabSettlement.address,
-      usdc: usdc.toLowerCase(),
-      startBlock,
-    })
+    await recordDeployment(file, name, { ...contractAddresses, usdc: usdc.toLowerCase(), startBlock })
     console.log(`recorded  ${file}`)
     if (file !== defaultFile)
       console.log(`api, keeper and indexer look in ${defaultFile}: give them DEPLOYMENTS_FILE=${file}`)

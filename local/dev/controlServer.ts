@@ -12,29 +12,6 @@ import { rpcFaultKinds } from './rpcFaults.ts'
 const address = z.custom<`0x${string}`>((value) => typeof value === 'string' && isAddress(value), {
   message: 'expected an address',
 })
-const bodies = {
-  settle: z.strictObject({ timeoutSeconds: z.int().min(1).max(600).optional() }),
-  time: z.strictObject({
-    seconds: z
-      .int()
-      .min(1)
-      .max(10 * 365 * 86_400),
-  }),
-  mine: z.strictObject({ blocks: z.int().min(1).max(1_000).default(1) }),
-  reorg: z.union([
-    z.strictObject({ depth: z.int().min(1).max(deepestReorg) }),
-    z.strictObject({ after: z.int().min(0) }),
-  ]),
-  fault: z.strictObject({
-    kind: z.enum(rpcFaultKinds),
-    method: z.string().max(100).optional(),
-    times: z.int().min(1).optional(),
-    delayMs: z.int().min(1).max(600_000).optional(),
-  }),
-  blacklist: z.strictObject({ address, blacklisted: z.boolean().default(true) }),
-  pause: z.strictObject({ paused: z.boolean().default(true) }),
-  fund: z.strictObject({ address, usdc: z.string().regex(/^\d{1,9}(\.\d{1,6})?$/) }),
-}
 
 /** The control interface, for what isn't a test in JavaScript. docs/dev.md describes it. */
 export function serveControls(controls: Controls): Promise<RunningServer> {
@@ -45,44 +22,44 @@ export function serveControls(controls: Controls): Promise<RunningServer> {
     refuseWebPages(c.req.raw.headers)
     await next()
   })
+  /** What answers nothing is answered by `{}`. */
+  const post = <Shape extends z.ZodType>(
+    path: string,
+    body: Shape,
+    act: (given: z.output<Shape>) => unknown,
+  ) => app.post(path, async (c) => c.json(((await act(await read(c.req.raw, body))) ?? {}) as object))
 
   app.get('/state', async (c) => c.json(await controls.state()))
-  app.post('/settle', async (c) => c.json(await controls.settle(await read(c.req.raw, bodies.settle))))
-  app.post('/time', async (c) => {
-    const { seconds } = await read(c.req.raw, bodies.time)
-    return c.json(await controls.travel(seconds))
+  post('/settle', z.strictObject({ timeoutSeconds: z.int().min(1).max(600).optional() }), controls.settle)
+  const seconds = z
+    .int()
+    .min(1)
+    .max(10 * 365 * 86_400)
+  post('/time', z.strictObject({ seconds }), ({ seconds }) => controls.travel(seconds))
+  const blocks = z.int().min(1).max(1_000).default(1)
+  post('/mine', z.strictObject({ blocks }), ({ blocks }) => controls.mine(blocks))
+  const depth = z.int().min(1).max(deepestReorg)
+  const deep = z.union([z.strictObject({ depth }), z.strictObject({ after: z.int().min(0) })])
+  post('/reorg', deep, (given) => controls.reorg('depth' in given ? given.depth : given))
+  const fault = z.strictObject({
+    kind: z.enum(rpcFaultKinds),
+    method: z.string().max(100).optional(),
+    times: z.int().min(1).optional(),
+    delayMs: z.int().min(1).max(600_000).optional(),
   })
-  app.post('/mine', async (c) => {
-    const { blocks } = await read(c.req.raw, bodies.mine)
-    return c.json(await controls.mine(blocks))
-  })
-  app.post('/reorg', async (c) => {
-    const depth = await read(c.req.raw, bodies.reorg)
-    return c.json(await controls.reorg('depth' in depth ? depth.depth : depth))
-  })
-  app.post('/rpc/faults', async (c) => {
-    controls.failRpc(await read(c.req.raw, bodies.fault))
-    return c.json({})
-  })
+  post('/rpc/faults', fault, controls.failRpc)
   app.delete('/rpc/faults', (c) => {
     controls.healRpc()
     return c.json({})
   })
-  app.post('/usdc/blacklist', async (c) => {
-    const { address, blacklisted } = await read(c.req.raw, bodies.blacklist)
-    await controls.blacklist(address, blacklisted)
-    return c.json({})
-  })
-  app.post('/usdc/pause', async (c) => {
-    const { paused } = await read(c.req.raw, bodies.pause)
-    await controls.pause(paused)
-    return c.json({})
-  })
-  app.post('/fund', async (c) => {
-    const { address, usdc } = await read(c.req.raw, bodies.fund)
-    await controls.fund(address, usdc)
-    return c.json({})
-  })
+  post('/usdc/blacklist', z.strictObject({ address, blacklisted: z.boolean().default(true) }), (given) =>
+    controls.blacklist(given.address, given.blacklisted),
+  )
+  post('/usdc/pause', z.strictObject({ paused: z.boolean().default(true) }), ({ paused }) =>
+    controls.pause(paused),
+  )
+  const usdc = z.string().regex(/^\d{1,9}(\.\d{1,6})?$/)
+  post('/fund', z.strictObject({ address, usdc }), ({ address, usdc }) => controls.fund(address, usdc))
   return serve(app, { host: loopback, port: 0, portVariable: 'CONTROL_PORT' })
 }
 

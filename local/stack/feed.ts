@@ -64,21 +64,13 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
 }
 
 type Settled = { id: bigint; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
-type Entry = {
-  level?: unknown
-  msg?: unknown
-  hash?: unknown
-  payments?: unknown
-  trigger?: unknown
-  block?: unknown
-}
 
 /** Ponder's warnings about an unknown RPC and about being stopped, which are expected here. */
 function isNoNews(msg: unknown): boolean {
   return typeof msg === 'string' && /^(Detected public RPC|Received SIG|Started shutdown)/.test(msg)
 }
 
-function parseEntry(line: string): Entry | undefined {
+function parseEntry(line: string): Record<string, unknown> | undefined {
   if (!line.startsWith('{')) return undefined
   try {
     return JSON.parse(line)

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { createInterface } from 'node:readline'
+import { setTimeout as delay } from 'node:timers/promises'
 import { reapWithUs } from '#process/reaper'
 
 export type ServiceOptions = {
@@ -74,10 +75,7 @@ export class Service {
         await this.kill()
         throw new Error(`${this.name} wasn't ready after ${startDeadlineMs / 1000} s:\n${this.#report()}`)
       }
-      const isAlive = await Promise.race([
-        gone,
-        new Promise<boolean>((resolve) => setTimeout(resolve, pauseMs, true)),
-      ])
+      const isAlive = await Promise.race([gone, delay(pauseMs, true)])
       if (!isAlive) throw new Error(`${this.name} ended at its start (${this.#ending()}):\n${this.#report()}`)
     }
     this.#isExpectedToEnd = false
@@ -111,7 +109,8 @@ export class Service {
     this.#lastLines = []
     this.#isExpectedToEnd = true // until it is ready, start() reports its end
     const child = spawn(process.execPath, [...this.#options.program], {
-      env: definedOnly({ ...process.env, ...this.#options.env, ...env }),
+      // What is undefined isn't passed on.
+      env: { ...process.env, ...this.#options.env, ...env },
       // Its own process group: a terminal's Ctrl-C reaches only the supervisor, which stops all in order.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -173,10 +172,4 @@ export class Service {
     const text = this.#lastLines.join('\n') || '(it wrote nothing)'
     return `${text}\nThe whole log: ${this.#options.logFile}`
   }
-}
-
-function definedOnly(env: Record<string, string | undefined>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
-  )
 }

@@ -13,12 +13,12 @@ import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devAccount, devPrivateKey } from '../chain/accounts.ts'
 import { type LocalChain, type LocalChainOptions, startLocalChain } from '../chain/startLocalChain.ts'
 import { clearLocalChainData } from './localData.ts'
-import { type Postgres, startPostgres } from './postgres.ts'
+import { startPostgres } from './postgres.ts'
 import { registerProvider } from './registerProvider.ts'
 import { Service } from './service.ts'
 
 export type ServiceName = 'postgres' | 'chain' | 'indexer' | 'keeper' | 'api' | 'provider'
-export type StackPorts = { [name in ServiceName]?: number | undefined }
+export type StackPorts = { [name in Exclude<ServiceName, 'postgres'>]?: number | undefined }
 type Environment = Record<string, string | undefined>
 
 export type StackOptions = {
@@ -41,7 +41,6 @@ export type StackOptions = {
   signal?: AbortSignal
   /** Default: a temporary folder, removed when the stack is closed. */
   logFolder?: string | undefined
-  onStarting?: (name: ServiceName) => void
   onReady?: (name: ServiceName, url: string) => void
   /** Called with each line that a process writes. */
   onLine?: (name: ServiceName, line: string) => void
@@ -177,7 +176,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   }
 
   options.signal?.throwIfAborted()
-  options.onStarting?.('indexer')
   const openIndexer = async () => {
     const launched = await startIndexer({
       databaseUrl,
@@ -224,7 +222,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const api = await service('api', {}, ports.api)
   // Ponder takes longest to start, so the others start beside it; a keeper is ready once there is an index.
   const indexed = indexer.ready.then(() => options.onReady?.('indexer', `${indexer?.url}/graphql`))
-  for (const each of [keeper, api]) options.onStarting?.(each.name as ServiceName)
   const startService = async (each: Service) => {
     await each.start()
     options.onReady?.(each.name as ServiceName, each.url)
@@ -257,7 +254,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     close,
   }
   if (options.provider) {
-    options.onStarting?.('provider')
     const sample = await startSampleProvider(stack, options, started)
     stack.provider = sample.provider
     stack.providerApiKey = sample.apiKey
@@ -284,7 +280,6 @@ async function startOwnChains(
   options: StackOptions,
   started: Started,
 ): Promise<Pick<Stack, 'chain' | 'otherChains'> & { rpcUrls: [NetworkName, string][] }> {
-  options.onStarting?.('chain')
   const start = async (own: LocalChainOptions) => {
     const chain = await startLocalChain({ ...own, port: own.port || (await reservePort()) })
     void chain.exited.then(() => {
@@ -309,18 +304,13 @@ function deploymentsOf(chains: readonly LocalChain[]): LocalChain['deployments']
 }
 
 async function openPostgres(options: StackOptions, started: Started): Promise<string> {
-  options.onStarting?.('postgres')
   const url = options.databaseUrl ?? (await startOwnPostgres(options, started))
   options.onReady?.('postgres', withoutPassword(url))
   return url
 }
 
 async function startOwnPostgres(options: StackOptions, started: Started): Promise<string> {
-  const port = options.ports?.postgres
-  const server: Postgres = await startPostgres({
-    fast: options.fastPostgres ?? false,
-    ...(port ? { port } : {}),
-  })
+  const server = await startPostgres({ fast: options.fastPostgres ?? false })
   started.add(() => server.close())
   void server.exited.then(() => {
     if (!started.isClosing) options.onDeath?.('postgres', 'Postgres ended')

@@ -7,15 +7,14 @@ const parentLookMs = 1000
 /**
  * Calls `stop` with the first of Ctrl-C, SIGTERM, a closed terminal, or the death of the `npm` that started us; a second
  * one calls it again, as more urgent.
- *
- * @returns a function that stops listening
  */
-export function onStopSignal(stop: (urgent: boolean) => void): () => void {
+export function onStopSignal(stop: (urgent: boolean) => void): void {
   let count = 0
   const listener = () => stop(++count > 1)
   for (const signal of signals) process.on(signal, listener)
 
   // npm passes signals on, but not when it is killed; this process would go on without a parent.
+  if (process.env.npm_lifecycle_event === undefined) return
   const parent = process.ppid
   const look = setInterval(() => {
     if (process.ppid === parent) return
@@ -23,10 +22,4 @@ export function onStopSignal(stop: (urgent: boolean) => void): () => void {
     listener()
   }, parentLookMs)
   look.unref()
-  if (process.env.npm_lifecycle_event === undefined) clearInterval(look)
-
-  return () => {
-    clearInterval(look)
-    for (const signal of signals) process.off(signal, listener)
-  }
 }

@@ -56,8 +56,8 @@ test('args: --help says what it does, and starts nothing', async () => {
   expect(command.stdout()).toContain('--payments N')
 })
 
-test.each(['-1', '1.5', 'many', '10001'])('error: --payments %s', async (payments) => {
-  const command = runCommand(demo(`--payments=${payments}`))
+test('error: more payments than it makes', async () => {
+  const command = runCommand(demo('--payments=10001'))
   expect(await command.exited).toBe(2)
-  expect(command.output()).toContain(`expected a whole number from 0 to 10000, got ${payments}`)
+  expect(command.output()).toContain('--payments: expected a whole number from 0 to 10000, got "10001"')
 })

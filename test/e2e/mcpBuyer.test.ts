@@ -18,7 +18,14 @@ import { serveSessions } from '../../cli/mcp/serveSessions.ts'
 import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { cliPath, runCli } from '../support/cli.ts'
 import { registerTools, type ServedGateway, serveGateway } from '../support/mcp.ts'
-import { connectHost, type McpHost, openPurse, type Purse, startMcpBuyer } from '../support/mcpBuyer.ts'
+import {
+  connectHost,
+  type McpHost,
+  openMcpBuyer,
+  openPurse,
+  type Purse,
+  startMcpBuyer,
+} from '../support/mcpBuyer.ts'
 import { killAll, root, runCommand } from '../support/processes.ts'
 import { openShop, type Shop, type ShopStack } from '../support/shop.ts'
 
@@ -122,7 +129,7 @@ describe('paying', () => {
       await endless.close()
     })
     const purse = await openPurse(gateway, usdc(1))
-    const { call } = await startMcpBuyer(purse, { args: allow(images.url, endless.url) })
+    const { call } = await openMcpBuyer(purse, { args: allow(images.url, endless.url) })
     const image = await call('fetch_paid_url', { url: images.url })
     expect(image.content.at(-1)).toEqual({
       type: 'resource',
@@ -146,7 +153,7 @@ describe('limits', () => {
       { action: 'decline' },
       { action: 'cancel' },
     ] as const
-    const asking = await startMcpBuyer(purse, {
+    const asking = await openMcpBuyer(purse, {
       args: allowShops(),
       elicit: ({ message }) => {
         asked.push(message)
@@ -165,7 +172,7 @@ describe('limits', () => {
     expect(asked).toHaveLength(5)
     await asking.client.close()
 
-    const mute = await startMcpBuyer(purse, { args: allowShops() })
+    const mute = await openMcpBuyer(purse, { args: allowShops() })
     const refused = await mute.call('fetch_paid_url', { url: dearShop.url })
     expect(refused).toMatchObject({ isError: true, said: { code: 'payment_declined', paid_usdc: '0' } })
     expect(refused.said.error).toMatch(/can't ask its user .* sets ASK_ABOVE_USDC to 0\.250000 or more/)
@@ -174,7 +181,7 @@ describe('limits', () => {
     await mute.client.close()
 
     const env = { ASK_ABOVE_USDC: '5', MAX_PAYMENT_USDC: '0.2' }
-    const hard = await startMcpBuyer(purse, { args: allowShops(), env })
+    const hard = await openMcpBuyer(purse, { args: allowShops(), env })
     const over = await hard.call('fetch_paid_url', { url: dearShop.url })
     expect(over.said).toMatchObject({ code: 'spending_limit_exceeded', paid_usdc: '0' })
     expect(over.said.error).toMatch(/asks for 0\.250000 USDC, MAX_PAYMENT_USDC is 0\.200000/)
@@ -283,7 +290,7 @@ describe('hostile sellers', () => {
     const purse = await openPurse(gateway, usdc(5))
     const twice = await playSeller(async (ask) => [402, await ask(0)])
     const dearer = await playSeller(async (ask, isPaid) => [402, await ask(isPaid ? 1 : 0)])
-    const { call } = await startMcpBuyer(purse, { args: allow(twice.url, dearer.url) })
+    const { call } = await openMcpBuyer(purse, { args: allow(twice.url, dearer.url) })
     const spent = async () => ((await call('show_budget')).said as Budget).last_24_hours.spent_usdc
     const asked = await call('fetch_paid_url', { url: twice.url, max_price_usdc: '0.01' })
     expect(asked.isError).toBe(false)
@@ -307,7 +314,7 @@ describe('hostile sellers', () => {
     })
     const redirecting = await serve((_, response) => response.writeHead(302, { location: elsewhere }).end())
     const toShop = await serve((_, response) => response.writeHead(302, { location: shop.url }).end())
-    const { call } = await startMcpBuyer(purse, { args: allow(liar, redirecting, toShop, shop.url) })
+    const { call } = await openMcpBuyer(purse, { args: allow(liar, redirecting, toShop, shop.url) })
 
     const { said, foreign, content } = await call('fetch_paid_url', { url: liar })
     expect(said).toMatchObject({ status: 200, paid_usdc: '0' })
@@ -356,7 +363,7 @@ describe('what others sell', () => {
     const selling = await serveSessions(open, { host: loopback, port: 0, warn: () => {} })
     onTestFinished(() => selling.close())
     const server = `http://${loopback}:${selling.port}/mcp`
-    const { call } = await startMcpBuyer(purse, { args: allow(server) })
+    const { call } = await openMcpBuyer(purse, { args: allow(server) })
 
     const listed = await call('list_mcp_tools', { server })
     expect(listed.said).toEqual({ tools: 2 })
@@ -425,7 +432,7 @@ describe('sellers of other gateways', () => {
       const serveIt = (response: ServerResponse) => void response.end('low')
       const seller = await playSeller(version, serveIt)
       const dear = await playSeller(version, serveIt, '250000')
-      const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), {
+      const { call } = await openMcpBuyer(await openPurse(gateway, usdc(1)), {
         args: allow(seller.url, dear.url),
       })
       const bought = await call('fetch_paid_url', { url: seller.url })
@@ -456,7 +463,7 @@ describe('sellers of other gateways', () => {
     const [method, headers] = ['POST', { 'content-type': 'application/json' }]
     const body = JSON.stringify({ providerId, endpointId: endpointIds[0] })
     own = await (await fetch(`${gateway.url}/challenge`, { method, headers, body })).text()
-    const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
+    const { call } = await openMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
     for (let i = 0; i < 3; i++)
       expect(await call('fetch_paid_url', { url: seller.url })).toMatchObject({ isError: true })
     expect([seller.shown.length, new Set(seller.shown).size, await spentBy(call)]).toEqual([
@@ -471,7 +478,7 @@ describe('sellers of other gateways', () => {
       response.writeHead(200, { 'content-length': '10' })
       response.write('lo', () => response.destroy())
     })
-    const { call } = await startMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
+    const { call } = await openMcpBuyer(await openPurse(gateway, usdc(1)), { args: allow(seller.url) })
     expect((await call('fetch_paid_url', { url: seller.url })).said).toHaveProperty('cut_off')
     expect((await call('fetch_paid_url', { url: seller.url })).foreign).toContain('low')
     expect([seller.shown.length, new Set(seller.shown).size, await spentBy(call)]).toEqual([

@@ -15,7 +15,6 @@ import { startProduction } from '../support/production.ts'
 import { until } from '../support/until.ts'
 
 const freePorts = {
-  POSTGRES_PORT: '0',
   CHAIN_PORT: '0',
   INDEXER_PORT: '0',
   KEEPER_PORT: '0',
@@ -222,7 +221,7 @@ test('error: ports that are taken are named, each with the variable that changes
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  const variables = ['API_PORT', 'CHAIN_PORT', 'POSTGRES_PORT']
+  const variables = ['API_PORT', 'CHAIN_PORT', 'KEEPER_PORT']
   const command = await startInstalled(
     Object.fromEntries(variables.map((variable) => [variable, String(port)])),
   )

@@ -1,29 +1,37 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
+import { vi } from 'vitest'
+import { runCommandLine } from '../../cli/program.ts'
 
 export type CliResult = { status: number; stdout: string; stderr: string }
 
 export const cliPath = fileURLToPath(new URL('../../cli/tollkeeper.js', import.meta.url))
 
-/**
- * Runs `tollkeeper` as a person does, with nothing of ours in the environment.
- *
- * @param cwd a folder without a `.env`
- */
+type CliOptions = {
+  /** A folder without a `.env`. */
+  cwd: string
+  env?: Record<string, string | undefined>
+  stdin?: string
+}
+
+const environment = (env: CliOptions['env']) => ({
+  PATH: process.env.PATH,
+  NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
+  NO_COLOR: '1',
+  ...env,
+})
+
+/** Runs `tollkeeper` as a person does, with nothing of ours in the environment. */
 export async function runCli(
   args: readonly string[],
-  { cwd, env = {}, stdin = '' }: { cwd: string; env?: Record<string, string | undefined>; stdin?: string },
+  { cwd, env, stdin = '' }: CliOptions,
 ): Promise<CliResult> {
   const child: ChildProcessWithoutNullStreams = spawn(process.execPath, [cliPath, ...args], {
     cwd,
-    env: {
-      PATH: process.env.PATH,
-      NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
-      NO_COLOR: '1',
-      ...env,
-    },
+    env: environment(env),
   })
   child.stdin.end(stdin)
   const [stdout, stderr, [status]] = await Promise.all([
@@ -32,4 +40,39 @@ export async function runCli(
     once(child, 'close'),
   ])
   return { status: status as number, stdout, stderr }
+}
+
+/**
+ * The same without a process of its own, which takes most of a command's time. For one command at a time, which isn't one that runs a
+ * program of ours: a module runs once.
+ */
+export async function runCliHere(
+  args: readonly string[],
+  { cwd, env, stdin = '' }: CliOptions,
+): Promise<CliResult> {
+  const written = { stdout: '', stderr: '' }
+  const before = { env: { ...process.env }, cwd: process.cwd(), exitCode: process.exitCode }
+  const own = Object.entries(environment(env)).filter(([, value]) => value !== undefined)
+  const [out, err] = (['stdout', 'stderr'] as const).map((name) =>
+    vi.spyOn(process[name], 'write').mockImplementation((chunk, encoding?: unknown, callback?: unknown) => {
+      written[name] += typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString()
+      for (const done of [encoding, callback]) if (typeof done === 'function') done()
+      return true
+    }),
+  )
+  const input = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([stdin]) as never)
+  for (const name of Object.keys(process.env)) delete process.env[name]
+  Object.assign(process.env, Object.fromEntries(own))
+  process.exitCode = undefined
+  process.chdir(cwd)
+  try {
+    await runCommandLine(args)
+    return { status: Number(process.exitCode ?? 0), ...written }
+  } finally {
+    for (const spy of [out, err, input]) spy?.mockRestore()
+    for (const name of Object.keys(process.env)) delete process.env[name]
+    Object.assign(process.env, before.env)
+    process.exitCode = before.exitCode
+    process.chdir(before.cwd)
+  }
 }

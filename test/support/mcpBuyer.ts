@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import {
   type CallToolResult,
@@ -13,6 +14,8 @@ import {
 import type { Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { onTestFinished } from 'vitest'
+import { openBuyer } from '../../cli/mcp/buy/run.ts'
+import { readBuyerSettings } from '../../cli/mcp/buy/settings.ts'
 import { cliPath } from './cli.ts'
 import type { ServedGateway } from './mcp.ts'
 import { tokenOf } from './usdc.ts'
@@ -76,6 +79,25 @@ export async function connectHost(transport: Transport, elicit?: Elicit): Promis
       }
     },
   }
+}
+
+/** `tollkeeper mcp` without a process of its own, to which a process is nothing but time. */
+export async function openMcpBuyer(
+  { env }: Purse,
+  options: { args: string[]; env?: Record<string, string>; elicit?: Elicit },
+): Promise<McpHost> {
+  const allowHost = options.args.filter((word) => word !== '--allow-host')
+  const buyer = await openBuyer(readBuyerSettings({ ...env, ...options.env }), allowHost)
+  const [transport, own] = InMemoryTransport.createLinkedPair()
+  const server = buyer.createServer()
+  await server.connect(own)
+  const host = await connectHost(transport, options.elicit)
+  onTestFinished(async () => {
+    buyer.stop()
+    await host.client.close()
+    await buyer.close()
+  })
+  return host
 }
 
 /** `tollkeeper mcp`, started as hosts start it. */

@@ -18,7 +18,7 @@ import { createPurse } from './purse.ts'
 import { createReachable } from './reachable.ts'
 import { messageOf } from './result.ts'
 import { addSearchTool } from './searchTool.ts'
-import { readBuyerSettings } from './settings.ts'
+import { type BuyerSettings, readBuyerSettings } from './settings.ts'
 import { openWalletFolder } from './walletFolder.ts'
 
 export type McpFlags = {
@@ -37,13 +37,35 @@ const sessionIdleMs = 86_400_000
 /** Runs until its host closes standard input, or a signal comes. */
 export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void> {
   const settings = readBuyerSettings(process.env)
-  const { gatewayUrl, discoveryUrl, network, token } = settings
+  const { network, token } = settings
   if (http !== undefined && !isLoopback(host) && token === null) {
     const needed = 'who listens beyond loopback needs MCP_TOKEN, which clients present'
     throw new CliError('invalid_flags', `--host ${host}: ${needed}`)
   }
-  const address = privateKeyToAddress(settings.walletPrivateKey)
   const ended = untilEnd(http === undefined)
+  const { address, createServer, stop, close } = await openBuyer(settings, allowHost)
+  const door =
+    http === undefined
+      ? await serveStdio(createServer())
+      : await serveSessions(sessionOf(createServer), {
+          ...{ host, port: http, token, idleMs: sessionIdleMs, warn: say },
+        })
+  const where = 'url' in door ? door.url : 'stdio'
+  say(
+    `listening on ${where}, pays as ${address} on ${network}, at most ${formatUsdc(settings.maxDaily)} USDC a day`,
+  )
+
+  say(`stopping: ${await ended}`)
+  stop()
+  await door.close()
+  await close()
+  process.exit(0)
+}
+
+/** A wallet with its limits, and what clients call to buy by it. */
+export async function openBuyer(settings: BuyerSettings, allowHost: readonly string[]) {
+  const { gatewayUrl, discoveryUrl, network } = settings
+  const address = privateKeyToAddress(settings.walletPrivateKey)
   const stopping = new AbortController()
   const reachable = createReachable(allowHost, [gatewayUrl, discoveryUrl])
   const folder = await openWalletFolder(
@@ -58,37 +80,29 @@ export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void>
   const servers = createForeignServers({ purse, folder, reachable })
   const kit = { purse, folder, reachable, stopping: stopping.signal }
 
-  const createServer = () => {
-    const server = new McpServer({ name: 'tollkeeper', version: readVersion() })
-    addFetchTool(server, kit, payingFetch)
-    addMcpTools(server, kit, servers)
-    addSearchTool(server, kit, settings)
-    addBudgetTool(server, kit, { ...settings, address }, async () => [
-      ...(await payingFetch.tabs()),
-      ...(await servers.tabs()),
-    ])
-    return server
+  return {
+    address,
+    createServer() {
+      const server = new McpServer({ name: 'tollkeeper', version: readVersion() })
+      addFetchTool(server, kit, payingFetch)
+      addMcpTools(server, kit, servers)
+      addSearchTool(server, kit, settings)
+      addBudgetTool(server, kit, { ...settings, address }, async () => [
+        ...(await payingFetch.tabs()),
+        ...(await servers.tabs()),
+      ])
+      return server
+    },
+    /** Ends the calls that are under way. */
+    stop: () => stopping.abort(),
+    /** Closes the tabs, too. */
+    async close(): Promise<void> {
+      const closing = Promise.allSettled([payingFetch.close(), servers.close()])
+      for (const closed of (await Promise.race([closing, delay(closingMs)])) ?? [])
+        if (closed.status === 'rejected') say(`a tab stays open: ${messageOf(closed.reason)}`)
+      await Promise.all([folder.close(), reachable.close()])
+    },
   }
-
-  const door =
-    http === undefined
-      ? await serveStdio(createServer())
-      : await serveSessions(sessionOf(createServer), {
-          ...{ host, port: http, token, idleMs: sessionIdleMs, warn: say },
-        })
-  const where = 'url' in door ? door.url : 'stdio'
-  say(
-    `listening on ${where}, pays as ${address} on ${network}, at most ${formatUsdc(settings.maxDaily)} USDC a day`,
-  )
-
-  say(`stopping: ${await ended}`)
-  stopping.abort()
-  await door.close()
-  const closing = Promise.allSettled([payingFetch.close(), servers.close()])
-  for (const closed of (await Promise.race([closing, delay(closingMs)])) ?? [])
-    if (closed.status === 'rejected') say(`a tab stays open: ${messageOf(closed.reason)}`)
-  await Promise.all([folder.close(), reachable.close()])
-  process.exit(0)
 }
 
 /** A server for each client. @returns what ends with it. */

@@ -6,14 +6,11 @@
 import { requirePayment } from '@tollkeeper/sdk/fetch'
 
 const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PRICE_USDC } = process.env
-if (!PROVIDER_ID)
-  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
-
 const paid = requirePayment({
   gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
-  providerId: PROVIDER_ID,
+  providerId: PROVIDER_ID || '',
+  apiKey: PROVIDER_API_KEY || undefined,
   pricing: { usdcPerUnit: PRICE_USDC || '0.01' },
-  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
 })
 
 export const GET = paid((_request, { paymentId }) =>
