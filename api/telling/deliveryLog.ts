@@ -16,6 +16,7 @@ export type Attempt = {
 
 export type Delivery = {
   id: string
+  deliveryId: string
   messageId: string
   event: WebhookEvent
   paymentId: string | null
@@ -37,7 +38,7 @@ export async function deliveriesOf(
   { webhookId, after, limit }: { webhookId: string; after: DeliveryPosition | null; limit: number },
 ): Promise<Delivery[]> {
   const rows = await sql<Omit<Delivery, 'attempts'>[]>`
-    select d.id, d.message_id as "messageId", o.event, coalesce(o.data->>'paymentId', o.payment_id) as "paymentId", o.tx_hash as "txHash",
+    select d.id, d.id as "deliveryId", d.message_id as "messageId", o.event, coalesce(o.data->>'paymentId', o.payment_id) as "paymentId", o.tx_hash as "txHash",
       case when d.delivered_at is not null then 'delivered' when d.next_attempt_at is null then 'failed'
         else 'pending' end as status,
       d.created_at as "createdAt", d.delivered_at as "deliveredAt", d.next_attempt_at as "nextAttemptAt"
