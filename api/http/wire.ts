@@ -66,10 +66,6 @@ export const timeFilter = z
   .optional()
   .openapi({ type: 'string', format: 'date-time', example: '2026-11-01T00:00:00Z' })
 
-export function isoOrNull(time: Date | null | undefined): string | null {
-  return time ? isoOf(time.getTime()) : null
-}
-
 /** @param seconds Unix time, as blocks carry it. */
 export function isoOfSeconds(seconds: bigint): string {
   return isoOf(Number(seconds) * 1000)

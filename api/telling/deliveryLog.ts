@@ -1,33 +1,39 @@
+import { z } from '@hono/zod-openapi'
 import type { Queryable } from '#ledger/store/database'
-import type { WebhookEvent } from './events.ts'
+import * as wire from '../http/wire.ts'
+import { webhookEvents } from './events.ts'
 
-export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
+const attempt = z
+  .object({
+    attempt: z.int(),
+    startedAt: wire.isoTime,
+    endedAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
+    httpStatus: z.int().nullable(),
+    failure: z.string().nullable().openapi({ example: 'http_500' }),
+    detail: z.string().nullable(),
+    response: z.string().nullable().openapi({ description: 'How the body began' }),
+  })
+  .openapi('WebhookAttempt')
 
-export type Attempt = {
-  attempt: number
-  startedAt: Date
-  /** Null: under way, or cut short by a crash; the receiver may have it. */
-  endedAt: Date | null
-  httpStatus: number | null
-  failure: string | null
-  detail: string | null
-  response: string | null
-}
+export const delivery = z
+  .object({
+    deliveryId: wire.deliveryId,
+    messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
+    event: z.enum(webhookEvents),
+    paymentId: z.string().nullable(),
+    txHash: z.string().nullable(),
+    status: z.enum(['pending', 'delivered', 'failed']),
+    createdAt: wire.isoTime,
+    deliveredAt: wire.isoTime.nullable(),
+    nextAttemptAt: wire.isoTime.nullable(),
+    attempts: z.array(attempt),
+  })
+  .openapi('WebhookDelivery')
 
-export type Delivery = {
-  id: string
-  deliveryId: string
-  messageId: string
-  event: WebhookEvent
-  paymentId: string | null
-  txHash: string | null
-  status: DeliveryStatus
-  /** Of the event. */
-  createdAt: Date
-  deliveredAt: Date | null
-  nextAttemptAt: Date | null
-  attempts: Attempt[]
-}
+type Attempt = z.input<typeof attempt>
+type Delivery = z.input<typeof delivery> & { id: string }
 
 /** Where a page of the log ended: newest first. */
 export type DeliveryPosition = { createdAt: Date; id: string }
@@ -53,10 +59,7 @@ export async function deliveriesOf(
     from webhook_attempt where delivery_id = any(${rows.map((row) => row.id)})
     order by delivery_id, attempt`
   const byDelivery = Map.groupBy(attempts, (attempt) => attempt.deliveryId)
-  return rows.map((row) => ({
-    ...row,
-    attempts: (byDelivery.get(row.id) ?? []).map(({ deliveryId: _, ...attempt }) => attempt),
-  }))
+  return rows.map((row) => ({ ...row, attempts: byDelivery.get(row.id) ?? [] }))
 }
 
 /**

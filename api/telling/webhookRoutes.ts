@@ -10,7 +10,7 @@ import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 import { view } from '../view.ts'
-import { deliveriesOf, redeliver } from './deliveryLog.ts'
+import { deliveriesOf, delivery, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
   deleteWebhook,
@@ -65,35 +65,6 @@ export const webhookWithSecret = webhook
   .openapi('WebhookWithSecret')
 
 const webhooks = z.object({ webhooks: z.array(webhook) }).openapi('Webhooks')
-
-const attempt = z
-  .object({
-    attempt: z.int(),
-    startedAt: wire.isoTime,
-    endedAt: wire.isoTime
-      .nullable()
-      .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
-    httpStatus: z.int().nullable(),
-    failure: z.string().nullable().openapi({ example: 'http_500' }),
-    detail: z.string().nullable(),
-    response: z.string().nullable().openapi({ description: 'How the body began' }),
-  })
-  .openapi('WebhookAttempt')
-
-export const delivery = z
-  .object({
-    deliveryId: wire.deliveryId,
-    messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
-    event,
-    paymentId: z.string().nullable(),
-    txHash: z.string().nullable(),
-    status: z.enum(['pending', 'delivered', 'failed']),
-    createdAt: wire.isoTime,
-    deliveredAt: wire.isoTime.nullable(),
-    nextAttemptAt: wire.isoTime.nullable(),
-    attempts: z.array(attempt),
-  })
-  .openapi('WebhookDelivery')
 
 const deliveries = z
   .object({ deliveries: z.array(delivery), cursor: wire.cursorOut })
