@@ -26,7 +26,7 @@ export const integerField = z
   .max(2 ** 31 - 1)
 
 /** A `bigint` that is never negative and that a JSON number holds exactly. */
-export const bigintField = z.int().min(0)
+export const bigintField = z.codec(z.int().min(0), z.bigint(), { decode: BigInt, encode: Number })
 
 /** A `text` of ours: an id, or what a row is grouped by. */
 export const textField = z
@@ -34,36 +34,50 @@ export const textField = z
   .max(100)
   .regex(/^[ -~]*$/)
 
-/** Where the pages of a list end, as text that is opaque to clients. */
+/** Where the pages of a list end, as text that is opaque to clients. `list`: which one, with all that the order of its rows depends on. */
 export type Cursor<Position> = {
-  /** @param list what the cursor belongs to, with everything that the order of its rows depends on */
   write(list: string, position: Position): string
   /**
    * @returns null without a cursor: the list is read from its start
    * @throws {Refusal} `invalid_cursor` for anything but a cursor of this list that `write` made
    */
   read(list: string, cursor: string | undefined): Position | null
+  /** Reads a page, and a row more: it tells whether there is a next one. Rows have the fields of their position. */
+  page<Row extends Position>(
+    list: string,
+    asked: { cursor?: string | undefined; limit: number },
+    readRows: (page: { after: Position | null; limit: number }) => Promise<Row[]>,
+  ): Promise<{ rows: Row[]; cursor: string | null }>
 }
 
 /** @example const positions = createCursor({ createdAt: timeField, id: textField }) */
 export function createCursor<Shape extends z.ZodRawShape>(
   fields: Shape,
-): Cursor<z.output<z.ZodObject<Shape, z.core.$strict>>> {
-  const schema = z.strictObject(fields)
+): Cursor<z.output<z.ZodObject<Shape>>> {
+  type Position = z.output<z.ZodObject<Shape>>
+  const schema = z.object(fields)
 
-  function write(list: string, position: z.output<typeof schema>): string {
+  function write(list: string, position: Position): string {
     return Buffer.from(JSON.stringify([list, schema.encode(position)])).toString('base64url')
+  }
+
+  function read(list: string, cursor: string | undefined): Position | null {
+    if (cursor === undefined) return null
+    const json = parseJson(Buffer.from(cursor, 'base64url').toString('utf8'))
+    const position = schema.safeParse(Array.isArray(json) ? json[1] : undefined)
+    // Base64 and JSON have many spellings of one value: only ours is taken.
+    if (!position.success || write(list, position.data) !== cursor) throw new Refusal('invalid_cursor')
+    return position.data
   }
 
   return {
     write,
-    read(list, cursor) {
-      if (cursor === undefined) return null
-      const json = parseJson(Buffer.from(cursor, 'base64url').toString('utf8'))
-      const position = schema.safeParse(Array.isArray(json) ? json[1] : undefined)
-      // Base64 and JSON have many spellings of one value: only ours is taken.
-      if (!position.success || write(list, position.data) !== cursor) throw new Refusal('invalid_cursor')
-      return position.data
+    read,
+    async page(list, { cursor, limit }, readRows) {
+      const found = await readRows({ after: read(list, cursor), limit: limit + 1 })
+      const rows = found.slice(0, limit)
+      const last = found.length > limit ? rows.at(-1) : undefined
+      return { rows, cursor: last === undefined ? null : write(list, last) }
     },
   }
 }
@@ -74,10 +88,4 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined
   }
-}
-
-/** Cuts a page out of rows of which one more than `limit` was asked for: that one tells whether there is a next page. */
-export function cutPage<Row>(found: Row[], limit: number): { page: Row[]; last: Row | null } {
-  const page = found.slice(0, limit)
-  return { page, last: found.length > limit ? (page.at(-1) ?? null) : null }
 }

@@ -17,7 +17,7 @@ const pathIds = {
 
 type PathName = keyof typeof pathIds
 
-type Declaration = Pick<
+export type Declaration = Pick<
   RouteConfig,
   'summary' | 'description' | 'tags' | 'security' | 'middleware' | 'responses'
 > & {
@@ -35,13 +35,13 @@ type Route<M, P extends string, D extends Declaration> = Pick<D, 'responses'> & 
   method: M
   path: P
   request: {
-    params: D extends { params: infer S extends z.ZodObject }
-      ? S
-      : z.ZodObject<Pick<typeof pathIds, NamesIn<P>>>
+    params: D extends { params: infer S extends z.ZodObject } ? S : ParamsOf<P>
   } & (D extends { query: infer S extends z.ZodObject } ? { query: S } : unknown) &
     (D extends { headers: infer S extends z.ZodObject } ? { headers: S } : unknown) &
     (D extends { body: infer S extends z.ZodType } ? { body: ReturnType<typeof jsonBody<S>> } : unknown)
 }
+
+export type ParamsOf<P extends string> = z.ZodObject<Pick<typeof pathIds, NamesIn<P>>>
 
 type NamesIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest}`
   ? (Name & PathName) | NamesIn<Rest>

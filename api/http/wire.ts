@@ -1,7 +1,8 @@
 import { z } from '@hono/zod-openapi'
-import { type Address, checksumAddress, type Hash } from 'viem'
+import { type Address, checksumAddress, formatEther, type Hash } from 'viem'
 import { holdReasons } from '#ledger/queue/stages'
-import { networkNames } from '#protocol/networks'
+import { formatUsdc } from '#protocol/amount'
+import { networkByChainId, networkNames } from '#protocol/networks'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
 
 /*
@@ -9,15 +10,35 @@ import { type Trigger, triggerCodes } from '#protocol/settlement'
  * OpenAPI document is generated from the same schemas.
  */
 
+/** A word of answers: how it is written, as `schema` describes it, what a query reads. See `writerOf`. */
+function written<Read, S extends z.ZodType>(
+  write: (read: Read) => z.input<S>,
+  schema: S,
+): z.ZodPipe<z.ZodTransform<z.input<S>, Read>, S> {
+  // The generator of the OpenAPI document tries null and undefined: neither is written as something else.
+  const orNothing = (read: Read) => (read == null ? read : write(read))
+  return z.pipe(z.transform(orNothing), schema as never) as never
+}
+
 // Amounts -------------------------------------------------------------------------------------------------------------
 
 /** As SPEC.md names them: fields that end in `_usdc` are decimal. */
-export const decimalUsdc = z.string().openapi({ example: '0.050000', description: 'USDC, always 6 decimals' })
+export const decimalUsdc = written(formatUsdc, z.string()).openapi({
+  example: '0.050000',
+  description: 'USDC, always 6 decimals',
+})
+
+/** A whole number of any size. */
+export const integerText = written(String as (read: bigint) => string, z.string())
 
 /** As SPEC.md names them: fields that end in `Usdc` are in base units. */
-export const baseUnits = z
-  .string()
-  .openapi({ example: '47500', description: 'USDC base units: 1000000 = 1 USDC' })
+export const baseUnits = integerText.openapi({
+  example: '47500',
+  description: 'USDC base units: 1000000 = 1 USDC',
+})
+
+/** Of wei. */
+export const ether = written((wei: bigint) => formatEther(wei), z.string())
 
 /** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
 const usdcPerUnit = z
@@ -28,7 +49,10 @@ export const pricing = z.object({ usdcPerUnit }).openapi('Pricing')
 
 // Times ---------------------------------------------------------------------------------------------------------------
 
-export const isoTime = z.iso.datetime().openapi({ example: '2026-11-21T13:00:00.000Z' })
+const shownTime = z.iso.datetime().openapi({ example: '2026-11-21T13:00:00.000Z' })
+export const isoTime = written((time: Date) => isoOf(time.getTime()), shownTime)
+/** Of Unix seconds, as blocks carry them. */
+export const isoSeconds = written(isoOfSeconds, shownTime)
 
 /** An instant, or a UTC date for its first moment. */
 export const timeFilter = z
@@ -41,10 +65,6 @@ export const timeFilter = z
   .refine((date) => date.getTime() >= 0 && date.getUTCFullYear() < 2200, 'expected a year from 1970 to 2199')
   .optional()
   .openapi({ type: 'string', format: 'date-time', example: '2026-11-01T00:00:00Z' })
-
-export function isoOrNull(time: Date | null | undefined): string | null {
-  return time ? isoOf(time.getTime()) : null
-}
 
 /** @param seconds Unix time, as blocks carry it. */
 export function isoOfSeconds(seconds: bigint): string {
@@ -104,6 +124,11 @@ export const heldBy = (what: string) =>
 // The chain -----------------------------------------------------------------------------------------------------------
 
 export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
+/** Of a chain id. */
+export const networkOfChain = written((chainId: number) => networkByChainId(chainId).name, networkName)
+
+/** Of a block's number, or of Unix seconds. */
+export const integer = written(Number as (read: bigint) => number, z.int())
 
 export const testnet = z.boolean().openapi({ description: 'Paid in test money, which is worth nothing' })
 
@@ -168,12 +193,11 @@ export function wholeNumber(maximum: number, usual: number) {
     .transform(Number)
     .pipe(z.int().min(1).max(maximum))
     .optional()
+    .transform((given) => given ?? usual)
     .openapi({ type: 'integer', minimum: 1, maximum, default: usual })
 }
 
-/** The size of a page, unless told. */
-export const defaultLimit = 20
-export const limit = wholeNumber(100, defaultLimit)
+export const limit = wholeNumber(100, 20)
 export const cursor = z.string().max(500).optional()
 export const cursorOut = z.string().nullable().openapi({ description: 'Of the next page; null on the last' })
 

@@ -1,12 +1,9 @@
 import { z } from '@hono/zod-openapi'
-import { listRegistryChanges, type RegistryChange } from '#ledger/registry/registryChanges'
-import type { App } from '../http/app.ts'
+import { listRegistryChanges } from '#ledger/registry/registryChanges'
 import { ownersOnly } from '../http/authenticate.ts'
-import { bigintField, createCursor, cutPage } from '../http/cursor.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
+import { bigintField, createCursor } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 
 const fields = z.record(z.string(), z.unknown())
 
@@ -20,36 +17,23 @@ export const registryChange = z
   })
   .openapi('RegistryChange')
 
-const getChanges = route('get', '/providers/{id}/changes', {
+const positions = createCursor({ id: bigintField })
+
+export const addRegistryChangeRoute = view('/providers/{id}/changes', {
   ...ownersOnly,
   tags: ['Providers'],
   summary: 'Who changed what in the registry, and when',
   query: z.object({ limit: wire.limit, cursor: wire.cursor }),
-  responses: {
-    200: jsonAnswer(
-      'The changes, newest first',
-      z.object({ changes: z.array(registryChange), cursor: wire.cursorOut }),
-    ),
-  },
+  answer: [
+    'The changes, newest first',
+    z.object({ changes: z.array(registryChange), cursor: wire.cursorOut }),
+  ],
+  open:
+    ({ sql }) =>
+    async ({ id: providerId, ...asked }) => {
+      const { rows, cursor } = await positions.page(`changes ${providerId}`, asked, ({ after, limit }) =>
+        listRegistryChanges(sql, providerId, { position: after && { id: Number(after.id) }, limit }),
+      )
+      return { changes: rows.map((row) => ({ ...row, by: row.keyId ?? 'operator' })), cursor }
+    },
 })
-
-const positions = createCursor({ id: bigintField })
-
-export function addRegistryChangeRoute(app: App, { sql }: RouteOptions): void {
-  app.openapi(getChanges, async (c) => {
-    const { id: providerId } = c.req.valid('param')
-    const { limit = wire.defaultLimit, cursor } = c.req.valid('query')
-    const list = `changes ${providerId}`
-    const position = positions.read(list, cursor)
-    const found = await listRegistryChanges(sql, providerId, { position, limit: limit + 1 })
-    const { page, last } = cutPage(found, limit)
-    return c.json(
-      { changes: page.map(toChange), cursor: last && positions.write(list, { id: Number(last.id) }) },
-      200,
-    )
-  })
-}
-
-function toChange({ changedAt, keyId, subject, before, after }: RegistryChange) {
-  return { changedAt, by: keyId ?? 'operator', subject, before, after }
-}

@@ -1,32 +1,39 @@
+import { z } from '@hono/zod-openapi'
 import type { Queryable } from '#ledger/store/database'
-import type { WebhookEvent } from './events.ts'
+import * as wire from '../http/wire.ts'
+import { webhookEvents } from './events.ts'
 
-export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
+const attempt = z
+  .object({
+    attempt: z.int(),
+    startedAt: wire.isoTime,
+    endedAt: wire.isoTime
+      .nullable()
+      .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
+    httpStatus: z.int().nullable(),
+    failure: z.string().nullable().openapi({ example: 'http_500' }),
+    detail: z.string().nullable(),
+    response: z.string().nullable().openapi({ description: 'How the body began' }),
+  })
+  .openapi('WebhookAttempt')
 
-export type Attempt = {
-  attempt: number
-  startedAt: Date
-  /** Null: under way, or cut short by a crash; the receiver may have it. */
-  endedAt: Date | null
-  httpStatus: number | null
-  failure: string | null
-  detail: string | null
-  response: string | null
-}
+export const delivery = z
+  .object({
+    deliveryId: wire.deliveryId,
+    messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
+    event: z.enum(webhookEvents),
+    paymentId: z.string().nullable(),
+    txHash: z.string().nullable(),
+    status: z.enum(['pending', 'delivered', 'failed']),
+    createdAt: wire.isoTime,
+    deliveredAt: wire.isoTime.nullable(),
+    nextAttemptAt: wire.isoTime.nullable(),
+    attempts: z.array(attempt),
+  })
+  .openapi('WebhookDelivery')
 
-export type Delivery = {
-  id: string
-  messageId: string
-  event: WebhookEvent
-  paymentId: string | null
-  txHash: string | null
-  status: DeliveryStatus
-  /** Of the event. */
-  createdAt: Date
-  deliveredAt: Date | null
-  nextAttemptAt: Date | null
-  attempts: Attempt[]
-}
+type Attempt = z.input<typeof attempt>
+type Delivery = z.input<typeof delivery> & { id: string }
 
 /** Where a page of the log ended: newest first. */
 export type DeliveryPosition = { createdAt: Date; id: string }
@@ -37,7 +44,7 @@ export async function deliveriesOf(
   { webhookId, after, limit }: { webhookId: string; after: DeliveryPosition | null; limit: number },
 ): Promise<Delivery[]> {
   const rows = await sql<Omit<Delivery, 'attempts'>[]>`
-    select d.id, d.message_id as "messageId", o.event, coalesce(o.data->>'paymentId', o.payment_id) as "paymentId", o.tx_hash as "txHash",
+    select d.id, d.id as "deliveryId", d.message_id as "messageId", o.event, coalesce(o.data->>'paymentId', o.payment_id) as "paymentId", o.tx_hash as "txHash",
       case when d.delivered_at is not null then 'delivered' when d.next_attempt_at is null then 'failed'
         else 'pending' end as status,
       d.created_at as "createdAt", d.delivered_at as "deliveredAt", d.next_attempt_at as "nextAttemptAt"
@@ -52,10 +59,7 @@ export async function deliveriesOf(
     from webhook_attempt where delivery_id = any(${rows.map((row) => row.id)})
     order by delivery_id, attempt`
   const byDelivery = Map.groupBy(attempts, (attempt) => attempt.deliveryId)
-  return rows.map((row) => ({
-    ...row,
-    attempts: (byDelivery.get(row.id) ?? []).map(({ deliveryId: _, ...attempt }) => attempt),
-  }))
+  return rows.map((row) => ({ ...row, attempts: byDelivery.get(row.id) ?? [] }))
 }
 
 /**

@@ -44,7 +44,7 @@ async function register(url: string, events: WebhookEvent[] = [...webhookEvents]
   const secret = newWebhookSecret()
   const webhook = await insertWebhook(database, { providerId, url, description: '', events, secret })
   if (!webhook) throw new Error('not registered')
-  return { providerId, secret, webhookId: webhook.id }
+  return { providerId, secret, webhookId: webhook.webhookId }
 }
 
 async function emit(

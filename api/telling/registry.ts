@@ -10,7 +10,7 @@ const rotationMs = 24 * 60 * 60_000
 export const maxWebhooks = 20
 
 export type Webhook = {
-  id: string
+  webhookId: string
   providerId: string
   url: string
   description: string
@@ -28,7 +28,7 @@ export function newWebhookSecret(): string {
 }
 
 function columns(sql: Queryable) {
-  return sql`id, provider_id as "providerId", url, description, events, created_at as "createdAt",
+  return sql`id as "webhookId", provider_id as "providerId", url, description, events, created_at as "createdAt",
     disabled_at as "disabledAt", previous_secret_expires_at as "previousSecretExpiresAt"`
 }
 

@@ -1,14 +1,16 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
 import { AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
+import { view } from '../view.ts'
+import { deliveriesOf, delivery, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
   deleteWebhook,
@@ -64,37 +66,6 @@ export const webhookWithSecret = webhook
 
 const webhooks = z.object({ webhooks: z.array(webhook) }).openapi('Webhooks')
 
-const deliveriesQuery = z.object({ limit: wire.limit, cursor: wire.cursor })
-
-const attempt = z
-  .object({
-    attempt: z.int(),
-    startedAt: wire.isoTime,
-    endedAt: wire.isoTime
-      .nullable()
-      .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
-    httpStatus: z.int().nullable(),
-    failure: z.string().nullable().openapi({ example: 'http_500' }),
-    detail: z.string().nullable(),
-    response: z.string().nullable().openapi({ description: 'How the body began' }),
-  })
-  .openapi('WebhookAttempt')
-
-export const delivery = z
-  .object({
-    deliveryId: wire.deliveryId,
-    messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
-    event,
-    paymentId: z.string().nullable(),
-    txHash: z.string().nullable(),
-    status: z.enum(['pending', 'delivered', 'failed']),
-    createdAt: wire.isoTime,
-    deliveredAt: wire.isoTime.nullable(),
-    nextAttemptAt: wire.isoTime.nullable(),
-    attempts: z.array(attempt),
-  })
-  .openapi('WebhookDelivery')
-
 const deliveries = z
   .object({ deliveries: z.array(delivery), cursor: wire.cursorOut })
   .openapi('WebhookDeliveries')
@@ -110,16 +81,23 @@ const createWebhook = route('post', '/providers/{id}/webhooks', {
   },
 })
 
-const getWebhooks = route('get', '/providers/{id}/webhooks', {
+const addListRoute = view('/providers/{id}/webhooks', {
   ...owner,
   summary: 'Webhooks, without their secrets',
-  responses: { 200: jsonAnswer('The webhooks, oldest first', webhooks) },
+  answer: ['The webhooks, oldest first', webhooks],
+  open:
+    ({ sql }) =>
+    async ({ id }) => ({ webhooks: await webhooksOf(sql, id) }),
 })
 
-const getWebhook = route('get', '/providers/{id}/webhooks/{webhookId}', {
+const addWebhookRoute = view('/providers/{id}/webhooks/{webhookId}', {
   ...owner,
   summary: 'A webhook',
-  responses: { 200: jsonAnswer('The webhook', webhook) },
+  answer: ['The webhook', webhook],
+  open:
+    ({ sql }) =>
+    ({ id, webhookId }) =>
+      requireWebhook(sql, id, webhookId),
 })
 
 const removeWebhook = route('delete', '/providers/{id}/webhooks/{webhookId}', {
@@ -134,11 +112,22 @@ const postRotation = route('post', '/providers/{id}/webhooks/{webhookId}/rotate'
   responses: { 200: jsonAnswer('The new secret', webhookWithSecret) },
 })
 
-const getDeliveries = route('get', '/providers/{id}/webhooks/{webhookId}/deliveries', {
+const positions = createCursor({ createdAt: timeField, id: textField })
+
+const addDeliveriesRoute = view('/providers/{id}/webhooks/{webhookId}/deliveries', {
   ...owner,
   summary: 'What was sent, newest first, with every attempt',
-  query: deliveriesQuery,
-  responses: { 200: jsonAnswer('The deliveries', deliveries) },
+  query: z.object({ limit: wire.limit, cursor: wire.cursor }),
+  answer: ['The deliveries', deliveries],
+  open:
+    ({ sql }) =>
+    async ({ id, webhookId, ...asked }) => {
+      await requireWebhook(sql, id, webhookId)
+      const { rows, cursor } = await positions.page(webhookId, asked, (page) =>
+        deliveriesOf(sql, { webhookId, ...page }),
+      )
+      return { deliveries: rows, cursor }
+    },
 })
 
 const postRedelivery = route(
@@ -151,14 +140,14 @@ const postRedelivery = route(
   },
 )
 
-const positions = createCursor({ createdAt: timeField, id: textField })
+async function requireWebhook(sql: Database, id: string, webhookId: string): Promise<Webhook> {
+  const webhook = await findWebhook(sql, id, webhookId)
+  if (webhook === null) throw new Refusal('unknown_webhook')
+  return webhook
+}
 
-export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOptions): void {
-  async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
-    const webhook = await findWebhook(sql, id, webhookId)
-    if (webhook === null) throw new Refusal('unknown_webhook')
-    return webhook
-  }
+export function addWebhookRoutes(app: App, options: RouteOptions): void {
+  const { sql, addressGuard, now } = options
 
   app.openapi(createWebhook, async (c) => {
     const { id } = c.req.valid('param')
@@ -174,18 +163,11 @@ export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOpti
     const webhook = await insertWebhook(sql, wanted)
     if (webhook === null)
       throw new Refusal('webhook_limit_reached', `At most ${maxWebhooks} webhooks a provider`)
-    return c.json({ ...toWebhook(webhook), secret }, 201)
+    return c.json({ ...webhook, secret }, 201)
   })
 
-  app.openapi(getWebhooks, async (c) => {
-    const webhooks = await webhooksOf(sql, c.req.valid('param').id)
-    return c.json({ webhooks: webhooks.map(toWebhook) }, 200)
-  })
-
-  app.openapi(getWebhook, async (c) => {
-    const { id, webhookId } = c.req.valid('param')
-    return c.json(toWebhook(await requireWebhook(id, webhookId)), 200)
-  })
+  addListRoute(app, options)
+  addWebhookRoute(app, options)
 
   app.openapi(removeWebhook, async (c) => {
     const { id, webhookId } = c.req.valid('param')
@@ -203,38 +185,16 @@ export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOpti
       now: new Date(now()),
     })
     if (webhook === null) throw new Refusal('unknown_webhook')
-    return c.json({ ...toWebhook(webhook), secret }, 200)
+    return c.json({ ...webhook, secret }, 200)
   })
 
-  app.openapi(getDeliveries, async (c) => {
-    const { id, webhookId } = c.req.valid('param')
-    const { limit = wire.defaultLimit, cursor } = c.req.valid('query')
-    await requireWebhook(id, webhookId)
-    const after = positions.read(webhookId, cursor)
-    const found = await deliveriesOf(sql, { webhookId, after, limit: limit + 1 })
-    const { page, last } = cutPage(found, limit)
-    return c.json(
-      {
-        deliveries: page.map(toDelivery),
-        cursor: last && positions.write(webhookId, { createdAt: last.createdAt, id: last.id }),
-      },
-      200,
-    )
-  })
+  addDeliveriesRoute(app, options)
 
   app.openapi(postRedelivery, async (c) => {
     const { id, webhookId, deliveryId } = c.req.valid('param')
-    await requireWebhook(id, webhookId)
+    await requireWebhook(sql, id, webhookId)
     const isDue = await redeliver(sql, { webhookId, deliveryId, now: new Date(now()) })
     if (!isDue) throw new Refusal('unknown_delivery')
     return c.body(null, 202)
   })
-}
-
-function toWebhook({ id, ...webhook }: Webhook) {
-  return { webhookId: id, ...webhook }
-}
-
-function toDelivery({ id, ...delivery }: Delivery) {
-  return { deliveryId: id, ...delivery }
 }

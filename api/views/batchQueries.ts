@@ -16,7 +16,7 @@ export type BatchFilter = BatchOwner & {
 }
 
 /** Where a page of batches ended, whatever the chain. `blockTime` in Unix seconds. */
-export type BatchPosition = { blockTime: number; position: number; chainId: number }
+export type BatchPosition = Pick<BatchRow, 'blockTime' | 'position' | 'chainId'>
 
 /** One BatchSettled, as far as it concerns the one asked for. */
 export type BatchRow = BlockRow & {
@@ -87,10 +87,6 @@ export async function listBatches(
     left join gas_token_price g on g.chain_id = b.chain_id and g.block_hash = k.hash
     order by b.block_time ${order}, b.position ${order}, b.chain_id ${order}
     limit ${limit}`
-}
-
-export function toPosition({ blockTime, position, chainId }: BatchRow): BatchPosition {
-  return { blockTime: Number(blockTime), position: Number(position), chainId }
 }
 
 /** The number of the batch `b` among its chain's. One that the index hasn't counted yet follows those that it has. */

@@ -1,17 +1,12 @@
 import { z } from '@hono/zod-openapi'
-import { formatEther } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import { createCache } from '#process/cache'
-import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
-import { cutPage } from '../http/cursor.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { listBatches, toPosition } from './batchQueries.ts'
+import { view } from '../view.ts'
+import { listBatches } from './batchQueries.ts'
 import {
   type NetworkInterval,
   networkIntervals,
@@ -21,13 +16,13 @@ import {
 } from './networkQueries.ts'
 import { batchPositions } from './settlementBatches.ts'
 
-const decimalEther = z.string().openapi({ example: '0.000123', description: "The chain's gas token" })
+const decimalEther = wire.ether.openapi({ example: '0.000123', description: "The chain's gas token" })
 
 const settledSums = z.object({
   batches: z.int(),
   payments: z.int(),
   total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
-  gas_used: z.string(),
+  gas_used: wire.integerText,
   gas_cost_ether: decimalEther,
   gas_cost_usdc: wire.decimalUsdc.openapi({ description: 'At the price of now' }),
 })
@@ -49,21 +44,12 @@ export const networkActivity = z
       }),
     ),
     keepers: z
-      .array(settledSums.extend({ address: wire.addressOut, lastBatchAt: wire.isoTime }))
+      .array(settledSums.extend({ address: wire.addressOut, lastBatchAt: wire.isoSeconds }))
       .openapi({ description: 'The most payments first, at most 50' }),
     gasToken: z.object({ usdc: wire.decimalUsdc, source: z.enum(['feed', 'configured']) }),
     indexedBlock: z.int(),
   })
   .openapi('NetworkActivity')
-
-const getNetwork = route('get', '/network', {
-  summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
-  description:
-    'Of everybody whose payments BatchSettlement settled, as the chain shows it. Days and weeks are UTC; one in which nothing settled is left out.',
-  tags: ['Network'],
-  query: z.object({ network: wire.oneNetwork, interval: z.enum(networkIntervals).default('day') }),
-  responses: { 200: jsonAnswer('The network', networkActivity) },
-})
 
 export const networkBatches = z
   .object({
@@ -73,11 +59,11 @@ export const networkBatches = z
         keeper: wire.addressOut,
         payment_count: z.int(),
         total_usdc: wire.decimalUsdc.openapi({ description: 'All that moved, fees included' }),
-        gas_used: z.string().openapi({ description: "The transaction's" }),
+        gas_used: wire.integerText.openapi({ description: "The transaction's" }),
         gas_cost_ether: decimalEther,
         tx_hash: wire.hashOut,
         trigger_type: z.string(),
-        created_at: wire.isoTime,
+        created_at: wire.isoSeconds,
       }),
     ),
     cursor: wire.cursorOut,
@@ -85,20 +71,6 @@ export const networkBatches = z
     indexedBlock: z.int(),
   })
   .openapi('NetworkBatches')
-
-const getNetworkBatches = route('get', '/network/batches', {
-  summary: "Everybody's batches on a network, the newest first",
-  tags: ['Network'],
-  query: z.object({
-    keeper: wire.address.optional(),
-    from: wire.timeFilter,
-    to: wire.timeFilter,
-    limit: wire.limit,
-    cursor: wire.cursor,
-    network: wire.oneNetwork,
-  }),
-  responses: { 200: jsonAnswer('The batches', networkBatches) },
-})
 
 /** How long every caller, and every cache in between, gets the same answer. */
 const keptMs = 10_000
@@ -110,67 +82,81 @@ const mostKeepers = 50
 /** The least number of payments for which we say how long they took: fewer would tell of one buyer, or one provider. */
 const leastTimes = 20
 
-export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions) {
-  const latest = createCache({
-    load: async (key: string) => {
-      const [chainId, interval] = key.split(' ') as [string, NetworkInterval]
-      const { served } = networks.ofChain(Number(chainId))
-      return readActivity({ sql, heads, served, settings, interval, now: now() })
-    },
-    ttlMs: keptMs,
-    max: networks.byChainId.size * networkIntervals.length,
-    now,
-  })
-
-  app.openapi(getNetwork, async (c) => {
-    const { network, interval } = c.req.valid('query')
-    const activity = await latest.get(`${networks.named(network).served.network.chainId} ${interval}`)
-    c.header('Cache-Control', cached)
-    return c.json(activity, 200)
-  })
-
-  app.openapi(getNetworkBatches, async (c) => {
-    const { keeper, from, to, limit = wire.defaultLimit, cursor, network: name } = c.req.valid('query')
-    const { network } = networks.named(name).served
-    const { chainId } = network
-    const list = `network ${chainId} ${keeper} ${from?.getTime()} ${to?.getTime()}`
-    const after = batchPositions.read(list, cursor)
-    const indexedBlock = (await heads.of(chainId)) ?? 0
-    const found = await listBatches(sql, { chainId, keeper, from, to }, { after, limit: limit + 1 })
-    const { page, last } = cutPage(found, limit)
-    c.header('Cache-Control', cached)
-    return c.json(
-      {
-        batches: page.map((batch) => ({
-          batch_id: batch.sequence,
-          keeper: batch.keeper,
-          payment_count: batch.paymentCount,
-          total_usdc: formatUsdc(batch.total + batch.feeTotal),
-          gas_used: String(batch.gasUsed),
-          gas_cost_ether: formatEther(batch.gasCost),
-          tx_hash: batch.txHash,
-          trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
-          created_at: wire.isoOfSeconds(batch.blockTime),
-        })),
-        cursor: last && batchPositions.write(list, toPosition(last)),
-        network: network.name,
-        indexedBlock,
+const addNetworkRoute = view('/network', {
+  summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
+  description:
+    'Of everybody whose payments BatchSettlement settled, as the chain shows it. Days and weeks are UTC; one in which nothing settled is left out.',
+  tags: ['Network'],
+  query: z.object({ network: wire.oneNetwork, interval: z.enum(networkIntervals).default('day') }),
+  answer: ['The network', networkActivity],
+  open: (options) => {
+    const { networks, now } = options
+    const latest = createCache({
+      load: async (key: string) => {
+        const [chainId, interval] = key.split(' ') as [string, NetworkInterval]
+        return readActivity(options, Number(chainId), interval)
       },
-      200,
-    )
-  })
+      ttlMs: keptMs,
+      max: networks.byChainId.size * networkIntervals.length,
+      now,
+    })
+    return async ({ network, interval }, c) => {
+      const activity = await latest.get(`${networks.named(network).served.network.chainId} ${interval}`)
+      c.header('Cache-Control', cached)
+      return activity
+    }
+  },
+})
+
+const addBatchesRoute = view('/network/batches', {
+  summary: "Everybody's batches on a network, the newest first",
+  tags: ['Network'],
+  query: z.object({
+    keeper: wire.address.optional(),
+    from: wire.timeFilter,
+    to: wire.timeFilter,
+    limit: wire.limit,
+    cursor: wire.cursor,
+    network: wire.oneNetwork,
+  }),
+  answer: ['The batches', networkBatches],
+  open:
+    ({ sql, heads, networks }) =>
+    async ({ keeper, from, to, network: asked, ...page }, c) => {
+      const { name: network, chainId } = networks.named(asked).served.network
+      const list = `network ${chainId} ${keeper} ${from?.getTime()} ${to?.getTime()}`
+      const indexedBlock = (await heads.of(chainId)) ?? 0
+      const { rows, cursor } = await batchPositions.page(list, page, (page) =>
+        listBatches(sql, { chainId, keeper, from, to }, page),
+      )
+      c.header('Cache-Control', cached)
+      const batches = rows.map((batch) => ({
+        batch_id: batch.sequence,
+        keeper: batch.keeper,
+        payment_count: batch.paymentCount,
+        total_usdc: batch.total + batch.feeTotal,
+        gas_used: batch.gasUsed,
+        gas_cost_ether: batch.gasCost,
+        tx_hash: batch.txHash,
+        trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
+        created_at: batch.blockTime,
+      }))
+      return { batches, cursor, network, indexedBlock }
+    },
+})
+
+export function addNetworkRoutes(app: App, options: RouteOptions): void {
+  addNetworkRoute(app, options)
+  addBatchesRoute(app, options)
 }
 
-type ReadActivity = Pick<RouteOptions, 'sql' | 'heads' | 'settings'> & {
-  served: ServedNetwork
-  interval: NetworkInterval
-  now: number
-}
-
-async function readActivity({ sql, heads, served, settings, interval, now }: ReadActivity) {
-  const { network, client } = served
-  const { chainId } = network
-  const from = firstDay(interval, now)
+async function readActivity(
+  { sql, heads, networks, settings, now }: RouteOptions,
+  chainId: number,
+  interval: NetworkInterval,
+) {
+  const { network, client } = networks.ofChain(chainId).served
+  const from = firstDay(interval, now())
   const indexedBlock = (await heads.of(chainId)) ?? 0
   const [{ total, intervals, keepers }, times, { usdPerToken, source }] = await Promise.all([
     readNetworkActivity(sql, { chainId, interval, from, keepers: mostKeepers }),
@@ -181,34 +167,26 @@ async function readActivity({ sql, heads, served, settings, interval, now }: Rea
       source: 'configured' as const,
     })),
   ])
-  const toWire = ({ batches, payments, total, gasUsed, gasCost }: SettledSums) => ({
-    batches,
-    payments,
-    total_usdc: formatUsdc(total),
-    gas_used: String(gasUsed),
-    gas_cost_ether: formatEther(gasCost),
-    gas_cost_usdc: formatUsdc(weiToUsd(gasCost, usdPerToken)),
+  const priced = <Sums extends SettledSums>(sums: Sums) => ({
+    ...sums,
+    total_usdc: sums.total,
+    gas_used: sums.gasUsed,
+    gas_cost_ether: sums.gasCost,
+    gas_cost_usdc: weiToUsd(sums.gasCost, usdPerToken),
   })
-  const timesByStart = new Map(
-    times.map(({ startsAt, median, p95 }) => [startsAt.getTime(), { median, p95 }]),
-  )
+  const timesByStart = new Map(times.map((one) => [one.startsAt.getTime(), one]))
   return {
     network: network.name,
     testnet: network.testnet,
     interval,
-    from: from.toISOString(),
-    total: { ...toWire(total), keepers: total.keepers },
+    from,
+    total: priced(total),
     intervals: intervals.map((one) => ({
-      ...toWire(one),
-      startsAt: one.startsAt.toISOString(),
+      ...priced(one),
       settlementSeconds: timesByStart.get(one.startsAt.getTime()) ?? null,
     })),
-    keepers: keepers.map((keeper) => ({
-      ...toWire(keeper),
-      address: keeper.address,
-      lastBatchAt: wire.isoOfSeconds(keeper.lastBlockTime),
-    })),
-    gasToken: { usdc: formatUsdc(usdPerToken), source },
+    keepers: keepers.map((keeper) => ({ ...priced(keeper), lastBatchAt: keeper.lastBlockTime })),
+    gasToken: { usdc: usdPerToken, source },
     indexedBlock,
   }
 }

@@ -95,7 +95,11 @@ test('behavior: what was settled before costs nothing, however much it was', asy
   await sql`analyze settled_batch, recorded_block`
   const list = { chainId }
   const rare: Hex = `0x${'b1'.repeat(20)}`
-  const at = { blockTime: day.getTime() / 1000 - 864 * 10_000, position: 30_000 * 2 ** 20, chainId }
+  const at = {
+    blockTime: BigInt(day.getTime() / 1000 - 864 * 10_000),
+    position: 30_000n * 2n ** 20n,
+    chainId,
+  }
   for (const [filter, after] of [
     [list, null],
     [{ ...list, keeper: rare }, null],

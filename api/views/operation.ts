@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { type Address, formatEther } from 'viem'
+import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasCost, sumGasCost } from '#ledger/batches/gasCosts'
 import { isHeld } from '#ledger/batches/holds'
@@ -14,14 +14,10 @@ import { holdReasons } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { readReadiness } from '#process/health'
-import { formatUsdc } from '#protocol/amount'
-import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { deliveryBacklog } from '../telling/deliveries.ts'
+import { view } from '../view.ts'
 import { readiness, readinessProbes } from './health.ts'
 
 const counts = z.record(z.string(), z.int())
@@ -33,9 +29,9 @@ const operatedNetwork = z
     index: z.object({
       status: z.enum(['current', 'behind']),
       reason: z.enum(['missing', 'below_acted_block', 'stale']).nullable(),
-      indexedBlock: z.int().nullable(),
-      indexedAt: wire.isoTime.nullable(),
-      chainBlock: z.int().nullable().openapi({ description: 'Null: no node answers' }),
+      indexedBlock: wire.integer.nullable(),
+      indexedAt: wire.isoSeconds.nullable(),
+      chainBlock: wire.integer.nullable().openapi({ description: 'Null: no node answers' }),
       unreadable: counts.openapi({ description: 'Logs that it could not read, by reason' }),
     }),
     queue: z.array(
@@ -59,7 +55,7 @@ const operatedNetwork = z
         holder: z.string().nullable().openapi({ description: 'The keeper that has it; null: none has' }),
         pausedUntil: wire.isoTime.nullable(),
         pausedReason: z.string().nullable(),
-        balance_ether: z.string().nullable().openapi({ description: 'Gas money on chain' }),
+        balance_ether: wire.ether.nullable().openapi({ description: 'Gas money on chain' }),
       }),
     ),
     gas: z.object({
@@ -83,12 +79,6 @@ export const operation = z
   })
   .openapi('Operation')
 
-const getOperation = route('get', '/operator/operation', {
-  ...operatorsOnly,
-  summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
-  responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
-})
-
 /** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
 const keptMs = 5_000
 /** Most wallets that we show of a network's queue, the oldest payment first. */
@@ -97,37 +87,36 @@ const mostWallets = 100
 const monthMs = 30 * 86_400_000
 
 /** How the whole gateway is doing: its readiness, what is in the database, and what the chain says of heads and gas money. */
-export function addOperationRoute(app: App, options: RouteOptions): void {
-  const { sql, networks, settings, now } = options
-  const probes = readinessProbes(options)
-  const latest = createCache({
-    load: async () => {
-      const asOf = new Date(now())
-      const [readiness, operated, backlog, [disabled]] = await Promise.all([
-        readReadiness(probes),
-        Promise.all(
-          [...networks.byChainId.values()].map(({ served }) =>
-            readNetwork(sql, served, settings.maxIndexLagBlocks, asOf),
+export const addOperationRoute = view('/operator/operation', {
+  ...operatorsOnly,
+  summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
+  answer: ['As it was read, at most some seconds ago', operation],
+  open: (options) => {
+    const { sql, networks, settings, now } = options
+    const probes = readinessProbes(options)
+    const latest = createCache({
+      load: async () => {
+        const asOf = new Date(now())
+        const [readiness, operated, backlog, [disabled]] = await Promise.all([
+          readReadiness(probes),
+          Promise.all(
+            [...networks.byChainId.values()].map(({ served }) =>
+              readNetwork(sql, served, settings.maxIndexLagBlocks, asOf),
+            ),
           ),
-        ),
-        deliveryBacklog(sql),
-        sql<[{ count: number }]>`
-          select count(*)::int as count from webhook where disabled_at is not null and deleted_at is null`,
-      ])
-      const oldestDueAt = wire.isoOrNull(backlog.oldestDueAt)
-      return {
-        readiness,
-        networks: operated,
-        webhooks: { ...backlog, oldestDueAt, disabled: disabled.count },
-        asOf: asOf.toISOString(),
-      }
-    },
-    ttlMs: keptMs,
-    max: 1,
-    now,
-  })
-  app.openapi(getOperation, async (c) => c.json(await latest.get('operation'), 200))
-}
+          deliveryBacklog(sql),
+          sql<[{ count: number }]>`
+            select count(*)::int as count from webhook where disabled_at is not null and deleted_at is null`,
+        ])
+        return { readiness, networks: operated, webhooks: { ...backlog, disabled: disabled.count }, asOf }
+      },
+      ttlMs: keptMs,
+      max: 1,
+      now,
+    })
+    return () => Promise.resolve(latest.get('operation'))
+  },
+})
 
 async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: bigint, now: Date) {
   const { network, client, token } = served
@@ -165,30 +154,28 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
     index: {
       status: index.status,
       reason: index.status === 'behind' ? index.reason : null,
-      indexedBlock: head && Number(head.readNumber),
-      indexedAt: head && wire.isoOfSeconds(head.blockTime),
-      chainBlock: chainBlock === null ? null : Number(chainBlock),
+      indexedBlock: head?.readNumber ?? null,
+      indexedAt: head?.blockTime ?? null,
+      chainBlock,
       unreadable: Object.fromEntries(unreadable ?? []),
     },
-    queue: shown.map(({ payee, isTabs, verified, retrying, settling, amount, oldestAt }) => ({
-      wallet: payee,
-      tabs: isTabs,
-      providers: (providers.get(payee) ?? []).map(({ providerId, name }) => ({ providerId, name })),
-      ...{ verified, retrying, settling },
-      accumulated_usdc: formatUsdc(amount),
-      oldestAt: wire.isoOrNull(oldestAt),
+    queue: shown.map((depth) => ({
+      ...depth,
+      wallet: depth.payee,
+      tabs: depth.isTabs,
+      providers: providers.get(depth.payee) ?? [],
+      accumulated_usdc: depth.amount,
     })),
     openBatches,
-    keepers: leases.map(({ address, holder, isHeld, pausedUntil, pausedReason }, index) => ({
+    keepers: leases.map(({ address, holder, isHeld, ...lease }, index) => ({
+      ...lease,
       wallet: address,
       holder: isHeld ? holder : null,
-      pausedUntil: wire.isoOrNull(pausedUntil),
-      pausedReason,
-      balance_ether: balances[index] == null ? null : formatEther(balances[index]),
+      balance_ether: balances[index] ?? null,
     })),
     gas: {
-      today_usdc: formatUsdc(gasToday),
-      last30Days_usdc: formatUsdc(gasOfMonth),
+      today_usdc: gasToday,
+      last30Days_usdc: gasOfMonth,
       hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
     },
     givenUpPayers,

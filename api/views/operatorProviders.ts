@@ -1,16 +1,17 @@
 import { z } from '@hono/zod-openapi'
 import { setSuspended } from '#ledger/registry/suspendProvider'
 import type { Queryable } from '#ledger/store/database'
-import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
-import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { operatorsOnly } from '../http/operator.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
+import { noRevenue, toRevenueSums } from './revenue.ts'
 import { findRevenue } from './revenueQueries.ts'
 
 const revenue = z.object({
@@ -23,35 +24,28 @@ const revenue = z.object({
   settled_fee_usdc: wire.decimalUsdc,
 })
 
+const listedProvider = z.object({
+  providerId: wire.providerId,
+  name: z.string(),
+  contact: z.string().nullable(),
+  createdAt: wire.isoTime,
+  disabledAt: wire.isoTime.nullable().openapi({ description: 'By itself' }),
+  suspendedAt: wire.isoTime.nullable().openapi({ description: 'By the operator' }),
+  endpoints: z.int().openapi({ description: 'On sale' }),
+  wallets: z.int().openapi({ description: 'In use' }),
+  keys: z.int().openapi({ description: 'In force' }),
+  revenue: revenue.openapi({ description: 'Of the last 30 days' }),
+})
+
 export const operatorProviders = z
   .object({
     testnet: wire.testnet,
     from: wire.isoTime,
     to: wire.isoTime,
-    providers: z.array(
-      z.object({
-        providerId: wire.providerId,
-        name: z.string(),
-        contact: z.string().nullable(),
-        createdAt: wire.isoTime,
-        disabledAt: wire.isoTime.nullable().openapi({ description: 'By itself' }),
-        suspendedAt: wire.isoTime.nullable().openapi({ description: 'By the operator' }),
-        endpoints: z.int().openapi({ description: 'On sale' }),
-        wallets: z.int().openapi({ description: 'In use' }),
-        keys: z.int().openapi({ description: 'In force' }),
-        revenue: revenue.openapi({ description: 'Of the last 30 days' }),
-      }),
-    ),
+    providers: z.array(listedProvider),
     cursor: wire.cursorOut,
   })
   .openapi('OperatorProviders')
-
-const getProviders = route('get', '/operator/providers', {
-  ...operatorsOnly,
-  summary: 'All providers',
-  query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
-  responses: { 200: jsonAnswer('The providers, newest first', operatorProviders) },
-})
 
 const patchProvider = route('patch', '/operator/providers/{id}', {
   ...operatorsOnly,
@@ -64,21 +58,31 @@ const patchProvider = route('patch', '/operator/providers/{id}', {
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export function addOperatorProvidersRoute(app: App, { sql, networks, now }: RouteOptions): void {
-  const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
-
-  async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {
-    const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet, after: null } as const
-    const [row] = await findRevenue(sql, { ...query, limit: 1 })
-    return {
-      payments: row?.payments ?? 0,
-      gross_usdc: formatUsdc(row?.gross ?? 0n),
-      fee_usdc: formatUsdc(row?.fee ?? 0n),
-      settled_usdc: formatUsdc(row?.settledNet ?? 0n),
-      settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
+const addProvidersRoute = view('/operator/providers', {
+  ...operatorsOnly,
+  summary: 'All providers',
+  query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
+  answer: ['The providers, newest first', operatorProviders],
+  open: ({ sql, networks, now }) => {
+    const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
+    return async ({ testnet = isTestMoneyOnly, ...asked }) => {
+      const period = choosePeriod('day', {}, new Date(now()))
+      const { rows, cursor } = await positions.page('providers', asked, (page) => listProviders(sql, page))
+      const providers = []
+      // One after the other: an operator's look takes no connection that a payment waits for.
+      for (const provider of rows) {
+        const { providerId } = provider
+        const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet } as const
+        const [sums = noRevenue] = await findRevenue(sql, { ...query, after: null, limit: 1 })
+        providers.push({ ...provider, revenue: toRevenueSums(sums) })
+      }
+      return { testnet, ...period, providers, cursor }
     }
-  }
+  },
+})
 
+export function addOperatorProvidersRoute(app: App, options: RouteOptions): void {
+  const { sql, now } = options
   app.openapi(patchProvider, async (c) => {
     const { id } = c.req.valid('param')
     const { suspended } = c.req.valid('json')
@@ -86,55 +90,18 @@ export function addOperatorProvidersRoute(app: App, { sql, networks, now }: Rout
       throw new Refusal('unknown_provider')
     return c.json({ providerId: id, suspended }, 200)
   })
-
-  app.openapi(getProviders, async (c) => {
-    const { testnet = isTestMoneyOnly, limit = wire.defaultLimit, cursor } = c.req.valid('query')
-    const period = choosePeriod('day', {}, new Date(now()))
-    const after = positions.read('providers', cursor)
-    const found = await listProviders(sql, { after, limit: limit + 1 })
-    const { page, last } = cutPage(found, limit)
-    const providers = []
-    // One after the other: an operator's look takes no connection that a payment waits for.
-    for (const provider of page) {
-      providers.push({
-        ...provider,
-        revenue: await readRevenue(provider.providerId, testnet, period),
-      })
-    }
-    return c.json(
-      {
-        testnet,
-        ...period,
-        providers,
-        cursor: last && positions.write('providers', { createdAt: last.createdAt, id: last.providerId }),
-      },
-      200,
-    )
-  })
+  addProvidersRoute(app, options)
 }
 
-type ListedProvider = {
-  providerId: string
-  name: string
-  contact: string | null
-  createdAt: Date
-  /** By itself, and by the operator. */
-  disabledAt: Date | null
-  suspendedAt: Date | null
-  endpoints: number
-  wallets: number
-  keys: number
-}
-
-type ProviderPosition = { createdAt: Date; id: string }
+type ListedProvider = Omit<z.input<typeof listedProvider>, 'revenue'> & { id: string }
 
 /** All providers, the newest first, with how much of each is in use. */
 async function listProviders(
   sql: Queryable,
-  { after, limit }: { after: ProviderPosition | null; limit: number },
+  { after, limit }: { after: { createdAt: Date; id: string } | null; limit: number },
 ): Promise<ListedProvider[]> {
   return sql<ListedProvider[]>`
-    select id as "providerId", name, contact, created_at as "createdAt", disabled_at as "disabledAt",
+    select id, id as "providerId", name, contact, created_at as "createdAt", disabled_at as "disabledAt",
       suspended_at as "suspendedAt",
       (select count(*)::int from endpoint e where e.provider_id = p.id and e.disabled_at is null) as endpoints,
       (select count(*)::int from wallet w where w.provider_id = p.id and w.retired_at is null) as wallets,

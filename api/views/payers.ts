@@ -1,15 +1,9 @@
 import { z } from '@hono/zod-openapi'
-import type { Address } from 'viem'
 import type { Database } from '#ledger/store/database'
-import { formatUsdc } from '#protocol/amount'
-import { networkByChainId } from '#protocol/networks'
-import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 import { isSummed, openRevenue } from './revenueQueries.ts'
 
@@ -21,75 +15,42 @@ const payersQuery = z.object({
   limit: wire.limit,
 })
 
+const topPayer = z.object({
+  payer: wire.addressOut,
+  network: wire.networkOfChain,
+  payments: z.int(),
+  gross_usdc: wire.decimalUsdc,
+  settled_usdc: wire.decimalUsdc,
+  lastPaymentAt: wire.isoTime,
+})
+
 const payers = z
   .object({
     testnet: wire.testnet,
     from: wire.isoTime.nullable().openapi({ description: 'Null: all time' }),
     to: wire.isoTime.nullable(),
-    payers: z.array(
-      z.object({
-        payer: wire.addressOut,
-        network: wire.networkName,
-        payments: z.int(),
-        gross_usdc: wire.decimalUsdc,
-        settled_usdc: wire.decimalUsdc,
-        lastPaymentAt: wire.isoTime,
-      }),
-    ),
+    payers: z.array(topPayer),
     indexedBlocks: wire.indexedBlocks,
   })
   .openapi('TopPayers')
 
-const getPayers = route('get', '/providers/{id}/payers', {
+export const addPayersRoute = view('/providers/{id}/payers', {
   ...providerViews,
   summary: 'Who paid most',
   description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
   query: payersQuery,
-  responses: { 200: jsonAnswer('The payers, greatest first', payers) },
+  answer: ['The payers, greatest first', payers],
+  open:
+    ({ sql, heads, networks, now }) =>
+    async ({ id: providerId, network, limit, ...asked }) => {
+      const chainId = networks.chainIdNamed(network)
+      const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
+      const indexedBlocks = await heads.ofProvider(providerId, chainId)
+      const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
+      const payers = await findTopPayers(sql, { providerId, chainId, testnet, period, limit })
+      return { testnet, from: period?.from ?? null, to: period?.to ?? null, payers, indexedBlocks }
+    },
 })
-
-export function addPayersRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
-  app.openapi(getPayers, async (c) => {
-    const { id } = c.req.valid('param')
-    const { network, limit = wire.defaultLimit, ...asked } = c.req.valid('query')
-    const chainId = networks.chainIdNamed(network)
-    const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
-    const indexedBlocks = await heads.ofProvider(id, chainId)
-    const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
-    const found = await findTopPayers(sql, { providerId: id, chainId, testnet, period, limit })
-    return c.json(
-      {
-        testnet,
-        from: wire.isoOrNull(period?.from),
-        to: wire.isoOrNull(period?.to),
-        payers: found.map(toPayer),
-        indexedBlocks,
-      },
-      200,
-    )
-  })
-}
-
-function toPayer({ payer, chainId, payments, gross, settledNet, lastAcceptedAt }: TopPayer) {
-  return {
-    payer,
-    network: networkByChainId(chainId).name,
-    payments,
-    gross_usdc: formatUsdc(gross),
-    settled_usdc: formatUsdc(settledNet),
-    lastPaymentAt: lastAcceptedAt.toISOString(),
-  }
-}
-
-type TopPayer = {
-  chainId: number
-  payer: Address
-  payments: number
-  gross: bigint
-  /** Of the provider's part, what has arrived. */
-  settledNet: bigint
-  lastAcceptedAt: Date
-}
 
 type TopPayersQuery = {
   providerId: string
@@ -101,11 +62,11 @@ type TopPayersQuery = {
   limit: number
 }
 
-/** Who paid a provider most, voided payments aside. */
+/** Who paid a provider most, voided payments aside; of `settled_usdc`, the provider's part. */
 export async function findTopPayers(
   sql: Database,
   { providerId, chainId, testnet, period, limit }: TopPayersQuery,
-): Promise<TopPayer[]> {
+): Promise<z.input<typeof topPayer>[]> {
   const onChain = sql`and is_testnet(chain_id) = ${testnet}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
   // Over all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
@@ -124,7 +85,7 @@ export async function findTopPayers(
       select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at
       from open join payer_revenue r using (chain_id, payer)
       where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
-  return sql<TopPayer[]>`
+  return sql<z.input<typeof topPayer>[]>`
     with open as (
       select chain_id, payer, sum(payments) as payments, sum(gross) as gross, sum(settled_net) as settled_net,
         max(accepted_at) as last_accepted_at
@@ -132,13 +93,13 @@ export async function findTopPayers(
       where true ${onChain}
       group by chain_id, payer
     ), summed as (${summed})
-    select chain_id as "chainId", payer,
+    select chain_id as network, payer,
       (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,
-      coalesce(s.gross, 0) + coalesce(o.gross, 0) as gross,
-      coalesce(s.settled_net, 0) + coalesce(o.settled_net, 0) as "settledNet",
-      greatest(s.last_accepted_at, o.last_accepted_at) as "lastAcceptedAt"
+      coalesce(s.gross, 0) + coalesce(o.gross, 0) as gross_usdc,
+      coalesce(s.settled_net, 0) + coalesce(o.settled_net, 0) as settled_usdc,
+      greatest(s.last_accepted_at, o.last_accepted_at) as "lastPaymentAt"
     from summed s full join open o using (chain_id, payer)
     where coalesce(s.payments, 0) + coalesce(o.payments, 0) > 0
-    order by gross desc, chain_id, payer
+    order by gross_usdc desc, chain_id, payer
     limit ${limit}`
 }

@@ -2,21 +2,17 @@ import { z } from '@hono/zod-openapi'
 import { findStoredPayment } from '#ledger/acceptance/storedPayment'
 import { voidPayment } from '#ledger/outcomes/voids'
 import { traceIdOf } from '#process/trace'
-import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import {
-  findPayment,
-  type PaymentHalf,
-  type PaymentRecord,
-  paymentSources,
-} from '../payments/records/payments.ts'
+import { writerOf } from '../http/writer.ts'
+import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { readTab, tab } from './tabs.ts'
 
 const half = z
@@ -27,7 +23,7 @@ const half = z
     nonce: wire.hashOut,
     transactionHash: wire.hashOut.nullable(),
     logIndex: z.int().nullable(),
-    blockNumber: z.int().nullable(),
+    blockNumber: wire.integer.nullable(),
   })
   .openapi('PaymentHalf')
 
@@ -51,15 +47,15 @@ export const payment = z
     tier: z.string(),
     effectiveRate: z.string(),
     acceptedAt: wire.isoTime,
-    validBefore: z.int(),
+    validBefore: wire.integer,
     provider: half,
     platform: half.nullable(),
     splitter: wire.addressOut.nullable(),
     paidOut: z
       .object({
-        at: wire.isoTime,
+        at: wire.isoSeconds,
         transactionHash: wire.hashOut,
-        blockNumber: z.int(),
+        blockNumber: wire.integer,
         platformPaid: z.boolean().openapi({
           description:
             "False: the platform's wallet couldn't be paid, and its part waits in a splitter of its own",
@@ -82,11 +78,15 @@ export const payment = z
   })
   .openapi('Payment')
 
-const getPayment = route('get', '/payments/{paymentId}', {
+const addPaymentRoute = view('/payments/{paymentId}', {
   summary: 'A payment and where it stands',
   tags: ['Payments'],
   description: "Of a tab, a provider's key shows its own lines as well.",
-  responses: { 200: jsonAnswer('The payment', payment) },
+  answer: ['The payment', payment],
+  open:
+    (options) =>
+    ({ paymentId }, c) =>
+      readPayment(options, paymentId, c.get('caller'), c.get('isOperator')),
 })
 
 const authorization = z
@@ -97,13 +97,24 @@ const authorization = z
   })
   .openapi('Authorization')
 
-const getAuthorization = route('get', '/authorizations/{authorizer}/{nonce}', {
+const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
   summary: 'Where a payment stands, by what its buyer signed',
   description:
     'For a buyer whose answer was lost. No more than the status: payer and nonce are public once they are on chain. 404: none of them was accepted here.',
   tags: ['Payments'],
   params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
-  responses: { 200: jsonAnswer('The authorization', authorization) },
+  answer: ['The authorization', authorization],
+  open: ({ sql, networks, now }) => {
+    const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
+      ...{ chainId: network.chainId, token },
+    }))
+    return async ({ authorizer, nonce }) => {
+      const stored = await findStoredPayment(sql, { tokens, payer: authorizer, nonces: [nonce] })
+      const found = stored && (await findPayment(sql, stored.paymentId, new Date(now())))
+      if (found === undefined) throw new Refusal('unknown_payment')
+      return { authorizer, nonce, payment_status: found.status }
+    }
+  },
 })
 
 const postVoid = route('post', '/payments/{paymentId}/void', {
@@ -115,32 +126,12 @@ const postVoid = route('post', '/payments/{paymentId}/void', {
   responses: { 200: jsonAnswer('The voided payment', payment) },
 })
 
-export function addPaymentRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
-  async function readPayment(paymentId: string, caller: string | undefined, isOperator = false) {
-    const found = await findPayment(sql, paymentId, new Date(now()))
-    if (found === undefined) throw new Refusal('unknown_payment')
-    const { network } = networks.ofChain(found.chainId).served
-    const tab = found.source === 'tab' ? await readTab(sql, paymentId, caller) : null
-    const mayTrace = isOperator || (caller !== undefined && caller === found.providerId)
-    const trace = mayTrace && found.trace ? toTrace(traceIdOf(found.trace), settings.traceUrlTemplate) : null
-    return { ...toAnswer(found, network), tab, trace, indexedBlock: await heads.of(found.chainId) }
-  }
+const write = writerOf(payment)
 
-  app.openapi(getPayment, async (c) =>
-    c.json(await readPayment(c.req.valid('param').paymentId, c.get('caller'), c.get('isOperator')), 200),
-  )
-
-  app.openapi(getAuthorization, async (c) => {
-    const { authorizer, nonce } = c.req.valid('param')
-    const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
-      ...{ chainId: network.chainId, token },
-    }))
-    const stored = await findStoredPayment(sql, { tokens, payer: authorizer, nonces: [nonce] })
-    const found = stored && (await findPayment(sql, stored.paymentId, new Date(now())))
-    if (found === undefined) throw new Refusal('unknown_payment')
-    return c.json({ authorizer, nonce, payment_status: found.status }, 200)
-  })
-
+export function addPaymentRoutes(app: App, options: RouteOptions): void {
+  const { sql, networks, now } = options
+  addPaymentRoute(app, options)
+  addAuthorizationRoute(app, options)
   app.openapi(postVoid, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
@@ -149,48 +140,38 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, settings, now
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
-    const voided = await readPayment(paymentId, providerId)
+    const voided = await readPayment(options, paymentId, providerId)
     for (const { payers } of networks.byChainId.values()) payers.forget(voided.payer)
-    return c.json(voided, 200)
+    return c.json(write(voided), 200)
   })
 }
 
-function toAnswer(found: PaymentRecord, network: Network) {
-  const { provider, fee, providerAmount, feeAmount } = found
+async function readPayment(
+  { sql, heads, networks, settings, now }: RouteOptions,
+  paymentId: string,
+  caller: string | undefined,
+  isOperator = false,
+) {
+  const found = await findPayment(sql, paymentId, new Date(now()))
+  if (found === undefined) throw new Refusal('unknown_payment')
+  const { name, testnet } = networks.ofChain(found.chainId).served.network
+  const mayTrace = isOperator || (caller !== undefined && caller === found.providerId)
   return {
-    paymentId: found.paymentId,
-    requestId: found.requestId,
+    ...found,
     payment_status: found.status,
-    source: found.source,
-    providerId: found.providerId,
-    endpointId: found.endpointId,
-    network: network.name,
-    testnet: network.testnet,
+    tab: found.source === 'tab' ? await readTab(sql, paymentId, caller) : null,
+    network: name,
+    testnet,
     asset: found.token,
-    payer: found.payer,
-    resource: found.resource,
-    totalUsdc: (providerAmount + feeAmount).toString(),
-    providerUsdc: providerAmount.toString(),
-    platformUsdc: feeAmount.toString(),
-    tier: found.tier,
-    effectiveRate: found.effectiveRate,
-    acceptedAt: found.acceptedAt.toISOString(),
-    validBefore: Number(found.validBefore),
-    provider: toHalf(provider),
-    platform: fee && toHalf(fee),
-    splitter: found.splitter,
-    paidOut: found.payout && {
-      at: wire.isoOfSeconds(found.payout.blockTime),
-      transactionHash: found.payout.txHash,
-      blockNumber: Number(found.payout.blockNumber),
-      platformPaid: found.payout.isPlatformPaid,
-    },
-    attempts: found.attempts,
-    nextAttemptAt: wire.isoOrNull(found.nextAttemptAt),
+    totalUsdc: found.providerAmount + found.feeAmount,
+    providerUsdc: found.providerAmount,
+    platformUsdc: found.feeAmount,
+    provider: toHalf(found.provider),
+    platform: found.fee && toHalf(found.fee),
     held_by: found.heldBy,
-    failureCode: found.failureCode,
-    voidedAt: wire.isoOrNull(found.voidedAt),
     refunds: found.refunds.map(toRefund),
+    trace: mayTrace && found.trace ? toTrace(traceIdOf(found.trace), settings.traceUrlTemplate) : null,
+    indexedBlock: await heads.of(found.chainId),
   }
 }
 
@@ -198,14 +179,6 @@ function toTrace(id: string, template: string | null) {
   return { id, url: template?.replaceAll('{traceId}', id) ?? null }
 }
 
-function toHalf({ state, recipient, value, nonce, txHash, logIndex, blockNumber }: PaymentHalf) {
-  return {
-    state,
-    to: recipient,
-    value: value.toString(),
-    nonce,
-    transactionHash: txHash,
-    logIndex,
-    blockNumber: blockNumber === null ? null : Number(blockNumber),
-  }
+function toHalf({ recipient, txHash, ...half }: PaymentHalf) {
+  return { ...half, to: recipient, transactionHash: txHash }
 }

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
@@ -8,12 +8,9 @@ import { readHeldBack } from '#ledger/queue/queue'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
 import { toWord } from '#protocol/tab'
-import type { App } from '../http/app.ts'
-import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n
@@ -32,56 +29,49 @@ const query = z.object({
     }),
 })
 
+const splitter = z.object({
+  address: wire.addressOut,
+  provider: wire.addressOut,
+  shares: z.tuple([z.string(), z.string()]).openapi({
+    description: "The provider's and the platform's, in lowest terms",
+    items: { type: 'string' },
+  }),
+})
+
+const tab = z.object({
+  payload: z.string().openapi({
+    description:
+      'As a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: what is signed holds the hash of the rest as well (docs/tabs.md)',
+  }),
+  sequence: z.int(),
+  rewardShare: z.int().openapi({
+    description: "What whoever settles it gets of the platform's part, in basis points",
+  }),
+  lines: z.array(z.tuple([z.string(), z.string()]).openapi({ items: { type: 'string' } })).openapi({
+    description: 'The split (32 bytes) and the amount of each, in the order in which they are signed',
+  }),
+})
+
+const batch = z.object({
+  feeRecipient: wire.addressOut,
+  trigger: wire.triggerName,
+  payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
+    description:
+      "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's; or one that pays a splitter",
+  }),
+  splitters: z.array(splitter).openapi({
+    description:
+      'Whom payments of one signature pay. Its platform is `feeRecipient`: recompute the address from these terms',
+  }),
+  tabs: z.array(tab).openapi({
+    description:
+      'Tabs that are closed, the newest state of each. `feeRecipient` is their platform; those of one reward settle together',
+  }),
+})
+
 const pending = z
   .object({
-    batches: z.array(
-      z.object({
-        feeRecipient: wire.addressOut,
-        trigger: wire.triggerName,
-        payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
-          description:
-            "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's; or one that pays a splitter",
-        }),
-        splitters: z
-          .array(
-            z.object({
-              address: wire.addressOut,
-              provider: wire.addressOut,
-              shares: z.tuple([z.string(), z.string()]).openapi({
-                description: "The provider's and the platform's, in lowest terms",
-                items: { type: 'string' },
-              }),
-            }),
-          )
-          .openapi({
-            description:
-              'Whom payments of one signature pay. Its platform is `feeRecipient`: recompute the address from these terms',
-          }),
-        tabs: z
-          .array(
-            z.object({
-              payload: z.string().openapi({
-                description:
-                  'As a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: what is signed holds the hash of the rest as well (docs/tabs.md)',
-              }),
-              sequence: z.int(),
-              rewardShare: z.int().openapi({
-                description: "What whoever settles it gets of the platform's part, in basis points",
-              }),
-              lines: z
-                .array(z.tuple([z.string(), z.string()]).openapi({ items: { type: 'string' } }))
-                .openapi({
-                  description:
-                    'The split (32 bytes) and the amount of each, in the order in which they are signed',
-                }),
-            }),
-          )
-          .openapi({
-            description:
-              'Tabs that are closed, the newest state of each. `feeRecipient` is their platform; those of one reward settle together',
-          }),
-      }),
-    ),
+    batches: z.array(batch),
     network: z.string(),
     batchSettlement: wire.addressOut,
     tabSettlement: wire.addressOut,
@@ -90,57 +80,32 @@ const pending = z
   })
   .openapi('PendingSettlements')
 
-const getPending = route('get', '/settlements/pending', {
+export const addPendingRoute = view('/settlements/pending', {
   summary: 'What is due, with the signed authorizations: anyone may settle it',
   description:
     "They can only move the buyer's money to the recipients that the buyer signed. What was published can't be voided.",
   tags: ['Settlements'],
   query,
   refuses: [404],
-  responses: { 200: jsonAnswer('The due batches', pending) },
+  answer: ['The due batches', pending],
+  open: ({ sql, heads, networks, settings, now }) => {
+    const findPendingBatches = createPendingBatches(sql)
+    return async ({ network: name, page }) => {
+      if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
+      const { served } = networks.named(name)
+      const { network, deployment, token } = served
+      const indexedBlock = (await heads.of(network.chainId)) ?? 0
+      const { triggers, gasTokenUsd, priorityFeePerGas } = settings
+      const batches = await findPendingBatches(served, {
+        settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
+        page,
+        now: new Date(now()),
+      })
+      const { batchSettlement, tabSettlement } = deployment
+      return { batches, network: network.name, batchSettlement, tabSettlement, token, indexedBlock }
+    }
+  },
 })
-
-export function addPendingRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
-  const findPendingBatches = createPendingBatches(sql)
-
-  app.openapi(getPending, async (c) => {
-    if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
-    const { network: name, page } = c.req.valid('query')
-    const { served } = networks.named(name)
-    const indexedBlock = (await heads.of(served.network.chainId)) ?? 0
-    const { triggers, gasTokenUsd, priorityFeePerGas } = settings
-    const batches = await findPendingBatches(served, {
-      settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
-      page,
-      now: new Date(now()),
-    })
-    return c.json(
-      {
-        batches,
-        network: served.network.name,
-        batchSettlement: served.deployment.batchSettlement,
-        tabSettlement: served.deployment.tabSettlement,
-        token: served.token,
-        indexedBlock,
-      },
-      200,
-    )
-  })
-}
-
-/** Whom one-signature payments of a batch pay; the platform is its fee recipient. */
-type PublishedSplitter = { address: Address; provider: Address; shares: [string, string] }
-
-type PendingBatch = {
-  feeRecipient: Address
-  trigger: Trigger
-  /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
-  payments: string[][]
-  splitters: PublishedSplitter[]
-  tabs: PublishedTab[]
-}
-
-type PublishedTab = { payload: string; sequence: number; rewardShare: number; lines: [Hex, string][] }
 
 type PendingQuestion = {
   settings: DueSettings
@@ -159,11 +124,11 @@ function createPendingBatches(sql: Database) {
   return async function findPendingBatches(
     served: ServedNetwork,
     { settings, page, now }: PendingQuestion,
-  ): Promise<PendingBatch[]> {
+  ): Promise<z.input<typeof batch>[]> {
     const { chainId } = served.network
     const readDueBatches = byChain.get(chainId) ?? createDueBatches(sql, served)
     byChain.set(chainId, readDueBatches)
-    const batches: PendingBatch[] = []
+    const batches: z.input<typeof batch>[] = []
     const publish = async (feeRecipient: Address, trigger: Trigger, ids: string[]) => {
       const published = await publishPayments(sql, ids, now)
       if (published.length === 0) return
@@ -209,18 +174,14 @@ function createPendingBatches(sql: Database) {
   }
 }
 
-function toPublishedTab({ tab, payloads: [payload] }: PublishedPayment): PublishedTab[] {
+function toPublishedTab({ tab, payloads: [payload] }: PublishedPayment) {
   if (!tab || payload === undefined) return []
   const { sequence, rewardShare } = tab
-  const lines = tab.lines.map(({ split, amount }): [Hex, string] => [toWord(split), `${amount}`])
+  const lines = tab.lines.map(({ split, amount }): [string, string] => [toWord(split), `${amount}`])
   return [{ payload, sequence, rewardShare, lines }]
 }
 
-function toPublished({
-  address,
-  provider,
-  providerShare,
-  platformShare,
-}: NonNullable<PublishedPayment['splitter']>): PublishedSplitter {
-  return { address, provider, shares: [`${providerShare}`, `${platformShare}`] }
+function toPublished(splitter: NonNullable<PublishedPayment['splitter']>) {
+  const { address, provider, providerShare, platformShare } = splitter
+  return { address, provider, shares: [`${providerShare}`, `${platformShare}`] as [string, string] }
 }

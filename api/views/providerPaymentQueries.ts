@@ -1,50 +1,73 @@
+import { z } from '@hono/zod-openapi'
 import type { Address, Hex } from 'viem'
 import { halves, hasSettled } from '#ledger/facts/halves'
 import { payoutOf } from '#ledger/facts/payouts'
 import { isFresh, isSent, isShown, standingOf } from '#ledger/queue/stages'
 import type { Database, Queryable } from '#ledger/store/database'
-import type { PaymentStatus } from '#protocol/paymentStatus'
-import type { PaymentSource } from '../payments/records/payments.ts'
+import { networkByChainId } from '#protocol/networks'
+import { type PaymentStatus, paymentStatuses } from '#protocol/paymentStatus'
+import * as wire from '../http/wire.ts'
+import { paymentSources } from '../payments/records/payments.ts'
 
-export type ProviderPayment = {
-  paymentId: string
-  /** Null: came through the facilitator, or is of a tab. */
-  requestId: string | null
-  status: PaymentStatus
-  source: PaymentSource
-  /** What was sold on a tab to one endpoint within an hour; null: a payment of its own. */
-  tab: { tabId: string; sale: number; requests: number } | null
-  /** Null: came through the facilitator. */
-  endpointId: string | null
+export const providerPayment = z
+  .object({
+    paymentId: wire.paymentId,
+    // Null: came through the facilitator, or is of a tab.
+    requestId: wire.requestId.nullable(),
+    payment_status: z.enum(paymentStatuses),
+    source: z.enum(paymentSources),
+    tab: z
+      .object({
+        tabId: wire.tabId,
+        sale: z.int().openapi({ description: 'Its number among what was sold on this tab' }),
+        requests: z.int(),
+      })
+      .nullable()
+      .openapi({
+        description:
+          'What was sold on a tab: a row for each endpoint and hour, with its requests and amounts. ' +
+          'Where it stands is where the payment of the whole tab does',
+      }),
+    // Null: came through the facilitator.
+    endpointId: wire.endpointId.nullable(),
+    network: wire.networkName,
+    testnet: wire.testnet,
+    payer: wire.addressOut,
+    payTo: wire.addressOut,
+    totalUsdc: wire.baseUnits,
+    providerUsdc: wire.baseUnits,
+    platformUsdc: wire.baseUnits,
+    settledUsdc: wire.baseUnits.openapi({
+      description: 'Of `providerUsdc`, what has arrived: less than all where an older state of a tab moved',
+    }),
+    tier: z.string(),
+    resource: z.string(),
+    acceptedAt: wire.isoTime,
+    settledAt: wire.isoSeconds.nullable(),
+    // Of the provider's half; null while it isn't recorded.
+    transactionHash: wire.hashOut.nullable(),
+    platformTransactionHash: wire.hashOut.nullable(),
+    splitter: wire.addressOut
+      .nullable()
+      .openapi({ description: 'Whom the one authorization pays; null: each part has one of its own' }),
+    paidOutAt: wire.isoSeconds
+      .nullable()
+      .openapi({ description: 'By its splitter; null: not yet, or it pays none' }),
+    payoutTransactionHash: wire.hashOut.nullable(),
+    attempts: z.int(),
+    nextAttemptAt: wire.isoTime.nullable(),
+    failureCode: z.string().nullable(),
+    failedAt: wire.isoTime.nullable(),
+    voidedAt: wire.isoTime.nullable(),
+    refundedUsdc: wire.baseUnits.openapi({ description: 'What has arrived of its refunds' }),
+  })
+  .openapi('ProviderPayment')
+
+/** A payment as its provider sees it, and what only the statement shows of it. */
+export type ProviderPayment = z.input<typeof providerPayment> & {
   chainId: number
-  payer: Address
-  payTo: Address
-  /** Base units, as signed. */
-  providerAmount: bigint
-  feeAmount: bigint
-  /** Of these, what has arrived. Of a tab that is all, unless an older state of it moved. */
-  settledAmount: bigint
-  settledFeeAmount: bigint
-  tier: string
-  resource: string
-  acceptedAt: Date
-  /** Of the provider's half; null while it isn't recorded. */
-  txHash: Hex | null
-  feeTxHash: Hex | null
-  /** Unix seconds. */
-  settledTime: bigint | null
-  /** Whom one authorization pays for both parts. */
-  splitter: Address | null
-  /** Where the splitter paid them out; null: not yet. */
-  payoutTxHash: Hex | null
-  payoutTime: bigint | null
-  attempts: number
-  nextAttemptAt: Date | null
-  failureCode: string | null
-  failedAt: Date | null
-  voidedAt: Date | null
-  /** What has arrived of its refunds. */
-  refundedAmount: bigint
+  /** Of the platform's part, what has arrived. */
+  settledFeeUsdc: bigint
   /** What its provider owes for it, where the facilitator brought it. */
   facilitatorFee: bigint
 }
@@ -81,17 +104,17 @@ export type PaymentPage = {
   next: PaymentPosition | null
 }
 
-type Row = Omit<ProviderPayment, 'status' | 'tab'> & {
+type Row = Omit<ProviderPayment, 'payment_status' | 'tab' | 'network' | 'testnet'> & {
   tabId: string | null
   sale: number | null
   requests: number | null
   /** Null: it is only reserved. */
-  status: PaymentStatus | null
+  payment_status: PaymentStatus | null
   /** A search ended with it, and may have more. */
   isLast: boolean
 }
 
-type WantedRow = Row & { status: PaymentStatus }
+type WantedRow = Row & { payment_status: PaymentStatus }
 
 const rowsLookedAt = 5_000
 
@@ -125,14 +148,15 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
 }
 
 function isWanted(row: Row, { status, minAmount = 0n, maxAmount }: PaymentFilters): row is WantedRow {
-  const amount = row.providerAmount + row.feeAmount
+  const { totalUsdc: amount, payment_status: found } = row
   if (amount < minAmount || (maxAmount !== undefined && amount > maxAmount)) return false
-  return row.status !== null && (status === undefined || row.status === status)
+  return found !== null && (status === undefined || found === status)
 }
 
-function toPayment({ tabId, sale, requests, isLast: _, ...row }: WantedRow): ProviderPayment {
+function toPayment({ tabId, sale, requests, ...row }: WantedRow): ProviderPayment {
   const tab = tabId === null || sale === null || requests === null ? null : { tabId, sale, requests }
-  return { ...row, tab }
+  const { name, testnet } = networkByChainId(row.chainId)
+  return { ...row, tab, network: name, testnet }
 }
 
 function positionOf(row: Row | undefined): PaymentPosition | null {
@@ -252,16 +276,17 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
     with page as materialized (${searches.reduce((all, search) => sql`${all} union all ${search}`)})
     select p.id as "paymentId", p.request_id as "requestId", p.source, coalesce(s.endpoint_id, p.endpoint_id) as "endpointId",
       p.chain_id as "chainId", p.payer, coalesce(s.payee, p.payee) as "payTo",
-      coalesce(s.provider_amount, p.provider_amount) as "providerAmount", coalesce(s.fee_amount, p.fee_amount) as "feeAmount",
+      coalesce(s.provider_amount, p.provider_amount) as "providerUsdc", coalesce(s.fee_amount, p.fee_amount) as "platformUsdc",
+      ${amount} as "totalUsdc",
       tab.tab_id as "tabId", s.number as sale, s.requests, p.tier, coalesce(sold.url, p.resource) as resource,
-      page.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status, standing.attempts,
+      page.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status as payment_status, standing.attempts,
       standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode", standing.failed_at as "failedAt",
       standing.voided_at as "voidedAt", moved.*, case when s.number is null then p.splitter end as splitter,
-      payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
+      payout.tx_hash as "payoutTransactionHash", payout.block_time as "paidOutAt",
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
-      ) as "refundedAmount",
+      ) as "refundedUsdc",
       coalesce((select fee from facilitation f where f.payment_id = p.id), 0) as "facilitatorFee"
     from page join payment p on p.id = page.payment_id
     left join tab_sale s on s.payment_id = page.payment_id and s.number = page.number
@@ -274,7 +299,7 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
       ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
       ${minAmount === undefined ? sql`` : sql`and ${amount} >= ${minAmount}`}
       ${maxAmount === undefined ? sql`` : sql`and ${amount} <= ${maxAmount}`}
-      ${txHash === undefined ? sql`` : sql`and (s.number is null or moved."txHash" is not null)`}
+      ${txHash === undefined ? sql`` : sql`and (s.number is null or moved."transactionHash" is not null)`}
     )
     order by page.accepted_at ${direction}, page.payment_id ${direction}, page.number ${direction}`
 }
@@ -282,9 +307,10 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
 /** What has moved of the payment `p`, `standing` there, or of the sale `s` of a tab: a lateral subquery of just one row. */
 function movedOf(sql: Queryable) {
   return sql`(
-    select standing.provider_tx as "txHash", standing.fee_tx as "feeTxHash", standing.provider_time as "settledTime",
-      case when standing.provider_tx is null then 0 else p.provider_amount end as "settledAmount",
-      case when standing.fee_tx is null then 0 else p.fee_amount end as "settledFeeAmount"
+    select standing.provider_tx as "transactionHash", standing.fee_tx as "platformTransactionHash",
+      standing.provider_time as "settledAt",
+      case when standing.provider_tx is null then 0 else p.provider_amount end as "settledUsdc",
+      case when standing.fee_tx is null then 0 else p.fee_amount end as "settledFeeUsdc"
     where s.number is null
     union all
     select used.tx_hash, used.tx_hash, used.block_time, share.settled_net, share.settled_fee

@@ -10,21 +10,16 @@ import {
   type WaitingPayments,
 } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
-import { formatUsdc } from '#protocol/amount'
-import { networkByChainId } from '#protocol/networks'
-import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 
 const walletQueue = z
   .object({
     walletId: wire.walletId,
     wallet: wire.addressOut,
-    network: wire.networkName,
+    network: wire.networkOfChain,
     payments: z.int().openapi({
       description: 'Waiting, without what failed before. Each request on a closed tab is one',
     }),
@@ -52,7 +47,7 @@ const walletQueue = z
       count: z.object({ counted: z.int(), threshold: z.int(), raisedThreshold: z.int() }),
       time: z.object({ since: wire.isoTime.nullable(), at: wire.isoTime.nullable(), seconds: z.int() }),
       high_value: z.object({ largest_usdc: wire.decimalUsdc, threshold_usdc: wire.decimalUsdc }),
-      expiry: z.object({ validBefore: wire.isoTime.nullable(), at: wire.isoTime.nullable() }),
+      expiry: z.object({ validBefore: wire.isoSeconds.nullable(), at: wire.isoSeconds.nullable() }),
     }),
   })
   .openapi('WalletQueue')
@@ -65,96 +60,86 @@ export const queue = z
   })
   .openapi('ProviderQueue')
 
-const getQueue = route('get', '/providers/{id}/queue', {
+export const addQueueRoute = view('/providers/{id}/queue', {
   ...providerViews,
   summary: 'What waits for each wallet, and how far each trigger is from firing',
-  responses: { 200: jsonAnswer('The queues', queue) },
+  answer: ['The queues', queue],
+  open:
+    ({ sql, heads, networks, settings, now }) =>
+    async ({ id: providerId }) => {
+      const asOf = new Date(now())
+      const [indexedBlocks, all] = await Promise.all([
+        heads.ofProvider(providerId),
+        listWallets(sql, providerId),
+      ])
+      const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
+        chainId,
+        token: networks.ofChain(chainId).served.token,
+      }))
+      const question = { providerId, tokens, now: asOf }
+      const [work, tabs] = await Promise.all([
+        readProviderWork(sql, question),
+        readProviderTabs(sql, question),
+      ])
+      const wallets = all.map((wallet) =>
+        toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), settings.triggers, asOf),
+      )
+      return { wallets, asOf, indexedBlocks }
+    },
 })
-
-export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
-  app.openapi(getQueue, async (c) => {
-    const providerId = c.req.valid('param').id
-    const asOf = new Date(now())
-    const [indexedBlocks, all] = await Promise.all([
-      heads.ofProvider(providerId),
-      listWallets(sql, providerId),
-    ])
-    const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
-      chainId,
-      token: networks.ofChain(chainId).served.token,
-    }))
-    const question = { providerId, tokens, now: asOf }
-    const [work, tabs] = await Promise.all([readProviderWork(sql, question), readProviderTabs(sql, question)])
-    const wallets = all.map((wallet) => {
-      const own = work.get(wallet.walletId) ?? noWork
-      return toWalletQueue(wallet, own, tabs.get(wallet.walletId), settings.triggers, asOf)
-    })
-    return c.json({ wallets, asOf: asOf.toISOString(), indexedBlocks }, 200)
-  })
-}
 
 function toWalletQueue(
   { walletId, address, chainId }: Wallet,
-  { counted, firstValidBefore, ...work }: WalletWork,
-  tabs: TabWork | undefined,
+  work: WalletWork = noWork,
+  tabs: TabWork = { ...noWork, tabs: 0 },
   triggers: TriggerSettings,
   now: Date,
 ) {
   // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
-  const fired = firedTrigger(counted, triggers, 0n, now)
-  const first = counted.paymentCount === 0 ? null : counted
-  const times = [...(fired || first ? [counted] : []), ...(tabs && tabs.tabs > 0 ? [tabs.counted] : [])].map(
-    (waiting) => estimatedSettlement(waiting, triggers, now).getTime(),
+  const fired = firedTrigger(work, triggers, 0n, now)
+  const first = work.paymentCount === 0 ? null : work
+  const times = [...(fired || first ? [work] : []), ...(tabs.tabs > 0 ? [tabs] : [])].map((waiting) =>
+    estimatedSettlement(waiting, triggers, now).getTime(),
   )
-  const settlesAt = times.length === 0 ? null : new Date(Math.min(...times))
   return {
     walletId,
     wallet: address,
-    network: networkByChainId(chainId).name,
-    payments: work.waitingPayments + (tabs?.waitingPayments ?? 0),
-    tabs: tabs?.tabs ?? 0,
-    accumulated_usdc: formatUsdc(work.waitingAmount + (tabs?.waitingAmount ?? 0n)),
-    settlingPayments: work.settlingPayments + (tabs?.settlingPayments ?? 0),
-    settling_usdc: formatUsdc(work.settlingAmount + (tabs?.settlingAmount ?? 0n)),
-    retryingPayments: work.retryingPayments + (tabs?.retryingPayments ?? 0),
+    network: chainId,
+    payments: work.waitingPayments + tabs.waitingPayments,
+    tabs: tabs.tabs,
+    accumulated_usdc: work.waitingAmount + tabs.waitingAmount,
+    settlingPayments: work.settlingPayments + tabs.settlingPayments,
+    settling_usdc: work.settlingAmount + tabs.settlingAmount,
+    retryingPayments: work.retryingPayments + tabs.retryingPayments,
     fired,
-    settlesAt: wire.isoOrNull(settlesAt),
+    settlesAt: times.length === 0 ? null : new Date(Math.min(...times)),
     triggers: {
       amount: {
-        counted_usdc: formatUsdc(counted.amount),
-        threshold_usdc: formatUsdc(triggers.amount),
-        raised_threshold_usdc: formatUsdc(triggers.raisedAmount),
+        counted_usdc: work.amount,
+        threshold_usdc: triggers.amount,
+        raised_threshold_usdc: triggers.raisedAmount,
       },
-      count: {
-        counted: counted.paymentCount,
-        threshold: triggers.count,
-        raisedThreshold: triggers.raisedCount,
-      },
+      count: { counted: work.paymentCount, threshold: triggers.count, raisedThreshold: triggers.raisedCount },
       time: {
-        since: wire.isoOrNull(first?.firstQueuedAt),
-        at: wire.isoOrNull(first && timeTriggerAt(first, triggers)),
+        since: first?.firstQueuedAt ?? null,
+        at: first && timeTriggerAt(first, triggers),
         seconds: triggers.timeMs / 1000,
       },
-      high_value: {
-        largest_usdc: formatUsdc(counted.largestPayment),
-        threshold_usdc: formatUsdc(triggers.highValue),
-      },
-      expiry: {
-        validBefore: first && wire.isoOfSeconds(firstValidBefore),
-        at: first && wire.isoOfSeconds(first.firstUrgentAt),
-      },
+      high_value: { largest_usdc: work.largestPayment, threshold_usdc: triggers.highValue },
+      expiry: { validBefore: first?.firstValidBefore ?? null, at: first?.firstUrgentAt ?? null },
     },
   }
 }
 
-/** The payments to a wallet that may still move, by what the keeper does with them. Amounts are what the wallet receives. */
-type WalletWork = {
+/**
+ * The payments to a wallet that may still move, by what the keeper does with them; amounts are what the wallet receives. And its
+ * queue as the triggers see it, which don't count payments that are settled apart from the others.
+ */
+type WalletWork = WaitingPayments & {
   /** In no transaction yet, without what failed before. */
   waitingPayments: number
   waitingAmount: bigint
-  /** The queue as the triggers see it. They don't count payments that are settled apart from the others. */
-  counted: WaitingPayments
-  /** Of what they count, Unix seconds. */
+  /** Of what the triggers count, Unix seconds. */
   firstValidBefore: bigint
   /** In a transaction. */
   settlingPayments: number
@@ -165,11 +150,8 @@ type WalletWork = {
 
 const noWork: WalletWork = {
   ...{ waitingPayments: 0, waitingAmount: 0n, settlingPayments: 0, settlingAmount: 0n, retryingPayments: 0 },
-  counted: {
-    ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
-    ...{ firstQueuedAt: new Date(0), firstUrgentAt: 0n },
-  },
-  firstValidBefore: 0n,
+  ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
+  ...{ firstQueuedAt: new Date(0), firstUrgentAt: 0n, firstValidBefore: 0n },
 }
 
 /** The same of what was sold on closed tabs, by requests. */
@@ -177,8 +159,6 @@ type TabWork = WalletWork & {
   /** That wait, without what failed before. */
   tabs: number
 }
-
-type Row = Omit<WalletWork, 'counted'> & WaitingPayments & { walletId: string }
 
 type ProviderWorkQuestion = {
   providerId: string
@@ -194,7 +174,7 @@ async function readProviderWork(
 ): Promise<Map<string, WalletWork>> {
   const waits = isFresh(sql)
   const largest = sql`max(q.provider_amount + q.fee_amount)`
-  const rows = await sql<Row[]>`
+  const rows = await sql<(WalletWork & { walletId: string })[]>`
     select w.id as "walletId",
       count(*) filter (where ${waits})::int as "waitingPayments",
       coalesce(sum(q.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
@@ -214,7 +194,7 @@ async function readProviderWork(
     join queue q on q.group_id = g.id and q.payee = w.address and ${isShown(sql)}
     where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     group by w.id`
-  return new Map(rows.map((row) => [row.walletId, toWork(row)]))
+  return new Map(rows.map((row) => [row.walletId, row]))
 }
 
 function servedTokens(sql: Database, tokens: ProviderWorkQuestion['tokens']) {
@@ -229,7 +209,7 @@ async function readProviderTabs(
 ): Promise<Map<string, TabWork>> {
   const waits = isFresh(sql)
   const counted = sql`filter (where ${isWaiting(sql)})`
-  const rows = await sql<(Row & { tabs: number })[]>`
+  const rows = await sql<(TabWork & { walletId: string })[]>`
     select w.id as "walletId", count(distinct s.payment_id) ${counted}::int as tabs,
       coalesce(sum(s.requests) filter (where ${waits}), 0)::int as "waitingPayments",
       coalesce(sum(s.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
@@ -248,19 +228,5 @@ async function readProviderTabs(
     join wallet w on w.provider_id = ${providerId} and w.chain_id = s.chain_id and w.address = s.payee
     where ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     group by w.id`
-  return new Map(rows.map(({ tabs, ...row }) => [row.walletId, { ...toWork(row), tabs }]))
-}
-
-function toWork({
-  waitingPayments,
-  waitingAmount,
-  settlingPayments,
-  settlingAmount,
-  ...row
-}: Row): WalletWork {
-  const { walletId: _, retryingPayments, firstValidBefore, ...counted } = row
-  return {
-    ...{ waitingPayments, waitingAmount, settlingPayments, settlingAmount, retryingPayments },
-    ...{ firstValidBefore, counted },
-  }
+  return new Map(rows.map((row) => [row.walletId, row]))
 }

@@ -1,14 +1,10 @@
 import { z } from '@hono/zod-openapi'
-import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
-import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 import {
   findRevenue,
@@ -20,8 +16,8 @@ import {
 } from './revenueQueries.ts'
 
 const revenueQuery = z.object({
-  interval: z.enum(revenueIntervals).optional().openapi({ default: 'day' }),
-  groupBy: z.enum(revenueGroups).optional().openapi({ default: 'none' }),
+  interval: z.enum(revenueIntervals).default('day'),
+  groupBy: z.enum(revenueGroups).default('none'),
   from: wire.timeFilter,
   to: wire.timeFilter,
   endpointId: wire.idFilter('ep').optional(),
@@ -73,71 +69,68 @@ export const revenue = z
   })
   .openapi('Revenue')
 
-const getRevenue = route('get', '/providers/{id}/revenue', {
+const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
+
+export const addRevenueRoute = view('/providers/{id}/revenue', {
   ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
     'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
     'By hour at most 31 days at a time, by day 366.',
   query: revenueQuery,
-  responses: { 200: jsonAnswer('The sums, newest first', revenue) },
-})
-
-const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
-
-export function addRevenueRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
-  app.openapi(getRevenue, async (c) => {
-    const { id } = c.req.valid('param')
-    const query = c.req.valid('query')
-    const { interval = 'day', groupBy = 'none', endpointId, wallet, network, cursor, limit = 100 } = query
-    const chainId = networks.chainIdNamed(network)
-    const period = choosePeriod(interval, query, new Date(now()))
-    const list = `revenue ${interval} ${groupBy}`
-    const after = positions.read(list, cursor)
-    const indexedBlocks = await heads.ofProvider(id, chainId)
-    const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
-    const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
-    const rows = await findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 })
-    const { page, last } = cutPage(rows, limit)
-    return c.json(
-      {
+  answer: ['The sums, newest first', revenue],
+  open:
+    ({ sql, heads, networks, now }) =>
+    async ({ id: providerId, network, testnet: asked, limit, cursor, ...query }) => {
+      const { interval, groupBy } = query
+      const chainId = networks.chainIdNamed(network)
+      const period = choosePeriod(interval, query, new Date(now()))
+      const indexedBlocks = await heads.ofProvider(providerId, chainId)
+      const testnet = asked ?? isTestMoneyOnly(indexedBlocks)
+      const filters = { ...query, ...period, providerId, chainId, testnet }
+      const list = `revenue ${interval} ${groupBy}`
+      const found = await positions.page(list, { cursor, limit }, async (page) => {
+        const rows = await findRevenue(sql, { ...filters, ...page })
+        return rows.map((row) => ({ ...row, group: groupKey(row) }))
+      })
+      return {
         interval,
         testnet,
         ...period,
-        revenue: page.map(toRow),
-        cursor: last && positions.write(list, { startsAt: last.startsAt, group: groupKey(last) }),
+        revenue: found.rows.map(toRow),
+        cursor: found.cursor,
         indexedBlocks,
-      },
-      200,
-    )
-  })
-}
+      }
+    },
+})
 
-function toRow(row: RevenueRow) {
+function toRow({ endpointId, chainId, wallet, ...sums }: RevenueRow) {
   return {
-    startsAt: wire.isoOrNull(row.startsAt),
-    ...(row.endpointId !== null && { endpointId: row.endpointId }),
-    ...(row.chainId !== null && { network: networkByChainId(row.chainId).name }),
-    ...(row.wallet !== null && { wallet: row.wallet }),
-    ...toRevenueSums(row),
+    startsAt: sums.startsAt,
+    ...(endpointId !== null && { endpointId }),
+    ...(chainId !== null && { network: networkByChainId(chainId).name }),
+    ...(wallet !== null && { wallet }),
+    ...toRevenueSums(sums),
   }
 }
 
-export function toRevenueSums(row: RevenueSums) {
-  const net = row.gross - row.fee
+export const noRevenue: RevenueSums = {
+  ...{ payments: 0, voidedPayments: 0, settledPayments: 0, failedPayments: 0 },
+  ...{ gross: 0n, fee: 0n, settledNet: 0n, failedNet: 0n, settledFee: 0n, waitingNet: 0n },
+}
+
+export function toRevenueSums({ settledNet, waitingNet, failedNet, ...sums }: RevenueSums) {
+  const net = sums.gross - sums.fee
   return {
-    payments: row.payments,
-    settledPayments: row.settledPayments,
-    outstandingPayments: row.payments - row.settledPayments - row.failedPayments,
-    failedPayments: row.failedPayments,
-    voidedPayments: row.voidedPayments,
-    gross_usdc: formatUsdc(row.gross),
-    fee_usdc: formatUsdc(row.fee),
-    net_usdc: formatUsdc(net),
-    settled_usdc: formatUsdc(row.settledNet),
-    paid_out_usdc: formatUsdc(row.settledNet - row.waitingNet),
-    outstanding_usdc: formatUsdc(net - row.settledNet - row.failedNet),
-    failed_usdc: formatUsdc(row.failedNet),
-    settled_fee_usdc: formatUsdc(row.settledFee),
+    ...sums,
+    outstandingPayments: sums.payments - sums.settledPayments - sums.failedPayments,
+    gross_usdc: sums.gross,
+    fee_usdc: sums.fee,
+    net_usdc: net,
+    settled_usdc: settledNet,
+    paid_out_usdc: settledNet - waitingNet,
+    outstanding_usdc: net - settledNet - failedNet,
+    failed_usdc: failedNet,
+    settled_fee_usdc: sums.settledFee,
   }
 }

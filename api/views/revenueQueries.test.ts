@@ -192,20 +192,20 @@ test('behavior: top payers, in the sums or not', async () => {
   const top = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10 })
   expect(top).toEqual([
     {
-      chainId: seedChainId,
+      network: seedChainId,
       payer: big.payer,
       payments: 2,
-      gross: 9_052_500n,
-      settledNet: 9_000_000n,
-      lastAcceptedAt: at(3),
+      gross_usdc: 9_052_500n,
+      settled_usdc: 9_000_000n,
+      lastPaymentAt: at(3),
     },
     {
-      chainId: seedChainId,
+      network: seedChainId,
       payer: small.payer,
       payments: 1,
-      gross: 50_000n,
-      settledNet: 0n,
-      lastAcceptedAt: at(2),
+      gross_usdc: 50_000n,
+      settled_usdc: 0n,
+      lastPaymentAt: at(2),
     },
   ])
   const [first] = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 1 })
@@ -232,7 +232,7 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
     const period = { from: new Date(`${from}T00:00:00Z`), to: new Date(`${to}T00:00:00Z`) }
     const query = { providerId: provider.providerId, testnet: true, period, limit: 10 }
     const found = await findTopPayers(database, query)
-    return found.map(({ payer, payments, settledNet }) => [payer, payments, settledNet])
+    return found.map(({ payer, payments, settled_usdc }) => [payer, payments, settled_usdc])
   }
   const expectPeriods = async (settled: { early: bigint; middle: bigint }) => {
     // A whole month, days at both of its ends, days of one month only, and none.

@@ -1,15 +1,11 @@
 import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
-import type { App } from '../http/app.ts'
-import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
-import { jsonAnswer } from '../http/problems.ts'
+import { bigintField, createCursor, integerField } from '../http/cursor.ts'
 import { Refusal } from '../http/refusal.ts'
-import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
-import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
+import { view } from '../view.ts'
+import { type BatchRow, listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
 
@@ -30,7 +26,7 @@ export const settlementBatch = z
     gas_cost_usdc: wire.decimalUsdc,
     tx_hash: wire.hashOut,
     trigger_type: z.string(),
-    created_at: wire.isoTime,
+    created_at: wire.isoSeconds,
     confirmed_at: wire.isoTime.nullable(),
   })
   .openapi('SettlementBatch')
@@ -44,16 +40,6 @@ export const settlementBatches = z
   })
   .openapi('SettlementBatches')
 
-const getBatches = route('get', '/settlements/batches', {
-  summary: 'Settled batches, the newest first',
-  description:
-    "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
-  tags: ['Settlements'],
-  query: batchesQuery,
-  refuses: [404],
-  responses: { 200: jsonAnswer('The batches', settlementBatches) },
-})
-
 /** Where a page of batches ends. */
 export const batchPositions = createCursor({
   blockTime: bigintField,
@@ -61,46 +47,48 @@ export const batchPositions = createCursor({
   chainId: integerField,
 })
 
-export function addSettlementBatchRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
-  const { platformWallet, gasTokenUsd } = settings
+export const addSettlementBatchRoute = view('/settlements/batches', {
+  summary: 'Settled batches, the newest first',
+  description:
+    "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
+  tags: ['Settlements'],
+  query: batchesQuery,
+  refuses: [404],
+  answer: ['The batches', settlementBatches],
+  open:
+    ({ sql, heads, networks, settings: { platformWallet, gasTokenUsd } }) =>
+    async ({ wallet, tx_hash: txHash, network: name, ...asked }) => {
+      if (wallet === undefined && txHash === undefined) {
+        throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
+      }
+      const { served } = networks.named(name)
+      const { chainId, name: network } = served.network
+      const indexedBlock = (await heads.of(chainId)) ?? 0
+      if (wallet !== undefined && wallet !== platformWallet)
+        await requireKnownWallet(sql, { chainId, wallet })
+      const { rows, cursor } = await batchPositions.page(`batches ${chainId}`, asked, (page) =>
+        listBatches(sql, { chainId, wallet, txHash }, page),
+      )
+      await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
+      const batches = rows.map((batch) => toSettlementBatch(batch, gasTokenUsd))
+      return { batches, cursor, network, indexedBlock }
+    },
+})
 
-  app.openapi(getBatches, async (c) => {
-    const { wallet, tx_hash: txHash, limit = wire.defaultLimit, cursor, network: name } = c.req.valid('query')
-    if (wallet === undefined && txHash === undefined) {
-      throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
-    }
-    const { served } = networks.named(name)
-    const { chainId } = served.network
-    const list = `batches ${chainId}`
-    const after = batchPositions.read(list, cursor)
-    const indexedBlock = (await heads.of(chainId)) ?? 0
-    if (wallet !== undefined && wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
-
-    const found = await listBatches(sql, { chainId, wallet, txHash }, { after, limit: limit + 1 })
-    const { page, last } = cutPage(found, limit)
-    await Promise.all([addConfirmations(served, page, indexedBlock), addGasTokenPrices(sql, served, page)])
-    return c.json(
-      {
-        batches: page.map((batch) => toSettlementBatch(batch, gasTokenUsd)),
-        cursor: last && batchPositions.write(list, toPosition(last)),
-        network: served.network.name,
-        indexedBlock,
-      },
-      200,
-    )
-  })
-}
-
-/** @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known */
+/**
+ * As {@link settlementBatch} writes it.
+ *
+ * @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known
+ */
 export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
   return {
     batch_id: batch.sequence,
     payment_count: batch.paymentCount,
-    total_usdc: formatUsdc(batch.total),
-    gas_cost_usdc: formatUsdc(weiToUsd(batch.gasCost, batch.gasTokenUsd ?? gasTokenUsd)),
+    total_usdc: batch.total,
+    gas_cost_usdc: weiToUsd(batch.gasCost, batch.gasTokenUsd ?? gasTokenUsd),
     tx_hash: batch.txHash,
     trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
-    created_at: wire.isoOfSeconds(batch.blockTime),
-    confirmed_at: wire.isoOrNull(batch.confirmedAt),
+    created_at: batch.blockTime,
+    confirmed_at: batch.confirmedAt,
   }
 }

@@ -5,10 +5,11 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import * as wire from '../http/wire.ts'
+import { writerOf } from '../http/writer.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { type BatchPosition, type BatchRow, listBatches, toPosition } from './batchQueries.ts'
+import { type BatchPosition, listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
-import { toSettlementBatch } from './settlementBatches.ts'
+import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
 
 const exportQuery = z.object({
@@ -33,17 +34,9 @@ const getExport = route('get', '/settlements/export', {
 const pageSize = 2_000
 const dayMs = 86_400_000
 
+const write = writerOf(settlementBatch)
 /** SPEC 4.1. */
-const columns = [
-  'batch_id',
-  'payment_count',
-  'total_usdc',
-  'gas_cost_usdc',
-  'tx_hash',
-  'trigger_type',
-  'created_at',
-  'confirmed_at',
-] as const
+const columns = settlementBatch.keyof().options
 
 export function addSettlementExportRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
   const { platformWallet, gasTokenUsd } = settings
@@ -62,9 +55,9 @@ export function addSettlementExportRoute(app: App, { sql, heads, networks, setti
     const readPage = async (after: BatchPosition | null): Promise<TextPage<BatchPosition>> => {
       const rows = await listBatches(sql, filter, { after, limit: pageSize, oldestFirst: true })
       await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
-      const text = rows.map((row) => toLine(row, gasTokenUsd)).join('')
+      const text = rows.map((row) => toLine(toSettlementBatch(row, gasTokenUsd))).join('')
       const last = rows.length === pageSize ? rows.at(-1) : undefined
-      return { text, next: last === undefined ? null : toPosition(last) }
+      return { text, next: last ?? null }
     }
     const { text, next } = await readPage(null)
     return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
@@ -75,7 +68,7 @@ export function addSettlementExportRoute(app: App, { sql, heads, networks, setti
   })
 }
 
-function toLine(row: BatchRow, gasTokenUsd: bigint): string {
-  const batch = toSettlementBatch(row, gasTokenUsd)
-  return formatCsvLine(columns.map((column) => batch[column]))
+function toLine(batch: z.input<typeof settlementBatch>): string {
+  const written = write(batch)
+  return formatCsvLine(columns.map((column) => written[column]))
 }

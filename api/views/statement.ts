@@ -1,44 +1,34 @@
 import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { networkByChainId } from '#protocol/networks'
-import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import { route } from '../http/route.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import * as wire from '../http/wire.ts'
 import {
   findProviderRefunds,
   type RefundPosition,
   type RefundRecord,
-  type RefundSums,
   sumRefunds,
 } from '../payments/records/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
-import { revenueSums, toRevenueSums } from './revenue.ts'
-import {
-  countTabPayments,
-  findRevenue,
-  type RevenueRow,
-  type RevenueSums,
-  sumFacilitatorFees,
-} from './revenueQueries.ts'
+import { noRevenue, revenueSums, toRevenueSums } from './revenue.ts'
+import { countTabPayments, findRevenue, sumFacilitatorFees } from './revenueQueries.ts'
 
 const statementQuery = z.object({
   month: z
     .string()
     .regex(/^(?:19[7-9]\d|2[01]\d\d)-(?:0[1-9]|1[0-2])$/, 'expected a month like 2026-11')
     .openapi({ example: '2026-11', description: 'UTC' }),
-  format: z.enum(['json', 'csv']).optional().openapi({ default: 'json' }),
+  format: z.enum(['json', 'csv']).default('json'),
 })
 
 const gas = z.object({
@@ -75,79 +65,59 @@ export const statement = z
   })
   .openapi('Statement')
 
-const getStatement = route('get', '/providers/{id}/statement', {
+const pageSize = 2_000
+/** How many blocks' gas prices are asked for together. */
+const blocksAtOnce = 100
+
+export const addStatementRoute = view('/providers/{id}/statement', {
   ...providerViews,
   summary: "A month's books, by network",
   description:
     'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
     '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
   query: statementQuery,
-  responses: {
-    200: {
-      ...jsonAnswer('The statement', statement),
-      content: {
-        'application/json': { schema: statement },
-        'text/csv': { schema: { type: 'string' as const } },
-      },
-    },
+  answer: ['The statement', statement],
+  hasCsv: true,
+  open: (options) => {
+    const { sql, heads, networks, now } = options
+    return async ({ id: providerId, month, format }, c) => {
+      const from = new Date(`${month}-01T00:00:00Z`)
+      const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
+      if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
+      const period = { providerId, from, to }
+      if (format === 'csv') {
+        const readPage = (after: LinePosition) => readLines(options, period, after)
+        return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
+      }
+      const byNetwork = { ...period, interval: 'month', groupBy: 'network', after: null, limit: 100 } as const
+      const [indexedBlocks, real, test, refunds, fees, onTabs, shares] = await Promise.all([
+        heads.ofProvider(providerId),
+        findRevenue(sql, { ...byNetwork, testnet: false }),
+        findRevenue(sql, { ...byNetwork, testnet: true }),
+        sumRefunds(sql, period),
+        sumFacilitatorFees(sql, period),
+        countTabPayments(sql, period),
+        findGasShares(sql, period),
+      ])
+      const gasOf = await priceGas(options, shares)
+      const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
+      const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
+      // A refund may be of an earlier month's payment.
+      const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
+      const rows = [...chainIds].map((chainId) => ({
+        ...describeNetwork(networks, chainId),
+        ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
+        tabPayments: onTabs.get(chainId) ?? 0,
+        facilitator_fee_usdc: fees.get(chainId) ?? 0n,
+        refunds: refundsOf.get(chainId)?.refunds ?? 0,
+        refunded_usdc: refundsOf.get(chainId)?.refunded ?? 0n,
+        refunds_outstanding_usdc: refundsOf.get(chainId)?.outstanding ?? 0n,
+        gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
+      }))
+      return { month, from, to, networks: rows, indexedBlocks }
+    }
   },
 })
-
-const pageSize = 2_000
-/** How many blocks' gas prices are asked for together. */
-const blocksAtOnce = 100
-
-export function addStatementRoute(app: App, options: RouteOptions): void {
-  const { sql, heads, networks, now } = options
-
-  app.openapi(getStatement, async (c) => {
-    const { id: providerId } = c.req.valid('param')
-    const { month, format = 'json' } = c.req.valid('query')
-    const from = new Date(`${month}-01T00:00:00Z`)
-    const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
-    if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
-    const period = { providerId, from, to }
-    if (format === 'csv') {
-      const readPage = (after: LinePosition) => readLines(options, period, after)
-      return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
-    }
-    const [indexedBlocks, real, test, refunds, fees, onTabs, shares] = await Promise.all([
-      heads.ofProvider(providerId),
-      readRevenue(sql, period, false),
-      readRevenue(sql, period, true),
-      sumRefunds(sql, period),
-      sumFacilitatorFees(sql, period),
-      countTabPayments(sql, period),
-      findGasShares(sql, period),
-    ])
-    const gasOf = await priceGas(options, shares)
-    const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
-    const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
-    // A refund may be of an earlier month's payment.
-    const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
-    const rows = [...chainIds].map((chainId) => ({
-      ...describeNetwork(networks, chainId),
-      ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
-      tabPayments: onTabs.get(chainId) ?? 0,
-      facilitator_fee_usdc: formatUsdc(fees.get(chainId) ?? 0n),
-      ...toRefundSums(refundsOf.get(chainId)),
-      gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
-    }))
-    return c.json(
-      { month, from: from.toISOString(), to: to.toISOString(), networks: rows, indexedBlocks },
-      200,
-    )
-  })
-}
-
-function readRevenue(
-  sql: Database,
-  period: { providerId: string; from: Date; to: Date },
-  testnet: boolean,
-): Promise<RevenueRow[]> {
-  const query = { interval: 'month', groupBy: 'network', testnet, after: null, limit: 100 } as const
-  return findRevenue(sql, { ...period, ...query })
-}
 
 /** Batches and cost in USDC base units, by chain and who paid. */
 type PricedGas = Map<string, { batches: number; cost: bigint }>
@@ -184,21 +154,7 @@ function describeNetwork(networks: GatewayNetworks, chainId: number) {
 
 function toGas(gasOf: PricedGas, chainId: number, isOurs: boolean) {
   const { batches, cost } = gasOf.get(gasKey(chainId, isOurs)) ?? { batches: 0, cost: 0n }
-  return { batches, gas_usdc: formatUsdc(cost) }
-}
-
-const noRevenue: RevenueSums = {
-  ...{ payments: 0, voidedPayments: 0, settledPayments: 0, failedPayments: 0 },
-  ...{ gross: 0n, fee: 0n, settledNet: 0n, failedNet: 0n, settledFee: 0n, waitingNet: 0n },
-}
-
-function toRefundSums(sums: RefundSums | undefined) {
-  const { refunds, refunded, outstanding } = sums ?? { refunds: 0, refunded: 0n, outstanding: 0n }
-  return {
-    refunds,
-    refunded_usdc: formatUsdc(refunded),
-    refunds_outstanding_usdc: formatUsdc(outstanding),
-  }
+  return { batches, gas_usdc: cost }
 }
 
 const columns = [
@@ -273,11 +229,15 @@ function toCsvLine(cells: Cells): string {
   return formatCsvLine(columns.map((column) => cells[column]))
 }
 
+function timeOf(seconds: bigint | null): string | null {
+  return seconds === null ? null : wire.isoOfSeconds(seconds)
+}
+
 export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
   // As in the sums, a voided payment whose provider half never moved doesn't count.
-  const isVoided = payment.voidedAt !== null && payment.txHash === null
-  const net = isVoided ? 0n : payment.providerAmount
-  const fee = isVoided ? 0n : payment.feeAmount
+  const isVoided = payment.voidedAt !== null && payment.transactionHash === null
+  const net = isVoided ? 0n : payment.providerUsdc
+  const fee = isVoided ? 0n : payment.platformUsdc
   const { network, testnet, asset } = describeNetwork(networks, payment.chainId)
   return toCsvLine({
     kind: payment.tab === null ? 'payment' : 'tab',
@@ -287,19 +247,19 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     wallet: payment.payTo,
     payer: payment.payer,
     accepted_at: payment.acceptedAt.toISOString(),
-    status: payment.status,
+    status: payment.payment_status,
     gross_usdc: formatUsdc(net + fee),
     fee_usdc: formatUsdc(fee),
     net_usdc: formatUsdc(net),
-    settled_usdc: formatUsdc(payment.settledAmount),
-    settled_fee_usdc: formatUsdc(payment.settledFeeAmount),
-    facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
+    settled_usdc: formatUsdc(payment.settledUsdc),
+    settled_fee_usdc: formatUsdc(payment.settledFeeUsdc),
+    facilitator_fee_usdc: formatUsdc(payment.transactionHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
-    settled_at: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
-    tx_hash: payment.txHash,
-    fee_tx_hash: payment.feeTxHash,
-    paid_out_at: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
-    payout_tx_hash: payment.payoutTxHash,
+    settled_at: timeOf(payment.settledAt),
+    tx_hash: payment.transactionHash,
+    fee_tx_hash: payment.platformTransactionHash,
+    paid_out_at: timeOf(payment.paidOutAt),
+    payout_tx_hash: payment.payoutTransactionHash,
     tab_id: payment.tab?.tabId ?? null,
     tab_sale: payment.tab?.sale ?? null,
     requests: payment.tab?.requests ?? 1,
@@ -321,7 +281,7 @@ function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
     ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
     facilitator_fee_usdc: none,
     refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
-    settled_at: refund.settledTime === null ? null : wire.isoOfSeconds(refund.settledTime),
+    settled_at: timeOf(refund.settledTime),
     tx_hash: refund.txHash,
   })
 }

@@ -107,7 +107,7 @@ test('default: the requests of a closed tab are counted by endpoint and hour, of
   expect(await revenue({ endpointId: provider.endpointIds[0] as string })).toMatchObject([{ payments: 30 }])
   expect(await revenue({ groupBy: 'wallet' })).toMatchObject([{ wallet: provider.wallet, payments: 35 }])
   expect(await payers()).toMatchObject([
-    { payer, payments: 35, gross: 3_500n, settledNet: 0n, lastAcceptedAt: at(2) },
+    { payer, payments: 35, gross_usdc: 3_500n, settled_usdc: 0n, lastPaymentAt: at(2) },
   ])
 })
 
@@ -119,7 +119,7 @@ test.each(endings)(
     const expected = { ...open, ...sums }
     const say = async () => {
       expect(await revenue()).toMatchObject([expected])
-      expect(await payers()).toMatchObject([{ payer, payments: 35, settledNet: expected.settledNet }])
+      expect(await payers()).toMatchObject([{ payer, payments: 35, settled_usdc: expected.settledNet }])
     }
     await say()
     await conclude(tab, kind)

@@ -1,14 +1,33 @@
 import { z } from '@hono/zod-openapi'
-import type { Address } from 'viem'
 import { halves } from '#ledger/facts/halves'
 import type { Database } from '#ledger/store/database'
 import * as wire from '../http/wire.ts'
+
+const sale = z.object({
+  sale: z.int(),
+  endpointId: wire.endpointId,
+  requests: z.int(),
+  providerUsdc: wire.baseUnits,
+  platformUsdc: wire.baseUnits,
+  settledUsdc: wire.baseUnits.openapi({ description: 'Of `providerUsdc`, what has arrived' }),
+  lastRequestAt: wire.isoTime,
+})
+
+const line = z.object({
+  payTo: wire.addressOut,
+  signedUsdc: wire.baseUnits.openapi({ description: 'Both parts, in the state that settles' }),
+  movedUsdc: wire.baseUnits.openapi({
+    description: 'What moved of it so far: less where another state of the tab did',
+  }),
+  requests: z.int(),
+  sales: z.array(sale),
+})
 
 /** A tab as its payment shows it. */
 export const tab = z
   .object({
     tabId: wire.tabId,
-    sequence: z.int().openapi({ description: 'Of the state that settles' }),
+    sequence: wire.integer.openapi({ description: 'Of the state that settles' }),
     requests: z.int().openapi({ description: "Everybody's on this tab" }),
     rewardShare: z.int().openapi({
       description: "Basis points of the platform's part that pay whoever settles it",
@@ -17,44 +36,16 @@ export const tab = z
     openedAt: wire.isoTime,
     closedAt: wire.isoTime,
     lines: z
-      .array(
-        z.object({
-          payTo: wire.addressOut,
-          signedUsdc: wire.baseUnits.openapi({ description: 'Both parts, in the state that settles' }),
-          movedUsdc: wire.baseUnits.openapi({
-            description: 'What moved of it so far: less where another state of the tab did',
-          }),
-          requests: z.int(),
-          sales: z.array(
-            z.object({
-              sale: z.int(),
-              endpointId: wire.endpointId,
-              requests: z.int(),
-              providerUsdc: wire.baseUnits,
-              platformUsdc: wire.baseUnits,
-              settledUsdc: wire.baseUnits.openapi({ description: 'Of `providerUsdc`, what has arrived' }),
-              lastRequestAt: wire.isoTime,
-            }),
-          ),
-        }),
-      )
+      .array(line)
       .nullable()
       .openapi({ description: "Those on which the key's provider sold something; null: it has none" }),
   })
   .openapi('TabOfPayment')
 
-type Line = { position: number; payTo: Address; signed: bigint; moved: bigint }
-
-type Sale = {
-  position: number
-  sale: number
-  endpointId: string
-  requests: number
-  net: bigint
-  fee: bigint
-  settledNet: bigint
-  acceptedAt: Date
-}
+type Tab = z.input<typeof tab>
+/** Of the tab's line at `position`. */
+type Sale = z.input<typeof sale> & { position: number }
+type Line = Omit<z.input<typeof line>, 'requests' | 'sales'> & { position: number }
 
 /**
  * The tab of a payment.
@@ -66,46 +57,30 @@ export async function readTab(
   sql: Database,
   paymentId: string,
   providerId: string | undefined,
-): Promise<z.output<typeof tab> | null> {
-  const [found] = await sql<
-    {
-      tabId: string
-      sequence: bigint
-      requests: number
-      rewardShare: number
-      closeReason: string
-      openedAt: Date
-      closedAt: Date
-    }[]
-  >`
+): Promise<Tab | null> {
+  const [found] = await sql<Omit<Tab, 'lines'>[]>`
     select t.tab_id as "tabId", t.sequence, t.requests, t.reward_share as "rewardShare", t.close_reason as "closeReason",
       t.opened_at as "openedAt", p.accepted_at as "closedAt"
     from tab_payment t join payment p on p.id = t.payment_id where t.payment_id = ${paymentId}`
   if (found === undefined) return null
   const lines = providerId === undefined ? [] : await readLines(sql, paymentId, providerId)
-  return {
-    ...found,
-    sequence: Number(found.sequence),
-    openedAt: found.openedAt.toISOString(),
-    closedAt: found.closedAt.toISOString(),
-    lines: lines.length === 0 ? null : lines,
-  }
+  return { ...found, lines: lines.length === 0 ? null : lines }
 }
 
 async function readLines(sql: Database, paymentId: string, providerId: string) {
   const [lines, sales] = await Promise.all([
     sql<Line[]>`
-      select l.position, l.payee as "payTo", l.amount::numeric as signed, case
+      select l.position, l.payee as "payTo", l.amount::numeric as "signedUsdc", case
         when l.moved is not null and h.state in ('settled', 'foreign_use') then l.moved
         when h.state = 'settled' then l.amount
         else 0
-      end::numeric as moved
+      end::numeric as "movedUsdc"
       from tab_line l join ${halves(sql)} h on h.payment_id = l.payment_id and h.half = 0
       where l.payment_id = ${paymentId}
       order by l.position`,
     sql<Sale[]>`
-      select s.position, s.number as sale, s.endpoint_id as "endpointId", s.requests, s.provider_amount as net,
-        s.fee_amount as fee, share.settled_net as "settledNet", s.accepted_at as "acceptedAt"
+      select s.position, s.number as sale, s.endpoint_id as "endpointId", s.requests, s.provider_amount as "providerUsdc",
+        s.fee_amount as "platformUsdc", share.settled_net as "settledUsdc", s.accepted_at as "lastRequestAt"
       from tab_sale s join ${halves(sql)} h on h.payment_id = s.payment_id and h.half = 0
       cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, h.state) reach
       cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived)) share
@@ -113,21 +88,9 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
       order by s.number`,
   ])
   const salesOf = Map.groupBy(sales, ({ position }) => position)
-  return lines.flatMap(({ position, payTo, signed, moved }) => {
-    const own = salesOf.get(position)
+  return lines.flatMap((one) => {
+    const own = salesOf.get(one.position)
     if (own === undefined) return []
-    return {
-      payTo,
-      signedUsdc: signed.toString(),
-      movedUsdc: moved.toString(),
-      requests: own.reduce((sum, { requests }) => sum + requests, 0),
-      sales: own.map(({ sale, endpointId, requests, net, fee, settledNet, acceptedAt }) => ({
-        ...{ sale, endpointId, requests },
-        providerUsdc: net.toString(),
-        platformUsdc: fee.toString(),
-        settledUsdc: settledNet.toString(),
-        lastRequestAt: acceptedAt.toISOString(),
-      })),
-    }
+    return { ...one, requests: own.reduce((sum, { requests }) => sum + requests, 0), sales: own }
   })
 }

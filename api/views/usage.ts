@@ -1,18 +1,15 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/store/database'
-import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
-import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer } from '../http/problems.ts'
-import { route } from '../http/route.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 
 const usageIntervals = ['hour', 'day', 'month', 'total'] as const
 
 const usageQuery = z.object({
-  interval: z.enum(usageIntervals).optional().openapi({ default: 'day' }),
+  interval: z.enum(usageIntervals).default('day'),
   from: wire.timeFilter,
   to: wire.timeFilter,
   endpointId: wire.idFilter('ep').optional(),
@@ -20,74 +17,45 @@ const usageQuery = z.object({
   cursor: wire.cursor,
 })
 
+const usageRow = z.object({
+  startsAt: wire.isoTime.nullable(),
+  endpointId: wire.endpointId,
+  calls: z.int().openapi({ description: 'challenged + paid + all refused' }),
+  challenged: z.int().openapi({ description: 'Came without a payment and got a challenge' }),
+  paid: z.int(),
+  refused: z.record(z.string(), z.int()).openapi({ example: { insufficient_balance: 2 } }),
+})
+
 export const usage = z
   .object({
     interval: z.enum(usageIntervals),
     from: wire.isoTime,
     to: wire.isoTime,
-    usage: z.array(
-      z.object({
-        startsAt: wire.isoTime.nullable(),
-        endpointId: wire.endpointId,
-        calls: z.int().openapi({ description: 'challenged + paid + all refused' }),
-        challenged: z.int().openapi({ description: 'Came without a payment and got a challenge' }),
-        paid: z.int(),
-        refused: z.record(z.string(), z.int()).openapi({ example: { insufficient_balance: 2 } }),
-      }),
-    ),
+    usage: z.array(usageRow),
     cursor: wire.cursorOut,
   })
   .openapi('Usage')
 
-const getUsage = route('get', '/providers/{id}/usage', {
+const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
+
+export const addUsageRoute = view('/providers/{id}/usage', {
   ...providerViews,
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
   description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
   query: usageQuery,
-  responses: { 200: jsonAnswer('The calls, newest first', usage) },
+  answer: ['The calls, newest first', usage],
+  open:
+    ({ sql, now }) =>
+    async ({ id: providerId, ...query }) => {
+      const { interval, endpointId } = query
+      const period = choosePeriod(interval, query, new Date(now()))
+      const filters = { ...period, providerId, interval, endpointId }
+      const { rows, cursor } = await positions.page(`usage ${interval}`, query, (page) =>
+        findUsage(sql, { ...filters, ...page }),
+      )
+      return { interval, ...period, usage: rows, cursor }
+    },
 })
-
-const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
-
-export function addUsageRoute(app: App, { sql, now }: RouteOptions): void {
-  app.openapi(getUsage, async (c) => {
-    const { id } = c.req.valid('param')
-    const query = c.req.valid('query')
-    const { interval = 'day', endpointId, cursor, limit = 100 } = query
-    const period = choosePeriod(interval, query, new Date(now()))
-    const list = `usage ${interval}`
-    const after = positions.read(list, cursor)
-    const rows = await findUsage(sql, {
-      ...period,
-      providerId: id,
-      interval,
-      endpointId,
-      after,
-      limit: limit + 1,
-    })
-    const { page, last } = cutPage(rows, limit)
-    return c.json(
-      {
-        interval,
-        ...period,
-        usage: page,
-        cursor: last && positions.write(list, { startsAt: last.startsAt, endpointId: last.endpointId }),
-      },
-      200,
-    )
-  })
-}
-
-type UsageRow = {
-  /** Start of the hour, day or month, UTC; null with `total`. */
-  startsAt: Date | null
-  endpointId: string
-  calls: number
-  challenged: number
-  paid: number
-  /** By the code of the refusal. */
-  refused: Record<string, number>
-}
 
 type UsageQuery = {
   providerId: string
@@ -104,7 +72,7 @@ type UsageQuery = {
 type UsagePosition = { startsAt: Date | null; endpointId: string }
 
 /** The calls of a provider's endpoints that reached the gateway. */
-async function findUsage(sql: Database, query: UsageQuery): Promise<UsageRow[]> {
+async function findUsage(sql: Database, query: UsageQuery): Promise<z.input<typeof usageRow>[]> {
   const { providerId, interval, from, to, endpointId, after, limit } = query
   const bucket = interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, hour, 'UTC')`
   const rows = await sql<{ startsAt: Date | null; endpointId: string; outcomes: Record<string, number> }[]>`

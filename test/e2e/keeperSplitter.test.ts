@@ -314,7 +314,7 @@ describe('sweeps', () => {
     onTestFinished(() => recording.stop())
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
     const [payment] = payments
-    const paidOut = async () => (await readPayout(stack.database, payment.paymentId))?.txHash ?? null
+    const paidOut = async () => (await readPayout(stack.database, payment.paymentId))?.transactionHash ?? null
     const unsettled = await testClient(stack).snapshot()
     await settle(payments)
     await untilIndexed(stack)

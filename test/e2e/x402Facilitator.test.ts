@@ -924,10 +924,10 @@ describe('the provider’s views', () => {
     expect(payments[0]).toMatchObject({
       source: 'facilitator',
       endpointId: null,
-      status: 'settled',
-      txHash: settled.body.transaction,
-      providerAmount: 10_000n,
-      feeAmount: 0n,
+      payment_status: 'settled',
+      transactionHash: settled.body.transaction,
+      providerUsdc: 10_000n,
+      platformUsdc: 0n,
     })
   })
 })

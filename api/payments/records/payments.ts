@@ -63,15 +63,16 @@ export type PaymentRecord = {
   /** null: no authorization of its own carries the fee. */
   fee: PaymentHalf | null
   /** Where a splitter paid its parts out; null: not yet, or it pays none. */
-  payout: Payout | null
+  paidOut: Payout | null
   /** In the order of their numbers. */
   refunds: RefundRecord[]
 }
 
-export type Payout = { txHash: Hash; blockNumber: bigint; blockTime: bigint; isPlatformPaid: boolean }
+/** `at`: Unix seconds. */
+export type Payout = { transactionHash: Hash; blockNumber: bigint; at: bigint; platformPaid: boolean }
 
 /** One of each half. */
-type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'payout' | 'refunds'> & PaymentHalf
+type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'paidOut' | 'refunds'> & PaymentHalf
 
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
@@ -117,7 +118,7 @@ export async function findPayments(
     if (payment) payment.fee = half
     else
       found.set(row.paymentId, {
-        ...{ ...row, provider: half, fee: null, payout: payoutOf.get(row.paymentId) ?? null },
+        ...{ ...row, provider: half, fee: null, paidOut: payoutOf.get(row.paymentId) ?? null },
         refunds: refunds.filter((one) => one.paymentId === row.paymentId),
       })
   }
@@ -129,8 +130,8 @@ function readPayouts(
   paymentIds: readonly string[],
 ): Promise<(Payout & { paymentId: string })[]> {
   return sql<(Payout & { paymentId: string })[]>`
-    select p.id as "paymentId", o.tx_hash as "txHash", o.block_number as "blockNumber", o.block_time as "blockTime",
-      o.is_platform_paid as "isPlatformPaid"
+    select p.id as "paymentId", o.tx_hash as "transactionHash", o.block_number as "blockNumber", o.block_time as at,
+      o.is_platform_paid as "platformPaid"
     from payment p cross join lateral ${payoutOfPayment(sql)} o
     where p.id in ${sql(paymentIds)} and p.splitter is not null`
 }

@@ -6,8 +6,10 @@ import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
+import { writerOf } from '../../http/writer.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
+import { view } from '../../view.ts'
 import { findPayment, type PaymentRecord } from '../records/payments.ts'
 import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
 import { createVerifyRefund } from './verifyRefund.ts'
@@ -21,11 +23,11 @@ export const refund = z
     to: wire.addressOut,
     valueUsdc: wire.baseUnits,
     nonce: wire.hashOut,
-    validBefore: z.int(),
+    validBefore: wire.integer,
     acceptedAt: wire.isoTime,
-    settledAt: wire.isoTime.nullable(),
+    settledAt: wire.isoSeconds.nullable(),
     transactionHash: wire.hashOut.nullable(),
-    blockNumber: z.int().nullable(),
+    blockNumber: wire.integer.nullable(),
     attempts: z.int(),
     nextAttemptAt: wire.isoTime.nullable(),
     failureCode: z.string().nullable(),
@@ -55,12 +57,27 @@ export const refunds = z
   })
   .openapi('Refunds')
 
-const getRefunds = route('get', '/providers/{id}/payments/{paymentId}/refunds', {
+const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
   summary: "A payment's refunds, and what can still be refunded",
   refuses: [422],
-  responses: { 200: jsonAnswer('The refunds', refunds) },
+  answer: ['The refunds', refunds],
+  open: (options) => async (asked) => {
+    const { networks, settings } = options
+    const { payment, indexedBlock } = await readPayment(options, asked)
+    const { network } = networks.ofChain(payment.chainId).served
+    const { paymentId, token, payer, refunds } = payment
+    const number = nextNumber(refunds)
+    return {
+      ...{ paymentId, network: network.name, asset: token, payer, indexedBlock },
+      paidUsdc: paidAmount(payment),
+      refundableUsdc: refundableAmount(payment),
+      minimumUsdc: minimumPriceOn(settings, network),
+      next: number === null ? null : { number, nonce: refundNonce(settings.issuer, paymentId, number) },
+      refunds: refunds.map(toRefund),
+    }
+  },
 })
 
 const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds', {
@@ -81,46 +98,32 @@ const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds',
   responses: { 201: jsonAnswer('The refund', refund) },
 })
 
+const write = writerOf(refund)
+
 export function addRefundRoutes(app: App, options: RouteOptions): void {
-  const { sql, heads, networks, settings, now } = options
   const verifyRefund = createVerifyRefund(options)
-
-  async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
-    const payment = await findPayment(sql, paymentId, new Date(now()))
-    if (payment?.providerId !== id) throw new Refusal('unknown_payment')
-    return { payment, indexedBlock: await heads.of(payment.chainId) }
-  }
-
-  app.openapi(getRefunds, async (c) => {
-    const { payment, indexedBlock } = await readPayment(c.req.valid('param'))
-    const { network } = networks.ofChain(payment.chainId).served
-    const { paymentId, token, payer, refunds } = payment
-    const number = nextNumber(refunds)
-    return c.json(
-      {
-        ...{ paymentId, network: network.name, asset: token, payer },
-        paidUsdc: paidAmount(payment).toString(),
-        refundableUsdc: refundableAmount(payment).toString(),
-        minimumUsdc: minimumPriceOn(settings, network).toString(),
-        next: number === null ? null : { number, nonce: refundNonce(settings.issuer, paymentId, number) },
-        refunds: refunds.map(toRefund),
-        indexedBlock,
-      },
-      200,
-    )
-  })
+  addRefundsRoute(app, options)
 
   app.openapi(postRefund, async (c) => {
     const params = c.req.valid('param')
     const { payload } = c.req.valid('json')
-    const asked = await readPayment(params)
+    const asked = await readPayment(options, params)
     const indexedBlock = BigInt(asked.indexedBlock ?? 0)
     const number = await verifyRefund({ ...asked, indexedBlock, providerId: params.id, payload })
-    const { payment } = await readPayment(params)
+    const { payment } = await readPayment(options, params)
     const refund = payment.refunds.find((one) => one.number === number)
     if (refund === undefined) throw new Error(`refund ${number} of ${params.paymentId} was undone`)
-    return c.json(toRefund(refund), 201)
+    return c.json(write(toRefund(refund)), 201)
   })
+}
+
+async function readPayment(
+  { sql, heads, now }: RouteOptions,
+  { id, paymentId }: { id: string; paymentId: string },
+) {
+  const payment = await findPayment(sql, paymentId, new Date(now()))
+  if (payment?.providerId !== id) throw new Refusal('unknown_payment')
+  return { payment, indexedBlock: await heads.of(payment.chainId) }
 }
 
 function nextNumber(refunds: readonly RefundRecord[]): number | null {
@@ -141,21 +144,7 @@ function refundableAmount(payment: PaymentRecord): bigint {
   )
 }
 
-export function toRefund(refund: RefundRecord) {
-  return {
-    number: refund.number,
-    refund_status: refund.status,
-    from: refund.from,
-    to: refund.to,
-    valueUsdc: refund.value.toString(),
-    nonce: refund.nonce,
-    validBefore: Number(refund.validBefore),
-    acceptedAt: refund.acceptedAt.toISOString(),
-    settledAt: refund.settledTime === null ? null : wire.isoOfSeconds(refund.settledTime),
-    transactionHash: refund.txHash,
-    blockNumber: refund.blockNumber === null ? null : Number(refund.blockNumber),
-    attempts: refund.attempts,
-    nextAttemptAt: wire.isoOrNull(refund.nextAttemptAt),
-    failureCode: refund.failureCode,
-  }
+/** As {@link refund} writes it. */
+export function toRefund({ status, value, settledTime, txHash, ...rest }: RefundRecord) {
+  return { ...rest, refund_status: status, valueUsdc: value, settledAt: settledTime, transactionHash: txHash }
 }

@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import type { Address } from 'viem'
 import { checkPresented } from '#ledger/acceptance/door'
 import type { StoredTab, TabRequest } from '#ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
@@ -14,6 +13,7 @@ import { readJson } from '../../http/readJson.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
+import { writerOf } from '../../http/writer.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { RouteOptions } from '../../routeOptions.ts'
 import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
@@ -23,7 +23,7 @@ import { tabPayload, toSignedState } from '../verification/tabState.ts'
 const tab = z
   .object({
     tabId: wire.tabId,
-    network: wire.networkName,
+    network: wire.networkOfChain,
     testnet: wire.testnet,
     asset: wire.addressOut,
     payer: wire.addressOut,
@@ -152,7 +152,7 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     return stored
   }
 
-  app.openapi(getTab, async (c) => c.json(toAnswer(await read(c.req.valid('param').tabId)), 200))
+  app.openapi(getTab, async (c) => c.json(write(toAnswer(await read(c.req.valid('param').tabId))), 200))
 
   app.openapi(getRequest, async (c) => {
     const { tabId, sequence } = c.req.valid('param')
@@ -192,7 +192,7 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     const stored = await read(tabId)
     if (last.tabId !== tabId || last.payer !== stored.payer) throw new Refusal('unknown_tab')
     if (stored.closedAt === null) await close(stored, last)
-    return c.json(toAnswer(await read(tabId)), 200)
+    return c.json(write(toAnswer(await read(tabId))), 200)
   })
 
   /** As of now: where less is charged, instead of the one that was given at the price. */
@@ -249,30 +249,27 @@ function noSuchRequest(): Refusal {
   return new Refusal('unknown_tab', 'No such request on a tab')
 }
 
-function toAnswer(stored: StoredTab): z.infer<typeof tab> {
-  const { tabId, lines } = stored
-  const { name, testnet } = networkByChainId(stored.chainId)
-  const sum = (key: 'signed' | 'charged') =>
-    formatUsdc(lines.reduce((total, line) => total + atLeastZero(line[key]), 0n))
+const write = writerOf(tab)
+
+function toAnswer(stored: StoredTab) {
+  const { chainId, lines } = stored
+  const sum = (key: 'signed' | 'charged') => lines.reduce((total, line) => total + atLeastZero(line[key]), 0n)
   return {
-    tabId,
-    ...{ network: name, testnet, asset: stored.token, payer: stored.payer, contract: stored.contract },
-    ...{ platform: stored.platform, rewardShare: stored.rewardShare, nonce: stored.nonce },
-    ...{ paymentId: stored.paymentId, sequence: stored.sequence, requests: stored.requests },
-    ...{ signedUsdc: sum('signed'), chargedUsdc: sum('charged') },
+    ...stored,
+    network: chainId,
+    testnet: networkByChainId(chainId).testnet,
+    asset: stored.token,
+    signedUsdc: sum('signed'),
+    chargedUsdc: sum('charged'),
     lines: lines.map(({ split, signed, charged, credit }) => ({
       split: toWord(split),
-      provider: providerOfSplit(split) as Address,
-      signedUsdc: formatUsdc(signed),
-      chargedUsdc: formatUsdc(atLeastZero(charged)),
-      platformUsdc: formatUsdc(platformPart(split, atLeastZero(charged))),
-      creditUsdc: formatUsdc(credit),
+      provider: providerOfSplit(split),
+      signedUsdc: signed,
+      chargedUsdc: atLeastZero(charged),
+      platformUsdc: platformPart(split, atLeastZero(charged)),
+      creditUsdc: credit,
     })),
-    openedAt: stored.openedAt.toISOString(),
-    usedAt: stored.usedAt.toISOString(),
-    expiresAt: wire.isoOfSeconds(BigInt(stored.expiresAt)),
-    closedAt: wire.isoOrNull(stored.closedAt),
-    closeReason: stored.closeReason,
+    expiresAt: new Date(stored.expiresAt * 1000),
     isTaken: stored.takenAt !== null,
   }
 }

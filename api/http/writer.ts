@@ -1,0 +1,36 @@
+import { z } from '@hono/zod-openapi'
+
+/**
+ * Writes answers by their schema: of each object the fields that the schema has, by its transforms.
+ *
+ * Nothing is checked, unlike in `schema.parse`, which takes four times as long: the compiler has compared what queries
+ * give with the schema, and a row that should not be is better shown than kept back.
+ */
+export function writerOf<S extends z.core.$ZodType>(schema: S): (read: z.input<S>) => z.output<S> {
+  return createWriter(schema) as (read: z.input<S>) => z.output<S>
+}
+
+function createWriter(schema: z.core.$ZodType): (read: unknown) => unknown {
+  if (schema instanceof z.ZodPipe && schema.in instanceof z.ZodTransform) {
+    const { transform } = schema.in.def
+    return (read) => transform(read, { value: read, issues: [] })
+  }
+  if (schema instanceof z.ZodNullable || schema instanceof z.ZodOptional) {
+    const write = createWriter(schema.unwrap())
+    return (read) => (read === null || read === undefined ? read : write(read))
+  }
+  if (schema instanceof z.ZodArray) {
+    const write = createWriter(schema.element)
+    return (read) => (read as unknown[]).map((one) => write(one))
+  }
+  // A loose one is written as it is.
+  if (!(schema instanceof z.ZodObject) || schema.def.catchall) return (read) => read
+  const fields = Object.entries(schema.shape as z.ZodRawShape).map(
+    ([name, field]) => [name, createWriter(field)] as const,
+  )
+  return (read) => {
+    const written: Record<string, unknown> = {}
+    for (const [name, write] of fields) written[name] = write((read as Record<string, unknown>)[name])
+    return written
+  }
+}
