@@ -1,9 +1,8 @@
-import type { ComponentChildren } from 'preact'
+import type { ComponentChildren, ComponentType } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Provider } from './answers.ts'
-import { GatewayError } from './gateway.ts'
-import { BatchPage } from './pages/Batch.tsx'
-import { BatchesPage } from './pages/Batches.tsx'
+import { type Gateway, GatewayError } from './gateway.ts'
+import { BatchesPage, BatchPage } from './pages/Batches.tsx'
 import { FailuresPage } from './pages/Failures.tsx'
 import { OverviewPage } from './pages/Overview.tsx'
 import { OperationPage } from './pages/operator/Operation.tsx'
@@ -15,20 +14,17 @@ import { ReceiptCheckPage } from './pages/ReceiptCheck.tsx'
 import { SignInPage } from './pages/SignIn.tsx'
 import { StatementPage } from './pages/Statement.tsx'
 import { HistoryPage } from './pages/setup/History.tsx'
-import { ResourcePage } from './pages/setup/ResourcePage.tsx'
 import { endpoints, keys, wallets, webhooks } from './pages/setup/resources.tsx'
+import { ResourcePage } from './pages/setup/Setup.tsx'
 import { provider, upstream } from './pages/setup/singles.tsx'
 import { WebhookPage } from './pages/setup/Webhook.tsx'
 import { FirstSteps } from './pages/start/FirstSteps.tsx'
 import { StartPage } from './pages/start/Start.tsx'
-import { Lazy } from './parts/Lazy.tsx'
-import { Empty, useTitle } from './parts/View.tsx'
+import { Tabs } from './parts/bits.tsx'
+import { Empty, Loading, useTitle } from './parts/View.tsx'
 import { href, type Route, useRoute } from './routing.ts'
 import {
-  type End,
   EndContext,
-  OperatorContext,
-  type OperatorSession,
   openOperatorSession,
   openSession,
   type Session,
@@ -36,25 +32,18 @@ import {
   storedKey,
 } from './session.ts'
 
-/** Loaded when somebody looks at it, so that nobody else waits for it. */
-const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
+/** A page in a file of its own, which is fetched when somebody looks at it, so that nobody else waits for it. */
+type LazyPage = ComponentType<{ route: Route }>
 
+const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 const loadMarket = () => import('./pages/market/MarketPage.tsx').then(({ MarketPage }) => MarketPage)
 
 /** A view by the first part of its route: its place in the navigation, if it has one, and what shows the rest of the route. */
-type View = [
-  name: string,
-  title: string | undefined,
-  show: (...rest: (string | undefined)[]) => ComponentChildren,
-]
+type View = [name: string, title: string | undefined, show: (...rest: string[]) => ComponentChildren]
 
 const publicViews: View[] = [
-  [
-    'network',
-    'Network',
-    (...rest) => <Lazy key="network" load={loadNetwork} props={{ route: rest as Route }} />,
-  ],
-  ['market', 'Market', (words) => <Lazy key="market" load={loadMarket} props={{ words }} />],
+  ['network', 'Network', (...route) => <Lazy key="network" load={loadNetwork} route={route} />],
+  ['market', 'Market', (...route) => <Lazy key="market" load={loadMarket} route={route} />],
   ['receipt', 'Receipt check', (receipt) => <ReceiptCheckPage receipt={receipt} />],
 ]
 
@@ -90,17 +79,18 @@ const setupViews: Record<string, (id: string) => ComponentChildren> = {
   history: () => <HistoryPage />,
 }
 
-const operatorViews: View[] = [
-  ['', 'Operation', () => <OperationPage />],
-  ['providers', 'Providers', () => <ProvidersPage />],
+/** Who runs the gateway sees all providers. */
+const operatorViews = (gateway: Gateway): View[] => [
+  ['', 'Operation', () => <OperationPage gateway={gateway} />],
+  ['providers', 'Providers', () => <ProvidersPage gateway={gateway} />],
   ...publicViews,
 ]
 
 type SignIn =
-  | { state: 'out'; reason?: string }
+  | { state: 'out'; reason?: string | undefined }
   | { state: 'opening' }
   | { state: 'in'; session: Omit<Session, 'update'> }
-  | { state: 'operator'; session: OperatorSession }
+  | { state: 'operator'; gateway: Gateway }
 
 export function App() {
   const route = useRoute()
@@ -111,12 +101,12 @@ export function App() {
 
   const end = useCallback((reason?: string) => {
     storedKey.forget()
-    setSignIn({ state: 'out', ...(reason !== undefined && { reason }) })
+    setSignIn({ state: 'out', reason })
   }, [])
 
   const open = useCallback(async (key: string) => {
     const opened: SignIn = key.startsWith('tko_')
-      ? { state: 'operator', session: await openOperatorSession(key) }
+      ? { state: 'operator', gateway: await openOperatorSession(key) }
       : { state: 'in', session: await openSession(key) }
     storedKey.write(key)
     setSignIn(opened)
@@ -144,89 +134,74 @@ export function App() {
     main.current?.focus()
   }, [view])
 
-  const update = useCallback((provider: Provider) => {
-    setSignIn((now) => (now.state === 'in' ? { ...now, session: { ...now.session, provider } } : now))
-  }, [])
-
-  const session = useMemo(
-    () => (signIn.state === 'in' ? { ...signIn.session, update } : null),
-    [signIn, update],
-  )
-  const operator = signIn.state === 'operator' ? signIn.session : null
-  const shown = session ? views : operator ? operatorViews : publicViews
+  const session = useMemo(() => {
+    if (signIn.state !== 'in') return null
+    const update = (provider: Provider) =>
+      setSignIn((now) => (now.state === 'in' ? { ...now, session: { ...now.session, provider } } : now))
+    return { ...signIn.session, update }
+  }, [signIn])
+  const operator = signIn.state === 'operator' ? operatorViews(signIn.gateway) : undefined
+  const shown = session ? views : (operator ?? publicViews)
   const [name = '', ...rest] = route
   const found = shown.find(([one]) => one === name)
   return (
     <EndContext.Provider value={end}>
-      <OperatorContext.Provider value={operator}>
-        <SessionContext.Provider value={session}>
-          <button type="button" class="unseen" onClick={() => main.current?.focus()}>
-            Skip to the content
-          </button>
-          <Header
-            name={name}
-            shown={shown}
-            who={session?.provider ?? (operator && { name: 'Operator' })}
-            end={end}
+      <SessionContext.Provider value={session}>
+        <button type="button" class="unseen" onClick={() => main.current?.focus()}>
+          Skip to the content
+        </button>
+        <header class="top">
+          <a class="brand" href={href()}>
+            Tollkeeper
+          </a>
+          <Tabs
+            label="Views"
+            links={shown.flatMap(([one, title]) => (title ? [[href(one), title]] : []))}
+            current={href(name)}
           />
-          <main ref={main} tabIndex={-1}>
-            {found ? (
-              found[2](...rest)
-            ) : session || operator ? (
-              <Unknown />
-            ) : signIn.state === 'opening' ? (
-              <p class="loading" role="status">
-                Signing in…
-              </p>
-            ) : name === 'start' ? (
-              <StartPage open={open} />
-            ) : (
-              <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
-            )}
-          </main>
-        </SessionContext.Provider>
-      </OperatorContext.Provider>
+          {(session || operator) && (
+            <div class="line end who">
+              <span class="who-name" title={session?.provider.providerId}>
+                {session ? session.provider.name : 'Operator'}
+              </span>
+              <button type="button" class="quiet small" onClick={() => end()}>
+                Sign out
+              </button>
+            </div>
+          )}
+        </header>
+        <main ref={main} tabIndex={-1}>
+          {found ? (
+            found[2](...rest)
+          ) : session || operator ? (
+            <Unknown />
+          ) : signIn.state === 'opening' ? (
+            <Loading>Signing in…</Loading>
+          ) : name === 'start' ? (
+            <StartPage open={open} />
+          ) : (
+            <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
+          )}
+        </main>
+      </SessionContext.Provider>
     </EndContext.Provider>
   )
 }
 
-function Header(props: {
-  name: string
-  shown: View[]
-  who: { name: string; providerId?: string } | null
-  end: End
-}) {
-  const { name, shown, who, end } = props
+function Lazy({ load, route }: { load: () => Promise<LazyPage>; route: Route }) {
+  const [found, setFound] = useState<{ Page: LazyPage } | 'missing'>()
+  useEffect(() => {
+    load().then(
+      (Page) => setFound({ Page }),
+      () => setFound('missing'),
+    )
+  }, [load])
+  if (found === undefined) return <Loading />
+  if (found !== 'missing') return <found.Page route={route} />
   return (
-    <header class="top">
-      <a class="brand" href={href()}>
-        Tollkeeper
-      </a>
-      <nav aria-label="Views">
-        {shown.map(
-          ([one, title]) =>
-            title !== undefined && (
-              <a
-                key={one}
-                href={href(...(one === '' ? [] : [one]))}
-                aria-current={name === one ? 'page' : undefined}
-              >
-                {title}
-              </a>
-            ),
-        )}
-      </nav>
-      {who ? (
-        <div class="line end who">
-          <span class="who-name" title={who.providerId}>
-            {who.name}
-          </span>
-          <button type="button" class="quiet small" onClick={() => end()}>
-            Sign out
-          </button>
-        </div>
-      ) : null}
-    </header>
+    <Empty title="This page could not be fetched">
+      The gateway may be away, or newer than what you see: reload.
+    </Empty>
   )
 }
 
@@ -234,9 +209,7 @@ function Unknown() {
   useTitle('Not found')
   return (
     <Empty title="There is no such view">
-      <p>
-        <a href={href()}>Go to the overview</a>
-      </p>
+      <a href={href()}>Go to the overview</a>
     </Empty>
   )
 }

@@ -4,35 +4,37 @@ import { isNetworkName, networks } from '#protocol/networks'
 
 /* Formatting. Money stays in base units or in the gateway's decimal strings. */
 
+const exact = new Intl.NumberFormat('en', { minimumFractionDigits: 6 })
+const short = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 6 })
+const truncated = new Intl.NumberFormat('en', { maximumFractionDigits: 6, roundingMode: 'trunc' })
+
+/** Formats a decimal string without making a float of it. */
+function write(format: Intl.NumberFormat, decimal: string): string {
+  return format.format(decimal as `${number}`)
+}
+
 /** `1234.5` of a decimal with 6 decimals as "1,234.50": at least cents, and no zeros beyond. */
 export function writeUsdc(amount: bigint): string {
-  const [whole = '0', fraction = ''] = formatUsdc(amount).split('.')
-  return `${groupThousands(whole)}.${fraction.slice(0, 2)}${fraction.slice(2).replace(/0+$/, '')}`
+  return write(short, formatUsdc(amount))
 }
 
 /** With all 6 decimals, for columns. */
 export function writeExactUsdc(amount: bigint): string {
-  const [whole = '0', fraction = ''] = formatUsdc(amount).split('.')
-  return `${groupThousands(whole)}.${fraction}`
+  return write(exact, formatUsdc(amount))
 }
 
 /** Of a gas token's 18 decimals those that say when to refill; never more than there is. */
 export function writeEther(ether: string): string {
-  const [whole = '0', fraction = ''] = ether.split('.')
-  return `${groupThousands(whole)}.${fraction.slice(0, 6)}`.replace(/\.$/, '')
+  return write(truncated, ether)
 }
 
 export function writeCount(count: number | bigint): string {
-  return groupThousands(count.toString())
+  return count.toLocaleString('en')
 }
 
 /** "1 payment", "1,200 payments". */
 export function countOf(count: number, one: string, many = `${one}s`): string {
   return `${writeCount(count)} ${count === 1 ? one : many}`
-}
-
-function groupThousands(digits: string): string {
-  return digits.replace(/\B(?=(\d{3})+$)/g, ',')
 }
 
 /** A part of a whole as "98.2 %"; rounded down, so that only a whole is 100 %. */
@@ -81,28 +83,26 @@ export function writeCountdown(ms: number): string {
   return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
 }
 
+/** A length of time in the largest unit that it fills. */
+function inUnits(ms: number): [value: number, unit: string] {
+  if (ms < minuteMs) return [ms / 1000, 's']
+  if (ms < hourMs) return [ms / minuteMs, 'min']
+  return ms < 2 * dayMs ? [ms / hourMs, 'h'] : [ms / dayMs, 'd']
+}
+
 /** `40 s`, `1.5 min`, `2 h`, of a time that took that long. */
 export function writeSeconds(seconds: number): string {
-  const [value, unit] =
-    seconds < 60 ? [seconds, 's'] : seconds < 3_600 ? [seconds / 60, 'min'] : [seconds / 3_600, 'h']
+  const [value, unit] = inUnits(seconds * 1000)
   return `${Number(value.toFixed(1))} ${unit}`
 }
 
 /** `just now`, `4 min ago`, `in 3 h`. */
 export function writeDistance(from: number, to: number): string {
-  const ms = to - from
-  const size = Math.abs(ms)
+  const size = Math.abs(to - from)
   if (size < 5_000) return 'just now'
-  const [value, unit] =
-    size < minuteMs
-      ? [size / 1000, 's']
-      : size < hourMs
-        ? [size / minuteMs, 'min']
-        : size < 2 * dayMs
-          ? [size / hourMs, 'h']
-          : [size / dayMs, 'd']
+  const [value, unit] = inUnits(size)
   const text = `${Math.floor(value)} ${unit}`
-  return ms < 0 ? `${text} ago` : `in ${text}`
+  return to < from ? `${text} ago` : `in ${text}`
 }
 
 const dateTime = new Intl.DateTimeFormat('en-GB', {
@@ -153,15 +153,7 @@ export function describeCode(code: string): string {
   return isErrorCode(code) ? errorCodes[code].title : code.replaceAll('_', ' ')
 }
 
-const triggerNames: Record<string, string> = {
-  amount: 'Amount',
-  count: 'Count',
-  time: 'Time',
-  high_value: 'High value',
-  expiry: 'Expiry',
-  direct: 'Direct',
-}
-
+/** `high_value` as "High value". */
 export function nameTrigger(trigger: string): string {
-  return triggerNames[trigger] ?? trigger
+  return `${trigger.slice(0, 1).toUpperCase()}${trigger.slice(1).replaceAll('_', ' ')}`
 }

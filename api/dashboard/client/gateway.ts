@@ -15,6 +15,8 @@ export class GatewayError extends Error {
 }
 
 export type Gateway = {
+  /** Reads the first `pages` pages of a list into one, or all of them. Its rows have the name of the path's end. */
+  list: <Row, Page = object>(path: string, asked: Query, pages: Pages) => Promise<List<Row, Page>>
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>
   put: <T>(path: string, body: object) => Promise<T>
   post: <T>(path: string, body?: object, headers?: Record<string, string>) => Promise<T>
@@ -24,6 +26,15 @@ export type Gateway = {
   /** A file, however long it takes to come. */
   download: (path: string) => Promise<Blob>
 }
+
+export type Pages = { signal: AbortSignal; pages?: number }
+export type List<Row, Page> = { rows: Row[]; hasMore: boolean; last: Page }
+type Asked = {
+  signal?: AbortSignal | undefined
+  body?: object | undefined
+  headers?: Record<string, string> | undefined
+}
+type Query = Record<string, string | number | undefined>
 
 const timeoutMs = 15_000
 
@@ -59,6 +70,18 @@ export function createGateway(key?: string): Gateway {
     throw toError(response.status, (answer ?? {}) as Problem)
   }
   return {
+    async list<Row, Page>(path: string, asked: Query, { signal, pages = Infinity }: Pages) {
+      type Found = Page & { cursor: string | null } & Record<string, Row[]>
+      const name = path.slice(path.lastIndexOf('/') + 1)
+      const rows: Row[] = []
+      let cursor: string | undefined
+      for (let count = 1; ; count++) {
+        const last = await ask<Found>('GET', `${path}${query({ ...asked, cursor })}`, { signal })
+        rows.push(...(last[name] as Row[]))
+        cursor = last.cursor ?? undefined
+        if (cursor === undefined || count === pages) return { rows, hasMore: cursor !== undefined, last }
+      }
+    },
     get: (path, signal) => ask('GET', path, { signal }),
     put: (path, body) => ask('PUT', path, { body }),
     post: (path, body, headers) => ask('POST', path, { body, headers }),
@@ -73,12 +96,6 @@ export function createGateway(key?: string): Gateway {
       })
     },
   }
-}
-
-type Asked = {
-  signal?: AbortSignal | undefined
-  body?: object | undefined
-  headers?: Record<string, string> | undefined
 }
 
 type Problem = {
@@ -97,29 +114,8 @@ function toError(
   return new GatewayError(status, code, message, errors ?? (field === undefined ? [] : [{ field, message }]))
 }
 
-type Page = { cursor: string | null }
-
-/** Reads the first `pages` pages of a list, or all of them, into one. */
-export async function readPages<P extends Page, Row>(
-  gateway: Gateway,
-  path: string,
-  asked: Record<string, string | number | undefined>,
-  rowsOf: (page: P) => Row[],
-  { signal, pages = Number.POSITIVE_INFINITY }: { signal: AbortSignal; pages?: number },
-): Promise<{ rows: Row[]; hasMore: boolean }> {
-  const rows: Row[] = []
-  let cursor: string | undefined
-  for (let count = 1; ; count++) {
-    const page = await gateway.get<P>(`${path}${query({ ...asked, cursor })}`, signal)
-    rows.push(...rowsOf(page))
-    cursor = page.cursor ?? undefined
-    if (cursor === undefined || count === pages) return { rows, hasMore: cursor !== undefined }
-  }
-}
-
 /** A query string of the defined values. */
-export function query(values: Record<string, string | number | undefined>): string {
-  const search = new URLSearchParams()
-  for (const [name, value] of Object.entries(values)) if (value !== undefined) search.set(name, String(value))
-  return `?${search}`
+export function query(values: Query): string {
+  const defined = Object.entries(values).filter(([, value]) => value !== undefined)
+  return `?${new URLSearchParams(defined as [string, string][])}`
 }

@@ -29,17 +29,6 @@ export type End = (reason?: string) => void
 
 export const EndContext = createContext<End>(() => {})
 
-/** Who runs the gateway sees all providers, and changes nothing. */
-export type OperatorSession = { gateway: Gateway }
-
-export const OperatorContext = createContext<OperatorSession | null>(null)
-
-export function useOperator(): OperatorSession {
-  const session = useContext(OperatorContext)
-  if (session === null) throw new Error("This view needs an operator's session")
-  return session
-}
-
 export const SessionContext = createContext<Session | null>(null)
 
 export function useSession(): Session {
@@ -49,10 +38,10 @@ export function useSession(): Session {
 }
 
 /** @throws {GatewayError} 401 for a key that is not in force */
-export async function openOperatorSession(key: string): Promise<OperatorSession> {
+export async function openOperatorSession(key: string): Promise<Gateway> {
   const gateway = createGateway(key)
   await gateway.get<Operation>('operator/operation')
-  return { gateway }
+  return gateway
 }
 
 /** @throws {GatewayError} 401 for a key that is not in force */

@@ -10,8 +10,12 @@ export type Step = {
   txHash?: string
 }
 
-function done(title: string, at: string | null, detail: string): Step {
-  return { title, at, state: 'done', detail }
+function done(title: string, at: string | null, detail: string, txHash?: string): Step {
+  return { title, at, state: 'done', detail, ...(txHash && { txHash }) }
+}
+
+function ahead(title: string, at: string | null = null, detail?: string): Step {
+  return { title, at, state: 'ahead', ...(detail && { detail }) }
 }
 
 /**
@@ -23,13 +27,20 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const steps = payment.tab
     ? stepsOfTab(payment.tab, timeline)
     : payment.source === 'facilitator'
-      ? stepsForSeller(timeline)
+      ? // An x402 middleware challenged it, and serves after the settlement.
+        [
+          done(
+            'Verified',
+            timeline.acceptedAt,
+            'The signature was good. Your x402 middleware asked for the settlement.',
+          ),
+        ]
       : stepsHere(timeline)
   const tries = [...failedTries(timeline), ...broadcasts(timeline)].sort(byTime)
   steps.push(...tries)
 
-  const end = endOf(payment, timeline)
-  if (end) return [...steps, end]
+  const stop = endOf(payment, timeline)
+  if (stop) return [...steps, stop]
 
   const isMined = timeline.mined !== null
   const last = steps.at(-1)
@@ -40,14 +51,12 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
       steps.push({ title: 'Waits for gas', at: null, state: 'now', detail: heldBecause[payment.held_by] })
     } else if (last.state === 'done') last.state = 'now'
     if (payment.payment_status === 'retrying' && payment.nextAttemptAt !== null) {
-      steps.push({ title: 'Next attempt', at: payment.nextAttemptAt, state: 'ahead' })
+      steps.push(ahead('Next attempt', payment.nextAttemptAt))
     }
-    if (!isSent) steps.push({ title: 'Broadcast', at: null, state: 'ahead' })
+    if (!isSent) steps.push(ahead('Broadcast'))
   }
-  steps.push(minedStep(timeline, payment))
-  steps.push(confirmedStep(timeline))
-  if (payment.splitter !== null) steps.push(paidOutStep(payment))
-  return steps
+  const end = [minedStep(timeline, payment), confirmedStep(timeline)]
+  return [...steps, ...end, ...(payment.splitter === null ? [] : [paidOutStep(payment)])]
 }
 
 const heldBecause = {
@@ -78,12 +87,6 @@ function stepsOfTab(
   ]
 }
 
-/** The steps of a facilitated payment: an x402 middleware challenged it, and serves after the settlement. */
-function stepsForSeller({ acceptedAt }: Timeline): Step[] {
-  const detail = 'The signature was good. Your x402 middleware asked for the settlement.'
-  return [done('Verified', acceptedAt, detail)]
-}
-
 function byTime(a: Step, b: Step): number {
   return Date.parse(a.at ?? '') - Date.parse(b.at ?? '')
 }
@@ -108,13 +111,13 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
     const again = replaced === 0 ? '' : replaced === 1 ? ', replaced once' : `, replaced ${replaced} times`
     const detail = `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`
     // The time of the last broadcast would say less, because broadcasts are repeated.
-    return [{ ...done('Broadcast', first.signedAt, detail), txHash: shown.hash }]
+    return [done('Broadcast', first.signedAt, detail, shown.hash)]
   })
 }
 
 function minedStep(timeline: Timeline, { platform }: Payment): Step {
   const { mined, batches } = timeline
-  if (mined === null) return { title: 'Mined', at: null, state: 'ahead' }
+  if (mined === null) return ahead('Mined')
   const isOurs = batches.some(({ transactions }) =>
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
@@ -127,33 +130,25 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
       ? ''
       : ' The platform’s part is still to move.'
   const detail = `In block ${mined.blockNumber}${clock}.${who}${fee}`
-  return { ...done('Mined', mined.at, detail), txHash: mined.transactionHash }
+  return done('Mined', mined.at, detail, mined.transactionHash)
 }
 
 function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequired }: Timeline): Step {
   const blocks = confirmationsRequired === 1 ? '1 block' : `${confirmationsRequired} blocks`
   if (confirmedAt !== null) return done('Confirmed', confirmedAt, `${blocks} on top of it.`)
-  return {
-    title: 'Confirmed',
-    at: null,
-    state: mined === null ? 'ahead' : 'now',
-    ...(mined !== null && { detail: `${confirmations} of ${blocks} on top of it.` }),
-  }
+  if (mined === null) return ahead('Confirmed')
+  return { title: 'Confirmed', at: null, state: 'now', detail: `${confirmations} of ${blocks} on top of it.` }
 }
 
 /** The buyer paid a splitter, which pays both parts out when somebody sweeps it. */
 function paidOutStep({ paidOut, provider }: Payment): Step {
-  const title = 'Paid out'
-  if (paidOut === null)
-    return {
-      ...{ title, at: null, state: 'ahead' },
-      ...(provider.state === 'settled' && {
-        detail: 'Your part waits in the splitter: nobody else can be paid from it.',
-      }),
-    }
+  if (paidOut === null) {
+    const isWaiting = provider.state === 'settled'
+    const detail = 'Your part waits in the splitter: nobody else can be paid from it.'
+    return ahead('Paid out', null, isWaiting ? detail : undefined)
+  }
   const waits = paidOut.platformPaid ? '' : ' The platform’s part waits in a splitter of its own.'
-  const detail = `In block ${paidOut.blockNumber}.${waits}`
-  return { ...done(title, paidOut.at, detail), txHash: paidOut.transactionHash }
+  return done('Paid out', paidOut.at, `In block ${paidOut.blockNumber}.${waits}`, paidOut.transactionHash)
 }
 
 /** The last step of a payment that did not settle. */

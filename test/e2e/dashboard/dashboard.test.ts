@@ -8,6 +8,7 @@ import { openDatabase } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
 import { registerProvider } from '../../../local/stack/registerProvider.ts'
+import type { Service } from '../../../local/stack/service.ts'
 import {
   desktop,
   launchBrowser,
@@ -17,7 +18,7 @@ import {
   violationsInBothSchemes,
   type Watched,
 } from '../../support/browser.ts'
-import { startCutProxy } from '../../support/cutProxy.ts'
+import { type CutProxy, startCutProxy } from '../../support/cutProxy.ts'
 import { withoutIndex } from '../../support/indexTables.ts'
 import { type MailServer, startMailServer } from '../../support/mailServer.ts'
 import { newBuyer, openShop } from '../../support/shop.ts'
@@ -26,7 +27,7 @@ import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
-import { addDeskTests, call } from './desk.ts'
+import { addDeskTests, call, registrationToken } from './desk.ts'
 import { addOperatorTests } from './operator.ts'
 import { addPayingPageTests } from './payingPages.ts'
 import { addRefundTests } from './refunds.ts'
@@ -40,6 +41,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   let stack: TestStack
   let scene: Scene
   let browser: Browser
+  /** Further api processes: one at a database that can be cut off, with terms of its own, and one where nobody registers. */
+  let apart: Service
+  let closed: Service
+  let database: CutProxy
   let tab: Watched
   /** Lines of the console that a test brings about itself. */
   let expected: RegExp | undefined
@@ -50,9 +55,18 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const tracing = { TRACE_URL_TEMPLATE: 'https://traces.example/{traceId}' }
     const api = { ...patient, ...mailing, ...tracing, OPERATOR_KEY_HASHES: operator.hash }
     stack = await startTestStack({ env: { keeper: { ...patient, KEEPER_LEASE_MS: '60000' }, api } })
+    const url = new URL(stack.databaseUrl)
+    database = await startCutProxy(url.hostname, Number(url.port))
+    url.port = String(database.port)
+    const terms = { REGISTRATION: 'token', REGISTRATION_TOKEN: registrationToken, SMTP_URL: '' }
+    apart = await stack.createService('api', { DATABASE_URL: url.href, ...terms })
+    closed = await stack.createService('api', { REGISTRATION: 'closed' })
+    // While the scene waits for the chain.
     const [launched, played] = await Promise.all([
       launchBrowser(executable as string),
       playScene(stack, { batches: [3, 6], waiting: 4 }),
+      apart.start(),
+      closed.start(),
     ])
     browser = launched
     scene = played
@@ -61,6 +75,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await browser?.close()
     await scene?.shop.close()
     await stack?.close()
+    await database?.close()
     await mail?.close()
   })
   afterEach(async () => {
@@ -76,11 +91,17 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     return tab.page
   }
 
-  async function signIn(options: object = desktop, key = scene.shop.apiKey, url?: string): Promise<Page> {
-    const page = await open(options, url)
-    await page.getByLabel('API key').fill(key)
-    await page.getByRole('button', { name: 'Sign in' }).click()
-    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+  /** As a reload would find it: the form itself is for the tests of signing in. */
+  async function signIn(
+    options: object = desktop,
+    key = scene.shop.apiKey,
+    url = stack.api.url,
+  ): Promise<Page> {
+    tab = await openTab(browser, url, options)
+    const { page } = tab
+    await page.addInitScript((kept) => sessionStorage.setItem('tollkeeper.apiKey', kept), key)
+    await page.goto(`${url}/dashboard/`)
+    await page.getByRole('button', { name: 'Sign out' }).waitFor()
     return page
   }
 
@@ -95,11 +116,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   addDeskTests({
     gatewayUrl: () => stack.api.url,
-    startApi: async (env) => {
-      const api = await stack.createService('api', env)
-      await api.start()
-      return api
-    },
+    furtherApis: () => ({ withToken: apart.url, closed: closed.url }),
     buy: async (url) => (await (await newBuyer(stack, '1')).client.request(url)).data,
     open,
     signIn,
@@ -521,7 +538,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   })
 
   test('behavior: the key is in this tab only', async () => {
-    const page = await signIn()
+    const page = await open()
+    await page.getByLabel('API key').fill(scene.shop.apiKey)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
     await page.reload()
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
     const kept = await page.evaluate(() => [sessionStorage.length, localStorage.length, document.cookie])
@@ -709,36 +729,24 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   test('error: a database that is away is told in every view, and they come back by themselves', async () => {
     expected = /status of 503/
-    const url = new URL(stack.databaseUrl)
-    const database = await startCutProxy(url.hostname, Number(url.port))
-    url.port = String(database.port)
-    const api = await stack.createService('api', { DATABASE_URL: url.href })
-    try {
-      await api.start()
-      const page = await signIn(desktop, scene.shop.apiKey, api.url)
-      await page.clock.install()
-      await page.getByRole('link', { name: 'Batches' }).click()
-      await page.getByRole('link', { name: 'localhost #2' }).waitFor()
-      database.cut()
-      const title = 'The gateway can’t reach its database or the chain'
-      await passUntilShown(page, `${title}. What you see was read before.`)
-      expect(await page.getByRole('link', { name: 'localhost #2' }).isVisible()).toBe(true)
-      for (const route of ['queue', 'payments', 'failures', `payments/${scene.settled[0]}`, '']) {
-        await page.goto(`${api.url}/dashboard/#/${route}`)
-        await page.getByRole('heading', { level: 2, name: title }).waitFor()
-      }
-      const answer = await fetch(`${api.url}/settlements/status?wallet=${scene.shop.address}`)
-      expect(answer.status).toBe(503)
-      expect(await seriousViolations(page)).toEqual([])
-      database.mend()
-      await passUntilShown(page, 'Revenue over time')
-      await page.getByText('Live', { exact: true }).waitFor()
-    } finally {
-      // It would ask on.
-      await tab.page.close()
-      await api.stop()
-      await database.close()
+    const page = await signIn(desktop, scene.shop.apiKey, apart.url)
+    await page.clock.install()
+    await page.getByRole('link', { name: 'Batches' }).click()
+    await page.getByRole('link', { name: 'localhost #2' }).waitFor()
+    database.cut()
+    const title = 'The gateway can’t reach its database or the chain'
+    await passUntilShown(page, `${title}. What you see was read before.`)
+    expect(await page.getByRole('link', { name: 'localhost #2' }).isVisible()).toBe(true)
+    for (const route of ['queue', 'payments', 'failures', `payments/${scene.settled[0]}`, '']) {
+      await page.goto(`${apart.url}/dashboard/#/${route}`)
+      await page.getByRole('heading', { level: 2, name: title }).waitFor()
     }
+    const answer = await fetch(`${apart.url}/settlements/status?wallet=${scene.shop.address}`)
+    expect(answer.status).toBe(503)
+    expect(await seriousViolations(page)).toEqual([])
+    database.mend()
+    await passUntilShown(page, 'Revenue over time')
+    await page.getByText('Live', { exact: true }).waitFor()
   })
 
   addPayingPageTests({

@@ -8,8 +8,8 @@ import { runCommand } from '../../support/processes.ts'
 
 export type DeskTools = {
   gatewayUrl: () => string
-  /** A further api process of the same gateway. */
-  startApi: (env: Record<string, string>) => Promise<{ url: string; stop: () => Promise<unknown> }>
+  /** URLs of further api processes of the same gateway: registration takes a token there, and no mail is sent; or it is closed. */
+  furtherApis: () => { withToken: string; closed: string }
   /** Pays for one request, and gives what was sold. */
   buy: (url: string) => Promise<unknown>
   /** A tab of its own, at the sign-in of a gateway. */
@@ -23,6 +23,7 @@ export type DeskTools = {
 }
 
 const smallPhone = { ...phone, viewport: { width: 360, height: 740 } }
+export const registrationToken = 'let-me-in-16-characters'
 const address = `0x${'7a'.repeat(20)}` as const
 
 /** Calls the gateway as the provider's own scripts would, beside the browser. */
@@ -114,44 +115,30 @@ export function addDeskTests(tools: DeskTools): void {
   })
 
   test('args: registration that takes a token, or nobody', async () => {
-    const token = 'let-me-in-16-characters'
-    const withToken = await tools.startApi({
-      ...{ REGISTRATION: 'token', REGISTRATION_TOKEN: token },
-      SMTP_URL: '',
-    })
-    let page = await open(desktop, withToken.url)
+    const { withToken, closed } = tools.furtherApis()
+    let page = await open(desktop, withToken)
     await page.getByRole('link', { name: 'Sell your API.' }).click()
     await page.getByLabel('Name').fill('Invited')
     await page.getByLabel('Registration token').fill('a-wrong-one')
     await button(page, 'Register').click()
     expectErrors(/status of 401/)
     await page.getByRole('alert').getByText('Registration needs the operator’s').waitFor()
-    await page.getByLabel('Registration token').fill(token)
+    await page.getByLabel('Registration token').fill(registrationToken)
     await button(page, 'Register').click()
     const apiKey = (await page.getByText(/^tk_/).textContent()) ?? ''
-    // It sends no mail, so there is no code to ask for.
-    const { providerId } = await call<{ providerId: string }>(`${withToken.url}/account`, apiKey)
-    await call(
-      `${withToken.url}/providers/${providerId}`,
-      apiKey,
-      'PATCH',
-      { contact: 'ops@invited.example' },
-      1,
-    )
+    // No mail is sent, so there is no code to ask for.
+    const { providerId } = await call<{ providerId: string }>(`${withToken}/account`, apiKey)
+    await call(`${withToken}/providers/${providerId}`, apiKey, 'PATCH', { contact: 'ops@invited.example' }, 1)
     await button(page, 'I have stored it').click()
-    await page.goto(`${withToken.url}/dashboard/#/setup/provider`)
+    await page.goto(`${withToken}/dashboard/#/setup/provider`)
     await page.getByText('not confirmed: no mail is sent').waitFor()
     expect(await button(page, 'Confirm the contact').count()).toBe(0)
     await page.context().close()
-    await withToken.stop()
 
-    const closed = await tools.startApi({ REGISTRATION: 'closed' })
-    page = await open(desktop, closed.url)
-    await page.goto(`${closed.url}/dashboard/#/start`)
+    page = await open(desktop, closed)
+    await page.goto(`${closed}/dashboard/#/start`)
     await page.getByText('Registration is closed here').waitFor()
     expect(await seriousViolations(page)).toEqual([])
-    await page.close()
-    await closed.stop()
   })
 
   test('default: an endpoint is registered, refused where it clashes, changed and disabled, by keyboard alone', async () => {

@@ -34,21 +34,23 @@ async function bundlePage(): Promise<string> {
 /** A buyer's page, of another origin than the gateway, the facilitator and whom it pays. */
 export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageTools): void {
   const account = privateKeyToAccount(generatePrivateKey())
+  let script: Promise<string> | undefined
 
   async function openPage() {
     const { chain, api, keeper } = stack()
-    const [script, site] = await Promise.all([
-      bundlePage(),
+    script ??= bundlePage()
+    const [content, site] = await Promise.all([
+      script,
       serve(
         { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
         { host: '127.0.0.1', port: 0, portVariable: 'PORT' },
       ),
+      chain.mintUsdc([account.address], 1_000_000n),
     ])
     onTestFinished(() => site.close())
-    await chain.mintUsdc([account.address], 1_000_000n)
     const page = await visit(`http://127.0.0.1:${site.port}`)
     const wallet = await injectWallet(page, account, chain.chainId)
-    await page.addScriptTag({ content: script })
+    await page.addScriptTag({ content })
     // A browser's console says each 402.
     expectErrors(/status of 402/)
     const terms: Terms = {
@@ -92,9 +94,11 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
 
   test('behavior: it reads what it paid for, and the receipt, from each middleware that lets it', async () => {
     const { run, wallet } = await openPage()
-    await run('buy', await openShopFor('hono'))
-    for (const framework of ['hono', 'express', 'fetch'] as const) {
-      const { status, body, headers } = await run('fetch', await openShopFor(framework))
+    const frameworks = ['hono', 'express', 'fetch'] as const
+    const shops = await Promise.all(frameworks.map((framework) => openShopFor(framework)))
+    await run('buy', shops[0] as Shop)
+    for (const [index, framework] of frameworks.entries()) {
+      const { status, body, headers } = await run('fetch', shops[index] as Shop)
       expect([framework, status, body]).toEqual([framework, 200, expect.objectContaining({ verified: true })])
       expect(headers).toEqual(
         expect.arrayContaining(['service-payment-id', 'service-payment-status', 'service-receipt']),

@@ -1,5 +1,5 @@
-import { createWalletClient, http, parseAbi } from 'viem'
-import { openDatabase } from '#ledger/store/database'
+import { createWalletClient, http, parseAbi, publicActions } from 'viem'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { loopback, reservePort } from '#process/port'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../local/chain/accounts.ts'
@@ -17,7 +17,6 @@ export const patient = {
   TRIGGER_RAISED_AMOUNT_USDC: '2',
   TRIGGER_TIME_SECONDS: '3600',
 }
-const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
 
 export type Scene = {
   shop: Shop
@@ -68,25 +67,30 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
     const settled: string[] = []
     let receipt = ''
     for (const count of batches) {
-      await stack.keeper.stop()
       const paid = await pay(count)
       const ids = paid.map(({ paymentId }) => paymentId)
       receipt = paid[0]?.receipt ?? receipt
-      if (days > 0) await moveBack(sql, ids, days)
-      await stack.keeper.start(eager)
+      if (days > 0) {
+        await stack.keeper.stop()
+        await moveBack(sql, ids, days)
+        await stack.keeper.start()
+      }
+      await waitAnHour(sql, ids)
       await untilStatus(stack, ids, 'settled')
       settled.push(...ids)
     }
 
-    const [retrying, failed] = await payAndEmptyTheWallet(stack, shop)
-    await untilStatus(stack, [retrying, failed], 'retrying')
+    const poor = await payAndEmptyTheWallet(stack, shop)
+    const [retrying, failed] = poor
+    await waitAnHour(sql, poor)
+    await untilStatus(stack, poor, 'retrying')
+    await waitAnHour(sql, poor, -1)
     // Its own next attempt would take what waits along: at no time that a slow machine needs for the tests.
     await sql`update queue set next_at = now() + interval '55 minutes' where payment_id = ${retrying}`
     // Five retries take a day and an hour: the last one is brought forward.
     await sql`update queue set attempts = 5, next_at = now() where payment_id = ${failed}`
     await untilStatus(stack, [failed], 'failed')
 
-    await stack.keeper.restart(patient)
     const last = await pay(waiting)
     return {
       shop,
@@ -106,6 +110,11 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
   }
 }
 
+/** Lets payments have waited for as long as the time trigger lets any, all at once: they settle together. */
+async function waitAnHour(sql: Database, ids: readonly string[], hours = 1): Promise<void> {
+  await sql`update queue set accepted_at = accepted_at - ${hours} * interval '1 hour' where payment_id in ${sql(ids)}`
+}
+
 async function addWebhook(stack: Stack, { providerId, apiKey }: Shop): Promise<string> {
   const response = await fetch(new URL(`/providers/${providerId}/webhooks`, stack.api.url), {
     method: 'POST',
@@ -118,7 +127,7 @@ async function addWebhook(stack: Stack, { providerId, apiKey }: Shop): Promise<s
   return ((await response.json()) as { webhookId: string }).webhookId
 }
 
-async function moveBack(sql: ReturnType<typeof openDatabase>, ids: string[], days: number): Promise<void> {
+async function moveBack(sql: Database, ids: string[], days: number): Promise<void> {
   for (const [index, id] of ids.entries()) {
     // More of late than long ago, and never the same.
     const hours = Math.floor(days * 24 * ((index * 0.618_034) % 1) ** 1.6) + 1
@@ -131,7 +140,6 @@ async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, 
   const account = devAccount(14)
   const usdcAddress = tokenOf(stack.chain)
   const { network } = stack.chain
-  await stack.keeper.stop()
   await stack.chain.mintUsdc([account.address], 100_000n)
   const client = createClient({
     gatewayUrl: stack.api.url,
@@ -143,15 +151,15 @@ async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, 
   })
   const first = await client.request(shop.url)
   const second = await client.request(shop.url)
-  const wallet = createWalletClient({ account, transport: http(stack.chain.url) })
-  await wallet.writeContract({
+  const wallet = createWalletClient({ account, transport: http(stack.chain.url) }).extend(publicActions)
+  const hash = await wallet.writeContract({
     address: usdcAddress,
     abi: parseAbi(['function transfer(address to, uint256 value) returns (bool)']),
     functionName: 'transfer',
     args: [devAccount(15).address, 100_000n],
     chain: null,
   })
-  await stack.keeper.start(eager)
+  await wallet.waitForTransactionReceipt({ hash, pollingInterval: 50 })
   return [first.paymentId as string, second.paymentId as string]
 }
 

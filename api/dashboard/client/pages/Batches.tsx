@@ -1,43 +1,44 @@
 import { useMemo } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
-import type { Batch, Batches } from '../answers.ts'
+import type { Batch, ProviderPayment, TransactionBatches } from '../answers.ts'
 import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
-import { readPages } from '../gateway.ts'
-import { type Column, Panel, ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { query } from '../gateway.ts'
+import { Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
+import { payments } from '../parts/payments.tsx'
+import { type Column, Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { usePolledPages } from '../usePolledPages.ts'
+import { usePolledPages } from '../usePolled.ts'
 
 export function BatchesPage() {
   const { gateway, path } = useSession()
-  const { polled, showMore } = usePolledPages((asked) => {
-    const batchesOf = ({ batches }: Batches) => batches
-    return readPages(gateway, `${path}/batches`, { limit: 50 }, batchesOf, asked)
-  }, 'batches')
+  const polled = usePolledPages(
+    (asked) => gateway.list<Batch>(`${path}/batches`, { limit: 50 }, asked),
+    'batches',
+  )
   return (
-    <View title="Batches" polled={polled}>
-      {({ rows: batches, hasMore }) =>
-        batches.length === 0 ? (
-          <Empty title="No batch yet">
-            <p>
-              Payments settle together, in one transaction, once a trigger fires.{' '}
-              <a href={href('queue')}>See the queue</a>
-            </p>
-          </Empty>
-        ) : (
-          <>
-            <Panel title="Gas per payment">
-              <GasPlot batches={batches} />
-            </Panel>
-            <Panel title="Settled together">
-              <Table label="Batches" columns={columns} rows={batches} keyOf={keyOf} />
-              <ShowMore hasMore={hasMore} showMore={showMore} />
-            </Panel>
-          </>
-        )
+    <View
+      title="Batches"
+      polled={polled}
+      none={
+        <Empty title="No batch yet">
+          Payments settle together, in one transaction, once a trigger fires.{' '}
+          <a href={href('queue')}>See the queue</a>
+        </Empty>
       }
+    >
+      {({ rows, more }) => (
+        <>
+          <Panel title="Gas per payment">
+            <GasPlot batches={rows} />
+          </Panel>
+          <Panel title="Settled together">
+            <Table label="Batches" columns={columns} rows={rows} keyOf={keyOf} more={more} />
+          </Panel>
+        </>
+      )}
     </View>
   )
 }
@@ -53,6 +54,7 @@ function GasPlot({ batches }: { batches: Batch[] }) {
   )
   return (
     <Plot
+      title="Gas per payment"
       label="Gas per payment of each batch over time, as points."
       points={shown}
       timeOf={({ created_at }) => Date.parse(created_at)}
@@ -65,7 +67,8 @@ function GasPlot({ batches }: { batches: Batch[] }) {
           {writeCount(batch.batch_payment_count)} in the batch
         </>
       )}
-      table={<Table label="Gas per payment" columns={gasColumns} rows={shown.toReversed()} keyOf={keyOf} />}
+      rows={shown.toReversed()}
+      columns={gasColumns}
     />
   )
 }
@@ -102,15 +105,64 @@ const columns: Column<Batch>[] = [
   ['Trigger', ({ trigger_type }) => nameTrigger(trigger_type)],
   [
     'Gas cost, USDC',
-    ({ gas_cost_usdc }) =>
-      parseUsdc(gas_cost_usdc) === 0n ? '< 0.000001' : <Usdc decimal={gas_cost_usdc} />,
+    ({ gas_cost_usdc: cost }) => (parseUsdc(cost) === 0n ? '< 0.000001' : <Usdc decimal={cost} />),
     'number',
   ],
   ['Mined', ({ created_at }) => <Time at={created_at} />],
-  [
-    'Confirmed',
-    ({ confirmed_at }) =>
-      confirmed_at === null ? <span class="note">not yet</span> : <Time at={confirmed_at} distance />,
-  ],
+  ['Confirmed', ({ confirmed_at }) => <Time at={confirmed_at} distance none={notYet} />],
   ['Transaction', ({ tx_hash, network }) => <Transaction hash={tx_hash} network={network} />],
 ]
+
+const notYet = <span class="note">not yet</span>
+
+/** A settlement transaction: its batches, and which of the provider's payments it moved. */
+export function BatchPage({ network, txHash }: { network: string; txHash: string }) {
+  const { gateway, path } = useSession()
+  const polled = usePolledPages(async (pages) => {
+    const asked = { network, tx_hash: txHash }
+    const [{ batches }, own] = await Promise.all([
+      gateway.get<TransactionBatches>(`settlements/batches${query(asked)}`, pages.signal),
+      gateway.list<ProviderPayment>(`${path}/payments`, { ...asked, limit: 100 }, pages),
+    ])
+    return { batches, ...own }
+  }, `batch ${network} ${txHash}`)
+  return (
+    <View title="Batch" polled={polled}>
+      {({ batches, rows, more }) =>
+        batches.length + rows.length === 0 ? (
+          <Empty title="This transaction settled nothing that the index knows">
+            A reorg may have dropped it: its payments settle again by themselves.
+          </Empty>
+        ) : (
+          <>
+            {batches.map((batch) => (
+              <Facts
+                key={batch.batch_id}
+                isPanel
+                of={{
+                  Batch: nameBatch(network, batch.batch_id),
+                  Transaction: <Transaction hash={batch.tx_hash} network={network} />,
+                  'Payments, everybody’s': writeCount(batch.payment_count),
+                  'To all providers, USDC': <Usdc decimal={batch.total_usdc} />,
+                  Trigger: nameTrigger(batch.trigger_type),
+                  'Gas cost, paid by the platform, USDC': <Usdc decimal={batch.gas_cost_usdc} />,
+                  Mined: <Time at={batch.created_at} />,
+                  Confirmed: <Time at={batch.confirmed_at} none="not yet" />,
+                }}
+              />
+            ))}
+            <Panel title="Your payments in it">
+              <Table
+                label="Payments of the batch"
+                rows={rows}
+                none="None of them is yours."
+                more={more}
+                {...payments}
+              />
+            </Panel>
+          </>
+        )
+      }
+    </View>
+  )
+}

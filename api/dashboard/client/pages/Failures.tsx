@@ -1,9 +1,8 @@
-import type { Failure, Failures } from '../answers.ts'
+import type { Failure } from '../answers.ts'
 import { countOf, describeCode, writeCountdown, writeUsdc } from '../format.ts'
-import { readPages } from '../gateway.ts'
 import { ActionButton } from '../parts/ActionButton.tsx'
-import { Copyable, Facts, PaymentLink, Status, Time } from '../parts/bits.tsx'
-import { keyOfPayment } from '../parts/PaymentTable.tsx'
+import { Attempts, Copyable, Facts, Time } from '../parts/bits.tsx'
+import { PaymentLink, payments, Status } from '../parts/payments.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { useSession } from '../session.ts'
 import { useNow } from '../useNow.ts'
@@ -13,45 +12,44 @@ import { usePolled } from '../usePolled.ts'
 const mostAttempts = 6
 const mostPages = 4
 
+const lists = [
+  ['Failed', 'failed'],
+  ['Retrying by itself', 'retrying'],
+] as const
+
 export function FailuresPage() {
   const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
-    const failuresOf = ({ failures }: Failures) => failures
-    const read = (status: 'retrying' | 'failed') =>
-      readPages(gateway, `${path}/failures`, { status, limit: 50 }, failuresOf, { signal, pages: mostPages })
-    const [retrying, failed] = await Promise.all([read('retrying'), read('failed')])
-    return { retrying: retrying.rows, failed: failed.rows }
+    const pages = { signal, pages: mostPages }
+    const read = async ([title, status]: (typeof lists)[number]) => {
+      const { rows } = await gateway.list<Failure>(`${path}/failures`, { status, limit: 50 }, pages)
+      return { title, failures: rows }
+    }
+    const found = await Promise.all(lists.map(read))
+    return { rows: found.filter(({ failures }) => failures.length > 0) }
   }, 'failures')
   return (
-    <View title="Failures" polled={polled}>
-      {({ retrying, failed }) =>
-        retrying.length + failed.length === 0 ? (
-          <Empty title="Nothing fails to settle">
-            <p>
-              Should a buyer’s balance not cover a payment when its batch is due, it shows here, with each
-              attempt and the next one.
-            </p>
-          </Empty>
-        ) : (
-          <>
-            <List title="Failed" failures={failed} refresh={polled.refresh} />
-            <List title="Retrying by itself" failures={retrying} refresh={polled.refresh} />
-          </>
-        )
+    <View
+      title="Failures"
+      polled={polled}
+      none={
+        <Empty title="Nothing fails to settle">
+          Should a buyer’s balance not cover a payment when its batch is due, it shows here, with each attempt
+          and the next one.
+        </Empty>
+      }
+    >
+      {({ rows }) =>
+        rows.map(({ title, failures }) => (
+          <section key={title} class="failures" aria-label={title}>
+            <h2>{title}</h2>
+            {failures.map((failure) => (
+              <FailureCard key={payments.keyOf(failure)} failure={failure} refresh={polled.refresh} />
+            ))}
+          </section>
+        ))
       }
     </View>
-  )
-}
-
-function List({ title, failures, refresh }: { title: string; failures: Failure[]; refresh: () => void }) {
-  if (failures.length === 0) return null
-  return (
-    <section aria-label={title}>
-      <h2>{title}</h2>
-      {failures.map((failure) => (
-        <FailureCard key={keyOfPayment(failure)} failure={failure} refresh={refresh} />
-      ))}
-    </section>
   )
 }
 
@@ -94,19 +92,14 @@ function FailureCard({ failure, refresh }: { failure: Failure; refresh: () => vo
           Accepted: <Time at={failure.acceptedAt} />,
         }}
       />
-      {failures.length > 0 && (
-        <details>
-          <summary>Each attempt</summary>
-          <ol class="attempts">
-            {failures.map(({ attempt, code, detail, failedAt }) => (
-              <li key={attempt}>
-                <Time at={failedAt} /> {describeCode(code)}
-                {detail !== '' && <span class="note"> {detail}</span>}
-              </li>
-            ))}
-          </ol>
-        </details>
-      )}
+      <Attempts title="Each attempt" of={failures}>
+        {({ code, detail, failedAt }) => (
+          <>
+            <Time at={failedAt} /> {describeCode(code)}
+            {detail !== '' && <span class="note"> {detail}</span>}
+          </>
+        )}
+      </Attempts>
     </article>
   )
 }

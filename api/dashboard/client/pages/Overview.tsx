@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks'
-import type { Endpoint, EndpointList, Revenue, RevenueRow, Usage, UsageRow } from '../answers.ts'
+import type { Endpoint, EndpointList, Revenue, RevenueRow, UsageRow } from '../answers.ts'
 import {
   countOf,
   describeCode,
@@ -9,11 +9,11 @@ import {
   writeShare,
   writeUsdc,
 } from '../format.ts'
-import { query, readPages } from '../gateway.ts'
-import { Code, Figures, Panel, Table } from '../parts/bits.tsx'
-import { Choice } from '../parts/Choice.tsx'
+import { query } from '../gateway.ts'
+import { Choice, Code, Figures, Panel } from '../parts/bits.tsx'
 import type { PlotSeries } from '../parts/drawPlot.ts'
 import { Plot } from '../parts/Plot.tsx'
+import { Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { type RangeName, type RevenuePoint, ranges, revenueSeries, startsOf } from '../series.ts'
@@ -32,7 +32,7 @@ export function OverviewPage() {
     const asked = { interval: ranges[range].interval, from: starts[0]?.toISOString(), limit: mostRows }
     const [revenue, { rows: usage }, { endpoints }] = await Promise.all([
       gateway.get<Revenue>(`${path}/revenue${query({ ...asked, testnet: testMoney?.toString() })}`, signal),
-      readPages(gateway, `${path}/usage`, asked, ({ usage }: Usage) => usage, { signal }),
+      gateway.list<UsageRow>(`${path}/usage`, asked, { signal }),
       gateway.get<EndpointList>(`${path}/endpoints`, signal),
     ])
     const { testnet } = revenue
@@ -70,12 +70,12 @@ export function OverviewPage() {
             {accepted === 0 ? (
               <Empty title={`No payments in the last ${ranges[range].title}`}>
                 {endpoints.length === 0 ? (
-                  <p>
+                  <>
                     Register a wallet and an endpoint first: <a href={href('start')}>the first steps</a> lead
                     through it.
-                  </p>
+                  </>
                 ) : (
-                  <p>Once a buyer pays for one of your endpoints, it shows here within seconds.</p>
+                  'Once a buyer pays for one of your endpoints, it shows here within seconds.'
                 )}
               </Empty>
             ) : (
@@ -142,6 +142,7 @@ function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeNa
   const name = (point: RevenuePoint) => nameInterval(point.startsAt, range)
   return (
     <Plot
+      title="Revenue over time"
       label={`Net revenue in USDC of the last ${ranges[range].title}, settled and outstanding, as bars.`}
       points={points}
       timeOf={({ startsAt }) => startsAt.getTime()}
@@ -154,20 +155,14 @@ function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeNa
           outstanding
         </>
       )}
-      table={
-        <Table
-          label="Revenue over time"
-          rows={points.filter(({ payments }) => payments > 0)}
-          keyOf={({ startsAt }) => startsAt.getTime()}
-          columns={[
-            ['From (UTC)', name],
-            ['Payments', ({ payments }) => writeCount(payments), 'number'],
-            ['Settled', ({ settled }) => writeExactUsdc(settled), 'number'],
-            ['Outstanding', ({ outstanding }) => writeExactUsdc(outstanding), 'number'],
-            ['Failed', ({ failed }) => writeExactUsdc(failed), 'number'],
-          ]}
-        />
-      }
+      rows={points.filter(({ payments }) => payments > 0)}
+      columns={[
+        ['From (UTC)', name],
+        ['Payments', ({ payments }) => writeCount(payments), 'number'],
+        ['Settled', ({ settled }) => writeExactUsdc(settled), 'number'],
+        ['Outstanding', ({ outstanding }) => writeExactUsdc(outstanding), 'number'],
+        ['Failed', ({ failed }) => writeExactUsdc(failed), 'number'],
+      ]}
     />
   )
 }

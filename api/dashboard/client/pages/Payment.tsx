@@ -1,20 +1,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
 import { describeCode, nameNetwork, writeCount, writeUsdc } from '../format.ts'
-import {
-  Badge,
-  Code,
-  Copyable,
-  Facts,
-  Panel,
-  Status,
-  Table,
-  Time,
-  Transaction,
-  Usdc,
-} from '../parts/bits.tsx'
-import { Claims } from '../parts/Claims.tsx'
+import { Badge, Code, Copyable, Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { Claims, Status } from '../parts/payments.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
+import { type Column, Table } from '../parts/Table.tsx'
 import { View } from '../parts/View.tsx'
 import { checkReceipt, isSameStatement, type ReceiptCheck } from '../receiptCheck.ts'
 import { href } from '../routing.ts'
@@ -107,6 +97,16 @@ type Tab = NonNullable<Payment['tab']>
 const salesOf = ({ lines }: Tab) =>
   (lines ?? []).flatMap(({ sales, payTo }) => sales.map((sale) => ({ ...sale, payTo })))
 
+const saleColumns: Column<ReturnType<typeof salesOf>[number]>[] = [
+  ['Endpoint', ({ endpointId }) => <Copyable text={endpointId} />],
+  ['Requests', ({ requests }) => writeCount(requests), 'number'],
+  ['You get, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
+  ['Arrived, USDC', ({ settledUsdc }) => <Usdc units={settledUsdc} />, 'number'],
+  ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
+  ['Wallet', ({ payTo }) => <Copyable text={payTo} />],
+  ['Last request', ({ lastRequestAt }) => <Time at={lastRequestAt} />],
+]
+
 function TabPanel({ tab }: { tab: Tab }) {
   const sales = salesOf(tab)
   const isOtherState = (tab.lines ?? []).some(
@@ -131,15 +131,7 @@ function TabPanel({ tab }: { tab: Tab }) {
         label="What was sold on this tab"
         rows={sales}
         keyOf={({ sale }) => `${sale}`}
-        columns={[
-          ['Endpoint', ({ endpointId }) => <Copyable text={endpointId} />],
-          ['Requests', ({ requests }) => writeCount(requests), 'number'],
-          ['You get, USDC', ({ providerUsdc }) => <Usdc units={providerUsdc} />, 'number'],
-          ['Arrived, USDC', ({ settledUsdc }) => <Usdc units={settledUsdc} />, 'number'],
-          ['Fee, USDC', ({ platformUsdc }) => <Usdc units={platformUsdc} />, 'number'],
-          ['Wallet', ({ payTo }) => <Copyable text={payTo} />],
-          ['Last request', ({ lastRequestAt }) => <Time at={lastRequestAt} />],
-        ]}
+        columns={saleColumns}
       />
       {isOtherState && (
         <p class="note">
@@ -168,9 +160,9 @@ function Signed({ payment }: { payment: Payment }) {
           Network: nameNetwork(network),
           'Valid until': <Time at={new Date(validBefore * 1000).toISOString()} />,
           [source === 'tab' ? 'All of the tab' : 'Your part']: <Half half={provider} />,
-          'Platform fee': platform !== null && <Half half={platform} />,
-          'Last failure': failureCode !== null && describeCode(failureCode),
-          Trace: trace !== null && (
+          'Platform fee': platform && <Half half={platform} />,
+          'Last failure': failureCode && describeCode(failureCode),
+          Trace: trace && (
             <>
               <Copyable text={trace.id} /> {trace.url !== null && <a href={trace.url}>Open the trace</a>}
             </>
@@ -212,11 +204,7 @@ function ReceiptPanel({ receipt }: { receipt: string }) {
   }, [shown, gateway])
   const verdict = check && describe(check)
   return (
-    <section class="panel">
-      <header class="line">
-        <h2>Receipt</h2>
-        {verdict && <Badge tone={verdict[0]}>{verdict[1]}</Badge>}
-      </header>
+    <Panel title="Receipt" beside={verdict && <Badge tone={verdict[0]}>{verdict[1]}</Badge>}>
       {check?.kind === 'genuine' && <Claims claims={check.claims} />}
       <details>
         <summary>Signed form (JWS)</summary>
@@ -225,21 +213,16 @@ function ReceiptPanel({ receipt }: { receipt: string }) {
         </p>
         <a href={href('receipt', shown)}>Open in the receipt check</a>
       </details>
-    </section>
+    </Panel>
   )
 }
 
-function describe(check: ReceiptCheck): ['good' | 'bad' | 'plain', string] | undefined {
-  switch (check.kind) {
-    case 'genuine':
-      return check.mismatches.length === 0
-        ? ['good', 'verified in this browser']
-        : ['bad', `differs from the record in: ${check.mismatches.join(', ')}`]
-    case 'forged':
-      return ['bad', 'signature is wrong']
-    case 'unavailable':
-      return ['plain', `not verified: ${check.reason}`]
-    default:
-      return undefined
-  }
+function describe(check: ReceiptCheck): [tone: 'good' | 'bad' | 'plain', text: string] | undefined {
+  if (check.kind === 'forged') return ['bad', 'signature is wrong']
+  if (check.kind === 'unavailable') return ['plain', `not verified: ${check.reason}`]
+  if (check.kind === 'unreadable') return undefined
+  const { mismatches } = check
+  return mismatches.length === 0
+    ? ['good', 'verified in this browser']
+    : ['bad', `differs from the record in: ${mismatches.join(', ')}`]
 }

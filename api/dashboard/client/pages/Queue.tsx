@@ -1,5 +1,5 @@
 import { parseUsdc } from '#protocol/amount'
-import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
+import type { ProviderPayment, Queue, WalletQueue } from '../answers.ts'
 import {
   countOf,
   nameNetwork,
@@ -9,9 +9,9 @@ import {
   writeCountdown,
   writeUsdc,
 } from '../format.ts'
-import { query } from '../gateway.ts'
 import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
-import { PaymentTable } from '../parts/PaymentTable.tsx'
+import { payments } from '../parts/payments.tsx'
+import { Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
@@ -21,39 +21,41 @@ import { usePolled } from '../usePolled.ts'
 export function QueuePage() {
   const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
-    const [queue, { payments }] = await Promise.all([
+    const asked = { status: 'verified', limit: 20 }
+    const [{ wallets: rows, asOf }, waiting] = await Promise.all([
       gateway.get<Queue>(`${path}/queue`, signal),
-      gateway.get<ProviderPayments>(`${path}/payments${query({ status: 'verified', limit: 20 })}`, signal),
+      gateway.list<ProviderPayment>(`${path}/payments`, asked, { signal, pages: 1 }),
     ])
     // Countdowns use the gateway's clock, because this machine's may be wrong.
-    return { queue, payments, aheadMs: Date.parse(queue.asOf) - Date.now() }
+    return { rows, waiting: waiting.rows, aheadMs: Date.parse(asOf) - Date.now() }
   }, 'queue')
   return (
-    <View title="Queue" polled={polled}>
-      {({ queue, payments, aheadMs }) =>
-        queue.wallets.length === 0 ? (
-          <Empty title="No wallet is registered yet">
-            <p>
-              Say where the money goes: <a href={href('setup', 'wallets')}>register a wallet</a>.
-            </p>
-          </Empty>
-        ) : (
-          <>
-            <div class="halves">
-              {queue.wallets.map((wallet) => (
-                <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
-              ))}
-            </div>
-            <Panel title="Waiting">
-              {payments.length === 0 ? (
-                <p class="note">No payment waits for its settlement.</p>
-              ) : (
-                <PaymentTable payments={payments} label="Waiting payments" />
-              )}
-            </Panel>
-          </>
-        )
+    <View
+      title="Queue"
+      polled={polled}
+      none={
+        <Empty title="No wallet is registered yet">
+          Say where the money goes: <a href={href('setup', 'wallets')}>register a wallet</a>.
+        </Empty>
       }
+    >
+      {({ rows, waiting, aheadMs }) => (
+        <>
+          <div class="halves">
+            {rows.map((wallet) => (
+              <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
+            ))}
+          </div>
+          <Panel title="Waiting">
+            <Table
+              label="Waiting payments"
+              rows={waiting}
+              none="No payment waits for its settlement."
+              {...payments}
+            />
+          </Panel>
+        </>
+      )}
     </View>
   )
 }
@@ -72,6 +74,15 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
   const expired =
     leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
   const { count } = triggers
+  const [state, note] =
+    settlesAt === null
+      ? [
+          queue.settlingPayments > 0 ? 'settling' : 'idle',
+          queue.payments > 0 ? 'settles apart' : 'nothing waits',
+        ]
+      : fired
+        ? ['now', `${nameTrigger(fired)} has fired`]
+        : [writeCountdown(Date.parse(settlesAt) - now), 'until settlement, at the latest']
   const meters: [label: string, share: number, text: string][] = [
     ['Amount', shareOf(counted, amount), `${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`],
     [
@@ -84,42 +95,28 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
     ['Expiry', expired, leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`],
   ]
   return (
-    <section class="panel" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
-      <header>
-        <h2>
-          <Copyable text={queue.wallet} />
-        </h2>
-        <Badge tone="plain">{nameNetwork(queue.network)}</Badge>
-      </header>
+    <Panel
+      title={<Copyable text={queue.wallet} />}
+      label={`Queue of ${queue.wallet} on ${queue.network}`}
+      beside={<Badge tone="plain">{nameNetwork(queue.network)}</Badge>}
+    >
       <div class="line countdown">
         <p>
           <span class="value">{writeUsdc(accumulated)}</span> <small>USDC</small>
           <br />
           <span class="note">
-            {queue.payments === 1 ? '1 payment waits' : `${writeCount(queue.payments)} payments wait`}
+            {countOf(queue.payments, 'payment waits', 'payments wait')}
             {queue.tabs > 0 && `, counting each request on ${countOf(queue.tabs, 'closed tab')}`}
             {queue.settlingPayments > 0 && `, ${writeCount(queue.settlingPayments)} settling now`}
             {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying`}
           </span>
         </p>
         <p class="right end">
-          {settlesAt === null ? (
-            <span class="value">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
-          ) : (
-            <span class="value" role="timer">
-              {fired ? 'now' : writeCountdown(Date.parse(settlesAt) - now)}
-            </span>
-          )}
-          <br />
-          <span class="note">
-            {settlesAt === null
-              ? queue.payments > 0
-                ? 'settles apart'
-                : 'nothing waits'
-              : fired
-                ? `${nameTrigger(fired)} has fired`
-                : 'until settlement, at the latest'}
+          <span class="value" role={settlesAt === null ? undefined : 'timer'}>
+            {state}
           </span>
+          <br />
+          <span class="note">{note}</span>
         </p>
       </div>
       <div class="meters">
@@ -132,6 +129,6 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         {writeUsdc(parseUsdc(triggers.amount.raised_threshold_usdc))} USDC or{' '}
         {writeCount(triggers.count.raisedThreshold)} payments instead.
       </p>
-    </section>
+    </Panel>
   )
 }

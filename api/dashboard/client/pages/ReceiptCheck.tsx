@@ -1,8 +1,8 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment } from '../answers.ts'
 import { createGateway } from '../gateway.ts'
-import { Code, Facts, Status, Transaction } from '../parts/bits.tsx'
-import { Claims } from '../parts/Claims.tsx'
+import { Code, Facts, Transaction } from '../parts/bits.tsx'
+import { Claims, Status } from '../parts/payments.tsx'
 import { Empty, useTitle } from '../parts/View.tsx'
 import { checkReceipt, type ReceiptCheck } from '../receiptCheck.ts'
 
@@ -64,36 +64,27 @@ export function ReceiptCheckPage({ receipt }: { receipt: string | undefined }) {
 }
 
 function Verdict({ state }: { state: State }) {
-  switch (state.kind) {
-    case 'idle':
-      return null
-    case 'checking':
-      return <p class="loading">Checking…</p>
-    case 'genuine':
-      return <Genuine {...state} />
-    case 'unavailable':
-      return (
-        <Empty title="It could not be checked" isTrouble>
-          <p>{state.reason} This says nothing about the receipt.</p>
-        </Empty>
-      )
-    case 'unreadable':
-      return (
-        <Empty title="This is not a receipt" isTrouble>
-          <p>A receipt is three parts with dots between. Check that it was copied whole.</p>
-        </Empty>
-      )
-    case 'forged':
-      return (
-        <Empty title="Not genuine" isTrouble>
-          <p>
-            This gateway did not sign it, or somebody changed it since. It says that it was issued by{' '}
-            <Code>{state.claims.iss}</Code>: if that is another gateway, check it there.
-          </p>
-          <p class="note">{state.reason}</p>
-        </Empty>
-      )
-  }
+  if (state.kind === 'idle') return null
+  if (state.kind === 'checking') return <p class="loading">Checking…</p>
+  if (state.kind === 'genuine') return <Genuine {...state} />
+  if (state.kind === 'unavailable')
+    return (
+      <Empty title="It could not be checked" isTrouble>
+        {state.reason} This says nothing about the receipt.
+      </Empty>
+    )
+  if (state.kind === 'unreadable')
+    return (
+      <Empty title="This is not a receipt" isTrouble>
+        A receipt is three parts with dots between. Check that it was copied whole.
+      </Empty>
+    )
+  return (
+    <Empty title="Not genuine" isTrouble more={<p class="note">{state.reason}</p>}>
+      This gateway did not sign it, or somebody changed it since. It says that it was issued by{' '}
+      <Code>{state.claims.iss}</Code>: if that is another gateway, check it there.
+    </Empty>
+  )
 }
 
 function Genuine({ claims, payment, mismatches }: Extract<ReceiptCheck, { kind: 'genuine' }>) {

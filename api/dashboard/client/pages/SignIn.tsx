@@ -40,15 +40,17 @@ export function SignInPage({ reason, open }: SignInProps) {
       <div class="panel">
         <Form fields={[key]} action="Sign in" send={send} />
       </div>
-      <p class="note">
-        No key yet? <a href={href('start')}>Sell your API.</a>
-      </p>
-      <p class="note">
-        Curious first? <a href={href('network')}>See what settles on the network.</a>
-      </p>
-      <p class="note">
-        Only want to know whether a receipt is genuine? <a href={href('receipt')}>Check it without a key.</a>
-      </p>
+      {others.map(([question, view, answer]) => (
+        <p key={view} class="note">
+          {question} <a href={href(view)}>{answer}</a>
+        </p>
+      ))}
     </div>
   )
 }
+
+const others = [
+  ['No key yet?', 'start', 'Sell your API.'],
+  ['Curious first?', 'network', 'See what settles on the network.'],
+  ['Only want to know whether a receipt is genuine?', 'receipt', 'Check it without a key.'],
+] as const

@@ -2,8 +2,7 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import { explainRefusal, type Refused } from '../explain.ts'
 import { GatewayError } from '../gateway.ts'
-
-export type Options = readonly (readonly [value: string, title: string])[]
+import { Choices, type Options } from './bits.tsx'
 
 /** A field of a form: a text, or one or several of `options`. */
 export type Field = {
@@ -174,15 +173,6 @@ function FormField(props: {
       )}
     </Frame>
   )
-}
-
-/** What a select offers. */
-export function Choices({ of }: { of: Options }) {
-  return of.map(([value, title]) => (
-    <option key={value} value={value}>
-      {title}
-    </option>
-  ))
 }
 
 function Checks(props: {

@@ -2,19 +2,22 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type UPlot from 'uplot'
 import { dataOf, drawPlot, type PlotShape, plotHeight } from './drawPlot.ts'
+import { type Column, Table } from './Table.tsx'
 
-type PlotProps<Point> = PlotShape<Point> & {
+type PlotProps<Point, Row> = PlotShape<Point> & {
+  title: string
   /** Text alternative for screen readers. */
   label: string
   /** Describes the point under the pointer; without one, the last point. */
   readout: (point: Point) => ComponentChildren
   /** The same data as a table. */
-  table: ComponentChildren
+  rows: readonly Row[]
+  columns: readonly Column<Row>[]
 }
 
 /** A plot that redraws for new data, another width or another colour scheme. */
-export function Plot<Point>(props: PlotProps<Point>) {
-  const { label, points, timeOf, series, readout, table } = props
+export function Plot<Point, Row>(props: PlotProps<Point, Row>) {
+  const { title, label, points, timeOf, series, readout, rows, columns } = props
   const holder = useRef<HTMLDivElement>(null)
   const plot = useRef<UPlot | null>(null)
   const latest = useRef(props)
@@ -68,7 +71,7 @@ export function Plot<Point>(props: PlotProps<Point>) {
       <div ref={holder} class="canvas" role="img" aria-label={label} />
       <details>
         <summary>As a table</summary>
-        {table}
+        <Table label={title} rows={rows} columns={columns} keyOf={(_, at) => at} />
       </details>
     </figure>
   )

@@ -10,9 +10,12 @@ import { GatewayError } from '../gateway.ts'
 import { useSession } from '../session.ts'
 import { usePolled } from '../usePolled.ts'
 import { type InjectedWallet, injectedWallet, signTransfer } from '../wallet.ts'
-import { Copyable, CopyButton, Status, Time, Transaction } from './bits.tsx'
+import { Copyable, CopyButton, Panel, Time, Transaction } from './bits.tsx'
 import { Dialog } from './Dialog.tsx'
 import { type Body, type Field, Form } from './Form.tsx'
+import { Status } from './payments.tsx'
+import { Rows } from './Table.tsx'
+import { Loading } from './View.tsx'
 
 /** How long the signature of a refund is valid: retries take a day and an hour. */
 const validSeconds = 26 * 3_600
@@ -25,24 +28,21 @@ export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; ref
   const canRefund = BigInt(refundableUsdc) > 0n && next !== null
   if (refunds.length === 0 && !canRefund) return null
   return (
-    <section class="panel" aria-label="Refunds">
-      <header class="line">
-        <h2>Refunds</h2>
-        {canRefund && scope === 'full' && (
+    <Panel
+      title="Refunds"
+      label="Refunds"
+      beside={
+        canRefund &&
+        scope === 'full' && (
           <button type="button" class="quiet small end" onClick={() => setIsOpen(true)}>
             Refund
           </button>
-        )}
-      </header>
-      {refunds.length === 0 ? (
-        <p class="note">Nothing was given back.</p>
-      ) : (
-        <ul class="rows">
-          {refunds.map((refund) => (
-            <RefundItem key={refund.number} refund={refund} network={network} />
-          ))}
-        </ul>
-      )}
+        )
+      }
+    >
+      <Rows rows={refunds} keyOf={({ number }) => number} none="Nothing was given back.">
+        {(refund) => <RefundItem refund={refund} network={network} />}
+      </Rows>
       {isOpen && (
         <RefundDialog
           state={state}
@@ -53,14 +53,14 @@ export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; ref
           }}
         />
       )}
-    </section>
+    </Panel>
   )
 }
 
 function RefundItem({ refund, network }: { refund: Refund; network: string }) {
   const { valueUsdc, refund_status, from, acceptedAt, transactionHash, failureCode } = refund
   return (
-    <li>
+    <>
       <div class="line">
         <b class="number">{writeUsdc(BigInt(valueUsdc))} USDC</b>
         <Status status={refund_status} />
@@ -72,7 +72,7 @@ function RefundItem({ refund, network }: { refund: Refund; network: string }) {
         <p class="problem">{describeCode(failureCode)}</p>
       )}
       {transactionHash !== null && <Transaction hash={transactionHash} network={network} />}
-    </li>
+    </>
   )
 }
 
@@ -86,9 +86,7 @@ function RefundDialog({ state, close, done }: RefundDialogProps) {
   return (
     <Dialog title="Refund this payment" close={close}>
       {wallets === undefined ? (
-        <p class="loading" role="status">
-          {polled.error?.message ?? 'Reading…'}
-        </p>
+        <Loading>{polled.error?.message}</Loading>
       ) : wallet === undefined ? (
         <ByCommand state={state} />
       ) : (

@@ -2,7 +2,6 @@ import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { explain } from '../explain.ts'
 import { writeDistance } from '../format.ts'
-import type { GatewayError } from '../gateway.ts'
 import { useNow } from '../useNow.ts'
 import type { Polled } from '../usePolled.ts'
 
@@ -19,13 +18,21 @@ type ViewProps<T> = {
   /** Under the title, also while there is nothing to show. */
   below?: ComponentChildren
   polled: Polled<T>
+  /** What stands in the place of `children` where the data has no rows. */
+  none?: ComponentChildren
   children: (data: T) => ComponentChildren
 }
 
 /** A page over polled data, which shows the data's age and errors. */
-export function View<T>({ title, actions, below, polled, children }: ViewProps<T>) {
+export function View<T>({ title, actions, below, polled, none, children }: ViewProps<T>) {
   useTitle(title)
-  const { data, error } = polled
+  const { data, error, refresh } = polled
+  const trouble = error && explain(error)
+  const again = (name?: string) => (
+    <button type="button" class={name} onClick={refresh}>
+      Try again
+    </button>
+  )
   return (
     <>
       <header class="line view-head">
@@ -34,17 +41,24 @@ export function View<T>({ title, actions, below, polled, children }: ViewProps<T
         <Freshness polled={polled} />
       </header>
       {below}
-      {data === undefined ? (
-        error ? (
-          <Failed error={error} retry={polled.refresh} />
-        ) : (
-          <Loading />
-        )
-      ) : (
+      {data !== undefined ? (
         <>
-          {error && <Stale error={error} retry={polled.refresh} />}
-          {children(data)}
+          {trouble && (
+            <div class="box busy line" role="alert">
+              <p>{trouble.title}. What you see was read before.</p>
+              {again('quiet end')}
+            </div>
+          )}
+          {none && (data as { rows?: unknown[] }).rows?.length === 0 ? none : children(data)}
         </>
+      ) : trouble ? (
+        <div role="alert">
+          <Empty title={trouble.title} isTrouble more={again()}>
+            {trouble.text}
+          </Empty>
+        </div>
+      ) : (
+        <Loading />
       )}
     </>
   )
@@ -61,47 +75,28 @@ function Freshness<T>({ polled: { readAt, error } }: { polled: Polled<T> }) {
   )
 }
 
-export function Loading() {
+export function Loading({ children = 'Reading…' }: { children?: ComponentChildren }) {
   return (
     <p class="loading" role="status">
-      Reading…
+      {children}
     </p>
   )
 }
 
-function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {
-  const { title, text } = explain(error)
-  return (
-    <div role="alert">
-      <Empty title={title} isTrouble>
-        <p>{text}</p>
-        <button type="button" onClick={retry}>
-          Try again
-        </button>
-      </Empty>
-    </div>
-  )
+type EmptyProps = {
+  title: string
+  isTrouble?: boolean
+  children?: ComponentChildren
+  more?: ComponentChildren
 }
 
-function Stale({ error, retry }: { error: GatewayError; retry: () => void }) {
-  const { title } = explain(error)
-  return (
-    <div class="box busy line" role="alert">
-      <p>{title}. What you see was read before.</p>
-      <button type="button" class="quiet end" onClick={retry}>
-        Try again
-      </button>
-    </div>
-  )
-}
-
-/** In the place of what there is none of, or of what went wrong. */
-export function Empty(props: { title: string; isTrouble?: boolean; children?: ComponentChildren }) {
-  const { title, isTrouble = false, children } = props
+/** In the place of what there is none of, or of what went wrong: why, in a paragraph, and what may be under it. */
+export function Empty({ title, isTrouble = false, children, more }: EmptyProps) {
   return (
     <div class={isTrouble ? 'panel empty trouble' : 'panel empty'}>
       <h2>{title}</h2>
-      {children}
+      {children && <p>{children}</p>}
+      {more}
     </div>
   )
 }

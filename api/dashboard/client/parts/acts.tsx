@@ -32,7 +32,7 @@ export async function say(request: Promise<unknown>, said: string): Promise<Done
   return { said }
 }
 
-type Secret = { title: string; text: string; note: string }
+type Secret = { title: string; text: string; note?: string }
 type Reopened = { act: Act; meanwhile: Difference[] }
 
 /** An act that is done only if nobody else has changed the item since; if somebody has, the dialog shows what. */
@@ -134,10 +134,10 @@ function ActDialog({ act: opened, close, finish }: ActDialogProps) {
 }
 
 /** A secret that the gateway shows this once. It is held by this dialog alone, and gone with it. */
-function SecretDialog({ title, text, note, close }: Secret & { close: () => void }) {
+function SecretDialog({ title, close, ...secret }: Secret & { close: () => void }) {
   return (
     <Dialog title={title} close={close} isKept>
-      <ShownSecret text={text} note={note} />
+      <ShownSecret {...secret} />
       <div class="buttons">
         <button type="button" onClick={close}>
           I have stored it
@@ -147,7 +147,9 @@ function SecretDialog({ title, text, note, close }: Secret & { close: () => void
   )
 }
 
-export function ShownSecret({ text, note }: { text: string; note: string }) {
+const storeIt = 'Store it now: it is not shown again, and the gateway keeps only its hash.'
+
+export function ShownSecret({ text, note = storeIt }: Omit<Secret, 'title'>) {
   return (
     <div class="box">
       <p>

@@ -1,8 +1,7 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useId, useState } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
 import { explorerLink, shorten, writeDistance, writeExactUsdc, writeTime } from '../format.ts'
-import { href } from '../routing.ts'
 import { useNow } from '../useNow.ts'
 
 /** An amount in a column, with all decimals, so that the decimal points align. */
@@ -11,7 +10,11 @@ export function Usdc({ decimal, units }: { decimal?: string; units?: string }) {
   return <span class="number">{writeExactUsdc(amount)}</span>
 }
 
-export function Time({ at, distance = false }: { at: string; distance?: boolean }) {
+type TimeProps = { at: string | null; distance?: boolean; none?: ComponentChildren }
+
+/** A time, or its distance from now; `none` where there is no such time. */
+export function Time({ at, distance = false, none = '–' }: TimeProps) {
+  if (at === null) return <>{none}</>
   return (
     <time dateTime={at} title={at}>
       {distance ? <Distance at={at} /> : writeTime(at)}
@@ -89,14 +92,6 @@ export function ExplorerLink({ network, path }: { network: string; path: string 
   )
 }
 
-export function PaymentLink({ paymentId }: { paymentId: string }) {
-  return (
-    <a class="code" href={href('payments', paymentId)} title={paymentId}>
-      {shorten(paymentId)}
-    </a>
-  )
-}
-
 type Tone = 'good' | 'busy' | 'bad' | 'plain'
 
 export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
@@ -106,25 +101,6 @@ export function Badge({ tone, children }: { tone: Tone; children: ComponentChild
 /** Of what is registered: whether it is in force. */
 export function State({ isOn, yes, no }: { isOn: boolean; yes: string; no: string }) {
   return <Badge tone={isOn ? 'good' : 'plain'}>{isOn ? yes : no}</Badge>
-}
-
-const tones: Record<string, Tone> = {
-  settled: 'good',
-  settling: 'busy',
-  verified: 'busy',
-  retrying: 'busy',
-  partially_settled: 'busy',
-  failed: 'bad',
-}
-
-const statusNames: Record<string, string> = { verified: 'queued', partially_settled: 'partly settled' }
-
-export function nameStatus(status: string): string {
-  return statusNames[status] ?? status
-}
-
-export function Status({ status }: { status: string }) {
-  return <Badge tone={tones[status] ?? 'plain'}>{nameStatus(status)}</Badge>
 }
 
 /** How full something is, from 0 to 1. */
@@ -151,90 +127,59 @@ export function Meter({ label, share, text }: { label: string; share: number; te
   )
 }
 
+type PanelProps = {
+  title: ComponentChildren
+  /** What it is called where its title doesn't say it. */
+  label?: string
+  beside?: ComponentChildren
+  children: ComponentChildren
+}
+
 /** A part of a page. */
-export function Panel({ title, children }: { title: string; children: ComponentChildren }) {
+export function Panel({ title, label, beside, children }: PanelProps) {
   return (
-    <section class="panel">
-      <h2>{title}</h2>
+    <section class="panel" aria-label={label}>
+      <header>
+        <h2>{title}</h2>
+        {beside}
+      </header>
       {children}
     </section>
   )
 }
 
-/** A column: its title, a row's cell, and how that is set. */
-export type Column<Row> = readonly [
-  title: string,
-  cell: (row: Row) => ComponentChildren,
-  kind?: 'number' | 'wrap' | 'actions',
-]
-
-/**
- * A table that scrolls by itself on a narrow screen, also with the keyboard. With more than two columns each row stands as
- * a card there, so that its buttons are seen; `data-title` names a cell in it.
- */
-export function Table<Row>(props: {
-  label: string
-  columns: readonly Column<Row>[]
-  rows: readonly Row[]
-  keyOf: (row: Row) => string | number
-  /** What is no longer in force is grey. */
-  isOff?: (row: Row) => boolean
-}) {
-  const { label, columns, rows, keyOf, isOff } = props
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable
-    <section class="scroll" aria-label={label} tabIndex={0}>
-      <table class={columns.length > 2 ? 'stacked' : undefined}>
-        <thead>
-          <tr>
-            {columns.map(([title, , kind]) => (
-              <th key={title} scope="col" class={kind}>
-                {title}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={keyOf(row)} class={isOff?.(row) ? 'off' : undefined}>
-              {columns.map(([title, cell, kind], at) => (
-                <td key={title} class={kind} data-title={(at > 0 && title) || undefined}>
-                  {cell(row)}
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
-  )
-}
-
-/** Under a list that has more than is shown. */
-export function ShowMore({ hasMore, showMore }: { hasMore: boolean; showMore: () => void }) {
-  if (!hasMore) return null
-  return (
-    <button type="button" class="quiet" onClick={showMore}>
-      Show older ones
-    </button>
-  )
-}
-
-/** What is known of one thing, by its names; what is undefined or false isn't shown. */
+/** What is known of one thing, by its names; what is null or false isn't shown. */
 export function Facts({ of, isPanel }: { of: Record<string, ComponentChildren>; isPanel?: boolean }) {
+  const known = Object.entries(of).filter(([, value]) => value != null && value !== false)
   return (
     <dl class={isPanel ? 'panel facts' : 'facts'}>
-      {Object.entries(of).map(
-        ([title, value]) =>
-          value !== undefined &&
-          value !== false && (
-            <div key={title}>
-              <dt>{title}</dt>
-              <dd>{value}</dd>
-            </div>
-          ),
-      )}
+      {known.map(([title, value]) => (
+        <div key={title}>
+          <dt>{title}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
     </dl>
+  )
+}
+
+/** Each attempt at something, folded. */
+export function Attempts<Attempt extends { attempt: number }>(props: {
+  title: string
+  of: readonly Attempt[]
+  children: (one: Attempt) => ComponentChildren
+}) {
+  const { title, of, children } = props
+  if (of.length === 0) return null
+  return (
+    <details>
+      <summary>{title}</summary>
+      <ol class="attempts">
+        {of.map((one) => (
+          <li key={one.attempt}>{children(one)}</li>
+        ))}
+      </ol>
+    </details>
   )
 }
 
@@ -275,5 +220,39 @@ export function Figures({ of }: { of: readonly Figure[] }) {
         </div>
       ))}
     </dl>
+  )
+}
+
+export type Options<Value = string> = readonly (readonly [value: Value, title: string])[]
+
+/** What a select offers. */
+export function Choices({ of }: { of: Options }) {
+  return of.map(([value, title]) => (
+    <option key={value} value={value}>
+      {title}
+    </option>
+  ))
+}
+
+type ChoiceProps<Value> = {
+  label: string
+  options: Options<Value>
+  value: Value
+  choose: (value: Value) => void
+}
+
+/** One of a few, side by side. */
+export function Choice<Value extends string>({ label, options, value, choose }: ChoiceProps<Value>) {
+  const name = useId()
+  return (
+    <fieldset class="choice">
+      <legend class="unseen">{label}</legend>
+      {options.map(([one, title]) => (
+        <label key={one}>
+          <input type="radio" name={name} checked={one === value} onChange={() => choose(one)} />
+          <span>{title}</span>
+        </label>
+      ))}
+    </fieldset>
   )
 }

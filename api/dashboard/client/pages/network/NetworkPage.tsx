@@ -1,16 +1,27 @@
 import { useState } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
 import type { Home, NetworkActivity, NetworkBatches } from '../../answers.ts'
-import { countOf, nameNetwork, writeCount, writeUsdc } from '../../format.ts'
+import { countOf, nameNetwork, nameTrigger, shorten, writeCount, writeUsdc } from '../../format.ts'
 import { createGateway, query } from '../../gateway.ts'
-import { Copyable, ExplorerLink, Figures, Panel, Table, Tabs, Time, Usdc } from '../../parts/bits.tsx'
-import { Choice } from '../../parts/Choice.tsx'
+import {
+  Choice,
+  Copyable,
+  ExplorerLink,
+  Figures,
+  Panel,
+  Tabs,
+  Time,
+  Transaction,
+  Usdc,
+} from '../../parts/bits.tsx'
+import { type Column, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { href } from '../../routing.ts'
-import { usePolled } from '../../usePolled.ts'
-import { BatchesPage, BatchTable } from './BatchesPage.tsx'
-import { gasPerPayment, type Interval } from './intervals.ts'
+import { href, type Route } from '../../routing.ts'
+import { usePolled, usePolledPages } from '../../usePolled.ts'
+import { gasPerPayment, type Interval, lengthMs } from './intervals.ts'
 import { NetworkPlots } from './NetworkPlots.tsx'
+
+type Batch = NetworkBatches['batches'][number]
 
 const gateway = createGateway()
 /** How long the gateway gives everybody the same answer. */
@@ -22,7 +33,7 @@ const periods = [
 ] as const
 
 /** For anyone, without a key: what settles on a network, who settles it and what that costs. */
-export function NetworkPage({ route: [network, list, ...filter] }: { route: string[] }) {
+export function NetworkPage({ route: [network, list, ...filter] }: { route: Route }) {
   if (network !== undefined && list === 'batches') return <BatchesPage network={network} filter={filter} />
   return <Activity network={network} />
 }
@@ -41,9 +52,12 @@ function Activity({ network: asked }: { network: string | undefined }) {
     `network ${asked} ${interval}`,
     everyMs,
   )
-  const choice = <Choice label="Period" options={periods} value={interval} choose={setInterval} />
   return (
-    <View title="Network" actions={choice} polled={polled}>
+    <View
+      title="Network"
+      actions={<Choice label="Period" options={periods} value={interval} choose={setInterval} />}
+      polled={polled}
+    >
       {({ networks, activity, batches }) => (
         <>
           {networks.length > 1 && (
@@ -59,7 +73,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
           </p>
           {activity.total.batches === 0 ? (
             <Empty title={`Nothing settled in the last ${new Map(periods).get(activity.interval)}`}>
-              <p>Payments settle together, in one transaction. The first one shows here within seconds.</p>
+              Payments settle together, in one transaction. The first one shows here within seconds.
             </Empty>
           ) : (
             <>
@@ -77,7 +91,7 @@ function Activity({ network: asked }: { network: string | undefined }) {
           )}
           {batches.length > 0 && (
             <Panel title="Newest batches">
-              <BatchTable batches={batches} network={activity.network} />
+              <Table rows={batches} {...batchesOf(activity.network)} />
               <p>
                 <a href={href('network', activity.network, 'batches')}>All batches</a>
               </p>
@@ -118,7 +132,7 @@ function Keepers({ activity: { network, keepers } }: { activity: NetworkActivity
           'Keeper',
           ({ address }) => (
             <>
-              <Copyable text={address} link={href('network', network, 'batches', 'keeper', address)} />{' '}
+              <Copyable text={address} link={linkOf(network, address)} />{' '}
               <ExplorerLink network={network} path={`address/${address}`} />
             </>
           ),
@@ -132,4 +146,74 @@ function Keepers({ activity: { network, keepers } }: { activity: NetworkActivity
       ]}
     />
   )
+}
+
+/** The batches behind one figure: a keeper's, those of a day or week, or all. */
+function BatchesPage({ network, filter: [by, value] }: { network: string; filter: string[] }) {
+  const polled = usePolledPages(
+    (pages) => gateway.list<Batch>('network/batches', { network, ...asQuery(by, value), limit: 50 }, pages),
+    `network batches ${network} ${by} ${value}`,
+  )
+  return (
+    <View
+      title="Settled batches"
+      polled={polled}
+      below={
+        <p class="note">
+          {nameNetwork(network)}
+          {describe(by, value)}. <a href={href('network', network)}>The whole network</a>
+        </p>
+      }
+      none={<Empty title="No batch" />}
+    >
+      {({ rows, more }) => (
+        <section class="panel">
+          <Table rows={rows} more={more} {...batchesOf(network)} />
+        </section>
+      )}
+    </View>
+  )
+}
+
+function describe(by: string | undefined, value: string | undefined): string {
+  if (by === undefined || value === undefined) return ''
+  if (by === 'keeper') return `, keeper ${shorten(value)}`
+  return by === 'week' ? `, the week from ${value} (UTC)` : `, ${value} (UTC)`
+}
+
+function asQuery(by: string | undefined, value: string | undefined): Record<string, string | undefined> {
+  if (by === 'keeper') return { keeper: value }
+  const start = Date.parse(`${value}T00:00:00Z`)
+  const length = lengthMs[by as Interval]
+  if (length === undefined || Number.isNaN(start)) return {}
+  return { from: new Date(start).toISOString(), to: new Date(start + length).toISOString() }
+}
+
+/** How a table shows a network's batches. */
+function batchesOf(network: string) {
+  const columns: Column<Batch>[] = [
+    [
+      'Batch',
+      ({ batch_id, tx_hash }) => (
+        <a href={`../settlements/batches${query({ network, tx_hash })}`}>#{batch_id}</a>
+      ),
+    ],
+    ['Payments', ({ payment_count }) => writeCount(payment_count), 'number'],
+    ['Moved, USDC', ({ total_usdc }) => <Usdc decimal={total_usdc} />, 'number'],
+    [
+      'Gas per payment',
+      ({ gas_used, payment_count: payments }) => writeCount(gasPerPayment({ gas_used, payments })),
+      'number',
+    ],
+    ['Trigger', ({ trigger_type }) => nameTrigger(trigger_type)],
+    ['Keeper', ({ keeper }) => <Copyable text={keeper} link={linkOf(network, keeper)} />],
+    ['Mined', ({ created_at }) => <Time at={created_at} />],
+    ['Transaction', ({ tx_hash }) => <Transaction hash={tx_hash} network={network} />],
+  ]
+  return { label: 'Settled batches', columns, keyOf: ({ batch_id }: Batch) => batch_id }
+}
+
+/** Where a keeper's batches are. */
+function linkOf(network: string, keeper: string): string {
+  return href('network', network, 'batches', 'keeper', keeper)
 }

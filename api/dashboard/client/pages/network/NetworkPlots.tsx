@@ -2,9 +2,10 @@ import type { ComponentChildren } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { NetworkActivity } from '../../answers.ts'
 import { countOf, writeCount, writeSeconds } from '../../format.ts'
-import { type Column, Table } from '../../parts/bits.tsx'
+import { Panel } from '../../parts/bits.tsx'
 import type { PlotSeries } from '../../parts/drawPlot.ts'
 import { Plot } from '../../parts/Plot.tsx'
+import type { Column } from '../../parts/Table.tsx'
 import { href } from '../../routing.ts'
 import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
 
@@ -67,14 +68,8 @@ const measures: Measure[] = [
     ],
     writeValue: writeSeconds,
     columns: [
-      [
-        'Median',
-        ({ settlementSeconds }) => (settlementSeconds ? writeSeconds(settlementSeconds.median) : '–'),
-      ],
-      [
-        '95 of 100 at most',
-        ({ settlementSeconds }) => (settlementSeconds ? writeSeconds(settlementSeconds.p95) : '–'),
-      ],
+      ['Median', ({ settlementSeconds: took }) => (took ? writeSeconds(took.median) : '–')],
+      ['95 of 100 at most', ({ settlementSeconds: took }) => (took ? writeSeconds(took.p95) : '–')],
     ],
     note: 'Of the payments that this gateway accepted then and that are final, to within 5 %; shown where they are 20 or more.',
     isShown: (points) => points.some(({ row }) => row?.settlementSeconds),
@@ -96,20 +91,20 @@ export function NetworkPlots({ activity }: { activity: NetworkActivity }) {
   return (
     <>
       {measures.map((measure) => (
-        <section key={measure.title} class="panel">
-          <h2>{measure.title}</h2>
+        <Panel key={measure.title} title={measure.title}>
           {measure.isShown?.(points) === false ? (
             <p class="note">{measure.missing}</p>
           ) : (
             <MeasurePlot measure={measure} activity={activity} points={points} />
           )}
           {measure.note && <p class="note">{measure.note}</p>}
-        </section>
+        </Panel>
       ))}
     </>
   )
 }
 
+type SettledPoint = { startsAt: Date; row: IntervalRow }
 type MeasurePlotProps = { measure: Measure; activity: NetworkActivity; points: NetworkPoint[] }
 
 function MeasurePlot({ measure, activity: { network, interval }, points }: MeasurePlotProps) {
@@ -123,11 +118,13 @@ function MeasurePlot({ measure, activity: { network, interval }, points }: Measu
   }
   return (
     <Plot
+      title={measure.title}
       label={measure.label}
       points={points}
       timeOf={({ startsAt }) => startsAt.getTime()}
-      series={measure.series.map(({ of, ...shown }) => ({
-        ...{ ...shown, of: ({ row }: NetworkPoint) => (row ? of(row) : 0) },
+      series={measure.series.map((one) => ({
+        ...one,
+        of: ({ row }: NetworkPoint) => (row ? one.of(row) : 0),
       }))}
       shape="bars"
       writeValue={measure.writeValue}
@@ -136,23 +133,13 @@ function MeasurePlot({ measure, activity: { network, interval }, points }: Measu
           {name(startsAt)}: {row ? measure.readout(row) : 'nothing settled'}
         </>
       )}
-      table={
-        <Table
-          label={measure.title}
-          rows={points.toReversed().flatMap(({ startsAt, row }) => (row ? [{ startsAt, row }] : []))}
-          keyOf={({ startsAt }) => startsAt.getTime()}
-          columns={[
-            ['From (UTC)', ({ startsAt }) => name(startsAt)],
-            ...measure.columns.map(
-              ([title, of]): Column<{ startsAt: Date; row: IntervalRow }> => [
-                title,
-                ({ row }) => of(row),
-                'number',
-              ],
-            ),
-          ]}
-        />
-      }
+      rows={points.toReversed().flatMap(({ startsAt, row }) => (row ? [{ startsAt, row }] : []))}
+      columns={[
+        ['From (UTC)', ({ startsAt }) => name(startsAt)],
+        ...measure.columns.map(
+          ([title, of]): Column<SettledPoint> => [title, ({ row }) => of(row), 'number'],
+        ),
+      ]}
     />
   )
 }

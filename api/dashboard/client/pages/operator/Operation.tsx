@@ -1,26 +1,15 @@
 import { parseUsdc } from '#protocol/amount'
 import type { OperatedNetwork, Operation } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
-import { type Act, useActs } from '../../parts/acts.tsx'
-import {
-  Badge,
-  Code,
-  type Column,
-  Copyable,
-  Facts,
-  Panel,
-  State,
-  Table,
-  Time,
-  Usdc,
-} from '../../parts/bits.tsx'
+import type { Gateway } from '../../gateway.ts'
+import { type Act, say, useActs } from '../../parts/acts.tsx'
+import { Badge, Code, Copyable, Facts, Panel, State, Time, Usdc } from '../../parts/bits.tsx'
+import { type Column, Table } from '../../parts/Table.tsx'
 import { View } from '../../parts/View.tsx'
-import { useOperator } from '../../session.ts'
 import { usePolled } from '../../usePolled.ts'
 
 /** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
-export function OperationPage() {
-  const { gateway } = useOperator()
+export function OperationPage({ gateway }: { gateway: Gateway }) {
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
   const { notice, buttons, dialog } = useActs(polled.refresh)
   const requeue: Act = {
@@ -29,10 +18,11 @@ export function OperationPage() {
     text: 'It may be of any provider.',
     fields: [{ name: 'paymentId', label: 'Payment', placeholder: 'pay_…' }],
     action: 'Queue again',
-    async send({ paymentId }) {
-      await gateway.post(`operator/payments/${encodeURIComponent(String(paymentId))}/requeue`)
-      return { said: `${paymentId} is queued again.` }
-    },
+    send: ({ paymentId }) =>
+      say(
+        gateway.post(`operator/payments/${encodeURIComponent(String(paymentId))}/requeue`),
+        `${paymentId} is queued again.`,
+      ),
   }
   return (
     <View title="Operation" actions={buttons([requeue], 'quiet')} polled={polled}>
@@ -47,8 +37,7 @@ export function OperationPage() {
             <Facts
               of={{
                 'Wait to be sent': writeCount(webhooks.pending),
-                'The oldest is due':
-                  webhooks.oldestDueAt === null ? '–' : <Time at={webhooks.oldestDueAt} distance />,
+                'The oldest is due': <Time at={webhooks.oldestDueAt} distance />,
                 'Disabled by a 410': writeCount(webhooks.disabled),
               }}
             />
@@ -64,17 +53,17 @@ export function OperationPage() {
 function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
   const failing = checks.filter(({ ok }) => !ok)
   return (
-    <section class="panel" aria-label="Readiness">
-      <header>
-        <h2>{failing.length === 0 ? 'Ready' : 'Not all is well'}</h2>
-        <Badge tone={status === 'ok' ? 'good' : 'bad'}>{status}</Badge>
-      </header>
+    <Panel
+      title={failing.length === 0 ? 'Ready' : 'Not all is well'}
+      label="Readiness"
+      beside={<Badge tone={status === 'ok' ? 'good' : 'bad'}>{status}</Badge>}
+    >
       {failing.map(({ name, detail }) => (
         <p key={name} class="break">
           <b>{name}</b> {detail}
         </p>
       ))}
-    </section>
+    </Panel>
   )
 }
 
@@ -86,32 +75,34 @@ const reasons: Record<string, string> = {
 
 function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: string }) {
   const { network, index, gas, openBatches, keepers, queue } = shown
-  const lag =
-    index.chainBlock === null || index.indexedBlock === null ? null : index.chainBlock - index.indexedBlock
+  const { chainBlock, indexedBlock } = index
+  const isCurrent = index.status === 'current'
   return (
-    <section class="panel" aria-label={nameNetwork(network)}>
-      <header>
-        <h2>{nameNetwork(network)}</h2>
-        <Badge tone={index.status === 'current' ? 'good' : 'bad'}>
-          {index.status === 'current' ? 'index current' : `index behind: ${reasons[index.reason ?? '']}`}
+    <Panel
+      title={nameNetwork(network)}
+      label={nameNetwork(network)}
+      beside={
+        <Badge tone={isCurrent ? 'good' : 'bad'}>
+          {isCurrent ? 'index current' : `index behind: ${reasons[index.reason ?? '']}`}
         </Badge>
-      </header>
+      }
+    >
       <Facts
         of={{
           'Indexed block': (
             <>
-              <span class="number">{index.indexedBlock === null ? '–' : writeCount(index.indexedBlock)}</span>
+              <span class="number">{indexedBlock === null ? '–' : writeCount(indexedBlock)}</span>
               {index.indexedAt !== null && (
                 <span class="note"> {writeDistance(Date.parse(asOf), Date.parse(index.indexedAt))}</span>
               )}
             </>
           ),
           'Behind the chain':
-            index.chainBlock === null
+            chainBlock === null
               ? 'no node answers'
-              : lag === null
+              : indexedBlock === null
                 ? '–'
-                : countOf(Math.max(0, lag), 'block'),
+                : countOf(Math.max(0, chainBlock - indexedBlock), 'block'),
           'Logs it could not read': listCounts(index.unreadable),
           'Open batches': listCounts(openBatches),
           'Gas today and in 30 days': `${writeUsdc(parseUsdc(gas.today_usdc))} and ${writeUsdc(parseUsdc(gas.last30Days_usdc))} USDC`,
@@ -121,29 +112,23 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
         }}
       />
       <h3>Keepers</h3>
-      {keepers.length === 0 ? (
-        <p class="note">No keeper has been here yet: nothing settles.</p>
-      ) : (
-        <Table
-          label={`Keepers on ${network}`}
-          columns={keeperColumns}
-          rows={keepers}
-          keyOf={({ wallet }) => wallet}
-          isOff={({ holder }) => holder === null}
-        />
-      )}
+      <Table
+        label={`Keepers on ${network}`}
+        columns={keeperColumns}
+        rows={keepers}
+        keyOf={({ wallet }) => wallet}
+        isOff={({ holder }) => holder === null}
+        none="No keeper has been here yet: nothing settles."
+      />
       <h3>Queue by wallet</h3>
-      {queue.length === 0 ? (
-        <p class="note">Nothing waits.</p>
-      ) : (
-        <Table
-          label={`Queue on ${network}`}
-          columns={queueColumns}
-          rows={queue}
-          keyOf={({ wallet }) => wallet}
-        />
-      )}
-    </section>
+      <Table
+        label={`Queue on ${network}`}
+        columns={queueColumns}
+        rows={queue}
+        keyOf={({ wallet }) => wallet}
+        none="Nothing waits."
+      />
+    </Panel>
   )
 }
 
@@ -187,5 +172,5 @@ const queueColumns: Column<OperatedNetwork['queue'][number]>[] = [
   ['Retrying', ({ retrying }) => writeCount(retrying), 'number'],
   ['In batches', ({ settling }) => writeCount(settling), 'number'],
   ['USDC', ({ accumulated_usdc }) => <Usdc decimal={accumulated_usdc} />, 'number'],
-  ['Oldest', ({ oldestAt }) => (oldestAt === null ? '–' : <Time at={oldestAt} distance />)],
+  ['Oldest', ({ oldestAt }) => <Time at={oldestAt} distance />],
 ]

@@ -1,51 +1,43 @@
 import { useState } from 'preact/hooks'
 import type { OperatorProviders } from '../../answers.ts'
 import { writeCount } from '../../format.ts'
-import { type Gateway, query } from '../../gateway.ts'
+import type { Gateway } from '../../gateway.ts'
 import { type Act, say, useActs } from '../../parts/acts.tsx'
-import { Badge, type Column, Copyable, Panel, ShowMore, Table, Time, Usdc } from '../../parts/bits.tsx'
-import { Choice } from '../../parts/Choice.tsx'
+import { Badge, Choice, Copyable, Panel, Time, Usdc } from '../../parts/bits.tsx'
+import { type Column, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { useOperator } from '../../session.ts'
-import { usePolledPages } from '../../usePolledPages.ts'
+import { usePolledPages } from '../../usePolled.ts'
 
-export function ProvidersPage() {
-  const { gateway } = useOperator()
+export function ProvidersPage({ gateway }: { gateway: Gateway }) {
   /** Undefined: what the gateway shows first, real money where any network has it. */
   const [testMoney, setTestMoney] = useState<'true' | 'false'>()
-  const { polled, showMore } = usePolledPages(async ({ signal, pages }) => {
-    let page: OperatorProviders | undefined
-    const providers: OperatorProviders['providers'] = []
-    for (let count = 0; count < pages && page?.cursor !== null; count++) {
-      const asked = query({ testnet: testMoney, limit: 20, cursor: page?.cursor })
-      page = await gateway.get<OperatorProviders>(`operator/providers${asked}`, signal)
-      providers.push(...page.providers)
-    }
-    return { providers, testnet: page?.testnet ?? false, hasMore: page?.cursor != null }
+  const polled = usePolledPages(async (pages) => {
+    const asked = { testnet: testMoney, limit: 20 }
+    return gateway.list<Listed, OperatorProviders>('operator/providers', asked, pages)
   }, `providers ${testMoney}`)
   const { notice, buttons, dialog } = useActs(polled.refresh)
-  const shown = testMoney ?? `${polled.data?.testnet ?? false}`
-  const choice = <Choice label="Money" options={monies} value={shown} choose={setTestMoney} />
+  const shown = testMoney ?? `${polled.data?.last.testnet ?? false}`
   return (
-    <View title="Providers" actions={choice} polled={polled}>
-      {({ providers, hasMore }) =>
-        providers.length === 0 ? (
-          <Empty title="No provider yet" />
-        ) : (
-          <Panel title="Their last 30 days">
-            {notice}
-            <Table
-              label="Providers"
-              rows={providers}
-              keyOf={({ providerId }) => providerId}
-              isOff={(one) => offOf(one) !== undefined}
-              columns={[...columns, ['', (one) => buttons([turn(one, gateway)], 'quiet'), 'actions']]}
-            />
-            <ShowMore hasMore={hasMore} showMore={showMore} />
-            {dialog}
-          </Panel>
-        )
-      }
+    <View
+      title="Providers"
+      actions={<Choice label="Money" options={monies} value={shown} choose={setTestMoney} />}
+      polled={polled}
+      none={<Empty title="No provider yet" />}
+    >
+      {({ rows, more }) => (
+        <Panel title="Their last 30 days">
+          {notice}
+          <Table
+            label="Providers"
+            rows={rows}
+            keyOf={({ providerId }) => providerId}
+            isOff={(one) => offOf(one) !== undefined}
+            columns={[...columns, ['', (one) => buttons([turn(one, gateway)], 'quiet'), 'actions']]}
+            more={more}
+          />
+          {dialog}
+        </Panel>
+      )}
     </View>
   )
 }

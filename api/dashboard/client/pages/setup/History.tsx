@@ -1,33 +1,29 @@
-import type { ApiKey, RegistryChange, RegistryChanges } from '../../answers.ts'
+import type { ApiKey, RegistryChange } from '../../answers.ts'
 import { differences } from '../../changes.ts'
-import { readPages } from '../../gateway.ts'
-import { Copyable, ShowMore, Time } from '../../parts/bits.tsx'
+import { Copyable, Time } from '../../parts/bits.tsx'
 import { Differences } from '../../parts/Differences.tsx'
-import { SetupView } from '../../parts/Setup.tsx'
+import { Rows } from '../../parts/Table.tsx'
 import { useSession } from '../../session.ts'
-import { usePolledPages } from '../../usePolledPages.ts'
+import { usePolledPages } from '../../usePolled.ts'
+import { SetupView } from './Setup.tsx'
 
 /** Who changed what, and when. */
 export function HistoryPage() {
   const { gateway, path } = useSession()
-  const { polled, showMore } = usePolledPages(async (asked) => {
-    const changesOf = ({ changes }: RegistryChanges) => changes
+  const polled = usePolledPages(async (asked) => {
     const [changes, { keys }] = await Promise.all([
-      readPages(gateway, `${path}/changes`, { limit: 20 }, changesOf, asked),
+      gateway.list<RegistryChange>(`${path}/changes`, { limit: 20 }, asked),
       gateway.get<{ keys: ApiKey[] }>(`${path}/keys`, asked.signal),
     ])
     return { ...changes, labels: new Map(keys.map(({ keyId, label }) => [keyId, label])) }
   }, 'history')
   return (
     <SetupView page="history" polled={polled}>
-      {({ rows, hasMore, labels }) => (
+      {({ rows, more, labels }) => (
         <section class="panel">
-          <ul class="rows">
-            {rows.map((change) => (
-              <ChangeItem key={`${change.changedAt} ${change.subject}`} change={change} labels={labels} />
-            ))}
-          </ul>
-          <ShowMore hasMore={hasMore} showMore={showMore} />
+          <Rows rows={rows} keyOf={({ changedAt, subject }) => `${changedAt} ${subject}`} more={more}>
+            {(change) => <ChangeItem change={change} labels={labels} />}
+          </Rows>
         </section>
       )}
     </SetupView>
@@ -41,7 +37,7 @@ function ChangeItem({ change, labels }: { change: RegistryChange; labels: Map<st
   const kind = kinds[subject.split('_')[0] ?? ''] ?? subject
   const label = by === 'operator' ? 'the operator' : labels.get(by) && `the key “${labels.get(by)}”`
   return (
-    <li>
+    <>
       <div class="line">
         <b>
           {kind} {before === null ? 'registered' : 'changed'}
@@ -54,6 +50,6 @@ function ChangeItem({ change, labels }: { change: RegistryChange; labels: Map<st
       <Differences
         differences={differences(before, after).filter(({ after }) => before !== null || after !== '–')}
       />
-    </li>
+    </>
   )
 }

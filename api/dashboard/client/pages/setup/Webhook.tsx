@@ -1,23 +1,23 @@
-import type { Deliveries, Delivery, Webhook } from '../../answers.ts'
+import type { Delivery, Webhook } from '../../answers.ts'
 import { countOf } from '../../format.ts'
-import { readPages } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { Badge, Code, Copyable, Facts, Panel, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
-import { SetupView } from '../../parts/Setup.tsx'
+import { Attempts, Badge, Code, Copyable, Facts, Panel, Time } from '../../parts/bits.tsx'
+import { PaymentLink } from '../../parts/payments.tsx'
+import { Rows } from '../../parts/Table.tsx'
 import { useSession } from '../../session.ts'
 import { useNow } from '../../useNow.ts'
-import { usePolledPages } from '../../usePolledPages.ts'
+import { usePolledPages } from '../../usePolled.ts'
 import { listEvents } from './resources.tsx'
+import { SetupView } from './Setup.tsx'
 
 /** One webhook, and what was sent to it. */
 export function WebhookPage({ webhookId }: { webhookId: string }) {
   const { gateway, path } = useSession()
   const own = `${path}/webhooks/${encodeURIComponent(webhookId)}`
-  const { polled, showMore } = usePolledPages(async (asked) => {
-    const deliveriesOf = ({ deliveries }: Deliveries) => deliveries
+  const polled = usePolledPages(async (asked) => {
     const [webhook, sent] = await Promise.all([
       gateway.get<Webhook>(own, asked.signal),
-      readPages(gateway, `${own}/deliveries`, { limit: 20 }, deliveriesOf, asked),
+      gateway.list<Delivery>(`${own}/deliveries`, { limit: 20 }, asked),
     ])
     return { webhook, ...sent }
   }, `webhook ${webhookId}`)
@@ -27,50 +27,36 @@ export function WebhookPage({ webhookId }: { webhookId: string }) {
   }
   return (
     <SetupView page="webhooks" title="Webhook" polled={polled}>
-      {({ webhook, rows, hasMore }) => (
+      {({ webhook, webhook: { previousSecretExpiresAt: previous }, rows, more }) => (
         <>
-          <WebhookFacts webhook={webhook} />
+          <Facts
+            isPanel
+            of={{
+              URL: <Code>{webhook.url}</Code>,
+              Id: <Copyable text={webhook.webhookId} />,
+              Events: listEvents(webhook.events),
+              Description: webhook.description !== '' && webhook.description,
+              Disabled: webhook.disabledAt && (
+                <>
+                  <Time at={webhook.disabledAt} /> Its receiver answered 410. Rotate its secret to go on.
+                </>
+              ),
+              'The secret before counts until': previous && <Time at={previous} />,
+            }}
+          />
           <Panel title="Sent to it">
-            {rows.length === 0 && (
-              <p class="note">Nothing yet. What happens from now on is sent within seconds.</p>
-            )}
-            <ul class="rows">
-              {rows.map((delivery) => (
-                <DeliveryItem
-                  key={delivery.deliveryId}
-                  delivery={delivery}
-                  redeliver={() => redeliver(delivery)}
-                />
-              ))}
-            </ul>
-            <ShowMore hasMore={hasMore} showMore={showMore} />
+            <Rows
+              rows={rows}
+              keyOf={({ deliveryId }) => deliveryId}
+              none="Nothing yet. What happens from now on is sent within seconds."
+              more={more}
+            >
+              {(delivery) => <DeliveryItem delivery={delivery} redeliver={() => redeliver(delivery)} />}
+            </Rows>
           </Panel>
         </>
       )}
     </SetupView>
-  )
-}
-
-function WebhookFacts({ webhook }: { webhook: Webhook }) {
-  const { url, webhookId, events, description, disabledAt, previousSecretExpiresAt } = webhook
-  return (
-    <Facts
-      isPanel
-      of={{
-        URL: <Code>{url}</Code>,
-        Id: <Copyable text={webhookId} />,
-        Events: listEvents(events),
-        Description: description !== '' && description,
-        Disabled: disabledAt !== null && (
-          <>
-            <Time at={disabledAt} /> Its receiver answered 410. Rotate its secret to go on.
-          </>
-        ),
-        'The secret before counts until': previousSecretExpiresAt !== null && (
-          <Time at={previousSecretExpiresAt} />
-        ),
-      }}
-    />
   )
 }
 
@@ -80,7 +66,7 @@ function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: 
   const { event, status, paymentId, createdAt, nextAttemptAt, attempts } = delivery
   const now = useNow()
   return (
-    <li>
+    <>
       <div class="line">
         <b>{event}</b>
         <Badge tone={tones[status]}>{status}</Badge>
@@ -102,21 +88,16 @@ function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: 
           Next attempt {Date.parse(nextAttemptAt) <= now ? 'at once' : <Time at={nextAttemptAt} distance />}
         </p>
       )}
-      {attempts.length > 0 && (
-        <details>
-          <summary>{countOf(attempts.length, 'attempt')}</summary>
-          <ol class="attempts">
-            {attempts.map(({ attempt, startedAt, endedAt, httpStatus, failure, detail, response }) => (
-              <li key={attempt}>
-                <Time at={startedAt} />{' '}
-                {endedAt === null ? 'under way, or cut short' : (failure ?? `answered ${httpStatus}`)}
-                {detail && <span class="note"> {detail}</span>}
-                {response && <span class="note code break"> {response}</span>}
-              </li>
-            ))}
-          </ol>
-        </details>
-      )}
-    </li>
+      <Attempts title={countOf(attempts.length, 'attempt')} of={attempts}>
+        {({ startedAt, endedAt, httpStatus, failure, detail, response }) => (
+          <>
+            <Time at={startedAt} />{' '}
+            {endedAt === null ? 'under way, or cut short' : (failure ?? `answered ${httpStatus}`)}
+            {detail && <span class="note"> {detail}</span>}
+            {response && <span class="note code break"> {response}</span>}
+          </>
+        )}
+      </Attempts>
+    </>
   )
 }

@@ -66,20 +66,16 @@ function shownFields(endpoint: Endpoint): Field[] {
     note: string,
   ) => ({
     ...{ name, label, note },
-    value: isNothing(endpoint[name]) ? '' : JSON.stringify(endpoint[name]),
+    value: endpoint[name] == null ? '' : JSON.stringify(endpoint[name]),
     parse: parseJson,
   })
   return [
-    listedField(endpoint.listed, 'it'),
+    flagField('listed', 'Buyers can find it', endpoint.listed, yesOrNo),
     json('inputSchema', 'What it asks for', 'JSON Schema of its query, or of its body. May be empty.'),
     json('inputExample', 'An example of that', 'JSON. May be empty.'),
     json('outputSchema', 'What it answers', 'JSON Schema. May be empty.'),
     json('outputExample', 'An example of that answer', 'JSON. May be empty.'),
   ]
-}
-
-function isNothing(value: unknown): boolean {
-  return value === null || value === undefined
 }
 
 /** What isn't JSON goes as it is: the gateway says what is wrong with it. */
@@ -92,37 +88,43 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** Whether buyers can find it. */
-function listedField(listed: boolean, what: string): Field {
+/** A field that is true or false, by what each of them means. */
+export function flagField(
+  name: string,
+  label: string,
+  isSet: boolean,
+  [yes, no]: readonly [string, string],
+): Field {
   return {
-    name: 'listed',
-    label: `Buyers can find ${what}`,
-    value: String(listed),
+    ...{ name, label, value: String(isSet) },
     options: [
-      ['true', 'yes'],
-      ['false', 'no'],
+      ['true', yes],
+      ['false', no],
     ],
     parse: (text) => text === 'true',
   }
 }
 
+const yesOrNo = ['yes', 'no'] as const
+const orNull = (text: string) => text || null
+
 /** How catalogues show a provider. */
 export function serviceFields({ listed, serviceName, tags, iconUrl }: Provider): Field[] {
   return [
-    listedField(listed, 'what you sell'),
+    flagField('listed', 'Buyers can find what you sell', listed, yesOrNo),
     {
       name: 'serviceName',
       label: 'Name in catalogues',
       value: serviceName ?? '',
       note: 'At most 32 characters of ASCII. May be empty.',
-      parse: (text) => text || null,
+      parse: orNull,
     },
     {
       name: 'tags',
       label: 'Tags',
       value: tags.join(', '),
       note: 'At most five, with commas between.',
-      parse: parseTags,
+      parse: (text) => text.split(/\s*,\s*/).filter(Boolean),
     },
     {
       name: 'iconUrl',
@@ -131,16 +133,9 @@ export function serviceFields({ listed, serviceName, tags, iconUrl }: Provider):
       inputMode: 'url',
       placeholder: 'https://api.example/icon.png',
       note: 'May be empty.',
-      parse: (text) => text || null,
+      parse: orNull,
     },
   ]
-}
-
-function parseTags(text: string): string[] {
-  return text
-    .split(',')
-    .map((tag) => tag.trim())
-    .filter((tag) => tag !== '')
 }
 
 export function walletFields({ networks }: Home): Field[] {
@@ -169,7 +164,7 @@ export function providerFields({ name = '', contact }: { name?: string; contact?
       value: contact ?? '',
       placeholder: 'ops@weather.example',
       note: 'Where the operator reaches you. May be empty.',
-      parse: (text) => text || null,
+      parse: orNull,
     },
   ]
 }

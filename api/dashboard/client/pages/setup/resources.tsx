@@ -15,7 +15,7 @@ import { type Act, type Done, say, toggle, versioned } from '../../parts/acts.ts
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
 import { href } from '../../routing.ts'
 import { endpointFields, walletFields } from './fields.ts'
-import type { Desk, Resource } from './ResourcePage.tsx'
+import type { Desk, Resource } from './Setup.tsx'
 
 type Endpoints = EndpointList & WalletList
 
@@ -194,8 +194,7 @@ export const keys: Resource<Keys, ApiKey> = {
     action: 'Issue it',
     async send(body) {
       const { apiKey } = await gateway.post<IssuedApiKey>(`${path}/keys`, body)
-      const note = 'Store it now: it is not shown again, and the gateway keeps only its hash.'
-      return { said: 'The key is issued.', secret: { title: 'Your new API key', text: apiKey, note } }
+      return { said: 'The key is issued.', secret: { title: 'Your new API key', text: apiKey } }
     },
   }),
   items: ({ keys }) => keys,

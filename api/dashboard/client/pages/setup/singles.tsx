@@ -3,8 +3,8 @@ import { GatewayError } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
 import { type Act, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
-import { providerFields, serviceFields } from './fields.ts'
-import type { Desk, Resource } from './ResourcePage.tsx'
+import { flagField, providerFields, serviceFields } from './fields.ts'
+import type { Desk, Resource } from './Setup.tsx'
 
 /* What a provider has one of. */
 
@@ -47,13 +47,11 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     text: 'Sell without code: buyers call the gateway, and it passes on to your server what they paid for. Endpoints whose URL is a path alone, such as /forecast, are sold so.',
   },
   keyOf: ({ url }) => url,
-  facts: ({ url, secretSince, previousSecretExpiresAt }, { base }) => ({
+  facts: ({ url, secretSince, previousSecretExpiresAt: previous }, { base }) => ({
     'Your server': <Code>{url}</Code>,
     'Buyers call': <Copyable text={base} whole />,
     'Secret since': <Time at={secretSince} />,
-    'The secret before counts until': previousSecretExpiresAt !== null && (
-      <Time at={previousSecretExpiresAt} />
-    ),
+    'The secret before counts until': previous && <Time at={previous} />,
   }),
   acts: (_, __, { gateway, path }) => [
     {
@@ -106,28 +104,17 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
     Contact: (
       <>
         {contact ?? '–'}
-        {contact !== null && (
-          <span class="note">
-            {' '}
-            {contactConfirmedAt === null ? 'not confirmed: no mail is sent' : 'confirmed'}
-          </span>
+        {contact && ' '}
+        {contact && (
+          <span class="note">{contactConfirmedAt ? 'confirmed' : 'not confirmed: no mail is sent'}</span>
         )}
       </>
     ),
     'Payments are verified': requiresKey ? 'for callers with your key only' : 'for anyone',
     'In catalogues': listed ? 'whatever you sell' : 'nothing',
     Registered: <Time at={createdAt} />,
-    State: (
-      <>
-        <State isOn={disabledAt === null} yes="on sale" no="disabled" />
-        {disabledAt !== null && (
-          <>
-            {' '}
-            since <Time at={disabledAt} />
-          </>
-        )}
-      </>
-    ),
+    State: <State isOn={disabledAt === null} yes="on sale" no="disabled" />,
+    'Disabled since': disabledAt && <Time at={disabledAt} />,
   }),
   acts(provider, { mail }, desk) {
     const { contact, contactConfirmedAt } = provider
@@ -138,15 +125,11 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
         fields: [
           ...providerFields(now),
           {
-            name: 'requiresKey',
-            label: 'Payments are verified',
-            value: String(now.requiresKey),
-            options: [
-              ['false', 'for anyone'],
-              ['true', 'for callers with my API key only'],
-            ],
+            ...flagField('requiresKey', 'Payments are verified', now.requiresKey, [
+              'for callers with my API key only',
+              'for anyone',
+            ]),
             note: 'With your key only, your middleware needs its apiKey option.',
-            parse: (text) => text === 'true',
           },
           ...serviceFields(now),
         ],

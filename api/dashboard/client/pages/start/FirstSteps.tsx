@@ -1,11 +1,10 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
-import type { Endpoint, EndpointList, Home, ProviderPayments, WalletList } from '../../answers.ts'
+import type { Endpoint, EndpointList, Home, ProviderPayment, WalletList } from '../../answers.ts'
 import { nameNetwork } from '../../format.ts'
-import { query } from '../../gateway.ts'
-import { Code, Copyable, CopyButton, PaymentLink } from '../../parts/bits.tsx'
-import { Choice } from '../../parts/Choice.tsx'
+import { Choice, Code, Copyable, CopyButton } from '../../parts/bits.tsx'
 import { Form } from '../../parts/Form.tsx'
+import { PaymentLink } from '../../parts/payments.tsx'
 import { View } from '../../parts/View.tsx'
 import { href } from '../../routing.ts'
 import { useSession } from '../../session.ts'
@@ -17,17 +16,17 @@ import { endpointFields, walletFields } from '../setup/fields.ts'
 export function FirstSteps() {
   const { gateway, provider, path } = useSession()
   const polled = usePolled(async (signal) => {
-    const [home, { wallets }, { endpoints }, { payments }] = await Promise.all([
+    const [home, { wallets }, { endpoints }, payments] = await Promise.all([
       gateway.get<Home>('', signal),
       gateway.get<WalletList>(`${path}/wallets`, signal),
       gateway.get<EndpointList>(`${path}/endpoints`, signal),
-      gateway.get<ProviderPayments>(`${path}/payments${query({ limit: 1 })}`, signal),
+      gateway.list<ProviderPayment>(`${path}/payments`, { limit: 1 }, { signal, pages: 1 }),
     ])
     return {
       home,
       wallets: wallets.filter(({ retiredAt }) => retiredAt === null),
       endpoint: endpoints.find(({ disabledAt }) => disabledAt === null),
-      payment: payments[0],
+      payment: payments.rows[0],
     }
   }, 'start')
   const save = async (what: 'wallets' | 'endpoints', body: object) => {
@@ -38,19 +37,18 @@ export function FirstSteps() {
     <View title="First steps" polled={polled}>
       {({ home, wallets, endpoint, payment }) => (
         <ol class="timeline steps">
-          <StepItem title="Register" isDone>
+          <StepItem title="Register" state="done">
             <p>
               You are <Copyable text={provider.providerId} />
             </p>
           </StepItem>
-          <StepItem title="Say where the money goes" isDone={wallets.length > 0} isNow={wallets.length === 0}>
-            {wallets.length > 0 ? (
-              wallets.map(({ walletId, address, network }) => (
-                <p key={walletId}>
-                  <Copyable text={address} /> on {nameNetwork(network)}
-                </p>
-              ))
-            ) : (
+          <StepItem title="Say where the money goes" state={wallets.length > 0 ? 'done' : 'now'}>
+            {wallets.map(({ walletId, address, network }) => (
+              <p key={walletId}>
+                <Copyable text={address} /> on {nameNetwork(network)}
+              </p>
+            ))}
+            {wallets.length === 0 && (
               <div class="panel">
                 <Form
                   fields={walletFields(home)}
@@ -62,10 +60,9 @@ export function FirstSteps() {
           </StepItem>
           <StepItem
             title="Say what a request costs"
-            isDone={endpoint !== undefined}
-            isNow={wallets.length > 0 && endpoint === undefined}
+            state={endpoint ? 'done' : wallets.length > 0 ? 'now' : 'ahead'}
           >
-            {endpoint !== undefined ? (
+            {endpoint ? (
               <p>
                 <Code>{`${endpoint.method === '*' ? 'any' : endpoint.method} ${endpoint.url}`}</Code>
               </p>
@@ -83,14 +80,13 @@ export function FirstSteps() {
           </StepItem>
           <StepItem
             title="Put the middleware in front of it"
-            isDone={payment !== undefined}
-            isNow={endpoint !== undefined && payment === undefined}
+            state={payment ? 'done' : endpoint ? 'now' : 'ahead'}
           >
             {endpoint && <Middleware home={home} providerId={provider.providerId} endpoint={endpoint} />}
           </StepItem>
-          <StepItem title="Get paid" isDone={payment !== undefined}>
+          <StepItem title="Get paid" state={payment ? 'done' : 'ahead'}>
             <div role="status">
-              {payment !== undefined ? (
+              {payment ? (
                 <p>
                   Your first payment is here: <PaymentLink paymentId={payment.paymentId} />. It settles by
                   itself; <a href={href('queue')}>see the queue</a>.
@@ -114,13 +110,16 @@ export function FirstSteps() {
   )
 }
 
-function StepItem(props: { title: string; isDone?: boolean; isNow?: boolean; children?: ComponentChildren }) {
-  const { title, isDone = false, isNow = false, children } = props
+const stateNames = { done: 'done', now: 'now', ahead: 'later' }
+
+type StepItemProps = { title: string; state: keyof typeof stateNames; children?: ComponentChildren }
+
+function StepItem({ title, state, children }: StepItemProps) {
   return (
-    <li class={isDone ? 'done' : isNow ? 'now' : 'ahead'} aria-current={isNow ? 'step' : undefined}>
+    <li class={state} aria-current={state === 'now' ? 'step' : undefined}>
       <h2>
         {title}
-        <span class="unseen">{isDone ? ', done' : isNow ? ', now' : ', later'}</span>
+        <span class="unseen">, {stateNames[state]}</span>
       </h2>
       {children}
     </li>

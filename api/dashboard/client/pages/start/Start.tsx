@@ -1,8 +1,13 @@
-import { useState } from 'preact/hooks'
-import type { ProviderWithKey } from '../../answers.ts'
+import { useMemo, useState } from 'preact/hooks'
+import type { Home, ProviderWithKey } from '../../answers.ts'
+import { createGateway } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
 import { ShownSecret } from '../../parts/acts.tsx'
-import { Register } from './Register.tsx'
+import { Form } from '../../parts/Form.tsx'
+import { Empty, View } from '../../parts/View.tsx'
+import { href } from '../../routing.ts'
+import { usePolled } from '../../usePolled.ts'
+import { providerFields } from '../setup/fields.ts'
 
 /** A provider's first minute: from nothing to an API key, with which the first steps go on. */
 export function StartPage({ open }: { open: (key: string) => Promise<void> }) {
@@ -17,12 +22,43 @@ export function StartPage({ open }: { open: (key: string) => Promise<void> }) {
         gateway.
       </p>
       <div class="panel form">
-        <ShownSecret
-          text={apiKey}
-          note="Store it now: it is not shown again, and the gateway keeps only its hash."
-        />
+        <ShownSecret text={apiKey} />
         <ActionButton label="I have stored it" ask={() => open(apiKey)} />
       </div>
     </div>
+  )
+}
+
+const token = {
+  name: 'token',
+  label: 'Registration token',
+  note: 'From the operator of this gateway, who decides who may register.',
+}
+
+function Register({ done }: { done: (registered: ProviderWithKey) => void }) {
+  const gateway = useMemo(() => createGateway(), [])
+  const polled = usePolled((signal) => gateway.get<Home>('', signal), 'home')
+  return (
+    <View title="Sell your API" polled={polled}>
+      {({ registration }) =>
+        registration === 'closed' ? (
+          <Empty title="Registration is closed here">
+            The operator of this gateway registers providers. With an API key, <a href={href()}>sign in</a>.
+          </Empty>
+        ) : (
+          <section class="panel">
+            <Form
+              fields={[...providerFields({}), ...(registration === 'token' ? [token] : [])]}
+              action="Register"
+              send={async ({ name, contact, token }) => {
+                const body = { name, ...(contact !== null && { contact }) }
+                const headers = token === undefined ? {} : { 'registration-token': String(token) }
+                done(await gateway.post<ProviderWithKey>('providers', body, headers))
+              }}
+            />
+          </section>
+        )
+      }
+    </View>
   )
 }

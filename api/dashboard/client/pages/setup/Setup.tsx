@@ -1,11 +1,60 @@
 import type { ComponentChildren } from 'preact'
 import { useContext } from 'preact/hooks'
 import { type Act, useActs } from '../../parts/acts.tsx'
-import { type Column, Facts, Table } from '../../parts/bits.tsx'
-import { type SetupPage, SetupView, titleOf } from '../../parts/Setup.tsx'
-import { Empty } from '../../parts/View.tsx'
+import { Facts, Tabs } from '../../parts/bits.tsx'
+import { type Column, Table } from '../../parts/Table.tsx'
+import { Empty, View } from '../../parts/View.tsx'
+import { href } from '../../routing.ts'
 import { EndContext, type Session, useSession } from '../../session.ts'
-import { usePolled } from '../../usePolled.ts'
+import { type Polled, usePolled } from '../../usePolled.ts'
+
+const pages = [
+  ['endpoints', 'Endpoints'],
+  ['wallets', 'Wallets'],
+  ['keys', 'API keys'],
+  ['upstream', 'Without code'],
+  ['webhooks', 'Webhooks'],
+  ['provider', 'Provider'],
+  ['history', 'History'],
+] as const
+
+type SetupPage = (typeof pages)[number][0]
+
+function titleOf(page: SetupPage): string {
+  return pages.find(([name]) => name === page)?.[1] ?? ''
+}
+
+/** A page of what a provider has registered. */
+export function SetupView<T>(props: {
+  page: SetupPage
+  /** Default: the page's own. */
+  title?: string
+  actions?: ComponentChildren
+  polled: Polled<T>
+  children: (data: T) => ComponentChildren
+}) {
+  const { page, title = titleOf(page), children, actions, ...view } = props
+  const isReading = useSession().scope === 'read'
+  const tabs = (
+    <>
+      <Tabs
+        label="Setup"
+        links={pages.map(([name, title]) => [href('setup', name), title])}
+        current={href('setup', page)}
+      />
+      {isReading && <p class="box good">Your API key may only read: nothing can be changed with it.</p>}
+    </>
+  )
+  return (
+    <View title={title} below={tabs} actions={!isReading && actions} {...view}>
+      {(data) => (
+        <fieldset class="bare" disabled={isReading}>
+          {children(data)}
+        </fieldset>
+      )}
+    </View>
+  )
+}
 
 /** Who looks, and how to end it. */
 export type Desk = Session & { end: (reason: string) => void }
@@ -41,18 +90,14 @@ export function ResourcePage<Data, Item>({ resource }: { resource: Resource<Data
         return (
           <>
             {notice}
-            {shown.length === 0 && empty && (
-              <Empty title={empty.title}>
-                <p>{empty.text}</p>
-              </Empty>
-            )}
+            {shown.length === 0 && empty && <Empty title={empty.title}>{empty.text}</Empty>}
             {columns && shown.length > 0 && (
               <section class="panel">
                 <Table
                   label={titleOf(page)}
                   rows={shown}
                   keyOf={keyOf}
-                  {...(isOff && { isOff })}
+                  isOff={isOff}
                   columns={[...columns(data, desk), ['', buttonsOf, 'actions']]}
                 />
               </section>
