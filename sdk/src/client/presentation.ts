@@ -98,11 +98,6 @@ export async function sendUntilAnswered<A extends Answer>(
   }
 }
 
-/** Whether a refusal is of the tab, and not of what is put on it. */
-export function isTabRefusal(code: string | undefined): boolean {
-  return code === 'unknown_tab' || code?.startsWith('tab_') === true
-}
-
 export function withPayment(init: RequestInit, { name, value }: PaymentHeader): RequestInit {
   const headers = new Headers(init.headers)
   headers.set(name, value)

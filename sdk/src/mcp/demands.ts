@@ -1,6 +1,6 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
 import type { Address } from 'viem'
-import type { ExactOffer } from '../client/exactOffer.ts'
+import type { ExactOffer } from '../client/payment.ts'
 import type { Answer } from '../client/transport.ts'
 import { bytesToHex } from '../protocol/bytes.ts'
 import type { Network } from '../protocol/networks.ts'

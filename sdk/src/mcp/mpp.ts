@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { ExactOffer } from '../client/exactOffer.ts'
+import type { ExactOffer } from '../client/payment.ts'
 import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
 import type { Challenge } from '../protocol/challenge.ts'
 import { portableKeccak256 } from '../protocol/eip3009.ts'
