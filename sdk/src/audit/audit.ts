@@ -217,12 +217,11 @@ async function readReceipts(
   { receipts, jwks, issuer }: AuditOptions,
   onProgress: (progress: AuditProgress) => void,
 ): Promise<(Genuine | Forged)[]> {
-  const read: (Genuine | Forged)[] = []
   const total = receipts.length
-  const positions = receipts.map((_, position) => position)
-  await mapLimited(positions, signaturesAtOnce, async (position) => {
-    read[position] = await readReceipt(receipts[position] ?? '', position, jwks, issuer)
+  const read = await mapLimited([...receipts.entries()], signaturesAtOnce, async ([position, jws]) => {
+    const one = await readReceipt(jws, position, jwks, issuer)
     if (position % signaturesAtOnce === 0) onProgress({ step: 'signatures', done: position, total })
+    return one
   })
   onProgress({ step: 'signatures', done: total, total })
   return read
@@ -351,15 +350,11 @@ function describeReceipt(
   payout: AuditedPayout | 'waiting' | undefined,
 ): AuditedReceipt {
   const { halves, isSuperseded } = verdict
+  const { paymentId, providerId, endpointId, network, payer, timestamp } = claims
   const described = {
     position,
     payment: {
-      paymentId: claims.paymentId,
-      providerId: claims.providerId,
-      endpointId: claims.endpointId,
-      network: claims.network,
-      payer: claims.payer,
-      timestamp: claims.timestamp,
+      ...{ paymentId, providerId, endpointId, network, payer, timestamp },
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,

@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import { bytesToHex, encodeUtf8, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { amountPattern, fieldsOf, wordPattern } from './fields.ts'
+import type { MacaroonTerms } from './macaroon.ts'
 import { isNetworkName, type Network, networks } from './networks.ts'
 import type { Tier } from './tier.ts'
 
@@ -94,28 +95,18 @@ const defaultTimeoutSeconds = 3_600
  */
 export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 
-export type ChallengeTerms = {
-  issuer: string
-  requestId: string
-  providerId: string
-  endpointId: string
-  macaroon: string
-  network: Pick<Network, 'name' | 'eip712'>
-  asset: Address
-  resource: string
-  description: string
-  mimeType?: string
-  payTo: Address
-  feePayTo: Address
-  /** Base units for the provider. */
-  amount: bigint
-  /** Base units for the platform. */
-  feeAmount: bigint
-  tier: Tier
-  offerTimeoutSeconds?: number
-  tab?: TabChallenge | undefined
-  discovery?: ChallengeDiscovery
-}
+export type ChallengeTerms = Pick<
+  Challenge,
+  'macaroon' | 'providerId' | 'endpointId' | 'requestId' | 'issuer' | 'offerTimeoutSeconds' | 'discovery'
+> &
+  Pick<MacaroonTerms, 'asset' | 'payTo' | 'feePayTo' | 'amount' | 'feeAmount'> & {
+    network: Pick<Network, 'name' | 'eip712'>
+    resource: string
+    description: string
+    mimeType?: string
+    tier: Tier
+    tab?: TabChallenge | undefined
+  }
 
 /** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
