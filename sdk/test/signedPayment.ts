@@ -12,10 +12,9 @@ export const x402Payload = {
   signature,
   authorization: { from, to, value, validAfter, validBefore, nonce },
 }
-export const authorization = encodeAuthorizationHeader({
-  macaroon: 'AgEA',
-  payloads: [payload, signed?.fee?.payload ?? ''],
-})
+/** The provider's, and the platform's. */
+export const payloads: [string, string] = [payload, signed?.fee?.payload ?? '']
+export const authorization = encodeAuthorizationHeader({ macaroon: 'AgEA', payloads })
 const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
 export const paymentSignature = encodePaymentHeader({ x402Version: 2, accepted, payload: x402Payload })
 export const xPayment = encodePaymentHeader({

@@ -66,12 +66,12 @@ function pairTransfers(logs: readonly RpcLog[]): Payout[] {
 
 /** The payout that holds a payment: the first one after it came in, since a sweep pays all that is there. */
 export function payoutOf(
-  { split }: ReceiptClaims,
+  { split, tab }: ReceiptClaims,
   { to, onChain }: AuditedHalf,
   payouts: Payouts,
   factory: Address,
 ): AuditedPayout | 'waiting' | undefined {
-  if (!split || !onChain) return undefined
+  if (!split || tab || !onChain) return undefined
   const own = { provider: split.platform, platform: split.platform, providerShare: 1n, platformShare: 0n }
   const recipients = [split.platform, splitterAddress({ ...own, factory })]
   const found = payouts

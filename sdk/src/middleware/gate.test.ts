@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { describe, expect, test, vi } from 'vitest'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
-import { authorization, sellerOptions } from '../../test/signedPayment.ts'
+import { authorization, payloads, sellerOptions } from '../../test/signedPayment.ts'
 import { verifyReceipt } from '../audit/verifyReceipt.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
@@ -148,7 +148,7 @@ test('behavior: a lost call is repeated with its Idempotency-Key, also when its 
   expect(bodies.size).toBe(2)
   expect(JSON.parse([...bodies][0] ?? '')).toEqual({
     macaroon: 'AgEA',
-    payloads: [signed?.authorization.payload, signed?.fee?.payload],
+    payloads,
     providerId: base.providerId,
     endpointId: 'ep_1',
     pricing: { usdcPerUnit: '0.05' },
