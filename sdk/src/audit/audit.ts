@@ -9,7 +9,7 @@ import { mapLimited } from './concurrency.ts'
 import { type EvidenceByNonce, findEvidence, type Wanted } from './evidence.ts'
 import { explain } from './explain.ts'
 import { judge, type Verdict } from './judge.ts'
-import { findPayouts, type Payouts, payoutOf } from './payouts.ts'
+import { findPayouts, payoutOf } from './payouts.ts'
 import type {
   AuditedPayout,
   AuditedReceipt,
@@ -100,31 +100,28 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   refuseUnreadable(genuine, readers)
 
   const evidence = await findAllEvidence(genuine, readers, onProgress)
-  for (const [name, reader] of readers)
-    await addLines(reader, tabNoncesOf(genuine, name), evidence.get(name) ?? new Map())
   const owners = findOwners(genuine)
   const latest = findLatest(genuine)
   const needOf = findLineNeeds([...latest.values()].map(({ claims }) => claims))
-  const judged = new Map(
-    genuine.map((one) => {
+  const receipts: AuditedReceipt[] = []
+  for (const one of read)
+    if (!one.claims) receipts[one.position] = { ...one, state: 'forged', reconciled: false }
+  for (const [name, reader] of readers) {
+    const own = genuine.filter(({ claims }) => claims.network === name)
+    const found = evidence.get(name) ?? new Map()
+    await addLines(reader, tabNoncesOf(own), found)
+    const confirmations = options.confirmations ?? reader.network.confirmations
+    const judged = own.map((one): Judged => {
       // A request on a tab stands as its last receipt says: what it was reduced to isn't owed any more.
       const claims = one.claims.tab ? (latest.get(keyOf(one.claims)) ?? one).claims : one.claims
-      const { network, ...facts } = readerOf(claims, readers)
-      const confirmations = options.confirmations ?? network.confirmations
-      const found = evidence.get(network.name) ?? new Map()
-      return [one.position, judge(claims, found, { ...facts, confirmations }, needOf(claims))]
-    }),
-  )
-  const payouts = await findAllPayouts(genuine, judged, readers)
-  const receipts = read.map((one): AuditedReceipt => {
-    const verdict = judged.get(one.position)
-    if (!one.claims || !verdict) return { ...(one as Forged), state: 'forged', reconciled: false }
-    const { network, splitterFactory } = readerOf(one.claims, readers)
-    const payout = one.claims.tab
-      ? undefined
-      : payoutOf(one.claims, verdict.halves[0], payouts.get(network.name) ?? new Map(), splitterFactory)
-    return describeReceipt(one, verdict, owners, payout)
-  })
+      return { ...one, verdict: judge(claims, found, { ...reader, confirmations }, needOf(claims)) }
+    })
+    const payouts = await findPayouts(reader, splittersPaidBy(judged))
+    for (const one of judged) {
+      const payout = payoutOf(one.claims, one.verdict.halves[0], payouts, reader.splitterFactory)
+      receipts[one.position] = describeReceipt(one, owners, payout)
+    }
+  }
 
   const walletAudits: WalletAudit[] = []
   for (const wallet of wallets) {
@@ -160,31 +157,17 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 type Genuine = { position: number; claims: ReceiptClaims }
 type Forged = { position: number; claims?: undefined; reason: AuditReason; detail: string }
 
-function readerOf({ network }: ReceiptClaims, readers: ReadonlyMap<string, ChainReader>): ChainReader {
-  const reader = readers.get(network)
-  if (!reader) throw new TypeError(`no reader of ${network}`)
-  return reader
-}
+type Judged = Genuine & { verdict: Verdict }
 
-/** What the splitters paid out that receipts have paid, by network. */
-async function findAllPayouts(
-  genuine: readonly Genuine[],
-  judged: ReadonlyMap<number, Verdict>,
-  readers: ReadonlyMap<string, ChainReader>,
-): Promise<Map<string, Payouts>> {
-  const payouts = new Map<string, Payouts>()
-  for (const [name, reader] of readers) {
-    const since = new Map<Address, bigint>()
-    for (const { position, claims } of genuine) {
-      const half = judged.get(position)?.halves[0]
-      if (claims.network !== name || !claims.split || claims.tab || !half?.onChain) continue
-      const known = since.get(half.to) ?? half.onChain.blockNumber
-      since.set(half.to, smallest(known, half.onChain.blockNumber))
-    }
-    const paid = [...since].map(([splitter, first]) => ({ splitter, since: first }))
-    payouts.set(name, await findPayouts(reader, paid))
+/** The splitters that receipts have paid, and the first block in which one did. */
+function splittersPaidBy(judged: readonly Judged[]): { splitter: Address; since: bigint }[] {
+  const since = new Map<Address, bigint>()
+  for (const { claims, verdict } of judged) {
+    const [{ to, onChain }] = verdict.halves
+    if (!claims.split || claims.tab || !onChain) continue
+    since.set(to, smallest(onChain.blockNumber, since.get(to) ?? onChain.blockNumber))
   }
-  return payouts
+  return [...since].map(([splitter, first]) => ({ splitter, since: first }))
 }
 
 async function openReaders(options: AuditOptions): Promise<Map<string, ChainReader>> {
@@ -217,12 +200,11 @@ async function readReceipts(
   { receipts, jwks, issuer }: AuditOptions,
   onProgress: (progress: AuditProgress) => void,
 ): Promise<(Genuine | Forged)[]> {
-  const read: (Genuine | Forged)[] = []
   const total = receipts.length
-  const positions = receipts.map((_, position) => position)
-  await mapLimited(positions, signaturesAtOnce, async (position) => {
-    read[position] = await readReceipt(receipts[position] ?? '', position, jwks, issuer)
+  const read = await mapLimited([...receipts.entries()], signaturesAtOnce, async ([position, jws]) => {
+    const one = await readReceipt(jws, position, jwks, issuer)
     if (position % signaturesAtOnce === 0) onProgress({ step: 'signatures', done: position, total })
+    return one
   })
   onProgress({ step: 'signatures', done: total, total })
   return read
@@ -305,8 +287,8 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   ]
 }
 
-function tabNoncesOf(genuine: readonly Genuine[], network: string): Set<Hex> {
-  const ofTabs = genuine.filter(({ claims }) => claims.tab && claims.network === network)
+function tabNoncesOf(genuine: readonly Genuine[]): Set<Hex> {
+  const ofTabs = genuine.filter(({ claims }) => claims.tab)
   return new Set(ofTabs.map(({ claims }) => claims.authorizations[0].nonce))
 }
 
@@ -345,21 +327,16 @@ function authorizationKeys({ network, payer, authorizations }: ReceiptClaims): s
 }
 
 function describeReceipt(
-  { position, claims }: Genuine,
-  verdict: Verdict,
+  { position, claims, verdict }: Judged,
   owners: ReadonlyMap<string, string>,
   payout: AuditedPayout | 'waiting' | undefined,
 ): AuditedReceipt {
   const { halves, isSuperseded } = verdict
+  const { paymentId, providerId, endpointId, network, payer, timestamp } = claims
   const described = {
     position,
     payment: {
-      paymentId: claims.paymentId,
-      providerId: claims.providerId,
-      endpointId: claims.endpointId,
-      network: claims.network,
-      payer: claims.payer,
-      timestamp: claims.timestamp,
+      ...{ paymentId, providerId, endpointId, network, payer, timestamp },
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,

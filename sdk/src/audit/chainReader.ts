@@ -10,11 +10,16 @@ import {
   toEventSelector,
 } from 'viem'
 import { usdcAbi } from '../protocol/abi/usdc.ts'
-import { committedDeployments, type Deployments } from '../protocol/deployments.ts'
+import {
+  committedDeployments,
+  type Deployments,
+  splitterFactory,
+  tabSettlement,
+} from '../protocol/deployments.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import { type Network, networkByChainId } from '../protocol/networks.ts'
 import { largest, smallest } from './bigints.ts'
-import { chunk, mapLimited } from './concurrency.ts'
+import { mapLimited } from './concurrency.ts'
 import { createLogSearch, type LogSearch } from './logSearch.ts'
 
 /** A block as it was when it was read. A reorg may have replaced it since. */
@@ -37,8 +42,8 @@ export type ChainReader = {
   /** USDC's address from our table or the deployments, never from a receipt. */
   token: Address
   head: BlockSeen
-  splitterFactory?: Address
-  tabSettlement?: Address
+  splitterFactory: Address
+  tabSettlement: Address
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
@@ -84,8 +89,6 @@ export async function openChainReader(
       `The USDC address of ${network.name} is not known: give deployments`,
     )
   }
-  // CREATE2 gives it one address on every network.
-  const { splitterFactory, tabSettlement } = deployment ?? committedDeployments.localhost ?? {}
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
   const { number, hash, timestamp } = await client.getBlock()
   const head: BlockSeen = { number, hash, time: timestamp }
@@ -93,8 +96,8 @@ export async function openChainReader(
     network,
     token,
     head,
-    ...(splitterFactory && { splitterFactory }),
-    ...(tabSettlement && { tabSettlement }),
+    splitterFactory: deployment?.splitterFactory ?? splitterFactory,
+    tabSettlement: deployment?.tabSettlement ?? tabSettlement,
     fromBlock: first,
     searchLogs: createLogSearch(client, token),
     ...createBlockReader(client, head, first),
@@ -113,17 +116,13 @@ function createBlockReader(
   const blocks = new Map([[number, head]])
 
   const getBlocks: ChainReader['getBlocks'] = async (numbers) => {
-    const unique = [...new Set(numbers)]
-    const found = new Map<bigint, BlockSeen>()
-    await mapLimited(unique, callsAtOnce, async (blockNumber) => {
+    return readEach(numbers, callsAtOnce, async (blockNumber) => {
       const block = await client.request({
         method: 'eth_getBlockByNumber',
         params: [numberToHex(blockNumber), false],
       })
-      if (!block?.hash) return
-      found.set(blockNumber, { number: blockNumber, hash: block.hash, time: BigInt(block.timestamp) })
+      return block?.hash && { number: blockNumber, hash: block.hash, time: BigInt(block.timestamp) }
     })
-    return found
   }
 
   const getBlock = async (blockNumber: bigint): Promise<BlockSeen> => {
@@ -163,36 +162,26 @@ function createTransactionReader(
   number: bigint,
 ): Pick<ChainReader, 'getTokenLogs' | 'getCalls'> {
   return {
-    async getTokenLogs(hashes) {
-      const found = new Map<Hash, RpcLog[]>()
-      await mapLimited([...new Set(hashes)], receiptsAtOnce, async (transactionHash) => {
+    getTokenLogs: (hashes) =>
+      readEach(hashes, receiptsAtOnce, async (transactionHash) => {
         const receipt: RpcTransactionReceipt | null = await client.request({
           method: 'eth_getTransactionReceipt',
           params: [transactionHash],
         })
-        if (receipt?.status !== '0x1' || BigInt(receipt.blockNumber) > number) return
-        found.set(
-          transactionHash,
-          receipt.logs.filter((log) => log.address.toLowerCase() === token),
-        )
-      })
-      return found
-    },
+        if (receipt?.status !== '0x1' || BigInt(receipt.blockNumber) > number) return undefined
+        return receipt.logs.filter((log) => log.address.toLowerCase() === token)
+      }),
 
-    async getCalls(hashes) {
-      const found = new Map<Hash, { to: Address | undefined; input: Hex }>()
-      await mapLimited([...new Set(hashes)], callsAtOnce, async (transactionHash) => {
+    getCalls: (hashes) =>
+      readEach(hashes, callsAtOnce, async (transactionHash) => {
         const transaction = await client.request({
           method: 'eth_getTransactionByHash',
           params: [transactionHash],
         })
         if (!transaction)
           throw new ProtocolError('dependency_unavailable', `The node has no transaction ${transactionHash}`)
-        const to = transaction.to?.toLowerCase() as Address | undefined
-        found.set(transactionHash, { to, input: transaction.input })
-      })
-      return found
-    },
+        return { to: transaction.to?.toLowerCase() as Address | undefined, input: transaction.input }
+      }),
   }
 }
 
@@ -202,27 +191,23 @@ async function readAuthorizationStates(
   number: bigint,
   pairs: readonly { payer: Address; nonce: Hex }[],
 ): Promise<boolean[]> {
-  const states: boolean[] = []
-  for (const part of chunk(pairs, callsAtOnce)) {
-    const words = await Promise.all(
-      part.map(({ payer, nonce }) =>
-        client.request({
-          method: 'eth_call',
-          params: [
-            {
-              to: token,
-              data: encodeFunctionData({
-                abi: usdcAbi,
-                functionName: 'authorizationState',
-                args: [payer, nonce],
-              }),
-            },
-            numberToHex(number),
-          ],
-        }),
-      ),
-    )
-    states.push(...words.map((word) => BigInt(word) !== 0n))
-  }
-  return states
+  const call = { abi: usdcAbi, functionName: 'authorizationState' } as const
+  return mapLimited(pairs, callsAtOnce, async ({ payer, nonce }) => {
+    const data = encodeFunctionData({ ...call, args: [payer, nonce] })
+    const word = await client.request({
+      method: 'eth_call',
+      params: [{ to: token, data }, numberToHex(number)],
+    })
+    return BigInt(word) !== 0n
+  })
+}
+
+/** What was found for each key, at most `limit` at once. */
+async function readEach<Key, Found>(
+  keys: readonly Key[],
+  limit: number,
+  read: (key: Key) => Promise<Found | null | undefined>,
+): Promise<Map<Key, Found>> {
+  const found = await mapLimited([...new Set(keys)], limit, async (key) => ({ key, value: await read(key) }))
+  return new Map(found.flatMap(({ key, value }) => (value ? [[key, value]] : [])))
 }

@@ -6,10 +6,12 @@ export function chunk<Item>(items: readonly Item[], size: number): Item[][] {
 }
 
 /** Calls `act` with each item, in groups of at most `limit` that run at once. */
-export async function mapLimited<Item>(
+export async function mapLimited<Item, Result>(
   items: readonly Item[],
   limit: number,
-  act: (item: Item) => Promise<void>,
-): Promise<void> {
-  for (const part of chunk(items, limit)) await Promise.all(part.map(act))
+  act: (item: Item) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = []
+  for (const part of chunk(items, limit)) results.push(...(await Promise.all(part.map(act))))
+  return results
 }

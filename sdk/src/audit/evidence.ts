@@ -140,8 +140,8 @@ export function addressToTopic(address: Address): Hex {
   return pad(address, { size: 32 })
 }
 
-function topicToAddress(topic: Hex): Address {
-  return `0x${topic.slice(26)}`
+export function topicToAddress(topic: Hex | undefined): Address {
+  return `0x${topic?.slice(26)}`
 }
 
 /**

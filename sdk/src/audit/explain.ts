@@ -1,6 +1,6 @@
 import { formatUsdc } from '../protocol/amount.ts'
 import type { Verdict } from './judge.ts'
-import type { AuditedHalf, AuditedPayout, AuditedRefund } from './report.ts'
+import type { AuditedHalf, AuditedPayout, AuditedRefund, AuditReason } from './report.ts'
 
 /** Describes a verdict in one sentence for people. */
 export function explain(
@@ -38,39 +38,29 @@ function explainHalves([provider, platform]: Verdict['halves']): string {
     : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
 }
 
-function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {
-  switch (reason) {
-    case 'confirming':
-      return `mined in ${onChain?.transactionHash}, not confirmed yet`
-    case 'waiting':
-      return 'not used on chain yet'
-    case 'expired':
-      return 'never used on chain, and expired'
-    case 'said_to_be_settled':
-      return 'said to be settled, but not on chain'
-    case 'payer':
-      return `paid by ${onChain?.from}, not by the payer named`
-    case 'recipient':
-      return `paid to ${onChain?.to} instead of ${to}`
-    case 'amount':
-      return `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`
-    case 'tab':
-      return 'names a nonce, a contract or a provider that is not that of its tab'
-    case 'line':
-      return `is on a tab that moved with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`
-    case 'lines_unread':
-      return `is on a tab that moved in ${onChain?.transactionHash}, which does not show its lines`
-    case 'token':
-      return "in a token that isn't this network's USDC"
-    case 'no_transfer':
-      return `used in ${onChain?.transactionHash} without a transfer`
-    case 'splitter':
-      return `pays ${to}, which isn't the splitter of its two wallets`
-    case 'same_nonce':
-      return 'carries the same nonce as the other'
-    case 'cancelled_on_chain':
-      return `cancelled by the payer in ${onChain?.transactionHash}`
-    default:
-      return `settled in ${onChain?.transactionHash}`
-  }
+/** What is said of a half, by the reason of its state. */
+const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
+  confirming: ({ onChain }) => `mined in ${onChain?.transactionHash}, not confirmed yet`,
+  waiting: () => 'not used on chain yet',
+  expired: () => 'never used on chain, and expired',
+  said_to_be_settled: () => 'said to be settled, but not on chain',
+  payer: ({ onChain }) => `paid by ${onChain?.from}, not by the payer named`,
+  recipient: ({ to, onChain }) => `paid to ${onChain?.to} instead of ${to}`,
+  amount: ({ value, onChain }) =>
+    `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`,
+  tab: () => 'names a nonce, a contract or a provider that is not that of its tab',
+  line: ({ onChain }) =>
+    `is on a tab that moved with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`,
+  lines_unread: ({ onChain }) =>
+    `is on a tab that moved in ${onChain?.transactionHash}, which does not show its lines`,
+  token: () => "in a token that isn't this network's USDC",
+  no_transfer: ({ onChain }) => `used in ${onChain?.transactionHash} without a transfer`,
+  splitter: ({ to }) => `pays ${to}, which isn't the splitter of its two wallets`,
+  same_nonce: () => 'carries the same nonce as the other',
+  cancelled_on_chain: ({ onChain }) => `cancelled by the payer in ${onChain?.transactionHash}`,
+}
+
+function explainHalf(half: AuditedHalf): string {
+  const sentence = half.reason && sentences[half.reason]
+  return sentence?.(half) ?? `settled in ${half.onChain?.transactionHash}`
 }

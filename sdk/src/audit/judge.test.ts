@@ -1,48 +1,13 @@
 import fc from 'fast-check'
-import type { Address, Hash, Hex } from 'viem'
+import type { Address, Hash } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { address, claims, facts, payer, signed, stranger, transaction, word } from '../../test/audited.ts'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import { refundNonce } from '../protocol/refund.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
-
-const address = (digit: string) => `0x${digit.repeat(40)}` as Address
-const word = (digit: string) => `0x${digit.repeat(64)}` as Hex
-
-const payer = address('a')
-const stranger = address('b')
-const transaction = word('7') as Hash
-
-const signed: [ReceiptAuthorization, ReceiptAuthorization] = [
-  { to: address('1'), value: '9500', nonce: word('1') },
-  { to: address('2'), value: '500', nonce: word('2') },
-]
-const claims: ReceiptClaims = {
-  paymentId: 'pay_1',
-  providerId: 'prov_1',
-  endpointId: 'ep_1',
-  totalUsdc: '10000',
-  providerUsdc: '9500',
-  platformUsdc: '500',
-  tier: 'micropayment',
-  effectiveRate: '0.05',
-  timestamp: '2026-11-21T12:00:00.000Z',
-  transactionHash: zeroHash,
-  iss: 'https://gateway.example',
-  iat: 1_795_262_400,
-  status: 'verified',
-  network: 'localhost',
-  testnet: true,
-  asset: address('c'),
-  payer,
-  resource: 'https://provider.example/weather',
-  validBefore: '2000',
-  authorizations: signed,
-}
-
-const facts: ChainFacts = { token: address('c'), confirmations: 3, head: { number: 100n, time: 1000n } }
 
 const used = (half: 0 | 1, change: Partial<Evidence> = {}): Evidence => {
   const { to, value, nonce } = signed[half]
@@ -76,23 +41,21 @@ describe('judge', () => {
   })
 
   test('behavior: one that pays a splitter must pay that of its two wallets and amounts', () => {
-    const factory = address('f')
     const split = { provider: address('1'), platform: address('2') }
-    const to = splitterAddress({ ...split, providerShare: 19n, platformShare: 1n, factory })
+    const to = splitterAddress({ ...split, providerShare: 19n, platformShare: 1n, factory: address('f') })
     const one: ReceiptClaims = { ...claims, split, authorizations: [{ ...signed[0], to, value: '10000' }] }
     const paid = found(used(0, { transfer: { to, value: 10_000n } }))
-    const known = { ...facts, splitterFactory: factory }
-    expect(judge(one, paid, known)).toMatchObject({ state: 'settled' })
+    expect(judge(one, paid, facts)).toMatchObject({ state: 'settled' })
     for (const other of [
       { ...one, split: { ...split, provider: stranger } },
       { ...one, split: { ...split, platform: stranger } },
       { ...one, providerUsdc: '9000', platformUsdc: '1000' },
     ]) {
-      const verdict = judge(other, paid, known)
+      const verdict = judge(other, paid, facts)
       expect(verdict).toMatchObject({ state: 'mismatch', reason: 'splitter', reconciled: false })
       expect(explain(verdict)).toBe(`The payment pays ${to}, which isn't the splitter of its two wallets`)
     }
-    expect(judge(one, paid, { ...known, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
+    expect(judge(one, paid, { ...facts, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
   })
 
   test('behavior: a refund is the transfer to the payer by the nonce of its number, and nothing else', () => {

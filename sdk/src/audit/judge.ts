@@ -1,4 +1,3 @@
-import type { Address } from 'viem'
 import {
   type ReceiptAuthorization,
   type ReceiptClaims,
@@ -9,29 +8,18 @@ import {
 import { refundNonce } from '../protocol/refund.ts'
 import { splitterOf as findSplitter } from '../protocol/splitter.ts'
 import { providerOfSplit, tabNonce } from '../protocol/tab.ts'
+import type { ChainReader } from './chainReader.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
-import type { AuditedHalf, AuditedHalves, AuditedRefund, AuditReason, AuditState } from './report.ts'
+import type { AuditedHalf, AuditedHalves, AuditedReceipt, AuditedRefund } from './report.ts'
 
 /** What a verdict depends on besides the evidence. */
-export type ChainFacts = {
-  /** Lower-case. */
-  token: string
+export type ChainFacts = Pick<ChainReader, 'token' | 'splitterFactory' | 'tabSettlement'> & {
   confirmations: number
-  head: { number: bigint; time: bigint }
-  /** The network's `SplitterFactory`; absent where there is none. */
-  splitterFactory?: Address
-  /** Likewise its `TabSettlement`. */
-  tabSettlement?: Address
+  head: Pick<ChainReader['head'], 'number' | 'time'>
 }
 
-export type Verdict = {
-  state: Exclude<AuditState, 'forged' | 'duplicate'>
-  reason?: AuditReason
-  reconciled: boolean
-  halves: AuditedHalves
-  isSuperseded?: true
-  refunds?: AuditedRefund[]
-}
+export type Verdict = Pick<AuditedHalf, 'state' | 'reason'> &
+  Pick<AuditedReceipt, 'reconciled' | 'isSuperseded' | 'refunds'> & { halves: AuditedHalves }
 
 /** The states of a half, the worst first. A payment has the state of its worse half. */
 const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
@@ -177,7 +165,7 @@ function judgeRefund(
 
 /** The only address from which both wallets are paid what the receipt says of each; null where it can't be told. */
 function splitterOf({ split, providerUsdc, platformUsdc }: ReceiptClaims, { splitterFactory }: ChainFacts) {
-  if (!split || !splitterFactory) return null
+  if (!split) return null
   const wallets = { payTo: split.provider, feePayTo: split.platform }
   const amounts = { amount: BigInt(providerUsdc), feeAmount: BigInt(platformUsdc) }
   return findSplitter({ ...wallets, ...amounts }, splitterFactory)?.address ?? null

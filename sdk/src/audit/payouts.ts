@@ -1,8 +1,10 @@
 import type { Address, RpcLog } from 'viem'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
+import { smallest } from './bigints.ts'
 import { type ChainReader, topics } from './chainReader.ts'
-import { addressToTopic } from './evidence.ts'
+import { chunk } from './concurrency.ts'
+import { addressToTopic, topicToAddress } from './evidence.ts'
 import type { AuditedHalf, AuditedPayout } from './report.ts'
 
 /** By splitter, its payouts in the order of the chain. */
@@ -10,25 +12,26 @@ export type Payouts = ReadonlyMap<Address, readonly Payout[]>
 
 type Payout = Omit<AuditedPayout, 'isPlatformPaid'> & { platform: Address; provider: Address }
 
-/** A splitter that settled receipts pay, and the first block in which one did. */
-export type PaidSplitter = { splitter: Address; since: bigint }
-
 /** How many senders one log filter has. */
 const sendersPerFilter = 100
 
 /**
  * Finds what splitters paid out: two Transfers of one sender in a row, both of more than nothing, which anybody could send
  * on behalf of anybody.
+ *
+ * @param paid splitters that settled receipts pay, and the first block in which one did.
  */
-export async function findPayouts(reader: ChainReader, paid: readonly PaidSplitter[]): Promise<Payouts> {
+export async function findPayouts(
+  reader: ChainReader,
+  paid: readonly { splitter: Address; since: bigint }[],
+): Promise<Payouts> {
   const logs = new Map<Address, RpcLog[]>()
-  for (let i = 0; i < paid.length; i += sendersPerFilter) {
-    const part = paid.slice(i, i + sendersPerFilter)
-    const from = part.reduce((least, { since }) => (since < least ? since : least), reader.head.number)
+  for (const part of chunk(paid, sendersPerFilter)) {
+    const from = smallest(reader.head.number, ...part.map(({ since }) => since))
     const senders = part.map(({ splitter }) => addressToTopic(splitter))
     for await (const found of reader.searchLogs([topics.transfer, senders], from, reader.head.number)) {
       for (const log of found) {
-        const sender: Address = `0x${log.topics[1]?.slice(26)}`
+        const sender = topicToAddress(log.topics[1])
         logs.set(sender, [...(logs.get(sender) ?? []), log])
       }
     }
@@ -54,8 +57,8 @@ function pairTransfers(logs: readonly RpcLog[]): Payout[] {
         transactionHash: log.transactionHash,
         blockNumber: BigInt(log.blockNumber),
         logIndex: Number(log.logIndex),
-        platform: `0x${log.topics[2]?.slice(26)}`,
-        provider: `0x${next?.topics[2]?.slice(26)}`,
+        platform: topicToAddress(log.topics[2]),
+        provider: topicToAddress(next?.topics[2]),
       },
     ]
   })
@@ -63,12 +66,12 @@ function pairTransfers(logs: readonly RpcLog[]): Payout[] {
 
 /** The payout that holds a payment: the first one after it came in, since a sweep pays all that is there. */
 export function payoutOf(
-  { split }: ReceiptClaims,
+  { split, tab }: ReceiptClaims,
   { to, onChain }: AuditedHalf,
   payouts: Payouts,
-  factory: Address | undefined,
+  factory: Address,
 ): AuditedPayout | 'waiting' | undefined {
-  if (!split || !onChain || !factory) return undefined
+  if (!split || tab || !onChain) return undefined
   const own = { provider: split.platform, platform: split.platform, providerShare: 1n, platformShare: 0n }
   const recipients = [split.platform, splitterAddress({ ...own, factory })]
   const found = payouts

@@ -1,6 +1,7 @@
-import type { Address, Hash, Hex } from 'viem'
+import type { Address, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { address, facts, payer, claims as receipt, stranger, transaction } from '../../test/audited.ts'
+import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { encodeSplit } from '../protocol/splitter.ts'
 import { tabNonce, toWord } from '../protocol/tab.ts'
 import type { SignedTab } from '../protocol/tabSettlement.ts'
@@ -9,33 +10,18 @@ import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
 import { linesOf } from './tabLines.ts'
 
-const address = (digit: string) => `0x${digit.repeat(40)}` as Address
-const [payer, stranger, contract] = [address('a'), address('b'), address('e')]
-const transaction = `0x${'7'.repeat(64)}` as Hash
-const iss = 'https://gateway.example'
+const contract = facts.tabSettlement
 const id = `tab_${'0'.repeat(32)}`
-const nonce = tabNonce(iss, id)
+const nonce = tabNonce(receipt.iss, id)
 const splitFor = (provider: Address) => encodeSplit({ provider, providerShare: 9n, platformShare: 1n })
 const [first, second] = [splitFor(address('1')), splitFor(address('2'))]
 
 const claims: ReceiptClaims = {
-  ...{ paymentId: 'pay_1', providerId: 'prov_1', endpointId: 'ep_1' },
-  ...{
-    totalUsdc: '1000',
-    providerUsdc: '900',
-    platformUsdc: '100',
-    tier: 'ultra-micro',
-    effectiveRate: '0.1',
-  },
-  ...{ timestamp: '2026-11-21T12:00:00.000Z', transactionHash: zeroHash, iss, iat: 1_795_262_400 },
-  ...{ status: 'verified', network: 'localhost', testnet: true, asset: address('c'), payer },
-  ...{ resource: 'https://provider.example/weather', validBefore: '2000' },
+  ...{ ...receipt, totalUsdc: '1000', providerUsdc: '900', platformUsdc: '100' },
+  ...{ tier: 'ultra-micro', effectiveRate: '0.1' },
   authorizations: [{ to: contract, value: '1000', nonce }],
   split: { provider: address('1'), platform: address('3') },
   tab: { id, sequence: 2, split: toWord(first), lineTotal: '3000' },
-}
-const facts: ChainFacts = {
-  ...{ token: address('c'), tabSettlement: contract, confirmations: 3, head: { number: 100n, time: 1000n } },
 }
 
 const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> = {}): Evidence => ({

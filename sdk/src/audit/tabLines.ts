@@ -1,7 +1,8 @@
-import type { Address, Hash, Hex } from 'viem'
+import type { Hash, Hex } from 'viem'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
 import { decodeSettleTabs, type SignedTab } from '../protocol/tabSettlement.ts'
+import { largest, smallest } from './bigints.ts'
 import type { ChainReader } from './chainReader.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedReceipt, TabTotal } from './report.ts'
@@ -49,10 +50,7 @@ export function linesOf(
   return new Map(
     [...first].map(([split, amount]) => [
       split,
-      others.reduce((least, other) => {
-        const another = other.get(split) ?? 0n
-        return another < least ? another : least
-      }, amount),
+      smallest(amount, ...others.map((other) => other.get(split) ?? 0n)),
     ]),
   )
 }
@@ -83,14 +81,9 @@ export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: Rece
   return (claims) => {
     if (!claims.tab) return 0n
     const place = placeOf(claims)
-    const left =
-      place -
-      (lines
-        .get(lineOf(claims))
-        ?.filter((one) => one.place <= place)
-        .at(-1)?.sum ?? 0n)
-    const lineTotal = BigInt(claims.tab.lineTotal)
-    return left < 0n ? 0n : left < lineTotal ? left : lineTotal
+    const line = lines.get(lineOf(claims)) ?? []
+    const left = place - (line.filter((one) => one.place <= place).at(-1)?.sum ?? 0n)
+    return largest(0n, smallest(left, BigInt(claims.tab.lineTotal)))
   }
 }
 
@@ -137,15 +130,15 @@ export function sumByTab(
     const moved = own?.lines ? (own.lines.get(BigInt(split)) ?? 0n) : undefined
     let line = total.lines.find((one) => one.split === split)
     if (!line) {
-      const provider: Address = providerOfSplit(BigInt(split))
+      const provider = providerOfSplit(BigInt(split))
       line = { split, provider, requests: 0, boughtAmount: 0n, lineTotal: 0n, gap: 0n }
       if (moved !== undefined) line.movedAmount = moved
       total.lines.push(line)
     }
     line.requests += 1
     line.boughtAmount += BigInt(claims.totalUsdc)
-    if (need > line.lineTotal) line.lineTotal = need
-    line.gap = moved !== undefined && line.lineTotal > moved ? line.lineTotal - moved : 0n
+    line.lineTotal = largest(line.lineTotal, need)
+    line.gap = moved === undefined ? 0n : largest(0n, line.lineTotal - moved)
   }
   return [...totals.values()]
 }

@@ -27,12 +27,13 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     else if (state === 'pending') total.pending += 1
     else if (!reconciled) total.failing += 1
     if (state === 'pending') total.pendingAmount += payment.providerAmount
-    const moved = movedBy(receipt)
-    total.providerAmount += moved.providerAmount
-    total.platformAmount += moved.platformAmount
+    for (const { providerAmount, platformAmount } of movedBy(receipt)) {
+      total.providerAmount += providerAmount
+      total.platformAmount += platformAmount
+      if (payment.splitter && !receipt.payout) total.waitingAmount += providerAmount
+    }
     for (const { state, value } of receipt.refunds ?? [])
       if (state === 'settled') total.refundedAmount += value
-    if (payment.splitter && !receipt.payout) total.waitingAmount += moved.providerAmount
   }
   return [...totals.values()].sort(
     (a, b) => compare(a.providerId, b.providerId) || compare(a.network, b.network),
@@ -43,25 +44,24 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
 export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
   const totals = new Map<string, BatchTotal>()
   const counted = new Set<string>()
-  for (const { payment, halves, state } of receipts) {
-    if (!payment || state === 'duplicate') continue
-    const { network } = payment
+  for (const receipt of receipts) {
+    if (!receipt.payment) continue
+    const { network } = receipt.payment
     const transactions = new Set<BatchTotal>()
-    for (const half of halves ?? []) {
-      if (!half.onChain || !hasMoved(half.state, half.reason)) continue
-      const { transactionHash, blockNumber, blockTime } = half.onChain
+    for (const { onChain, providerAmount, platformAmount } of movedBy(receipt)) {
+      if (!onChain) continue
+      const { transactionHash, blockNumber, blockTime, logIndex } = onChain
       const total = getOrCreate(totals, `${network} ${transactionHash}`, () => ({
         ...{ network, transactionHash, blockNumber, blockTime },
         ...{ payments: 0, authorizations: 0, providerAmount: 0n, platformAmount: 0n },
       }))
       transactions.add(total)
       // All requests of a tab share one.
-      const key = `${network} ${transactionHash} ${half.onChain.logIndex}`
+      const key = `${network} ${transactionHash} ${logIndex}`
       if (!counted.has(key)) total.authorizations += 1
       counted.add(key)
-      const parts = partsOf(half, payment, halves)
-      total.providerAmount += parts.providerAmount
-      total.platformAmount += parts.platformAmount
+      total.providerAmount += providerAmount
+      total.platformAmount += platformAmount
     }
     for (const total of transactions) total.payments += 1
   }
@@ -70,36 +70,21 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
   )
 }
 
-/** The amounts of a payment that the chain proves to have moved as promised. */
-function movedBy({ payment, halves, state }: AuditedReceipt): {
-  providerAmount: bigint
-  platformAmount: bigint
-} {
-  const moved = { providerAmount: 0n, platformAmount: 0n }
-  if (state === 'duplicate' || !payment) return moved
-  for (const half of halves ?? []) {
-    if (!hasMoved(half.state, half.reason)) continue
-    const parts = partsOf(half, payment, halves)
-    moved.providerAmount += parts.providerAmount
-    moved.platformAmount += parts.platformAmount
-  }
-  return moved
+/** What each half of a payment paid of both sums, if the chain proves that it moved as promised: a single one pays both. */
+function movedBy({ payment, halves, state }: AuditedReceipt): Moved[] {
+  if (state === 'duplicate' || !payment || !halves) return []
+  const { providerAmount, platformAmount } = payment
+  return halves
+    .filter(({ state, reason }) => state === 'settled' || reason === 'confirming')
+    .map(({ half, value, onChain }) => {
+      if (halves.length === 1) return { onChain, providerAmount, platformAmount }
+      const isProvider = half === 'provider'
+      return { onChain, providerAmount: isProvider ? value : 0n, platformAmount: isProvider ? 0n : value }
+    })
 }
 
-/** The part that a half pays of each sum: a single authorization pays both. */
-function partsOf(
-  { half, value }: AuditedHalf,
-  { providerAmount, platformAmount }: NonNullable<AuditedReceipt['payment']>,
-  halves: AuditedReceipt['halves'],
-): { providerAmount: bigint; platformAmount: bigint } {
-  if (halves?.length === 1) return { providerAmount, platformAmount }
-  return half === 'provider'
-    ? { providerAmount: value, platformAmount: 0n }
-    : { providerAmount: 0n, platformAmount: value }
-}
-
-function hasMoved(state: AuditState, reason: string | undefined): boolean {
-  return state === 'settled' || reason === 'confirming'
+type Moved = Pick<ProviderTotal, 'providerAmount' | 'platformAmount'> & {
+  onChain: AuditedHalf['onChain']
 }
 
 function getOrCreate<Value>(map: Map<string, Value>, key: string, create: () => Value): Value {

@@ -3,17 +3,11 @@ import { type ChainReader, topics } from './chainReader.ts'
 import { chunk } from './concurrency.ts'
 import { addressToTopic, type Evidence, readAuthorizations } from './evidence.ts'
 
-export type WalletTransfers = {
-  /** Transfers that an authorization moved. */
-  authorized: Evidence[]
-  /** The number of other transfers. */
-  plain: number
-}
-
 /**
  * Finds every transfer of the token to or from a wallet in a period, and tells which of them an authorization moved.
  *
  * @param from Unix seconds, inclusive like `to`.
+ * @returns `plain`: the number of others.
  */
 export async function findWalletTransfers(
   reader: ChainReader,
@@ -21,7 +15,7 @@ export async function findWalletTransfers(
   from: bigint,
   to: bigint,
   onFound: (count: number) => void = () => {},
-): Promise<WalletTransfers> {
+): Promise<{ authorized: Evidence[]; plain: number }> {
   if (from > reader.head.time) return { authorized: [], plain: 0 }
   const first = await reader.findBlockBefore(from)
   // Two hours later, because `findBlockBefore` may find a block that much too early.

@@ -3,12 +3,11 @@ import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import { ChallengeRefusedError } from './errors.ts'
-import { authorizationOf, type ExactOffer } from './exactOffer.ts'
 import { hostOf, type Limits, type ProposedPayment, signWithin } from './limits.ts'
 import type { OfferedChallenge } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
-import { priceOf, signPayment } from './payment.ts'
-import type { SignedExactPayment, SignedPayment, SignedTabPayment } from './signedPayment.ts'
+import { authorizationOf, type ExactOffer, priceOf, signPayment } from './payment.ts'
+import type { SignedExactPayment, SignedTabPayment } from './signedPayment.ts'
 import type { Tabs } from './tabs.ts'
 import { type Deadline, waitFor } from './transport.ts'
 
@@ -34,8 +33,8 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     deadline: Deadline,
   ): Promise<SignedExactPayment> {
     const { signatures = 'two' } = challenge
-    if (!isSoldAlone(challenge)) throw new ChallengeRefusedError('its price is sold on tabs only')
-    return signWithinLimits(url, challenge, deadline, () =>
+    if (challenge.tab?.only) throw new ChallengeRefusedError('its price is sold on tabs only')
+    return signProposed(url, proposedBy(challenge), deadline, () =>
       signPayment(challenge, {
         ...{ payer, network, usdc: usdc as Address, now: Date.now() / 1000, signal: deadline.signal },
         signatures: settings.signatures ?? signatures,
@@ -51,22 +50,10 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
   ): Promise<SignedTabPayment> {
     if (!tabs) throw new TypeError('A client without tabs has no offers')
     const { requestId, macaroon } = challenge
-    return signWithinLimits(url, challenge, deadline, async () => {
+    return signProposed(url, proposedBy(challenge), deadline, async () => {
       const tab = await tabs.sign(offer, deadline.signal)
       return { requestId, network: network.name, macaroon, payloads: [], tab, amount: offer.price }
     })
-  }
-
-  /** Has a challenge signed that every limit allows. */
-  async function signWithinLimits<Signed extends SignedPayment>(
-    url: string,
-    challenge: Challenge,
-    deadline: Deadline,
-    sign: () => Promise<Signed>,
-  ): Promise<Signed> {
-    const [{ payTo, description }] = challenge.accepts
-    const { requestId } = challenge
-    return signProposed(url, { amount: priceOf(challenge), payTo, description, requestId }, deadline, sign)
   }
 
   /** Signs what a seller of the standard's asks for: one authorization, whose nonce nothing binds to a gateway's challenge. */
@@ -84,9 +71,10 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     })
   }
 
+  /** Has signed what every limit allows. */
   async function signProposed<Signed>(
     url: string,
-    { amount, ...terms }: Pick<ProposedPayment, 'amount' | 'payTo' | 'description' | 'requestId'>,
+    { amount, ...terms }: Proposed,
     deadline: Deadline,
     sign: () => Promise<Signed>,
   ): Promise<Signed> {
@@ -99,7 +87,9 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
   return { signAlone, signOnTab, signOffer }
 }
 
-/** Whether it is sold by a payment of its own, too: a price below the least that settles is not. */
-export function isSoldAlone({ tab }: Challenge): boolean {
-  return tab?.only !== true
+type Proposed = Pick<ProposedPayment, 'amount' | 'payTo' | 'description' | 'requestId'>
+
+function proposedBy(challenge: Challenge): Proposed {
+  const [{ payTo, description }] = challenge.accepts
+  return { amount: priceOf(challenge), payTo, description, requestId: challenge.requestId }
 }

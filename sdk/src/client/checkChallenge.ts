@@ -48,13 +48,19 @@ export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): v
   }
 }
 
+/** Whose challenge a 402's body is; undefined for one that is none. @param gatewayUrl whose it is where it doesn't say so. */
+export function issuerOf(body: unknown, gatewayUrl: string): string | undefined {
+  try {
+    return parseChallenge(body, gatewayUrl).issuer
+  } catch {
+    return undefined
+  }
+}
+
 /** Whether a 402's body is a challenge of this gateway: others are paid as the standard has it. */
 export function isIssuedBy(gatewayUrl: string, body: unknown): boolean {
-  try {
-    return canonicalUrl(parseChallenge(body, gatewayUrl).issuer) === canonicalUrl(gatewayUrl)
-  } catch {
-    return false
-  }
+  const issuer = issuerOf(body, gatewayUrl)
+  return issuer !== undefined && canonicalUrl(issuer) === canonicalUrl(gatewayUrl)
 }
 
 /** Removes differences that don't change where a URL points: default port, case of the host, trailing slashes. */

@@ -108,14 +108,6 @@ export class ClientError extends Error {
   }
 }
 
-/** Says of an error what a gateway has said since. */
-export function resolveOutcome(
-  error: ClientError,
-  said: Pick<ClientErrorOptions, 'outcome' | 'isAccepted'>,
-): ClientError {
-  return Object.assign(error, said)
-}
-
 /** Until when what was signed can settle, Unix seconds. */
 export function settlesUntil(payment: SignedPayment): number {
   if (payment.tab) return payment.tab.expiry

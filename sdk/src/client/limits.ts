@@ -47,27 +47,20 @@ export type ProposedPayment = {
   requestId: string
 }
 
-export type Limits = {
-  maxPayment: bigint | undefined
-  daily: DailyLimits
-  allowedOrigins: ReadonlySet<string> | undefined
-  onPayment: LimitOptions['onPayment']
-  /** Undefined where nothing needs to be counted. */
-  spending: SpendingStore | undefined
-}
+export type Limits = ReturnType<typeof readLimits>
 
 const optionOf = { daily: 'maxDailyUsdc', dailyPerHost: 'maxDailyUsdcPerHost' } as const
 
 let isWarned = false
 
 /** @throws {ProtocolError} `invalid_field`; {TypeError} for a host that is none. */
-export function readLimits(options: LimitOptions): Limits {
+export function readLimits(options: LimitOptions) {
   const { maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, allowedHosts, onPayment } = options
   const amounts = [maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost]
   const [maxPayment, daily, dailyPerHost] = amounts.map((text) =>
     text === undefined ? undefined : parseUsdc(text),
   )
-  const limits = {
+  const limits: DailyLimits = {
     ...(daily !== undefined && { daily }),
     ...(dailyPerHost !== undefined && { dailyPerHost }),
   }
@@ -77,6 +70,7 @@ export function readLimits(options: LimitOptions): Limits {
     daily: limits,
     allowedOrigins: allowedHosts && new Set(allowedHosts.map(parseAllowedHost)),
     onPayment,
+    /** Undefined where nothing needs to be counted. */
     spending: options.spending ?? (hasDailyLimit ? createSpendingMemory() : undefined),
   }
 }

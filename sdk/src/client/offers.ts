@@ -1,6 +1,5 @@
 import type { Address } from 'viem'
 import type { Challenge } from '../protocol/challenge.ts'
-import { tabSettlement } from '../protocol/deployments.ts'
 import type { Network } from '../protocol/networks.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
 import { priceOf } from './payment.ts'
@@ -48,7 +47,7 @@ export function offerOf(
 ): TabOffer | undefined {
   const { tab, issuer, macaroon } = challenge
   const [provider, fee] = challenge.accepts
-  if (!tab || !tabSettlement) return undefined
+  if (!tab) return undefined
   const split = BigInt(tab.split)
   if (!isTabSplit(split) || providerOfSplit(split) !== provider.payTo) return undefined
   return {

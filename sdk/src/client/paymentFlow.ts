@@ -2,20 +2,20 @@ import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address } from 'viem'
 import { mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { type Challenge, challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
-import { type Network, type NetworkName, networkByName } from '../protocol/networks.ts'
-import { createChallengeSigner, isSoldAlone } from './challengeSigner.ts'
+import { type NetworkName, networkByName } from '../protocol/networks.ts'
+import { createChallengeSigner } from './challengeSigner.ts'
 import { checkChallenge } from './checkChallenge.ts'
 import { ChallengeRefusedError, readProblem } from './errors.ts'
 import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
 import { askGateway, isFree, type Paid } from './outcome.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
-import { type Attempt, createPresenter, isTabRefusal } from './presentation.ts'
+import { type Attempt, createPresenter } from './presentation.ts'
 import { createReceiptTaker, type PaidReceipt } from './receipts.ts'
 import { createRepeats } from './repeats.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import { createTabGateway } from './tabGateway.ts'
-import { createTabs, type TabOptions, type Tabs, type TabsSettings } from './tabs.ts'
+import { createTabs, type TabOptions } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
@@ -83,14 +83,32 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
 
   const receiptKeys = keysOf(gatewayUrl, fetch)
   const offers = createOfferMemory()
-  const tabs = tabsOf(options, { payer, log, gateway: createTabGateway(fetch, gatewayUrl) })
-  const accept = createAcceptor({ usdc, network, gatewayUrl, offers, keepsTabs: tabs !== undefined })
+  const { tabs: tabOptions = true } = options
+  const tabs =
+    tabOptions === false || mockPayments
+      ? undefined
+      : createTabs({
+          ...(tabOptions === true ? {} : tabOptions),
+          ...{ payer, log, gateway: createTabGateway(fetch, gatewayUrl) },
+        })
   const { signatures } = options
   const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
   const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
   const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
   const { presentFor } = repeats
   const takeReceipt = createReceiptTaker({ receiptKeys, onReceipt: (paid) => options.onReceipt?.(paid), log })
+
+  /** Reads and checks a 402, and remembers the offer in it. */
+  function accept(asked: Asked, answer: Answer): { challenge: Challenge; offered?: OfferedChallenge } {
+    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
+    const challenge = readChallenge(answer, gatewayUrl)
+    checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
+    const offer = tabs && offerOf(challenge, { network, usdc })
+    if (!offer) return { challenge }
+    const offered = { challenge, offer }
+    offers.remember(asked, offered, Date.now() / 1000)
+    return { challenge, offered }
+  }
 
   /** Pays what a 402 asks for. */
   async function pay<A extends Answer>(attempt: Attempt<A>, answer: Answer): Promise<Paid<A>> {
@@ -149,7 +167,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
-        if (!isSoldAlone(asksAgain.challenge)) return paid
+        if (asksAgain.challenge.tab?.only) return paid
         return payExact(attempt, asksAgain.challenge)
       }
       if (revised !== 'covers') repeated.add(refused)
@@ -175,39 +193,10 @@ function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
   return createRemoteJWKSet(url, { [customFetch]: fetch })
 }
 
-/** Reads and checks 402s, and remembers the offers in them. */
-function createAcceptor(settings: {
-  usdc: Address | undefined
-  network: Network
-  gatewayUrl: string
-  offers: ReturnType<typeof createOfferMemory>
-  keepsTabs: boolean
-}) {
-  const { usdc, network, gatewayUrl, offers, keepsTabs } = settings
-  return (asked: Asked, answer: Answer): { challenge: Challenge; offered: OfferedChallenge | undefined } => {
-    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
-    const challenge = readChallenge(answer, gatewayUrl)
-    checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
-    const offer = keepsTabs ? offerOf(challenge, { network, usdc }) : undefined
-    const offered = offer && { challenge, offer }
-    if (offered) offers.remember(asked, offered, Date.now() / 1000)
-    return { challenge, offered }
-  }
-}
-
-/** The tabs of a client that keeps any. */
-function tabsOf(
-  { tabs = true, mockPayments = false }: PaymentOptions,
-  settings: Omit<TabsSettings, keyof TabOptions>,
-): Tabs | undefined {
-  if (tabs === false || mockPayments) return undefined
-  return createTabs({ ...(tabs === true ? {} : tabs), ...settings })
-}
-
 function refusedPart(code: string | undefined): RefusedPart | undefined {
   // Without a code, who asks knows nothing of tabs.
   if (code === undefined || code === 'tabs_off' || code === 'tab_limit_exceeded') return 'tabs'
-  if (isTabRefusal(code)) return 'tab'
+  if (code === 'unknown_tab' || code.startsWith('tab_')) return 'tab'
   return offerRefusals.has(code) ? 'offer' : undefined
 }
 
@@ -220,16 +209,11 @@ export function acceptChallenge(headers: Headers): void {
  * A challenge that names no issuer gets the nonces of this client's own gateway, so that leaving the field out allows
  * nothing: one challenge is still charged once, and another gateway's nonces would be others.
  */
-export function readChallenge(answer: Answer, gatewayUrl: string) {
+function readChallenge(answer: Answer, gatewayUrl: string) {
   try {
     return parseChallenge(answer.body, gatewayUrl)
   } catch (error) {
-    throw new ChallengeRefusedError(
-      error instanceof Error ? error.message : 'the challenge can not be read',
-      {
-        cause: error,
-        body: answer.body,
-      },
-    )
+    const reason = error instanceof Error ? error.message : 'the challenge can not be read'
+    throw new ChallengeRefusedError(reason, { cause: error, body: answer.body })
   }
 }

@@ -13,13 +13,11 @@ import { type Answer, type Deadline, pause, startDeadline } from './transport.ts
 /** The header that carries a payment. */
 export type PaymentHeader = { name: 'authorization' | 'payment-signature'; value: string }
 
-/** Sends a request once more, with its payment. */
-export type SendPaid<A extends Answer> = (header: PaymentHeader, deadline: Deadline) => Promise<A>
-
 /** A request that is paid for, and how long it may take. */
 export type Attempt<A extends Answer> = {
   asked: Asked
-  send: SendPaid<A>
+  /** Sends it once more, with its payment. */
+  send: (header: PaymentHeader, deadline: Deadline) => Promise<A>
   deadline: Deadline
   /** Ends it that long after the first answer that it is under way. Default: only the deadline does. */
   pendingTimeoutMs?: number
@@ -96,11 +94,6 @@ export async function sendUntilAnswered<A extends Answer>(
       await pause(resendDelayMs * 2 ** attempt++, within)
     }
   }
-}
-
-/** Whether a refusal is of the tab, and not of what is put on it. */
-export function isTabRefusal(code: string | undefined): boolean {
-  return code === 'unknown_tab' || code?.startsWith('tab_') === true
 }
 
 export function withPayment(init: RequestInit, { name, value }: PaymentHeader): RequestInit {

@@ -1,4 +1,4 @@
-import { ClientError, resolveOutcome, settlesUntil } from './errors.ts'
+import { ClientError, settlesUntil } from './errors.ts'
 import type { Asked } from './offers.ts'
 import { type GatewayWord, isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
 import type { Attempt, Present } from './presentation.ts'
@@ -31,7 +31,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     } catch (error) {
       const word = await ask(payment, deadline.signal)
       if (word !== 'not_charged') open.add(asked, payment)
-      if (error instanceof ClientError) resolveOutcome(error, outcomeOf(word))
+      if (error instanceof ClientError) Object.assign(error, outcomeOf(word))
       throw error
     }
   }

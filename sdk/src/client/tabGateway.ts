@@ -3,26 +3,19 @@ import type { TabPayload } from '../protocol/tab.ts'
 import { HttpError, readProblem } from './errors.ts'
 import { type Answer, send, startDeadline, urlOf } from './transport.ts'
 
-export type TabLineCharges = { split: bigint; charged: bigint }[]
-
-/** What a buyer asks its gateway of a tab. */
-export type TabGateway = {
-  /** What was charged on each line of an open tab, in base units. */
-  read: (id: string) => Promise<TabLineCharges | 'closed' | 'unknown'>
-  /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
-  close: (last: TabPayload) => Promise<boolean>
-}
-
 /** How long a gateway has for an answer. */
 const timeoutMs = 10_000
 
-/** @param fetch as the global one. */
-export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string): TabGateway {
+export type TabGateway = ReturnType<typeof createTabGateway>
+
+/** What a buyer asks its gateway of a tab. @param fetch as the global one. */
+export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string) {
   const ask = (path: string, init: RequestInit = {}) =>
     send(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })
 
   return {
-    async read(id) {
+    /** What was charged on each line of an open tab, in base units. */
+    async read(id: string): Promise<{ split: bigint; charged: bigint }[] | 'closed' | 'unknown'> {
       const answer = await ask(`tabs/${id}`)
       if (answer.status === 404) return 'unknown'
       if (answer.status !== 200) throw refused(answer)
@@ -30,7 +23,8 @@ export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: str
       if (typeof closedAt === 'string') return 'closed'
       return Array.isArray(lines) ? lines.map(readLine) : []
     },
-    async close(last) {
+    /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
+    async close(last: TabPayload): Promise<boolean> {
       const init = {
         method: 'POST',
         headers: { 'content-type': 'application/json' },

@@ -74,19 +74,11 @@ export async function readAnswer(response: Response, url: string, deadline: Dead
 
 /** Waits, but not past the deadline. */
 export async function pause(ms: number, deadline: Deadline): Promise<void> {
-  const { signal } = deadline
-  await new Promise<void>((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer)
-      reject(abortError(deadline))
-    }
-    const timer = setTimeout(() => {
-      signal.removeEventListener('abort', stop)
-      resolve()
-    }, ms)
-    if (signal.aborted) stop()
-    else signal.addEventListener('abort', stop, { once: true })
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const passed = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms)
   })
+  await waitFor(passed, deadline).finally(() => clearTimeout(timer))
 }
 
 /** Waits for work that can't be aborted, like a wallet that asks a person, but not past the deadline. */

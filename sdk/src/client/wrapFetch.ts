@@ -1,7 +1,8 @@
+import { issuerOf } from './checkChallenge.ts'
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
 import { isServed } from './outcome.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions, readChallenge } from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
 
@@ -93,7 +94,8 @@ export function wrapFetch(
       if (response.status !== 402) return response
 
       const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
-      const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
+      // Other 402s are the caller's.
+      const isPayable = challenged && (flow.mockPayments || issuerOf(challenged.body, options.gatewayUrl))
       if (!isPayable) return response
       void response.body?.cancel().catch(() => {})
       if (!canReplay) {
@@ -146,16 +148,6 @@ export async function openAnswer(response: Response, url: string, deadline: Dead
     return { ...(await readAnswer(response.clone(), url, deadline)), response }
   const { status, headers } = response
   return { url: response.url || url, status, headers, body: undefined, response }
-}
-
-/** Whether a 402 is one to pay; others are the caller's. */
-function isChallenge(answer: Answer, gatewayUrl: string): boolean {
-  try {
-    readChallenge(answer, gatewayUrl)
-    return true
-  } catch {
-    return false
-  }
 }
 
 /** Absolute, also where a page asked by a path. */

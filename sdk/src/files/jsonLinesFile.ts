@@ -1,24 +1,16 @@
 import { type FileHandle, open } from 'node:fs/promises'
 
-/** A file of JSON Lines that only grows. One process at a time has it open. */
-export type JsonLinesFile = {
-  /** The last whole line that was in it when it was opened. */
-  lastLine: string | undefined
-  /** Appends lines, each without its line break. They are on the disk once the promise resolves. */
-  append(...lines: string[]): Promise<void>
-  close(): Promise<void>
-}
-
 const lineBreak = 10
 const chunkBytes = 65_536
 
 /**
- * Opens a file, or makes it. What a crash left of a line at its end is cut off.
+ * Opens a file of JSON Lines that only grows, or makes it. What a crash left of a line at its end is cut off. One process at a time has
+ * it open.
  *
  * @param start what each line of it begins with: a file that ends with something else is left as it is.
  * @throws Error for such a file.
  */
-export async function openJsonLinesFile(path: string, start: string): Promise<JsonLinesFile> {
+export async function openJsonLinesFile(path: string, start: string) {
   const file = await open(path, 'a+')
   const { size: found } = await file.stat()
   let size = await findLineEnd(file, found)
@@ -52,13 +44,15 @@ export async function openJsonLinesFile(path: string, start: string): Promise<Js
   }
 
   return {
+    /** The last whole line that was in it when it was opened. */
     lastLine,
-    append(...lines) {
+    /** Appends lines, each without its line break. They are on the disk once the promise resolves. */
+    append(...lines: string[]): Promise<void> {
       waiting += lines.map((line) => `${line}\n`).join('')
       coming ??= underWay.catch(() => {}).then(write)
       return coming
     },
-    async close() {
+    async close(): Promise<void> {
       await (coming ?? underWay).catch(() => {})
       await file.close()
     },

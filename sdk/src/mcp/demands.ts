@@ -1,13 +1,14 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
 import type { Address } from 'viem'
-import type { ExactOffer } from '../client/exactOffer.ts'
+import type { ExactOffer } from '../client/payment.ts'
 import type { Answer } from '../client/transport.ts'
 import { bytesToHex } from '../protocol/bytes.ts'
+import { parseJson } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { demandKeys, isRecord, type Meta, mppErrorCode, paymentKeys, receiptKeys } from './metaKeys.ts'
-import { mppCredential, readMppOffer } from './mpp.ts'
+import { mppCredential, readMppOffer, textsOf } from './mpp.ts'
 
 /** What a server asks for in the place of a result. Nothing in it is checked. */
 export type Demand = {
@@ -76,13 +77,8 @@ export function isRequired(value: unknown): value is Meta {
   return Array.isArray(value.accepts) && value.accepts.length > 0
 }
 
-function parseText({ content }: CallToolResult): unknown {
-  const [first] = content
-  try {
-    return first?.type === 'text' ? JSON.parse(first.text) : undefined
-  } catch {
-    return undefined
-  }
+function parseText({ content: [first] }: CallToolResult): unknown {
+  return first?.type === 'text' ? parseJson(first.text) : undefined
 }
 
 /** A server may write anything, also what no header can hold. */
@@ -143,8 +139,7 @@ function payX402(
   { signature, ...authorization }: SignedAuthorization,
   isBase64: boolean,
 ): Record<string, unknown> {
-  const texts = Object.entries(authorization).map(([name, value]) => [name, String(value)])
-  const payload = { signature, authorization: Object.fromEntries(texts) }
+  const payload = { signature, authorization: textsOf(authorization) }
   if (x402Version === 1) {
     const { scheme, network } = accepted
     return { [paymentKeys.x402V1]: encodePaymentHeader({ x402Version, scheme, network, payload }) }

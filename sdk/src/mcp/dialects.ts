@@ -1,9 +1,10 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import type { GateAnswer } from '../middleware/gate.ts'
+import type { GateAnswer } from '../middleware/decision.ts'
 import { toV1 } from '../middleware/paymentRequired.ts'
 import type { PaymentHeaders } from '../middleware/presentedPayment.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { isErrorCode, ProtocolError } from '../protocol/errors.ts'
+import { parseJson } from '../protocol/fields.ts'
 import { decodePaymentHeader, encodePaymentHeader, type PaymentRequired, reasonOf } from '../protocol/x402.ts'
 import {
   capabilitiesKey,
@@ -15,7 +16,7 @@ import {
   receiptKeys,
   x402Extension,
 } from './metaKeys.ts'
-import { type MppChallenge, mppChallenge, readMppCredential } from './mpp.ts'
+import { mppChallenge, readMppCredential } from './mpp.ts'
 
 /** A call of a tool, as far as its payment is concerned. */
 export type ToolCall = {
@@ -98,7 +99,7 @@ export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
   return { kind: 'result', result: result as CallToolResult }
 }
 
-function demandMpp(challenges: MppChallenge[], required: object | undefined, body: Meta): ToolAnswer {
+function demandMpp(challenges: object[], required: object | undefined, body: Meta): ToolAnswer {
   const data = { httpStatus: 402, challenges, x402: required, [demandKeys.own]: body }
   return { kind: 'error', code: mppErrorCode, message: String(body.error), data }
 }
@@ -117,21 +118,20 @@ function tellProblem({ status, headers, body }: GateAnswer, problem: unknown): C
 /**
  * The result of a call that was paid for, with its receipts.
  *
- * @param headers what HTTP would say of the payment, by name.
+ * @param said what the headers of HTTP would say of the payment.
  */
 export function withReceipts(
   result: CallToolResult,
-  headers: readonly (readonly [name: string, value: string | undefined])[],
+  said: Readonly<Record<string, string>>,
   { meta }: ToolCall,
 ): CallToolResult {
-  const said = new Map(headers.filter(([, value]) => value !== undefined))
-  const header = said.get('PAYMENT-RESPONSE') ?? said.get('X-PAYMENT-RESPONSE')
+  const header = said['PAYMENT-RESPONSE'] ?? said['X-PAYMENT-RESPONSE']
   const response = header === undefined ? undefined : decodePaymentHeader(header)
-  const paymentId = said.get('Service-Payment-Id')
-  const charged = said.get('Service-Charged')
-  const receipt = said.get('Service-Receipt')
+  const paymentId = said['Service-Payment-Id']
+  const charged = said['Service-Charged']
+  const receipt = said['Service-Receipt']
   const own = {
-    ...{ paymentId, status: said.get('Service-Payment-Status') },
+    ...{ paymentId, status: said['Service-Payment-Status'] },
     ...(charged !== undefined && { charged }),
     ...(receipt !== undefined && { receipt }),
   }
@@ -165,14 +165,6 @@ function extensionsOf(meta: Meta | undefined, capabilities: object | undefined):
   return [meta?.[capabilitiesKey], capabilities].flatMap((said) =>
     isRecord(said) && isRecord(said.extensions) ? Object.keys(said.extensions) : [],
   )
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 function invalid(reason: string): ProtocolError {

@@ -52,6 +52,4 @@ export const mppErrorCode = -32042
 /** What stands in `_meta`. Whoever sent it may have written anything. */
 export type Meta = Readonly<Record<string, unknown>>
 
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
+export { isRecord } from '../protocol/fields.ts'

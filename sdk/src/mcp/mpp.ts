@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { ExactOffer } from '../client/exactOffer.ts'
+import type { ExactOffer } from '../client/payment.ts'
 import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
 import type { Challenge } from '../protocol/challenge.ts'
 import { portableKeccak256 } from '../protocol/eip3009.ts'
@@ -14,32 +14,11 @@ import { isRecord } from './metaKeys.ts'
  * words, so that one gate verifies both.
  */
 
-/** A challenge of MPP, as far as a payment depends on it. */
-export type MppChallenge = {
-  id: string
-  realm: string
-  method: 'evm'
-  intent: 'charge'
-  request: {
-    /** Base units, decimal. */
-    amount: string
-    currency: Address
-    recipient: Address
-    methodDetails: { chainId: number; credentialTypes: ['authorization']; decimals: 6 }
-  }
-  description?: string
-  /** ISO 8601: the authorization is to be valid until then. */
-  expires: string
-  /** base64url of JSON; comes back unchanged. */
-  opaque: string
-}
-
 /** The same offer as x402's `exact`, with the macaroon where MPP keeps what comes back. */
 export function mppChallenge(
   { amount, asset, payTo, network, maxTimeoutSeconds, extra }: PaymentRequirementsV2,
   { requestId, issuer, accepts: [{ description }] }: Challenge,
-  now = Date.now(),
-): MppChallenge {
+): object {
   const chainId = Number(network.slice('eip155:'.length))
   return {
     ...{ id: requestId, realm: new URL(issuer).host, method: 'evm', intent: 'charge' },
@@ -48,7 +27,9 @@ export function mppChallenge(
       methodDetails: { chainId, credentialTypes: ['authorization'], decimals: 6 },
     },
     ...(description && { description }),
-    expires: new Date(now + maxTimeoutSeconds * 1000).toISOString(),
+    // The authorization is to be valid until then.
+    expires: new Date(Date.now() + maxTimeoutSeconds * 1000).toISOString(),
+    // Comes back unchanged.
     opaque: encodeBase64url(encodeUtf8(JSON.stringify({ macaroon: extra.macaroon }))),
   }
 }
@@ -113,12 +94,16 @@ export function mppCredential(
   signed: SignedAuthorization,
   { chainId }: Network,
 ): Record<string, unknown> {
-  const texts = Object.entries(signed).map(([name, value]) => [name, String(value)])
   return {
     challenge,
-    payload: { type: 'authorization', ...Object.fromEntries(texts) },
+    payload: { type: 'authorization', ...textsOf(signed) },
     source: `did:pkh:eip155:${chainId}:${signed.from}`,
   }
+}
+
+/** An authorization as JSON: decimals. */
+export function textsOf(authorization: Partial<SignedAuthorization>): Record<string, string> {
+  return Object.fromEntries(Object.entries(authorization).map(([name, value]) => [name, String(value)]))
 }
 
 function invalid(): ProtocolError {

@@ -1,13 +1,8 @@
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import {
-  createGate,
-  type GateOptions,
-  paymentIdHeader,
-  paymentStatusHeader,
-  refuse,
-} from '../middleware/gate.ts'
+import { utf8 } from '../middleware/answerStore.ts'
+import { refuse } from '../middleware/decision.ts'
+import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader } from '../middleware/gate.ts'
 import type { VerifiedPayment } from '../middleware/verification.ts'
-import { encodeUtf8 } from '../protocol/bytes.ts'
 import { challengeMediaType } from '../protocol/challenge.ts'
 import { ProtocolError } from '../protocol/errors.ts'
 import { toolResource } from '../protocol/toolResource.ts'
@@ -75,15 +70,11 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       // A handler that charges less changes them, and so does a void.
       ...decision.headers,
     }
-    const result = withReceipts(ran, Object.entries(said), call)
+    const result = withReceipts(ran, said, call)
     if (isVoided) keep?.forget()
     else keep?.keep({ status: 200, headers: [], body: utf8(JSON.stringify(result)) })
     return { kind: 'result', result }
   }
-}
-
-function utf8(text: string): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(encodeUtf8(text))
 }
 
 /** A result that was kept, as it was given. */

@@ -1,5 +1,6 @@
 import { concatBytes } from '../protocol/bytes.ts'
-import { type Keep, longestAnswerMs } from './answers.ts'
+import type { Keep } from './answerStore.ts'
+import { longestAnswerMs } from './answers.ts'
 
 type Body = ReadableStream<Uint8Array<ArrayBuffer>>
 type Reader = ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>

@@ -31,6 +31,26 @@ export type KeptAnswer = {
   body: Uint8Array<ArrayBuffer>
 }
 
+/** What becomes of the answer to a paid request. One of its functions is called, once. */
+export type Keep = {
+  maxBytes: number
+  /** It is whole. */
+  keep: (answer: KeptAnswer) => void
+  /** It can't be kept. */
+  drop: (reason: NotKept) => void
+  /** It failed, and its payment is voided. */
+  forget: () => void
+}
+
+/** Why an answer isn't kept. */
+export type NotKept =
+  | 'too long'
+  | 'too slow'
+  | 'broken off'
+  | 'of another encoding'
+  | 'an upgrade'
+  | 'to a request whose body is unknown'
+
 /** What is known of a payment that was served: its answer, and what was asked; or that there is none. */
 export type AnswerEntry =
   | { state: 'kept'; target: string; digest: string; answer: KeptAnswer }
@@ -48,7 +68,7 @@ export type AnswerShelf = {
 const maxEntries = 10_000
 
 /** The process's own memory: what came first goes first. @param maxBytes of all entries together. */
-export function createAnswerMemory(maxBytes: number, now: () => number = Date.now): AnswerShelf {
+export function createAnswerMemory(maxBytes: number): AnswerShelf {
   const entries = new Map<string, { entry: AnswerEntry; until: number; size: number }>()
   let bytes = 0
 
@@ -61,17 +81,17 @@ export function createAnswerMemory(maxBytes: number, now: () => number = Date.no
     isShared: false,
     find(name) {
       const found = entries.get(name)
-      if (!found || found.until > now()) return found?.entry
+      if (!found || found.until > Date.now()) return found?.entry
       remove(name)
       return undefined
     },
     put(name, entry, seconds) {
       remove(name)
       const size = 2 * name.length + (entry.state === 'kept' ? sizeOf(entry.answer) + entry.target.length : 0)
-      entries.set(name, { entry, until: now() + seconds * 1000, size })
+      entries.set(name, { entry, until: Date.now() + seconds * 1000, size })
       bytes += size
       for (const [oldest, { until }] of entries) {
-        if (bytes <= maxBytes && entries.size <= maxEntries && until > now()) break
+        if (bytes <= maxBytes && entries.size <= maxEntries && until > Date.now()) break
         remove(oldest)
       }
     },
@@ -143,8 +163,8 @@ async function deriveKeys(secret: string): Promise<Keys> {
   return { sealing, naming }
 }
 
-/** Web Crypto takes no bytes that may be shared. */
-function utf8(text: string): Uint8Array<ArrayBuffer> {
+/** A copy of its own: Web Crypto takes no bytes that may be shared. */
+export function utf8(text: string): Uint8Array<ArrayBuffer> {
   return new Uint8Array(encodeUtf8(text))
 }
 

@@ -4,9 +4,12 @@ import {
   type AnswerShelf,
   type AnswerStore,
   createAnswerMemory,
+  type Keep,
   type KeptAnswer,
+  type NotKept,
   sealAnswers,
 } from './answerStore.ts'
+import { type GateDecision, refuse } from './decision.ts'
 import type { PresentedPayment } from './presentedPayment.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
@@ -34,35 +37,6 @@ export type AnswerRequest = {
   /** Absent: it has no body. */
   readBody: ReadBody | undefined
 }
-
-/** What becomes of the answer to a paid request. One of its functions is called, once. */
-export type Keep = {
-  maxBytes: number
-  /** It is whole. */
-  keep: (answer: KeptAnswer) => void
-  /** It can't be kept. */
-  drop: (reason: NotKept) => void
-  /** It failed, and its payment is voided. */
-  forget: () => void
-}
-
-/** Why an answer isn't kept. */
-export type NotKept =
-  | 'too long'
-  | 'too slow'
-  | 'broken off'
-  | 'of another encoding'
-  | 'an upgrade'
-  | 'to a request whose body is unknown'
-
-/** What `once` makes of a request. */
-export type Once<Served> =
-  | { kind: 'made'; made: Served; keep: Keep | undefined }
-  | { kind: 'again'; answer: KeptAnswer }
-  /** The same payment is being served. */
-  | { kind: 'serving' }
-  /** It was served, and the answer isn't to be had. */
-  | { kind: 'not_kept'; made: Served; reason: string }
 
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'
@@ -134,16 +108,14 @@ export function createAnswers(
    * Answers a paid request once: again from what is kept, or by `make`.
    *
    * @param make asks the gateway, which accepts a payment once.
-   * @param isServed whether what was made is to be served.
-   * @param isReplayed whether the gateway says that the payment was used before.
    * @param waitUntil keeps a process alive until the answer is kept.
    */
-  async function once<Served>(
+  async function once(
     presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
     request: AnswerRequest,
-    { make, isServed, isReplayed }: Making<Served>,
+    make: () => Promise<GateDecision>,
     waitUntil?: (work: Promise<unknown>) => void,
-  ): Promise<Once<Served>> {
+  ): Promise<GateDecision> {
     const name = nameOf(presented)
     const target = `${request.method} ${request.resource}`
     let digesting: string | Promise<string | undefined> | undefined
@@ -160,8 +132,8 @@ export function createAnswers(
 
     for (let one = underWay.get(name); one !== undefined; one = underWay.get(name)) {
       // The gateway says what there is to say of another request.
-      if (one.target !== target) return { kind: 'made', made: await make(), keep: undefined }
-      if (!(await waitFor(one))) return { kind: 'serving' }
+      if (one.target !== target) return make()
+      if (!(await waitFor(one))) return isBeingServed()
     }
     const own = begin(target)
     underWay.set(name, own)
@@ -172,9 +144,9 @@ export function createAnswers(
     let isMaking = false
     try {
       const found = await findAgain()
-      if (found?.state === 'kept') return { kind: 'again', answer: found.answer }
+      if (found?.state === 'kept') return again(found.answer)
       const made = await make()
-      if (isServed(made)) {
+      if (made.kind === 'serve') {
         isMaking = true
         const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
         // So that other processes know that they wait for an answer.
@@ -185,19 +157,17 @@ export function createAnswers(
           end()
         }
         waitUntil?.(own.ended)
-        return {
-          kind: 'made',
-          made,
-          keep: keepOf({ target, digest: digestOf(), maxBytes: maxAnswerBytes, write }),
-        }
+        return { ...made, keep: keepOf({ target, digest: digestOf(), maxBytes: maxAnswerBytes, write }) }
       }
-      if (!isReplayed(made)) return { kind: 'made', made, keep: undefined }
+      if (made.kind !== 'answer' || made.answer.status !== 409) return made
       // By another process that shares the store, perhaps while this one asked.
       const since = shelf.isShared ? await findAgain() : found
-      if (since?.state === 'kept') return { kind: 'again', answer: since.answer }
-      if (since?.state === 'serving') return { kind: 'serving' }
-      if (since?.state === 'not_kept') return { kind: 'not_kept', made, reason: since.reason }
-      return { kind: 'made', made, keep: undefined }
+      if (since?.state === 'kept') return again(since.answer)
+      if (since?.state === 'serving') return isBeingServed()
+      if (since?.state !== 'not_kept') return made
+      const detail = `It was served, and can't be served again: ${since.reason}`
+      const body = JSON.stringify({ ...JSON.parse(made.answer.body), detail })
+      return { kind: 'answer', answer: { ...made.answer, body } }
     } finally {
       if (!isMaking) end()
     }
@@ -233,10 +203,12 @@ function keepOf({
   }
 }
 
-type Making<Served> = {
-  make: () => Promise<Served>
-  isServed: (made: Served) => boolean
-  isReplayed: (made: Served) => boolean
+function again({ status, headers, body }: KeptAnswer): GateDecision {
+  return { kind: 'again', answer: { status, headers: [...headers, [replayedHeader, 'true']], body } }
+}
+
+function isBeingServed(): GateDecision {
+  return refuse('payment_replayed', 'It is being served: present the same payment again', 1)
 }
 
 /**

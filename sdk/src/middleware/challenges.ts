@@ -20,19 +20,11 @@ type Asker = { method: string; url: string; traceparent?: string | null | undefi
 /** The gateway's answer to `/challenge`, and what it holds if it is one. */
 export type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
 
-export type Challenges = {
-  /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
-  ask(request: Asker, resource: string): Promise<Asked>
-  /** Which endpoint the request's route is, where that was asked a minute ago or later. */
-  endpointOf(request: Asker): string | undefined
-  forget(request: Asker): void
-}
-
 const endpointTtlMs = 60_000
 const maxCachedEndpoints = 1000
 
 /** Asks the gateway for challenges of one provider. */
-export function createChallenges(gateway: GatewayClientOptions, options: ChallengesOptions): Challenges {
+export function createChallenges(gateway: GatewayClientOptions, options: ChallengesOptions) {
   const { providerId, pricing, endpointId, network, warnings } = options
   const payees = options.payTo && new Set(options.payTo.map((wallet) => wallet.toLowerCase()))
   const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
@@ -44,7 +36,8 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
   }
 
   return {
-    async ask(request, resource) {
+    /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
+    async ask(request: Asker, resource: string): Promise<Asked> {
       const answer = await postToGateway(gateway, {
         path: '/challenge',
         body: {
@@ -71,11 +64,12 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
         return { answer }
       }
     },
-    endpointOf(request) {
+    /** Which endpoint the request's route is, where that was asked a minute ago or later. */
+    endpointOf(request: Asker): string | undefined {
       const cached = endpoints.get(routeOf(request))
       return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
     },
-    forget(request) {
+    forget(request: Asker): void {
       endpoints.delete(routeOf(request))
     },
   }

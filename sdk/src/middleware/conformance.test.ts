@@ -2,10 +2,9 @@ import { getRequestListener } from '@hono/node-server'
 import express, { type ErrorRequestHandler } from 'express'
 import { type ExecutionContext, Hono } from 'hono'
 import { describe, expect, test } from 'vitest'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
 import { closedPort, readBody, serve } from '../../test/serve.ts'
-import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { authorization, mockOptions as options, mockPaid as paid } from '../../test/signedPayment.ts'
 import { decodeReceipt } from '../protocol/receipt.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { requirePayment as requireExpressPayment } from './express.ts'
@@ -16,14 +15,6 @@ import type { VerifiedPayment } from './verification.ts'
 
 // What every middleware does, whatever it is mounted on: one table of handlers, run over each. All of them answer over a
 // real connection. That the real gateway is paid is shown by test/e2e.
-
-const options: GateOptions = {
-  gatewayUrl: 'https://gateway.example',
-  providerId: `prov_${'1'.repeat(32)}`,
-  pricing: { usdcPerUnit: '0.05' },
-  mockPayments: true,
-}
-const paid = { headers: { authorization: 'x402 mock:mock' } }
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
@@ -483,12 +474,6 @@ async function get(url: string, headers: Record<string, string>) {
   const response = await fetch(url, { headers })
   return { status: response.status, headers: response.headers, json: () => response.json() }
 }
-
-const [signed] = payments.payments
-const authorization = encodeAuthorizationHeader({
-  macaroon: 'AgEA',
-  payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
-})
 
 /** A gateway that accepts every payment, to see what it is asked. */
 async function playGateway({

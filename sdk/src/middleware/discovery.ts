@@ -1,4 +1,5 @@
-import { errorCodes } from '../protocol/errors.ts'
+import { type GateAnswer, refuse } from './decision.ts'
+import { requireProvider } from './gate.ts'
 
 /** Options of `serveDiscovery`. */
 export type DiscoveryOptions = {
@@ -11,13 +12,6 @@ export type DiscoveryOptions = {
   openapi?: object
   /** Milliseconds for a call to the gateway. Default 5,000. */
   timeout?: number
-}
-
-export type DiscoveryAnswer = { status: number; headers: Record<string, string>; body: string }
-
-export type Discovery = {
-  /** The answer to a request for one of the documents; undefined: it is for something else. Never throws. */
-  answer(request: { method: string; url: string }): Promise<DiscoveryAnswer> | undefined
 }
 
 /** What the gateway knows of what is sold at an origin. */
@@ -37,10 +31,9 @@ const pauseMs = 5_000
  *
  * @throws {TypeError} without a gateway or a provider.
  */
-export function createDiscovery(options: DiscoveryOptions): Discovery {
+export function createDiscovery(options: DiscoveryOptions) {
   const { gatewayUrl, providerId, publicUrl, openapi, timeout = 5_000 } = options
-  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
-  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
+  requireProvider(options)
   const origin = publicUrl === undefined ? '' : `?origin=${encodeURIComponent(new URL(publicUrl).origin)}`
   const url = `${gatewayUrl.replace(/\/+$/, '')}/discovery/providers/${encodeURIComponent(providerId)}${origin}`
   let kept: Sales | undefined
@@ -70,9 +63,10 @@ export function createDiscovery(options: DiscoveryOptions): Discovery {
     return kept
   }
 
-  async function write(body: (sales: Sales) => string, type: string): Promise<DiscoveryAnswer> {
+  async function write(body: (sales: Sales) => string, type: string): Promise<GateAnswer> {
     const sales = await read()
-    if (sales === undefined) return unavailable()
+    if (sales === undefined)
+      return refuse('dependency_unavailable', 'The gateway did not say what is sold here', 5).answer
     const headers = {
       ...{ 'Content-Type': type, 'Cache-Control': 'public, max-age=60' },
       // They are there for anybody to read, pages included.
@@ -81,7 +75,7 @@ export function createDiscovery(options: DiscoveryOptions): Discovery {
     return { status: 200, headers, body: body(sales) }
   }
 
-  const documents: Record<string, () => Promise<DiscoveryAnswer>> = {
+  const documents: Record<string, () => Promise<GateAnswer>> = {
     '/openapi.json': () =>
       write(
         (sales) => JSON.stringify(merge(openapi as Document | undefined, sales.openapi)),
@@ -92,7 +86,8 @@ export function createDiscovery(options: DiscoveryOptions): Discovery {
   }
 
   return {
-    answer({ method, url }) {
+    /** The answer to a request for one of the documents; undefined: it is for something else. Never throws. */
+    answer({ method, url }: { method: string; url: string }): Promise<GateAnswer> | undefined {
       if (method !== 'GET' && method !== 'HEAD') return undefined
       const { pathname } = new URL(url)
       return Object.hasOwn(documents, pathname) ? documents[pathname]?.() : undefined
@@ -128,14 +123,4 @@ function merge(own: Document | undefined, sold: Document): Document {
     paths[path] = { ...before, ...Object.fromEntries(merged) }
   }
   return { ...sold, ...own, paths }
-}
-
-function unavailable(): DiscoveryAnswer {
-  const { status, title } = errorCodes.dependency_unavailable
-  const detail = 'The gateway did not say what is sold here'
-  return {
-    status,
-    headers: { 'Content-Type': 'application/problem+json', 'Cache-Control': 'no-store', 'Retry-After': '5' },
-    body: JSON.stringify({ type: 'about:blank', title, status, detail, code: 'dependency_unavailable' }),
-  }
 }

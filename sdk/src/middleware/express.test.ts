@@ -4,15 +4,8 @@ import { Readable } from 'node:stream'
 import express, { type ErrorRequestHandler } from 'express'
 import { expect, test } from 'vitest'
 import { listen, serve, urlOf } from '../../test/serve.ts'
+import { mockOptions as options, mockPaid as paid } from '../../test/signedPayment.ts'
 import { type PaidRequest, requirePayment, type VerifiedPayment } from './express.ts'
-
-const options = {
-  gatewayUrl: 'https://gateway.example',
-  providerId: `prov_${'1'.repeat(32)}`,
-  pricing: { usdcPerUnit: '0.05' },
-  mockPayments: true,
-}
-const paid = { headers: { authorization: 'x402 mock:mock' } }
 
 // What all middlewares do is in conformance.test.ts.
 async function start(): Promise<string> {

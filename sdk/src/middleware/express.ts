@@ -1,15 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { errorCodes } from '../protocol/errors.ts'
 import { maxBodyBytes } from './answers.ts'
+import { type GateAnswer, type GateDecision, refuse } from './decision.ts'
 import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
 import { answerAgain, followAnswer, pairsOf, watchBody } from './expressAnswer.ts'
 import {
   createGate,
   type Gate,
-  type GateDecision,
   type GateOptions,
   paymentIdHeader,
   paymentStatusHeader,
+  readHeaders,
 } from './gate.ts'
 import { parseUrl } from './originCheck.ts'
 import { paidCacheControl } from './paidResponse.ts'
@@ -54,26 +54,16 @@ export function requirePayment(
   const gate = createGate(options)
   return (request: Request, response: Response, next) => {
     const url = urlOf(request)
-    if (url === undefined) return refuseTarget(response)
+    if (url === undefined) return send(response, unclearTarget)
     const decided = gate.check({
       method: request.method ?? 'GET',
       ...(isPaid(request) && { readBody: watchBody(request, maxBodyBytes) }),
       url,
-      authorization: request.headers.authorization,
-      paymentSignature: single(request.headers['payment-signature']),
-      xPayment: single(request.headers['x-payment']),
-      accept: request.headers.accept,
-      traceparent: single(request.headers.traceparent),
-      forwardedProto: single(request.headers['x-forwarded-proto']),
-      forwardedHost: single(request.headers['x-forwarded-host']),
+      ...readHeaders((name) => single(request.headers[name])),
     })
     decided.then((decision) => {
       if (decision.kind === 'again') return answerAgain(response, decision.answer)
-      if (decision.kind === 'answer') {
-        const { status, headers, body } = decision.answer
-        response.writeHead(status, headers).end(body)
-        return
-      }
+      if (decision.kind === 'answer') return send(response, decision.answer)
       const { payment, headers } = decision
       request.payment = payment
       if (response.locals) response.locals.payment = payment
@@ -202,12 +192,13 @@ function urlOf(request: Request): string | undefined {
   return url.href
 }
 
-function refuseTarget(response: Response): void {
-  const { status, title } = errorCodes.invalid_request
-  const detail = 'The request target must be a path without dot segments and backslashes'
-  const problem = { type: 'about:blank', title, status, detail, code: 'invalid_request' }
-  response.writeHead(status, { 'Content-Type': 'application/problem+json', 'Cache-Control': 'no-store' })
-  response.end(JSON.stringify(problem))
+const unclearTarget = refuse(
+  'invalid_request',
+  'The request target must be a path without dot segments and backslashes',
+).answer
+
+function send(response: ServerResponse, { status, headers, body }: GateAnswer): void {
+  response.writeHead(status, headers).end(body)
 }
 
 /**
@@ -230,6 +221,6 @@ export function serveDiscovery(
     const answered =
       url === undefined ? undefined : discovery.answer({ method: request.method ?? 'GET', url })
     if (answered === undefined) return next()
-    answered.then(({ status, headers, body }) => response.writeHead(status, headers).end(body), next)
+    answered.then((answer) => send(response, answer), next)
   }
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { concatBytes, encodeUtf8 } from '../protocol/bytes.ts'
-import type { KeptAnswer } from './answerStore.ts'
-import { type Keep, longestAnswerMs, type ReadBody } from './answers.ts'
+import type { Keep, KeptAnswer } from './answerStore.ts'
+import { longestAnswerMs, type ReadBody } from './answers.ts'
 
 type ReadRequest = IncomingMessage & { body?: unknown }
 

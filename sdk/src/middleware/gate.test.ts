@@ -1,27 +1,18 @@
 import type { ServerResponse } from 'node:http'
 import { describe, expect, test, vi } from 'vitest'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { closedPort, readBody, serve } from '../../test/serve.ts'
+import { authorization, payloads, sellerOptions } from '../../test/signedPayment.ts'
 import { verifyReceipt } from '../audit/verifyReceipt.ts'
-import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
-import { createGate, type GateDecision, type GateOptions } from './gate.ts'
+import type { GateDecision } from './decision.ts'
+import { createGate, type GateOptions } from './gate.ts'
 
 // Without a gateway there are mock mode and the faults of the network. What passes between the middleware and the real
 // gateway is shown by test/e2e.
 
-const base: GateOptions = {
-  gatewayUrl: 'https://gateway.example',
-  providerId: `prov_${'1'.repeat(32)}`,
-  pricing: { usdcPerUnit: '0.05' },
-}
+const base: GateOptions = sellerOptions
 const request = { method: 'GET', url: 'https://api.example/weather?city=1', authorization: undefined }
-const [signed] = payments.payments
-const authorization = encodeAuthorizationHeader({
-  macaroon: 'AgEA',
-  payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
-})
 
 function answerOf(decision: GateDecision) {
   if (decision.kind !== 'answer') throw new Error('Expected an answer')
@@ -157,7 +148,7 @@ test('behavior: a lost call is repeated with its Idempotency-Key, also when its 
   expect(bodies.size).toBe(2)
   expect(JSON.parse([...bodies][0] ?? '')).toEqual({
     macaroon: 'AgEA',
-    payloads: [signed?.authorization.payload, signed?.fee?.payload],
+    payloads,
     providerId: base.providerId,
     endpointId: 'ep_1',
     pricing: { usdcPerUnit: '0.05' },

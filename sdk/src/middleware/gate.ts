@@ -1,24 +1,22 @@
 import type { Address } from 'viem'
 import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
-import { splitterFactory, tabSettlement } from '../protocol/deployments.ts'
-import { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from '../protocol/errors.ts'
+import { BaseError, type ErrorCode, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
 import { parseTraceparent } from '../protocol/traceparent.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { readUpTo } from './answerBody.ts'
-import type { KeptAnswer } from './answerStore.ts'
 import {
   type AnswerOptions,
   type Answers,
   createAnswers,
-  type Keep,
   type ReadBody,
   replayedHeader,
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
 import { type Accepted, type Charge, createCharges } from './charges.ts'
+import { type GateDecision, json, refuse, type Served } from './decision.ts'
 import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
@@ -95,18 +93,6 @@ export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
 /** What a gate remembers from one request to the next. */
 export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostVerifications> }
 
-/** An answer instead of the handler's. */
-export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
-
-export type GateDecision =
-  /** `headers`: what the answer carries, until `payment.charge` or `void` changes them. `keep`: who is told of it. */
-  | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
-  | { kind: 'answer'; answer: GateAnswer }
-  /** What the handler answered before. */
-  | { kind: 'again'; answer: KeptAnswer }
-
-export type Served = { payment: VerifiedPayment; headers: Record<string, string> }
-
 export type Gate = {
   /**
    * Asks for payment, or verifies the one presented. Never throws, whatever a caller sends or the gateway answers.
@@ -165,7 +151,11 @@ export const exposedHeaders = [
 export function createGate(options: InnerGateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
   const { body: bodyForm = 'tollkeeper', tabs = true, signatures, publicUrl } = options
-  requireOptions(options)
+  requireProvider(options)
+  const { basePath } = options
+  if (basePath && !/^\/[^?#]*$/.test(basePath)) {
+    throw new TypeError(`basePath must be a path like /api, got ${basePath}`)
+  }
   const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = pricing && splitAnyPrice(requirePrice(parseUsdc(pricing.usdcPerUnit)))
   const { fetch } = options
@@ -205,7 +195,7 @@ export function createGate(options: InnerGateOptions): Gate {
     const { method, readBody } = asked
     if (!answers || readBody === undefined) return make()
     const bound = { method, resource, readBody: readBody ?? undefined }
-    return decideOnce(answers, payment, bound, make, waitUntil)
+    return answers.once(payment, bound, make, waitUntil)
   }
 
   /** A 402 with a fresh challenge, and with the reason where a payment was presented. */
@@ -220,15 +210,8 @@ export function createGate(options: InnerGateOptions): Gate {
     if (!publicUrl) checkOrigin(challenge.accepts[0].resource, request)
     const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
     const { accept } = request
-    const { body, headers } = demandPayment(asked, challenge, {
-      splitterFactory,
-      tabSettlement,
-      tabs,
-      body: bodyForm,
-      accept,
-      code,
-      detail,
-    })
+    const demanded = { tabs, body: bodyForm, accept, code, detail }
+    const { body, headers } = demandPayment(asked, challenge, demanded)
     return json(402, body, headers)
   }
 
@@ -306,34 +289,6 @@ function memoryOf(
   }
 }
 
-/** Decides on a payment, or gives the answer again that it had. */
-async function decideOnce(
-  answers: Answers,
-  presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
-  request: Parameters<Answers['once']>[1],
-  make: () => Promise<GateDecision>,
-  waitUntil: ((work: Promise<unknown>) => void) | undefined,
-): Promise<GateDecision> {
-  const isServed = ({ kind }: GateDecision) => kind === 'serve'
-  const isReplayed = (decision: GateDecision) => decision.kind === 'answer' && decision.answer.status === 409
-  const once = await answers.once(presented, request, { make, isServed, isReplayed }, waitUntil)
-  if (once.kind === 'again') {
-    const { status, headers, body } = once.answer
-    return { kind: 'again', answer: { status, headers: [...headers, [replayedHeader, 'true']], body } }
-  }
-  if (once.kind === 'serving') {
-    const decision = refuse('payment_replayed', 'It is being served: present the same payment again')
-    decision.answer.headers['Retry-After'] = '1'
-    return decision
-  }
-  const { made } = once
-  if (made.kind === 'serve' && once.kind === 'made') return { ...made, keep: once.keep }
-  if (made.kind !== 'answer' || once.kind !== 'not_kept') return made
-  const problem = JSON.parse(made.answer.body) as object
-  const detail = `It was served, and can't be served again: ${once.reason}`
-  return { kind: 'answer', answer: { ...made.answer, body: JSON.stringify({ ...problem, detail }) } }
-}
-
 function checkMock(
   { kind }: PresentedPayment,
   { gatewayUrl, providerId, endpointId = 'ep_mock' }: InnerGateOptions,
@@ -350,11 +305,14 @@ function requirePrice(price: bigint): bigint {
   throw new ProtocolError('price_below_minimum', 'A price must be over 0')
 }
 
-function requireOptions({ gatewayUrl, basePath, providerId }: InnerGateOptions): void {
+export function requireProvider({
+  gatewayUrl,
+  providerId,
+}: {
+  gatewayUrl: string
+  providerId: string
+}): void {
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
-  if (basePath && !/^\/[^?#]*$/.test(basePath)) {
-    throw new TypeError(`basePath must be a path like /api, got ${basePath}`)
-  }
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
 }
 
@@ -367,15 +325,21 @@ export function readRequest(
   return {
     // Whether there is a body is asked of the method first: to look costs some runtimes a request of their own.
     readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
-    method,
-    url,
-    authorization: headers.get('authorization'),
-    paymentSignature: headers.get('payment-signature'),
-    xPayment: headers.get('x-payment'),
-    accept: headers.get('accept'),
-    traceparent: headers.get('traceparent'),
-    forwardedProto: headers.get('x-forwarded-proto'),
-    forwardedHost: headers.get('x-forwarded-host'),
+    ...{ method, url },
+    ...readHeaders((name) => headers.get(name)),
+  }
+}
+
+/** The headers that the gate looks at. @param get by a lower-case name. */
+export function readHeaders(get: (name: string) => string | null | undefined) {
+  return {
+    authorization: get('authorization'),
+    paymentSignature: get('payment-signature'),
+    xPayment: get('x-payment'),
+    accept: get('accept'),
+    traceparent: get('traceparent'),
+    forwardedProto: get('x-forwarded-proto'),
+    forwardedHost: get('x-forwarded-host'),
   }
 }
 
@@ -470,23 +434,5 @@ function misconfigured(answer: GatewayAnswer): GateDecision {
 }
 
 function unavailable(detail: string): GateDecision {
-  const decision = refuse('dependency_unavailable', detail)
-  decision.answer.headers['Retry-After'] = '1'
-  return decision
-}
-
-export function refuse(code: ErrorCode, detail: string): Extract<GateDecision, { kind: 'answer' }> {
-  const { status, title } = errorCodes[code]
-  const decision = json(status, { type: 'about:blank', title, status, detail, code })
-  decision.answer.headers['Content-Type'] = 'application/problem+json'
-  return decision
-}
-
-function json(
-  status: number,
-  body: object,
-  more: Record<string, string> = {},
-): Extract<GateDecision, { kind: 'answer' }> {
-  const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...more }
-  return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
+  return refuse('dependency_unavailable', detail, 1)
 }

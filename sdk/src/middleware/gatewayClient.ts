@@ -1,3 +1,5 @@
+import { parseJson } from '../protocol/fields.ts'
+
 /** An answer of the gateway, whatever its status. */
 export type GatewayAnswer = { status: number; headers: Headers; body: unknown; text: string }
 
@@ -127,12 +129,4 @@ export function sleep(ms: number): Promise<void> {
 function reasonOf(error: unknown): string | undefined {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause ? String(cause.code) : undefined
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

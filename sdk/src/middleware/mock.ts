@@ -4,7 +4,7 @@ import { type Challenge, createChallenge, maxTimeoutSeconds } from '../protocol/
 import { networks } from '../protocol/networks.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import { effectiveRate, type Split } from '../protocol/tier.ts'
-import type { VerifiedPayment } from './verification.ts'
+import type { Accepted } from './charges.ts'
 
 /*
  * Mock mode (SPEC 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
@@ -40,13 +40,7 @@ export function mockChallenge({ gatewayUrl, providerId, endpointId, resource, sp
   })
 }
 
-export function mockPayment({
-  gatewayUrl,
-  providerId,
-  endpointId,
-  resource,
-  split,
-}: MockTerms): Omit<VerifiedPayment, 'charge'> {
+export function mockPayment({ gatewayUrl, providerId, endpointId, resource, split }: MockTerms): Accepted {
   const now = Date.now()
   const iat = Math.floor(now / 1000)
   const paymentId = `pay_mock${randomHex()}`

@@ -1,5 +1,6 @@
 import { followBody } from './answerBody.ts'
-import { type Gate, type GateDecision, paymentIdHeader, paymentStatusHeader } from './gate.ts'
+import type { GateDecision } from './decision.ts'
+import { type Gate, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 
 /**
  * A handler's response as its buyer gets it: a failure voids the payment; anything else is kept, to be

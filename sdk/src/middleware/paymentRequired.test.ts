@@ -1,13 +1,13 @@
 import { x402HTTPClient } from '@x402/core/client'
 import { isPaymentRequiredV2, PaymentRequiredV1Schema } from '@x402/core/schemas'
 import { describe, expect, test } from 'vitest'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { answerJson, challengeFor } from '../../test/playProvider.ts'
 import { serve } from '../../test/serve.ts'
+import { paymentSignature, xPayment } from '../../test/signedPayment.ts'
 import { challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
-import { encodePaymentHeader, type PaymentRequired } from '../protocol/x402.ts'
+import type { PaymentRequired } from '../protocol/x402.ts'
 import { createGate, type GateOptions } from './gate.ts'
 
 // What a 402 says to whom. A gateway is played here, so that it can lie; that the real one's challenges are paid by other
@@ -46,14 +46,6 @@ function readRequired(header: string): PaymentRequired {
   const client = new x402HTTPClient({} as never)
   return client.getPaymentRequiredResponse((name) => (name === 'PAYMENT-REQUIRED' ? header : null)) as never
 }
-
-const [from, to, value, validAfter, validBefore, nonce, signature] = (
-  payments.payments[0]?.authorization.payload ?? ''
-).split(',')
-const payload = { signature, authorization: { from, to, value, validAfter, validBefore, nonce } }
-const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
-const paymentSignature = encodePaymentHeader({ x402Version: 2, accepted, payload })
-const xPayment = encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'base', payload })
 
 test("default: SPEC.md's body, and x402 v2 in the header beside it", async () => {
   const { status, headers, body, required } = await demand()

@@ -1,5 +1,5 @@
-import type { Address } from 'viem'
 import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
+import { splitterFactory, tabSettlement } from '../protocol/deployments.ts'
 import { type ErrorCode, errorCodes } from '../protocol/errors.ts'
 import {
   encodePaymentHeader,
@@ -9,10 +9,6 @@ import {
 } from '../protocol/x402.ts'
 
 export type DemandOptions = {
-  /** The `SplitterFactory` of this version's own table, never the gateway's. */
-  splitterFactory: Address
-  /** Likewise the `TabSettlement`. */
-  tabSettlement: Address
   /** Which body a client gets that doesn't ask for one. */
   body: 'tollkeeper' | 'x402-v1'
   /** Whether what can be paid by itself is offered on tabs, too. */
@@ -27,14 +23,15 @@ export type DemandOptions = {
  * A challenge in the forms in which clients read a 402: SPEC.md's body, the header of x402 v2 beside it, or the body of
  * x402 v1.
  *
- * The splitter is computed here from who is paid by the body, so that the gateway can name no other.
+ * The splitter is computed here from who is paid by the body, and from this version's own table, so that the gateway can name no
+ * other.
  *
  * @param answered what the gateway answered, of which `challenge` is what was read.
  */
 export function demandPayment(
   answered: object,
   challenge: Challenge,
-  { splitterFactory, tabSettlement, tabs, body, accept, code, detail }: DemandOptions,
+  { tabs, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
   // What catalogues read stands in the header; our own buyers have no use for it.

@@ -1,23 +1,6 @@
 import { expect, test } from 'vitest'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
-import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { encodePaymentHeader } from '../protocol/x402.ts'
+import { authorization, payload, paymentSignature, xPayment } from '../../test/signedPayment.ts'
 import { readPayment } from './presentedPayment.ts'
-
-const payload = payments.payments[0]?.authorization.payload ?? ''
-const [from, to, value, validAfter, validBefore, nonce, signature] = payload.split(',')
-const authorization = { from, to, value, validAfter, validBefore, nonce }
-const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
-const paymentSignature = encodePaymentHeader({
-  x402Version: 2,
-  accepted,
-  payload: { authorization, signature },
-})
-const xPayment = encodePaymentHeader({
-  ...{ x402Version: 1, scheme: 'exact', network: 'base' },
-  payload: { authorization, signature },
-})
-const ours = encodeAuthorizationHeader({ macaroon: 'AgEA', payloads: [payload] })
 
 test('default', () => {
   expect(readPayment({ paymentSignature })).toEqual({
@@ -46,7 +29,7 @@ test('behavior: credentials of another scheme stand beside a payment', () => {
 test.each([
   ['two headers of x402', { paymentSignature, xPayment }],
   ['the same payment in both', { paymentSignature, xPayment: paymentSignature }],
-  ['one beside ours', { authorization: ours, paymentSignature }],
+  ['one beside ours', { authorization, paymentSignature }],
   ['one beside mock credentials', { authorization: 'x402 mock:mock', xPayment }],
   ['an empty one', { paymentSignature: '' }],
   ['an empty one beside another', { paymentSignature: '', xPayment }],

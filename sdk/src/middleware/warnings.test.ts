@@ -1,9 +1,8 @@
 import { serve as serveApp } from '@hono/node-server'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { closedPort, serve } from '../../test/serve.ts'
-import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { authorization } from '../../test/signedPayment.ts'
 import { createGate, type GateOptions } from './gate.ts'
 import type { GatewayAnswer } from './gatewayClient.ts'
 import { createWarnings } from './warnings.ts'
@@ -44,11 +43,6 @@ afterEach(() => {
 })
 
 const request = { method: 'GET', url: 'https://api.example/forecast?city=1', authorization: undefined }
-const [signed] = payments.payments
-const authorization = encodeAuthorizationHeader({
-  macaroon: 'AgEA',
-  payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
-})
 
 /** The options that are right, but for what a row of the table changes. */
 const right = (): GateOptions => ({

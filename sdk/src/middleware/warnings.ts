@@ -73,26 +73,13 @@ export type WarningOptions = {
   warn?: ((message: string) => void) | undefined
 }
 
-export type Warnings = {
-  /** @param facts what was asked, or what the gateway said. */
-  tell(code: WarningCode, facts?: string): void
-  /** Tells of an answer that refuses, if its reason is one that the provider can put right. */
-  explain(answer: GatewayAnswer, asked?: string): void
-  /** Tells that there was no answer. */
-  onFailure(failure: Failure): void
-  checkMock(): void
-}
+export type Warnings = ReturnType<typeof createWarnings>
 
 /**
  * Tells a provider by its log what buyers can't: each reason once, and again after an hour. No line holds the key, and nothing
  * that came from outside can start a line of its own.
  */
-export function createWarnings({
-  gatewayUrl,
-  providerId,
-  apiKey,
-  warn = console.warn,
-}: WarningOptions): Warnings {
+export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.warn }: WarningOptions) {
   const { origin, pathname } = new URL(gatewayUrl)
   const gateway = origin + pathname.replace(/\/$/, '')
   const told = new Map<string, number>()
@@ -109,6 +96,7 @@ export function createWarnings({
     }
   }
 
+  /** @param facts what was asked, or what the gateway said. */
   function tell(code: WarningCode, facts?: string): void {
     const text = advice[code]
     if (text) say(code, text, facts)
@@ -116,16 +104,18 @@ export function createWarnings({
 
   return {
     tell,
-    onFailure(failure) {
+    /** Tells that there was no answer. */
+    onFailure(failure: Failure): void {
       if (failure.kind === 'refused') tell('gateway_unreachable')
       else if (failure.isRedirect) tell('gateway_redirects')
       else tell('gateway_silent', failure.reason)
     },
-    checkMock() {
+    checkMock(): void {
       const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } }
       if (process?.env?.NODE_ENV === 'production') tell('mock_payments')
     },
-    explain({ status, body }, asked) {
+    /** Tells of an answer that refuses, if its reason is one that the provider can put right. */
+    explain({ status, body }: GatewayAnswer, asked?: string): void {
       const { code, detail } = (body ?? {}) as { code?: unknown; detail?: unknown }
       if (!isErrorCode(code)) {
         if (status >= 500) tell('gateway_silent', `status ${status}`)

@@ -9,21 +9,21 @@ const utf8 = new TextEncoder()
 
 const hexPairs = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
 
-/** Node's codecs, where there are any: browsers and workers take the loops below, which take ten times as long. */
+/** Node's codecs, where there are any: browsers and workers take others, which take longer. */
 const native = nativeCodecs()
 
 /** Value of an ASCII hex digit by its char code; 255 for anything else. */
-const hexDigits = tableOf('0123456789abcdef')
-for (let i = 0; i < 6; i++) hexDigits['A'.charCodeAt(0) + i] = 10 + i
-
-const base64urlAlphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
-const base64urlDigits = tableOf(base64urlAlphabet)
+const hexDigits = new Uint8Array(128).fill(255)
+for (const [value, digit] of [...'0123456789abcdef'].entries()) {
+  hexDigits[digit.charCodeAt(0)] = value
+  hexDigits[digit.toUpperCase().charCodeAt(0)] = value
+}
 
 /** Writes the bytes of a valid 0x-hex string at `offset` and returns the offset behind them. */
 export function writeHex(target: Uint8Array, offset: number, hex: string): number {
   let at = offset
   for (let i = 2; i < hex.length; i += 2) {
-    target[at++] = (digit(hexDigits, hex, i) << 4) | digit(hexDigits, hex, i + 1)
+    target[at++] = (hexDigit(hex, i) << 4) | hexDigit(hex, i + 1)
   }
   return at
 }
@@ -82,50 +82,30 @@ export function readUint(bytes: Uint8Array, offset: number, size: number): bigin
   return (BigInt(high) << 32n) | BigInt(low)
 }
 
+/** Base64 with padding (RFC 4648 section 4). */
+export function encodeBase64(bytes: Uint8Array): string {
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
+}
+
+/** @throws for foreign characters, but skips white space. */
+export function decodeBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
+}
+
 /** Base64url without padding (RFC 4648 section 5). */
 export function encodeBase64url(bytes: Uint8Array): string {
   if (native) return native.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64url')
-  let text = ''
-  let i = 0
-  for (; i + 2 < bytes.length; i += 3) {
-    const triple = ((bytes[i] ?? 0) << 16) | ((bytes[i + 1] ?? 0) << 8) | (bytes[i + 2] ?? 0)
-    text += sextet(triple >> 18) + sextet(triple >> 12) + sextet(triple >> 6) + sextet(triple)
-  }
-  const left = bytes.length - i
-  if (left === 1) {
-    const bits = (bytes[i] ?? 0) << 4
-    text += sextet(bits >> 6) + sextet(bits)
-  } else if (left === 2) {
-    const bits = (((bytes[i] ?? 0) << 8) | (bytes[i + 1] ?? 0)) << 2
-    text += sextet(bits >> 12) + sextet(bits >> 6) + sextet(bits)
-  }
-  return text
+  return encodeBase64(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
 }
 
 /** Decodes unpadded base64url; undefined for padding, foreign characters or unused bits that are not zero. */
 export function decodeBase64url(text: string): Uint8Array<ArrayBuffer> | undefined {
-  const tail = text.length % 4
-  if (tail === 1) return undefined
-  if (native) {
-    // Node skips what it doesn't know: the one spelling is what the bytes are written as.
-    const decoded = native.from(text, 'base64url')
-    return decoded.toString('base64url') === text ? new Uint8Array(decoded) : undefined
-  }
-  const bytes = new Uint8Array((text.length * 3) >> 2)
-  let at = 0
-  let bits = 0
-  let count = 0
-  for (let i = 0; i < text.length; i++) {
-    const value = digit(base64urlDigits, text, i)
-    if (value > 63) return undefined
-    bits = ((bits << 6) | value) & 0xffffff
-    count += 6
-    if (count >= 8) {
-      count -= 8
-      bytes[at++] = (bits >> count) & 0xff
-    }
-  }
-  return (bits & ((1 << count) - 1)) === 0 ? bytes : undefined
+  let bytes: Uint8Array<ArrayBuffer>
+  if (native) bytes = new Uint8Array(native.from(text, 'base64url'))
+  else if (text.length % 4 === 1 || !/^[\w-]*$/.test(text)) return undefined
+  else bytes = decodeBase64(text.replaceAll('-', '+').replaceAll('_', '/'))
+  // Some text is skipped: the one spelling is what the bytes are written as.
+  return encodeBase64url(bytes) === text ? bytes : undefined
 }
 
 export function concatBytes(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
@@ -157,16 +137,6 @@ function nativeCodecs(): NativeCodecs | undefined {
   return Buffer?.isEncoding?.('base64url') ? Buffer : undefined
 }
 
-function tableOf(alphabet: string): Uint8Array {
-  const table = new Uint8Array(128).fill(255)
-  for (let i = 0; i < alphabet.length; i++) table[alphabet.charCodeAt(i)] = i
-  return table
-}
-
-function digit(table: Uint8Array, text: string, index: number): number {
-  return table[text.charCodeAt(index)] ?? 255
-}
-
-function sextet(bits: number): string {
-  return base64urlAlphabet.charAt(bits & 63)
+function hexDigit(text: string, index: number): number {
+  return hexDigits[text.charCodeAt(index)] ?? 255
 }

@@ -1,7 +1,8 @@
 import type { Address, Hex } from 'viem'
 import { bytesToHex, encodeUtf8, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
-import { ProtocolError } from './errors.ts'
+import { amountPattern, fieldsOf, wordPattern } from './fields.ts'
+import type { MacaroonTerms } from './macaroon.ts'
 import { isNetworkName, type Network, networks } from './networks.ts'
 import type { Tier } from './tier.ts'
 
@@ -83,6 +84,8 @@ export const maxTimeoutSeconds = 93_600
 /** How many seconds clients of x402 are asked to sign for by default: some of them refuse more than an hour. */
 export const offerTimeoutSeconds = 3_600
 
+const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,2048}$/s)
+
 /** How long a signature is valid if the challenge doesn't say: SPEC 2.4's hour. */
 const defaultTimeoutSeconds = 3_600
 
@@ -92,28 +95,18 @@ const defaultTimeoutSeconds = 3_600
  */
 export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 
-export type ChallengeTerms = {
-  issuer: string
-  requestId: string
-  providerId: string
-  endpointId: string
-  macaroon: string
-  network: Pick<Network, 'name' | 'eip712'>
-  asset: Address
-  resource: string
-  description: string
-  mimeType?: string
-  payTo: Address
-  feePayTo: Address
-  /** Base units for the provider. */
-  amount: bigint
-  /** Base units for the platform. */
-  feeAmount: bigint
-  tier: Tier
-  offerTimeoutSeconds?: number
-  tab?: TabChallenge | undefined
-  discovery?: ChallengeDiscovery
-}
+export type ChallengeTerms = Pick<
+  Challenge,
+  'macaroon' | 'providerId' | 'endpointId' | 'requestId' | 'issuer' | 'offerTimeoutSeconds' | 'discovery'
+> &
+  Pick<MacaroonTerms, 'asset' | 'payTo' | 'feePayTo' | 'amount' | 'feeAmount'> & {
+    network: Pick<Network, 'name' | 'eip712'>
+    resource: string
+    description: string
+    mimeType?: string
+    tier: Tier
+    tab?: TabChallenge | undefined
+  }
 
 /** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
@@ -224,11 +217,11 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
   return {
     x402Version: 1,
     accepts: [provider, fee],
-    macaroon: string(body, 'macaroon', /^[A-Za-z0-9_-]{1,4096}$/),
-    providerId: string(body, 'providerId'),
-    endpointId: string(body, 'endpointId'),
-    requestId: string(body, 'requestId'),
-    issuer: issuer !== undefined && body.issuer === undefined ? issuer : string(body, 'issuer'),
+    macaroon: text(body, 'macaroon', /^[A-Za-z0-9_-]{1,4096}$/),
+    providerId: text(body, 'providerId'),
+    endpointId: text(body, 'endpointId'),
+    requestId: text(body, 'requestId'),
+    issuer: issuer !== undefined && body.issuer === undefined ? issuer : text(body, 'issuer'),
     ...(body.signatures === 'one' && { signatures: body.signatures }),
     ...(body.offerTimeoutSeconds !== undefined && {
       offerTimeoutSeconds: parseTimeout(body.offerTimeoutSeconds, 'offerTimeoutSeconds'),
@@ -241,11 +234,10 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
 }
 
 function parseTab(json: unknown): TabChallenge {
-  const tab = object(json, 'tab')
-  const { rewardShare, offeredUntil, only } = tab
-  if (!isInteger(rewardShare, 10_000)) throw invalid('tab.rewardShare', 'basis points, 0 to 10000')
-  if (!isInteger(offeredUntil, 2 ** 40)) throw invalid('tab.offeredUntil', 'Unix seconds')
-  const split = string(tab, 'split', /^0x[0-9a-f]{64}$/, 'tab') as Hex
+  const { only, ...tab } = object(json, 'tab')
+  const rewardShare = integer(tab.rewardShare, 'tab.rewardShare', [0, 10_000], 'basis points, 0 to 10000')
+  const offeredUntil = integer(tab.offeredUntil, 'tab.offeredUntil', [0, 2 ** 40], 'Unix seconds')
+  const split = text(tab, 'split', wordPattern, 'tab') as Hex
   return { split, rewardShare, offeredUntil, ...(only === true && { only }) }
 }
 
@@ -260,26 +252,21 @@ function parseDiscovery(json: unknown): ChallengeDiscovery {
   }
 }
 
-function isInteger(value: unknown, most: number): value is number {
-  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= most
-}
-
 function parseTimeout(value: unknown, field: string): number {
-  if (!isInteger(value, 2 ** 31) || value === 0) throw invalid(field, 'a positive whole number')
-  return value
+  return integer(value, field, [1, 2 ** 31], 'a positive whole number')
 }
 
 function parseRequirements(json: unknown, path: string): PaymentRequirements {
   const entry = object(json, path)
   if (entry.scheme !== 'exact') throw invalid(`${path}.scheme`, '"exact"')
-  const network = string(entry, 'network', undefined, path)
+  const network = text(entry, 'network', undefined, path)
   const known = isNetworkName(network) ? networks[network].eip712 : undefined
   const extra = object(entry.extra ?? known, `${path}.extra`)
   return {
     scheme: 'exact',
     network,
-    maxAmountRequired: string(entry, 'maxAmountRequired', /^(?:0|[1-9]\d{0,19})$/, path),
-    resource: string(entry, 'resource', undefined, path),
+    maxAmountRequired: text(entry, 'maxAmountRequired', amountPattern, path),
+    resource: text(entry, 'resource', undefined, path),
     description: typeof entry.description === 'string' ? entry.description : '',
     mimeType: typeof entry.mimeType === 'string' ? entry.mimeType : '',
     outputSchema: null,
@@ -290,35 +277,12 @@ function parseRequirements(json: unknown, path: string): PaymentRequirements {
     ),
     asset: address(entry, 'asset', path),
     extra: {
-      name: string(extra, 'name', undefined, `${path}.extra`),
-      version: string(extra, 'version', undefined, `${path}.extra`),
+      name: text(extra, 'name', undefined, `${path}.extra`),
+      version: text(extra, 'version', undefined, `${path}.extra`),
     },
   }
 }
 
-function object(value: unknown, path: string): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
-  return value as Record<string, unknown>
-}
-
-function string(
-  parent: Record<string, unknown>,
-  field: string,
-  pattern = /^.{1,2048}$/s,
-  path?: string,
-): string {
-  const value = parent[field]
-  const at = path ? `${path}.${field}` : field
-  if (typeof value !== 'string' || !pattern.test(value)) throw invalid(at, `a string like ${pattern}`)
-  return value
-}
-
 function address(parent: Record<string, unknown>, field: string, path: string): Address {
-  return string(parent, field, /^0x[0-9a-fA-F]{40}$/, path).toLowerCase() as Address
-}
-
-function invalid(field: string, expected: string): ProtocolError {
-  return new ProtocolError('invalid_challenge', `Challenge: ${field} must be ${expected}`, {
-    details: { field },
-  })
+  return text(parent, field, /^0x[0-9a-fA-F]{40}$/, path).toLowerCase() as Address
 }

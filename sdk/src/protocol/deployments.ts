@@ -48,11 +48,9 @@ export const splitterFactory = committed.base.splitterFactory as Address
 export const tabSettlement = committed.base.tabSettlement as Address
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
-  const { batchSettlement, splitterFactory, tabSettlement, usdc, startBlock } = (entry ?? {}) as Record<
-    string,
-    unknown
-  >
-  const address = (field: string, value: unknown): Address => {
+  const { startBlock, ...addresses } = (entry ?? {}) as Record<string, unknown>
+  const address = (field: string): Address => {
+    const value = addresses[field]
     if (typeof value !== 'string' || !addressPattern.test(value)) {
       throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)
     }
@@ -65,10 +63,10 @@ function parseDeployment(name: string, entry: unknown): Deployment | undefined {
     )
   }
   return {
-    batchSettlement: address('batchSettlement', batchSettlement),
-    splitterFactory: address('splitterFactory', splitterFactory),
-    tabSettlement: address('tabSettlement', tabSettlement),
-    usdc: address('usdc', usdc),
+    batchSettlement: address('batchSettlement'),
+    splitterFactory: address('splitterFactory'),
+    tabSettlement: address('tabSettlement'),
+    usdc: address('usdc'),
     startBlock,
   }
 }

@@ -178,13 +178,10 @@ export function authorizationDigest(separator: Hex, authorization: Authorization
 /** Order of secp256k1, and its half, above which a signature's s is the malleable twin (EIP-2). */
 const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141'
 const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
-const zeroWord: Hex = `0x${'0'.repeat(64)}`
-
-/** A 65-byte signature in its three parts. */
-export type SplitSignature = { r: Hex; s: Hex; v: number }
+export const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 /** Splits a 65-byte signature into r, s and v. @throws {TypeError} for another length. */
-export function splitSignature(signature: Hex): SplitSignature {
+export function splitSignature(signature: Hex): { r: Hex; s: Hex; v: number } {
   if (signature.length !== 132)
     throw new TypeError(`A signature of 65 bytes was expected, got ${(signature.length - 2) / 2}`)
   return {
@@ -237,13 +234,10 @@ export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery
 }
 
 function typeHashOf(name: string): Hex {
-  return keccak256(
-    stringToBytes(
-      `${name}(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)`,
-    ),
-  )
+  const fields = 'address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce'
+  return keccak256(stringToBytes(`${name}(${fields})`))
 }
 
-function lower(address: Address): Address {
+export function lower(address: Address): Address {
   return address.toLowerCase() as Address
 }

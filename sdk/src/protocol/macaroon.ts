@@ -10,6 +10,7 @@ import {
   writeUint,
 } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
+import { addressPattern, amountPattern } from './fields.ts'
 
 /*
  * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
@@ -109,8 +110,6 @@ const kidPattern = /^[A-Za-z0-9._-]{1,32}$/
 const requestIdPattern = /^req_[0-9a-f]{32}$/
 const idPattern = /^[A-Za-z0-9_-]{1,64}$/
 const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
-const addressPattern = /^0x[0-9a-f]{40}$/
-const amountPattern = /^(?:0|[1-9]\d{0,19})$/
 
 /**
  * Mints the macaroon of one challenge (SPEC 2.3), in the V2 binary format of libmacaroons as base64url.

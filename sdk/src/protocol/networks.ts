@@ -50,95 +50,67 @@ const usdc = { name: 'USDC', version: '2' }
  * // 8453 0x833589fcd6edb6e08f4c7c32d4f71b54bda02913
  */
 export const networks: Readonly<Record<NetworkName, Network>> = {
-  base: {
-    name: 'base',
-    chainId: 8453,
-    caip2: 'eip155:8453',
+  base: networkOf('base', 8453, {
     usdc: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
     eip712: usdCoin,
     confirmations: 10,
     isOpStack: true,
     ethUsdFeed: '0x71041dddad3595f9ced3dccfbe3d1f4b0a16bb70',
     explorerUrl: 'https://basescan.org',
-    minimumPrice,
     testnet: false,
-  },
-  'base-sepolia': {
-    name: 'base-sepolia',
-    chainId: 84532,
-    caip2: 'eip155:84532',
+  }),
+  'base-sepolia': networkOf('base-sepolia', 84532, {
     usdc: '0x036cbd53842c5426634e7929541ec2318f3dcf7e',
     eip712: usdc,
     confirmations: 10,
     isOpStack: true,
     ethUsdFeed: '0x4adc67696ba383f43dd60a9e78f2c97fbbfc7cb1',
     explorerUrl: 'https://sepolia.basescan.org',
-    minimumPrice,
     testnet: true,
-  },
-  ethereum: {
-    name: 'ethereum',
-    chainId: 1,
-    caip2: 'eip155:1',
+  }),
+  ethereum: networkOf('ethereum', 1, {
     usdc: '0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48',
     eip712: usdCoin,
     confirmations: 12,
     isOpStack: false,
     ethUsdFeed: '0x5f4ec3df9cbd43714fe2740f5e3616155c5b8419',
     explorerUrl: 'https://etherscan.io',
-    minimumPrice,
     testnet: false,
-  },
-  'ethereum-sepolia': {
-    name: 'ethereum-sepolia',
-    chainId: 11155111,
-    caip2: 'eip155:11155111',
+  }),
+  'ethereum-sepolia': networkOf('ethereum-sepolia', 11155111, {
     usdc: '0x1c7d4b196cb0c7b01d743fbc6116a902379c7238',
     eip712: usdc,
     confirmations: 12,
     isOpStack: false,
     ethUsdFeed: '0x694aa1769357215de4fac081bf1f309adc325306',
     explorerUrl: 'https://sepolia.etherscan.io',
-    minimumPrice,
     testnet: true,
-  },
-  polygon: {
-    name: 'polygon',
-    chainId: 137,
-    caip2: 'eip155:137',
+  }),
+  polygon: networkOf('polygon', 137, {
     usdc: '0x3c499c542cef5e3811e1192ce70d8cc03d5c3359',
     eip712: usdCoin,
     confirmations: 32,
     isOpStack: false,
     ethUsdFeed: '0xab594600376ec9fd91f8e885dadf0ce036862de0',
     explorerUrl: 'https://polygonscan.com',
-    minimumPrice,
     testnet: false,
-  },
-  'polygon-amoy': {
-    name: 'polygon-amoy',
-    chainId: 80002,
-    caip2: 'eip155:80002',
+  }),
+  'polygon-amoy': networkOf('polygon-amoy', 80002, {
     usdc: '0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582',
     eip712: usdc,
     confirmations: 32,
     isOpStack: false,
     ethUsdFeed: '0x001382149eba3441043c1c66972b4772963f5d43',
     explorerUrl: 'https://amoy.polygonscan.com',
-    minimumPrice,
     testnet: true,
-  },
-  localhost: {
-    name: 'localhost',
-    chainId: 31337,
-    caip2: 'eip155:31337',
+  }),
+  localhost: networkOf('localhost', 31337, {
     usdc: null,
     eip712: usdCoin,
     confirmations: 1,
     isOpStack: false,
-    minimumPrice,
     testnet: true,
-  },
+  }),
 }
 
 /**
@@ -154,6 +126,14 @@ export const networkNames = Object.keys(networks) as NetworkName[]
 
 /** Those on which batches settle unless others are switched on (SPEC section 1), the recommended one first. */
 export const defaultNetworks = ['base', 'base-sepolia'] as const satisfies NetworkName[]
+
+function networkOf(
+  name: NetworkName,
+  chainId: number,
+  facts: Omit<Network, 'name' | 'chainId' | 'caip2' | 'minimumPrice'>,
+): Network {
+  return { name, chainId, caip2: `eip155:${chainId}`, minimumPrice, ...facts }
+}
 
 const byChainId = new Map(Object.values(networks).map((network) => [network.chainId, network]))
 

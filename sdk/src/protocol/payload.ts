@@ -89,15 +89,8 @@ export function parsePayload(text: string): SignedAuthorization {
       { details: { expected: fields.length, parts: parts.length } },
     )
   }
-  const [from, to, value, validAfter, validBefore, nonce, signature] = parts as [
-    string,
-    string,
-    string,
-    string,
-    string,
-    string,
-    string,
-  ]
+  const [from = '', to = '', value = '', validAfter = '', validBefore = '', nonce = '', signature = ''] =
+    parts
   return {
     from: parseAddress('from', from),
     to: parseAddress('to', to),

@@ -1,6 +1,6 @@
 import type { Address, Hash, Hex } from 'viem'
 import { decodeBase64url } from './bytes.ts'
-import { ProtocolError } from './errors.ts'
+import { addressPattern, amountPattern, fieldsOf, wordPattern } from './fields.ts'
 import { isNetworkName, networks } from './networks.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
 import { maxRefunds } from './refund.ts'
@@ -107,13 +107,11 @@ export type ReceiptTab = {
   reduced?: string
 }
 
-const amountPattern = /^(?:0|[1-9]\d{0,19})$/
 const timePattern = /^(?:0|[1-9]\d{0,12})$/
-const addressPattern = /^0x[0-9a-f]{40}$/
-const hashPattern = /^0x[0-9a-f]{64}$/
 const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
 const ratePattern = /^\d(?:\.\d{1,6})?$/
-const textPattern = /^.{1,4096}$/s
+
+const { invalid, object, text, integer } = fieldsOf('invalid_receipt', 'Receipt', /^.{1,4096}$/s)
 
 /**
  * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other (SPEC 2.5).
@@ -133,8 +131,8 @@ const textPattern = /^.{1,4096}$/s
  */
 export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   const claims = object(payload, 'receipt')
-  const { iat, status, testnet, blockHash } = claims
-  if (typeof iat !== 'number' || !Number.isSafeInteger(iat) || iat < 0) throw invalid('iat', 'Unix seconds')
+  const iat = integer(claims.iat, 'iat', [0, Number.MAX_SAFE_INTEGER], 'Unix seconds')
+  const { status, testnet, blockHash } = claims
   if (!isPaymentStatus(status)) throw invalid('status', 'a payment status')
   if (typeof testnet !== 'boolean') throw invalid('testnet', 'true or false')
   const receipt: ReceiptClaims = {
@@ -147,7 +145,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     tier: text(claims, 'tier'),
     effectiveRate: text(claims, 'effectiveRate', ratePattern),
     timestamp: text(claims, 'timestamp', isoTimePattern),
-    transactionHash: text(claims, 'transactionHash', hashPattern) as Hash,
+    transactionHash: text(claims, 'transactionHash', wordPattern) as Hash,
     iss: text(claims, 'iss'),
     iat,
     status,
@@ -159,7 +157,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     validBefore: text(claims, 'validBefore', timePattern),
     authorizations: parseAuthorizations(claims.authorizations),
     ...(claims.split !== undefined && { split: parseSplit(claims.split) }),
-    ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', hashPattern) as Hash }),
+    ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', wordPattern) as Hash }),
     ...(claims.refunds !== undefined && { refunds: parseRefunds(claims.refunds) }),
     ...(claims.tab !== undefined && { tab: parseTab(claims.tab) }),
   }
@@ -218,13 +216,10 @@ function requireOne(
 
 function parseTab(json: unknown): ReceiptTab {
   const entry = object(json, 'tab')
-  const { sequence } = entry
-  if (typeof sequence !== 'number' || !Number.isSafeInteger(sequence) || sequence < 1)
-    throw invalid('tab.sequence', 'an integer from 1')
   return {
     id: text(entry, 'id', /^tab_[0-9a-f]{32}$/, 'tab'),
-    sequence,
-    split: text(entry, 'split', hashPattern, 'tab') as Hex,
+    sequence: integer(entry.sequence, 'tab.sequence', [1, Number.MAX_SAFE_INTEGER], 'an integer from 1'),
+    split: text(entry, 'split', wordPattern, 'tab') as Hex,
     lineTotal: text(entry, 'lineTotal', amountPattern, 'tab'),
     ...optionalAmount(entry, 'lineReduced'),
     ...optionalAmount(entry, 'reduced'),
@@ -254,15 +249,12 @@ function parseRefunds(json: unknown): ReceiptRefund[] {
 
 function parseRefund(json: unknown, path: string): ReceiptRefund {
   const entry = object(json, path)
-  const { number } = entry
-  if (typeof number !== 'number' || !Number.isInteger(number) || number < 1 || number > maxRefunds)
-    throw invalid(`${path}.number`, `1 to ${maxRefunds}`)
   return {
-    number,
+    number: integer(entry.number, `${path}.number`, [1, maxRefunds], `1 to ${maxRefunds}`),
     from: text(entry, 'from', addressPattern, path) as Address,
     value: text(entry, 'value', amountPattern, path),
-    nonce: text(entry, 'nonce', hashPattern, path) as Hex,
-    transactionHash: text(entry, 'transactionHash', hashPattern, path) as Hash,
+    nonce: text(entry, 'nonce', wordPattern, path) as Hex,
+    transactionHash: text(entry, 'transactionHash', wordPattern, path) as Hash,
   }
 }
 
@@ -280,23 +272,6 @@ function parseAuthorization(json: unknown, index: number): ReceiptAuthorization 
   return {
     to: text(entry, 'to', addressPattern, path) as Address,
     value: text(entry, 'value', amountPattern, path),
-    nonce: text(entry, 'nonce', hashPattern, path) as Hex,
+    nonce: text(entry, 'nonce', wordPattern, path) as Hex,
   }
-}
-
-function object(value: unknown, path: string): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
-  return value as Record<string, unknown>
-}
-
-function text(parent: Record<string, unknown>, field: string, pattern = textPattern, path?: string): string {
-  const value = parent[field]
-  if (typeof value !== 'string' || !pattern.test(value)) {
-    throw invalid(path ? `${path}.${field}` : field, `a string like ${pattern}`)
-  }
-  return value
-}
-
-function invalid(field: string, expected: string): ProtocolError {
-  return new ProtocolError('invalid_receipt', `Receipt: ${field} must be ${expected}`, { details: { field } })
 }

@@ -1,7 +1,7 @@
 import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { batchSettlementAbi } from './abi/batchSettlement.ts'
 import { feeNonce } from './challenge.ts'
-import { compactSignature, expandSignature, type Keccak256 } from './eip3009.ts'
+import { compactSignature, expandSignature, type Keccak256, lower, zeroWord } from './eip3009.ts'
 import type { SignedAuthorization } from './payload.ts'
 
 /**
@@ -98,7 +98,6 @@ export type EncodedSettle = {
   calldata: Hex
 }
 
-const zeroWord: Hex = `0x${'0'.repeat(64)}`
 const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, splits: [] }
 
 /**
@@ -140,15 +139,15 @@ export function encodePayment(
   keccak?: Keccak256,
 ): Payment {
   const { value, nonce } = authorization
-  const own = encodeSignature(authorization.signature, addSignature)
+  const { r, vs } = encodeSignature(authorization.signature, addSignature)
   const feeSignature = fee ? encodeSignature(fee.signature, addSignature) : { r: zeroWord, vs: zeroWord }
   return {
     head: encodeHead(authorization, payeeIndex),
     values: (value << 128n) | (fee?.value ?? 0n),
     nonce,
     feeNonce: fee && fee.nonce !== feeNonce(nonce, keccak) ? fee.nonce : zeroWord,
-    r: own.r,
-    vs: own.vs,
+    r,
+    vs,
     feeR: feeSignature.r,
     feeVs: feeSignature.vs,
   }
@@ -307,32 +306,34 @@ function decodeAuthorization(
   payees: readonly Address[],
   signatures: readonly Hex[],
 ): SignedAuthorization {
-  const { to, ...shared } = decodeHead(head, payees, nonce)
-  return { ...shared, to, value, nonce, signature: decodeSignature(r, vs, signatures) }
+  const payee = payees[Number(bits(head, 80n, 16n))]
+  if (!payee) throw new TypeError(`The payment with nonce ${nonce} names a payee that the batch doesn't have`)
+  return {
+    from: `0x${(head >> 96n).toString(16).padStart(40, '0')}`,
+    to: lower(payee),
+    value,
+    validAfter: bits(head, 40n, 40n),
+    validBefore: bits(head, 0n, 40n),
+    nonce,
+    signature: decodeSignature(r, vs, signatures),
+  }
 }
 
 /** The reverse of {@link encodePayment}. */
 function decodePayment(
-  { head, values, nonce, ...packed }: Payment,
+  { values, ...packed }: Payment,
   payees: readonly Address[],
   feeRecipient: Address,
   signatures: readonly Hex[],
 ): SettlementItem {
-  const { to, ...shared } = decodeHead(head, payees, nonce)
-  const authorization = {
-    ...shared,
-    to,
-    value: values >> 128n,
-    nonce,
-    signature: decodeSignature(packed.r, packed.vs, signatures),
-  }
+  const authorization = decodeAuthorization({ ...packed, value: values >> 128n }, payees, signatures)
   const feeValue = bits(values, 0n, 128n)
   if (feeValue === 0n) return { authorization }
   const fee = {
-    ...shared,
+    ...authorization,
     to: feeRecipient,
     value: feeValue,
-    nonce: packed.feeNonce === zeroWord ? feeNonce(nonce) : packed.feeNonce,
+    nonce: packed.feeNonce === zeroWord ? feeNonce(packed.nonce) : packed.feeNonce,
     signature: decodeSignature(packed.feeR, packed.feeVs, signatures),
   }
   return { authorization, fee }
@@ -340,22 +341,6 @@ function decodePayment(
 
 function encodeHead({ from, validAfter, validBefore }: SignedAuthorization, payeeIndex: number): bigint {
   return (BigInt(from) << 96n) | (BigInt(payeeIndex) << 80n) | (validAfter << 40n) | validBefore
-}
-
-/** The reverse of {@link encodeHead}. */
-function decodeHead(head: bigint, payees: readonly Address[], nonce: Hex) {
-  const payee = payees[Number(bits(head, 80n, 16n))]
-  if (!payee) throw new TypeError(`The payment with nonce ${nonce} names a payee that the batch doesn't have`)
-  return {
-    from: `0x${(head >> 96n).toString(16).padStart(40, '0')}` as Address,
-    to: lower(payee),
-    validAfter: bits(head, 40n, 40n),
-    validBefore: bits(head, 0n, 40n),
-  }
-}
-
-function lower(address: Address): Address {
-  return address.toLowerCase() as Address
 }
 
 export function bits(word: bigint, from: bigint, count: bigint): bigint {

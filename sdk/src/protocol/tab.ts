@@ -2,8 +2,8 @@ import type { Address, Hex } from 'viem'
 import { formatUsdc, maxAmount } from './amount.ts'
 import { bytesToHex, encodeUtf8, writeHex, writeUint, writeWord } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
-import { ProtocolError } from './errors.ts'
-import { maxSignatureLength, type SignedAuthorization } from './payload.ts'
+import { addressPattern, fieldsOf, wordPattern } from './fields.ts'
+import type { SignedAuthorization } from './payload.ts'
 import type { SplitterTerms } from './splitter.ts'
 import { type FeeSchedule, tabPercentage } from './tier.ts'
 
@@ -126,13 +126,6 @@ export function tabAuthorization(
  * @param terms who gets the platform's part, and what of it, in basis points, goes to whoever settles.
  * @param state the expiry in Unix seconds, amounts in USDC base units.
  * @throws {RangeError} for more lines or larger numbers than the contract takes.
- * @example
- * import { tabValidBefore } from '@tollkeeper/sdk/protocol'
- *
- * const terms = { platform: `0x${'b'.repeat(40)}`, rewardShare: 1_000 } as const
- * const state = { sequence: 1, expiry: 1_800_093_600, lines: [{ split: 1n, amount: 1_000n }] }
- * console.log(tabValidBefore(terms, state) % 2n ** 40n)
- * // 1800093600n
  */
 export function tabValidBefore(
   terms: Pick<TabTerms, 'platform' | 'rewardShare'>,
@@ -158,8 +151,7 @@ function tabCommitment(
   writeUint(words, 25, 2, BigInt(rewardShare))
   writeUint(words, 27, 5, BigInt(sequence))
   lines.forEach(({ split, amount }, index) => {
-    if (amount < 0n || amount > maxLineAmount)
-      throw new RangeError(`A line's amount must be 0 to 2^48 - 1, got ${amount}`)
+    requireLineAmount(amount)
     writeWord(words, 32 + 64 * index, split)
     writeUint(words, 64 + 64 * index + 24, 8, amount)
   })
@@ -263,8 +255,7 @@ export function encodeTabPayload(payment: TabPayment): TabPayload {
   const { tabId: tab, payer, sequence, expiry, line, known, splits, amounts, signature } = payment
   const bytes = new Uint8Array(6 * amounts.length)
   amounts.forEach((amount, index) => {
-    if (amount < 0n || amount > maxLineAmount)
-      throw new RangeError(`A line's amount must be 0 to 2^48 - 1, got ${amount}`)
+    requireLineAmount(amount)
     writeUint(bytes, 6 * index, 6, amount)
   })
   return {
@@ -280,10 +271,10 @@ export function toWord(split: bigint): Hex {
   return `0x${split.toString(16).padStart(64, '0')}`
 }
 
-const addressPattern = /^0x[0-9a-f]{40}$/
-const wordPattern = /^0x[0-9a-f]{64}$/
 const amountsPattern = /^0x(?:[0-9a-f]{12})+$/
 const signaturePattern = /^0x(?:[0-9a-f]{2}){65,1024}$/
+
+const { invalid, object, text, integer } = fieldsOf('invalid_payload', 'Tab')
 
 /**
  * Reads a payment by a tab. Hex is lower-case; nothing is trimmed; the signature is not verified.
@@ -307,11 +298,10 @@ const signaturePattern = /^0x(?:[0-9a-f]{2}){65,1024}$/
  * // [ 1000n ]
  */
 export function parseTabPayload(json: unknown): TabPayment {
-  if (typeof json !== 'object' || json === null || Array.isArray(json)) throw invalid('payload', 'an object')
-  const payload = json as Record<string, unknown>
-  const tabId = text(payload.tab, 'tab', tabIdPattern)
-  const amounts = readAmounts(text(payload.amounts, 'amounts', amountsPattern))
-  const known = integer(payload.known, 'known', 0, amounts.length)
+  const payload = object(json, 'payload')
+  const tabId = text(payload, 'tab', tabIdPattern)
+  const amounts = readAmounts(payload)
+  const known = integer(payload.known, 'known', [0, amounts.length])
   const { splits } = payload
   if (!Array.isArray(splits) || splits.length !== amounts.length - known)
     throw invalid('splits', 'one for each line from `known` on')
@@ -319,41 +309,35 @@ export function parseTabPayload(json: unknown): TabPayment {
   if (total > maxAmount) throw invalid('amounts', `at most ${formatUsdc(maxAmount)} USDC together`)
   return {
     tabId,
-    payer: text(payload.payer, 'payer', addressPattern) as Address,
-    sequence: integer(payload.sequence, 'sequence', 1, maxUint40),
-    expiry: integer(payload.expiry, 'expiry', 1, maxUint40),
-    line: integer(payload.line, 'line', 0, amounts.length - 1),
+    payer: text(payload, 'payer', addressPattern) as Address,
+    sequence: integer(payload.sequence, 'sequence', [1, maxUint40]),
+    expiry: integer(payload.expiry, 'expiry', [1, maxUint40]),
+    line: integer(payload.line, 'line', [0, amounts.length - 1]),
     known,
-    splits: splits.map((split, index) => BigInt(text(split, `splits[${index}]`, wordPattern))),
+    splits: splits.map((split, index) => {
+      const name = `splits[${index}]`
+      return BigInt(text({ [name]: split }, name, wordPattern))
+    }),
     amounts,
-    signature: text(payload.signature, 'signature', signaturePattern) as Hex,
+    signature: text(payload, 'signature', signaturePattern) as Hex,
   }
 }
 
-function readAmounts(hex: string): bigint[] {
+function readAmounts(payload: Record<string, unknown>): bigint[] {
+  const hex = text(payload, 'amounts', amountsPattern)
   if (hex.length > 2 + 12 * maxTabLines) throw invalid('amounts', `at most ${maxTabLines} lines`)
   return Array.from({ length: (hex.length - 2) / 12 }, (_, index) =>
     BigInt(`0x${hex.slice(2 + 12 * index, 14 + 12 * index)}`),
   )
 }
 
-function integer(value: unknown, field: string, least: number, most: number): number {
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < least || value > most)
-    throw invalid(field, `an integer from ${least} to ${most}`)
-  return value
-}
-
-function text(value: unknown, field: string, pattern: RegExp): string {
-  if (typeof value !== 'string' || value.length > 2 * maxSignatureLength + 2 || !pattern.test(value))
-    throw invalid(field, `a string like ${pattern}`)
-  return value
+/** @throws {RangeError} for an amount that the contract's 48 bits can't hold. */
+export function requireLineAmount(amount: bigint): void {
+  if (amount < 0n || amount > maxLineAmount)
+    throw new RangeError(`A line's amount must be 0 to 2^48 - 1, got ${amount}`)
 }
 
 function requireInteger(name: string, value: number, most: number): void {
   if (!Number.isInteger(value) || value < 0 || value > most)
     throw new RangeError(`${name} must be an integer from 0 to ${most}, got ${value}`)
-}
-
-function invalid(field: string, expected: string): ProtocolError {
-  return new ProtocolError('invalid_payload', `Tab: ${field} must be ${expected}`, { details: { field } })
 }

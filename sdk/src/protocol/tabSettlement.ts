@@ -1,7 +1,7 @@
 import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { tabSettlementAbi } from './abi/tabSettlement.ts'
 import { type Batch, bits, decodeBatch, decodeSignature, encodeSignature } from './settlement.ts'
-import type { TabLine } from './tab.ts'
+import { requireLineAmount, type TabLine } from './tab.ts'
 
 /** The contract's `Batch` struct: its tabs are of one platform and one reward, as the payers signed both. */
 export type TabBatch = Batch & {
@@ -40,7 +40,6 @@ export type EncodedSettleTabs = {
   calldata: Hex
 }
 
-const maxAmount = 2n ** 48n - 1n
 const maxCount = 2 ** 16
 /** Hex digits of a line, and of what `TabsSettled` has before a tab's lines: their number and the sequence. */
 const lineDigits = 16
@@ -85,8 +84,7 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
   const lines: string[] = []
   const packed = tabs.map((tab): PackedTab => {
     for (const { split, amount } of tab.lines) {
-      if (amount < 0n || amount > maxAmount)
-        throw new RangeError(`A line's amount must be 0 to 2^48 - 1, got ${amount}`)
+      requireLineAmount(amount)
       lines.push(`${indexes.get(split)}${amount.toString(16).padStart(12, '0')}`)
     }
     const { r, vs } = encodeSignature(tab.signature, (long) => signatures.push(long) - 1)

@@ -1,27 +1,24 @@
 import { x402HTTPClient } from '@x402/core/client'
 import { encodePaymentSignatureHeader } from '@x402/core/http'
 import { describe, expect, test } from 'vitest'
-import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
+import { payload, x402Payload } from '../../test/signedPayment.ts'
 import { encodePaymentHeader, parsePaymentHeader, readTabResponse } from './x402.ts'
 
 // What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
 
-const [vector] = payments.payments
-const payload = vector?.authorization.payload ?? ''
-const [from, to, value, validAfter, validBefore, nonce, signature] = payload.split(',')
-const authorization = { from, to, value, validAfter, validBefore, nonce }
+const { authorization, signature } = x402Payload
 const accepted = {
   scheme: 'exact',
   network: 'eip155:8453',
-  amount: value,
+  amount: authorization.value,
   asset: `0x${'c'.repeat(40)}`,
-  payTo: to,
+  payTo: authorization.to,
   maxTimeoutSeconds: 93_600,
   extra: { name: 'USD Coin', version: '2', macaroon: 'AgEA' },
 }
-const v2 = { x402Version: 2, accepted, payload: { authorization, signature } }
-const v1 = { x402Version: 1, scheme: 'exact', network: 'base', payload: { authorization, signature } }
+const v2 = { x402Version: 2, accepted, payload: x402Payload }
+const v1 = { x402Version: 1, scheme: 'exact', network: 'base', payload: x402Payload }
 
 const { payload: tab } = tabs.payloads.valid[0] ?? { payload: undefined }
 const onTab = {
@@ -90,7 +87,7 @@ describe('parsePaymentHeader', () => {
     ],
     [
       'payload.authorization.to',
-      { ...v2, payload: { signature, authorization: { ...authorization, to: `${to},1` } } },
+      { ...v2, payload: { signature, authorization: { ...authorization, to: `${authorization.to},1` } } },
     ],
     ['payload.signature', { ...v2, payload: { authorization, signature: '' } }],
     ['sequence', { ...onTab, payload: { ...tab, sequence: 0 } }],

@@ -1,8 +1,9 @@
 import type { Address, Hex } from 'viem'
-import { encodeUtf8 } from './bytes.ts'
+import { decodeBase64, encodeBase64, encodeUtf8 } from './bytes.ts'
 import { type Challenge, type ChallengeDiscovery, offerTimeoutSeconds } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
+import { fieldsOf } from './fields.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
 import { splitterOf } from './splitter.ts'
 import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
@@ -164,6 +165,8 @@ const maxHeaderLength = 12_288
 const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
 const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
 
+const { invalid, object } = fieldsOf('invalid_payload', 'Payment')
+
 const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'] as const
 
 /**
@@ -299,8 +302,7 @@ export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
  * // eyJ4NDAyVmVyc2lvbiI6Mn0=
  */
 export function encodePaymentHeader(value: object): string {
-  const bytes = encodeUtf8(JSON.stringify(value))
-  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
+  return encodeBase64(encodeUtf8(JSON.stringify(value)))
 }
 
 /**
@@ -375,27 +377,14 @@ export function decodePaymentHeader(header: string): unknown {
   if (header.length > maxHeaderLength) throw invalid('header', `at most ${maxHeaderLength} characters`)
   try {
     if (!base64Pattern.test(header)) throw new TypeError('not base64')
-    const bytes = Uint8Array.from(atob(header), (character) => character.charCodeAt(0))
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(decodeBase64(header)))
   } catch (cause) {
     throw invalid('header', 'JSON in base64, and only once', cause)
   }
-}
-
-function object(value: unknown, path: string): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
-  return value as Record<string, unknown>
 }
 
 function text(value: unknown, path: string): string {
   // A comma would move what follows into the next part.
   if (typeof value !== 'string' || value === '' || value.includes(',')) throw invalid(path, 'a string')
   return value
-}
-
-function invalid(field: string, expected: string, cause?: unknown): ProtocolError {
-  return new ProtocolError('invalid_payload', `Payment: ${field} must be ${expected}`, {
-    details: { field },
-    ...(cause !== undefined && { cause }),
-  })
 }

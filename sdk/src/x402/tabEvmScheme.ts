@@ -216,7 +216,6 @@ function readOffer(
   >
   const isOurs =
     scheme === 'tab' &&
-    tabSettlement !== undefined &&
     payTo.toLowerCase() === tabSettlement &&
     asset.toLowerCase() === usdc &&
     /^[1-9]\d{0,14}$/.test(amount) &&

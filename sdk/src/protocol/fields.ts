@@ -1,0 +1,58 @@
+import { type ErrorCode, ProtocolError } from './errors.ts'
+
+export const addressPattern = /^0x[0-9a-f]{40}$/
+export const wordPattern = /^0x[0-9a-f]{64}$/
+/** Base units, decimal, of at most 20 digits. */
+export const amountPattern = /^(?:0|[1-9]\d{0,19})$/
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** @returns undefined for what isn't JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * Reads JSON of a stranger's, field by field. What is refused is named in `details.field`.
+ *
+ * @param what begins the message: `Receipt`.
+ * @param anyText a text whose form isn't known.
+ */
+export function fieldsOf(code: ErrorCode, what: string, anyText = /^/) {
+  function invalid(field: string, expected: string, cause?: unknown): ProtocolError {
+    const message = `${what}: ${field} must be ${expected}`
+    return new ProtocolError(code, message, { details: { field }, cause })
+  }
+
+  function object(value: unknown, field: string): Record<string, unknown> {
+    if (!isRecord(value)) throw invalid(field, 'an object')
+    return value
+  }
+
+  /** @param path of the object that the field is in. */
+  function text(parent: Record<string, unknown>, name: string, pattern = anyText, path?: string): string {
+    const value = parent[name]
+    const field = path ? `${path}.${name}` : name
+    if (typeof value !== 'string' || !pattern.test(value)) throw invalid(field, `a string like ${pattern}`)
+    return value
+  }
+
+  function integer(
+    value: unknown,
+    field: string,
+    [least, most]: [number, number],
+    expected?: string,
+  ): number {
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > most)
+      throw invalid(field, expected ?? `an integer from ${least} to ${most}`)
+    return value
+  }
+
+  return { invalid, object, text, integer }
+}

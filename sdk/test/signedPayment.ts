@@ -1,0 +1,30 @@
+import payments from '../../test/vectors/payments.json' with { type: 'json' }
+import { encodeAuthorizationHeader } from '../src/protocol/authorizationHeader.ts'
+import { encodePaymentHeader } from '../src/protocol/x402.ts'
+
+// A payment of the vectors, in each of the headers that carry one; and a seller in mock mode.
+
+const [signed] = payments.payments
+export const payload = signed?.authorization.payload ?? ''
+const [from, to, value, validAfter, validBefore, nonce, signature] = payload.split(',')
+/** As x402 has it. */
+export const x402Payload = {
+  signature,
+  authorization: { from, to, value, validAfter, validBefore, nonce },
+}
+/** The provider's, and the platform's. */
+export const payloads: [string, string] = [payload, signed?.fee?.payload ?? '']
+export const authorization = encodeAuthorizationHeader({ macaroon: 'AgEA', payloads })
+const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
+export const paymentSignature = encodePaymentHeader({ x402Version: 2, accepted, payload: x402Payload })
+export const xPayment = encodePaymentHeader({
+  ...{ x402Version: 1, scheme: 'exact', network: 'base', payload: x402Payload },
+})
+
+export const sellerOptions = {
+  gatewayUrl: 'https://gateway.example',
+  providerId: `prov_${'1'.repeat(32)}`,
+  pricing: { usdcPerUnit: '0.05' },
+}
+export const mockOptions = { ...sellerOptions, mockPayments: true }
+export const mockPaid = { headers: { authorization: 'x402 mock:mock' } }
