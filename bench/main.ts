@@ -6,12 +6,13 @@ import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { watchMachine } from './support/machine.ts'
+import type { Say } from './support/statistics.ts'
 
 type Values = Record<string, number | boolean | string>
 type Bench = {
   /** The default of each option, whose type is the option's. */
   options: Values
-  run: (options: Values, say: (line: string) => void) => Promise<object>
+  run: (options: Values, say: Say) => Promise<object>
   /** How a person reads the result. Default: a line a key. */
   format?: (result: object, options: Values) => string
 }

@@ -1,34 +1,31 @@
 /** How long readers wait for the index when its process ends and starts again, by how much is indexed. */
-import { setTimeout as wait } from 'node:timers/promises'
-import postgres from 'postgres'
-import { openGround, platform } from './support/ground.ts'
-import { inTurns, median, round1 } from './support/statistics.ts'
+import type { Database } from '#ledger/store/database'
+import { until } from '../test/support/until.ts'
+import { platform } from './data/signPayments.ts'
+import { openGround } from './support/ground.ts'
+import { inTurns, median, round1, type Say } from './support/statistics.ts'
 
 const perBatch = 150
 
 export const options = { authorizations: 2_000_000, rounds: 3 }
 
-export async function run(
-  { authorizations, rounds }: typeof options,
-  say: (line: string) => void,
-): Promise<object> {
+export async function run({ authorizations, rounds }: typeof options, say: Say): Promise<object> {
   await using ground = await openGround()
   await ground.chain.setMining(1_000)
   const databaseUrl = await ground.postgres.createDatabase('restart')
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
-  ground.defer(() => sql.end())
+  const sql = ground.open(databaseUrl, 1)
   /** Seconds from the start of the process until readers see the block that was the chain's head at that moment. */
   const start = async () => {
     const began = performance.now()
     const head = await ground.served.client.getBlockNumber({ cacheTime: 0 })
     const indexer = await ground.startIndexer(databaseUrl)
     await indexer.ready
-    const readBlock = async () => {
+    const isSeen = async () => {
       const [row] = await sql<[{ block: string }]>`
         select substring(latest_checkpoint, 27, 16) as block from indexer._ponder_checkpoint`
-      return BigInt(row.block)
+      return BigInt(row.block) >= head
     }
-    while ((await readBlock()) < head) await wait(50)
+    await until('readers see the head', isSeen)
     return { indexer, seconds: round1((performance.now() - began) / 1000) }
   }
 
@@ -39,20 +36,17 @@ export async function run(
   let running = await start()
   say(`database indexes built once, with the start: ${running.seconds} s`)
   // In turns: neither ending always finds the colder caches.
-  const seconds = await inTurns(['stop', 'kill'], { counted: rounds }, async (ending) => {
+  const seconds = await inTurns(['stop', 'kill'], { counted: rounds, say }, async (ending) => {
     if (ending === 'stop') await running.indexer.close()
     else {
       process.kill(running.indexer.pid, 'SIGKILL')
       await running.indexer.exited
     }
     running = await start()
-    say(`after ${ending}: ${running.seconds} s`)
     return running.seconds
   })
-  const [{ rows }] = await sql<
-    [{ rows: number }]
-  >`select count(*)::integer as rows from indexer.authorization`
-  if (rows !== authorizations) throw new Error(`the index holds ${rows} authorizations`)
+  const [row] = await sql<[{ count: number }]>`select count(*)::int from indexer.authorization`
+  if (row.count !== authorizations) throw new Error(`the index holds ${row.count} authorizations`)
   const { stop, kill } = seconds
   return {
     ...{ authorizations, empty: first.seconds, afterStop: median(stop), afterKill: median(kill) },
@@ -61,7 +55,7 @@ export async function run(
 }
 
 /** Rows as Ponder would have written them, without its triggers; the indexes beside the keys are left to the next start. */
-async function fill(sql: postgres.Sql, schema: string, authorizations: number): Promise<void> {
+async function fill(sql: Database, schema: string, authorizations: number): Promise<void> {
   await sql`set session_replication_role = replica`
   const indexes = await sql<{ name: string }[]>`
     select indexname as name from pg_indexes where schemaname = ${schema} and indexname ~ '_by_[0-9]+$'`

@@ -6,17 +6,16 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { numberToHex } from 'viem'
 import { networks } from '#protocol/networks'
-import { startLocalChain } from '../local/chain/startLocalChain.ts'
 import { hasCitus, startCitus } from '../test/support/citus.ts'
-import { saturate } from './gateway/load.ts'
+import { send } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
-import { createMeter, describeRates, measureLatencies, type Rate, summaryOf } from './gateway/rounds.ts'
-import { createTabRequests } from './gateway/tabs.ts'
+import { createMeter, createRateOf, measureLatencies, measureRates } from './gateway/rounds.ts'
+import { createTabRequests, type Shop } from './gateway/tabs.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { measureTabGas } from './support/gasTabs.ts'
-import { findPostmasterAt } from './support/ground.ts'
-import { inTurns, median, medianAndSpread, medianOf, round2 } from './support/statistics.ts'
+import { findPostmaster, readWal } from './support/ground.ts'
+import { median, medianAndSpread, round2, type Say, sumOf } from './support/statistics.ts'
 
 const buyers = 400
 const shopCount = 5
@@ -26,118 +25,25 @@ const price = '0.0005'
 /** So much that no limit of credit is reached: what it takes to reserve a step of it is part of the measure. */
 const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
-export const options = { rounds: 7, requests: 2_000, 'without-citus': false }
+export const options = { rounds: 7, requests: 2_000 }
 
-type Round = Record<'tabs' | 'floor' | 'oneSignature' | 'withHeader', Rate>
-
-export async function run(
-  { rounds, requests, 'without-citus': withoutCitus }: typeof options,
-  say: (line: string) => void,
-): Promise<object> {
-  const gasPerRequest = await measureGas()
+export async function run({ rounds, requests }: typeof options, say: Say): Promise<object> {
+  const gasPerRequest = await measureTabGas()
   await using rig = await startRig({ buyers, settings })
-  const shops: Awaited<ReturnType<Rig['openShop']>>[] = []
+  const shops: Shop[] = []
   for (let i = 0; i < shopCount; i++)
     shops.push(await rig.openShop(numberToHex(0x5e20 + i, { size: 20 }), price))
   await rememberSettlements(rig)
-  const kinds = await prepare(rig, shops, requests)
-  const { all } = await inTurns(['all'], { counted: rounds, warmUps: 2 }, async (_, round) => {
-    const measured = await kinds.measureRound()
-    say(`round ${round + 1}: ${describe(measured)}`)
-    return measured
-  })
-  const rates = summarize(all)
-  const latencies = await measureLatencies(rates.requestsPerSecond / 2, rounds, kinds.measurePaced, say)
-  const wal = await kinds.measureWal()
-  await kinds.requireAllStored()
+  const bench = await prepare(rig, shops, requests)
+  const counts = { counted: rounds, warmUps: 2 }
+  const { perSecond, ratios, cpuUs } = await measureRates(counts, bench.measureRound, say)
+  const requestsPerSecond = perSecond('tabs')
+  const latencies = await measureLatencies(requestsPerSecond / 2, rounds, bench.measurePaced, say)
+  const walBytesPerRequestWithPages = await bench.measureWal('on')
+  const walBytesPerRequest = await bench.measureWal('off')
+  await bench.requireAllStored()
   return {
-    ...rates,
-    ...latencies,
-    ...wal,
-    gasPerRequest,
-    citus: !withoutCitus && hasCitus ? await measureCitus(rig, shops, { rounds, requests }, say) : null,
-  }
-}
-
-/** Something of each buyer settled before: who is new draws on a budget that all new ones share, one after the other. */
-async function rememberSettlements({ database, buyers: payers, shop }: Rig): Promise<void> {
-  await database`
-    insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
-    select ${shop.providerId}, 'all', 'epoch', ${networks.localhost.chainId}, payer, 1, 1, 1, now()
-    from unnest(${payers.map(({ address }) => address)}::text[]) payer`
-}
-
-async function measureGas() {
-  await using chain = await startLocalChain({ blockTimeMs: 0 })
-  return await measureTabGas(chain)
-}
-
-async function prepare(rig: Rig, shops: Parameters<typeof createTabRequests>[1], requests: number) {
-  const payments = createPayments(rig)
-  const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: rig.apiPort })
-  const first = await tabs.sign(1)
-  const { answers } = await saturate({ port: rig.apiPort, requests: first.requests, connections })
-  first.require(answers)
-  const { receipt, ...beside } = JSON.parse(answers[0]?.body.toString() ?? '') as { receipt: string }
-  const floorServer = await rig.startServer('floorServer.ts', ['0', String(JSON.stringify(beside).length)])
-  const { rate, floorRate, pacedRound } = createMeter(rig, floorServer)
-
-  async function measureRound(): Promise<Round> {
-    const { challenges } = await payments.challenge(requests)
-    const one = payments.sign(challenges, 'oneSignature')
-    const [onTabs, withHeader] = [await tabs.sign(requests), await tabs.sign(requests, true)]
-    return {
-      tabs: await rate(requests, () => tabs.send(onTabs)),
-      floor: await floorRate(onTabs.floorRequests),
-      oneSignature: await rate(requests, () => payments.verify(one)),
-      withHeader: await rate(requests, () => tabs.send(withHeader)),
-    }
-  }
-
-  return {
-    measureRound,
-    measurePaced: async (perSecond: number) => pacedRound(perSecond, await tabs.sign(requests)),
-    /** What is written to Postgres' log a request: from a checkpoint on, and without the whole pages that follow on it. */
-    async measureWal() {
-      const { database } = rig
-      const measure = async (pages: 'on' | 'off') => {
-        await database`alter system set full_page_writes = ${database.unsafe(pages)}`
-        await database`select pg_reload_conf()`
-        await delay(200)
-        const signed = await tabs.sign(5 * requests)
-        await database`checkpoint`
-        const position = async () => {
-          const [row] = await database<[{ wal: number }]>`
-            select (pg_current_wal_insert_lsn() - '0/0')::float8 as wal`
-          return row.wal
-        }
-        const before = await position()
-        await tabs.send(signed)
-        return Math.round(((await position()) - before) / signed.requests.length)
-      }
-      const walBytesPerRequestWithPages = await measure('on')
-      return { walBytesPerRequest: await measure('off'), walBytesPerRequestWithPages }
-    },
-    /** Each request that was served is there once, and none that wasn't. */
-    async requireAllStored(): Promise<void> {
-      const [row] = await rig.database<[{ stored: number; counted: number }]>`
-        select (select count(*)::int from tabs.request) as stored, (select sum(requests)::int from tabs.tab) as counted`
-      const { stored, counted } = row
-      if (stored !== tabs.made() || counted !== stored)
-        throw new Error(`${tabs.made()} requests were served, ${stored} are stored, ${counted} counted`)
-    },
-  }
-}
-
-function describe(round: Round): string {
-  const times = (kind: keyof Round) => (round.tabs.perSecond / round[kind].perSecond).toFixed(2)
-  return `${times('floor')} of the floor, ${times('oneSignature')} of payments of their own${describeRates(round)}`
-}
-
-function summarize(rounds: Round[]) {
-  const { perSecond, ratios, cpuUs } = summaryOf(rounds)
-  return {
-    requestsPerSecond: perSecond('tabs'),
+    requestsPerSecond,
     floorPerSecond: perSecond('floor'),
     ...medianAndSpread('ratioToFloor', ratios('tabs', 'floor')),
     verifyPerSecond: perSecond('oneSignature'),
@@ -153,61 +59,96 @@ function summarize(rounds: Round[]) {
       verifyApi: cpuUs('oneSignature', 'api'),
       verifyPostgres: cpuUs('oneSignature', 'postgres'),
     },
+    ...latencies,
+    ...{ walBytesPerRequest, walBytesPerRequestWithPages, gasPerRequest },
+    citus: hasCitus ? await measureCitus(rig, shops, { rounds, requests }, say) : null,
+  }
+}
+
+/** Something of each buyer settled before: who is new draws on a budget that all new ones share, one after the other. */
+async function rememberSettlements({ database, buyers: payers, shop }: Rig): Promise<void> {
+  await database`
+    insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+    select ${shop.providerId}, 'all', 'epoch', ${networks.localhost.chainId}, payer, 1, 1, 1, now()
+    from unnest(${payers.map(({ address }) => address)}::text[]) payer`
+}
+
+async function prepare(rig: Rig, shops: Shop[], requests: number) {
+  const { apiPort: port, database } = rig
+  const payments = createPayments(rig)
+  const tabs = createTabRequests(rig, shops, requestsPerTab, port)
+  const { answers } = await send({ ...(await tabs.sign(1)), port, connections })
+  const { receipt, ...beside } = JSON.parse(answers[0]?.body.toString() ?? '') as { receipt: string }
+  const floor = await rig.startServer('floorServer.ts', ['0', String(JSON.stringify(beside).length)])
+  const { rate, pacedRound } = createMeter(rig, floor)
+
+  return {
+    async measureRound() {
+      const { challenges } = await payments.challenge(requests)
+      const one = payments.sign(challenges, 'oneSignature')
+      const [onTabs, withHeader] = [await tabs.sign(requests), await tabs.sign(requests, true)]
+      return {
+        tabs: await rate(onTabs),
+        floor: await rate({ requests: onTabs.floorRequests }, floor.port),
+        oneSignature: await rate(one),
+        withHeader: await rate(withHeader),
+      }
+    },
+    async measurePaced(perSecond: number) {
+      const signed = await tabs.sign(requests)
+      return pacedRound(perSecond, signed, signed.floorRequests)
+    },
+    /** What a request writes to Postgres' log: from a checkpoint on, with or without the whole pages that follow on it. */
+    async measureWal(pages: 'on' | 'off') {
+      await database`alter system set full_page_writes = ${database.unsafe(pages)}`
+      await database`select pg_reload_conf()`
+      await delay(200)
+      const signed = await tabs.sign(5 * requests)
+      await database`checkpoint`
+      const before = await readWal(database)
+      await send({ ...signed, port, connections })
+      return Math.round(((await readWal(database)) - before) / signed.requests.length)
+    },
+    /** Each request that was served is there once, and none that wasn't. */
+    async requireAllStored(): Promise<void> {
+      const [{ stored, counted }] = await database<[{ stored: number; counted: number }]>`
+        select (select count(*)::int from tabs.request) as stored, (select sum(requests)::int from tabs.tab) as counted`
+      if (stored !== tabs.made() || counted !== stored)
+        throw new Error(`${tabs.made()} requests were served, ${stored} are stored, ${counted} counted`)
+    },
   }
 }
 
 /** The same requests with the tab store on a coordinator and two workers, all on this machine, so that only the shares count. */
 async function measureCitus(
   rig: Rig,
-  shops: Parameters<typeof createTabRequests>[1],
+  shops: Shop[],
   { rounds, requests }: { rounds: number; requests: number },
-  say: (line: string) => void,
+  say: Say,
 ) {
+  await using opened = new AsyncDisposableStack()
   const citus = await startCitus()
-  try {
-    const api = await rig.startApi('api-citus', { TABS_DATABASE_URL: citus.url })
-    try {
-      const tabs = createTabRequests(rig, shops, { buyers: rig.buyers, requestsPerTab, port: api.port })
-      const [coordinator = 0, ...workers] = await Promise.all(
-        [citus.url, ...citus.workers.map((port) => withPort(citus.url, port))].map(findPostmasterAt),
-      )
-      const sumOf = async (pids: readonly number[]) =>
-        (await Promise.all(pids.map(cpuTimeOfTree))).reduce((sum, us) => sum + us, 0)
-      const cpu = async () => ({ coordinator: await sumOf([coordinator]), workers: await sumOf(workers) })
-      const { all } = await inTurns(['all'], { counted: rounds, warmUps: 2 }, async (_, round) => {
-        const signed = await tabs.sign(requests)
-        const before = await cpu()
-        const perSecond = await tabs.send(signed)
-        const after = await cpu()
-        const used = {
-          perSecond,
-          coordinatorUs: (after.coordinator - before.coordinator) / requests,
-          workerUs: (after.workers - before.workers) / requests,
-        }
-        say(
-          `Citus, round ${round + 1}: ${perSecond.toFixed()}/s, CPU µs a request: coordinator ${used.coordinatorUs.toFixed()}, workers ${used.workerUs.toFixed()}`,
-        )
-        return used
-      })
-      return {
-        workers: workers.length,
-        requestsPerSecond: Math.round(medianOf(all, ({ perSecond }) => perSecond)),
-        coordinatorCpuUs: Math.round(medianOf(all, ({ coordinatorUs }) => coordinatorUs)),
-        workerCpuUs: Math.round(medianOf(all, ({ workerUs }) => workerUs)),
-        coordinatorShare: round2(
-          medianOf(all, ({ coordinatorUs, workerUs }) => coordinatorUs / (coordinatorUs + workerUs)),
-        ),
-      }
-    } finally {
-      await api.service.stop()
-    }
-  } finally {
-    await citus.close()
+  opened.defer(citus.close)
+  const { service, port } = await rig.startApi('api-citus', { TABS_DATABASE_URL: citus.url })
+  opened.defer(() => service.stop())
+  const tabs = createTabRequests(rig, shops, requestsPerTab, port)
+  const urls = citus.workers.map((worker) => Object.assign(new URL(citus.url), { port: worker }).href)
+  const coordinator = await findPostmaster(rig.open(citus.url, 1))
+  const workers = await Promise.all(urls.map((url) => findPostmaster(rig.open(url, 1))))
+  const rateOf = createRateOf(async () => ({
+    coordinator: await cpuTimeOfTree(coordinator),
+    workers: sumOf(await Promise.all(workers.map(cpuTimeOfTree))),
+  }))
+  const measureRound = async () => {
+    const signed = await tabs.sign(requests)
+    return { citus: await rateOf(requests, () => send({ ...signed, port, connections })) }
   }
-}
-
-function withPort(url: string, port: number): string {
-  const at = new URL(url)
-  at.port = String(port)
-  return at.href
+  const { perSecond, cpuUs } = await measureRates({ counted: rounds, warmUps: 2 }, measureRound, say)
+  const [coordinatorCpuUs, workerCpuUs] = [cpuUs('citus', 'coordinator'), cpuUs('citus', 'workers')]
+  return {
+    workers: workers.length,
+    requestsPerSecond: perSecond('citus'),
+    ...{ coordinatorCpuUs, workerCpuUs },
+    coordinatorShare: round2(coordinatorCpuUs / (coordinatorCpuUs + workerCpuUs)),
+  }
 }

@@ -1,6 +1,7 @@
 /** How fast providers' and settlement views are with a year of payments, and how that grows with their number. */
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { Agent, request } from 'node:http'
+import { Agent, type IncomingMessage, request } from 'node:http'
 import { totalmem } from 'node:os'
 import type { Address } from 'viem'
 import { createApp } from '#api/app'
@@ -18,15 +19,12 @@ import { testGatewaySettings } from '../test/support/gateway.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { deploymentOf } from './support/ground.ts'
-import { median, percentile, round2 } from './support/statistics.ts'
+import { inTurns, mapValues, median, percentile, round2, type Say } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
 type View = (typeof views)[number]
 
-type Bench = { size: number; data: ViewsData; port: number; keys: Map<string, string> }
-
-/** Milliseconds of each request, by what was asked for. */
-type Times = Record<View, number[]>
+type Bench = { data: ViewsData; port: number; keys: Map<string, string> }
 
 // What Postgres' manual advises for a server of its own. With the 128 MB that it has unless told, most of what is measured
 // is how fast the kernel hands over pages.
@@ -46,7 +44,7 @@ export const options = {
 
 export async function run(
   { payments, against, data, requests, 'shared-buffers': buffers }: typeof options,
-  say: (line: string) => void,
+  say: Say,
 ): Promise<object> {
   const sizes = [payments, against || payments / 10] as const
   await using opened = new AsyncDisposableStack()
@@ -65,7 +63,7 @@ export async function run(
     opened.defer(() => sql.end())
     const data = await readViewsData(sql, networks.localhost.chainId)
     const keys = new Map<string, string>()
-    for (const providerId of [data.greatProviderId, ...data.providerIds])
+    for (const { providerId } of [data.great, ...data.others])
       keys.set(providerId, (await issueApiKey(sql, providerId)).apiKey)
     const app = createApp({
       sql,
@@ -76,36 +74,27 @@ export async function run(
     })
     const server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
     opened.defer(server.close)
-    return { size, data, port: server.port, keys }
+    return { data, port: server.port, keys }
   }
   const benches = { large: await open(sizes[0]), small: await open(sizes[1]) }
-  const times = { large: emptyTimes(), small: emptyTimes() }
-  for (let round = -warmUps; round < requests; round++)
-    // The sizes take turns, so that whatever else the machine does falls on both.
-    for (const view of views)
-      for (const size of ['large', 'small'] as const) {
-        const ms = await timeRequest(benches[size], view, round)
-        if (round >= 0) times[size][view].push(ms)
-      }
-  for (const size of ['large', 'small'] as const) {
-    const line = (view: View) =>
-      `${view} ${round2(median(times[size][view]))} and ${round2(p99(times[size][view]))}`
-    say(`p50 and p99 of ${benches[size].size} payments, ms: ${views.map(line).join(', ')}`)
-  }
+  // The sizes take turns, so that whatever else the machine does falls on both.
+  const kinds = views.flatMap((view) => [`large ${view}`, `small ${view}`] as const)
+  const times = await inTurns(kinds, { counted: requests, warmUps }, (kind, round) => {
+    const [size, view] = kind.split(' ') as ['large' | 'small', View]
+    return timeRequest(benches[size], view, round)
+  })
+  const p99 = mapValues(times, (ms) => round2(percentile(ms, 0.99)))
+  for (const kind of kinds) say(`${kind}: p50 ${round2(median(times[kind]))} and p99 ${p99[kind]} ms`)
   const exported = await timeExport(benches.large)
-  const { rows, nodeUs, postgresUs } = exported
-  say(
-    `export of ${rows} rows: ${round2(nodeUs)} µs CPU a row of this process, ${round2(postgresUs)} of Postgres`,
-  )
-  const growthOf = (view: View) => p99(times.large[view]) / p99(times.small[view])
+  say(`export, CPU by row: ${JSON.stringify(exported)}`)
   return {
-    statusMsP99: round2(p99(times.large.status)),
-    batchesMsP99: round2(p99(times.large.batches)),
-    revenueMsP99: round2(p99(times.large.revenue)),
-    paymentsMsP99: round2(p99(times.large.payments)),
+    statusMsP99: p99['large status'],
+    batchesMsP99: p99['large batches'],
+    revenueMsP99: p99['large revenue'],
+    paymentsMsP99: p99['large payments'],
     exportRowsPerSecond: Math.round(exported.rowsPerSecond),
     exportPeakRssMb: Math.round(exported.peakRssMb),
-    p99Growth: round2(Math.max(...views.map(growthOf))),
+    p99Growth: round2(Math.max(...views.map((view) => p99[`large ${view}`] / p99[`small ${view}`]))),
   }
 }
 
@@ -113,16 +102,9 @@ const nameOf = (size: number) => `views_${size}`
 const fillingName = 'filling'
 const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
-const emptyTimes = (): Times => ({ status: [], batches: [], revenue: [], payments: [] })
-const p99 = (values: number[]) => percentile(values, 0.99)
 
 /** Fills databases, but for those that were filled before: by a server that nothing has to survive, not by the measured one. */
-async function prepare(
-  folder: string,
-  sizes: readonly number[],
-  token: Address,
-  say: (line: string) => void,
-): Promise<void> {
+async function prepare(folder: string, sizes: readonly number[], token: Address, say: Say): Promise<void> {
   const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
   const server = openDatabase({ url: postgres.url, applicationName: 'bench', limited: false })
   const { chainId } = networks.localhost
@@ -152,18 +134,13 @@ const queries: Record<View, string[]> = {
   status: [''],
   batches: ['limit=20', 'limit=100'],
   revenue: ['day', 'month', 'hour', 'total', 'month&groupBy=endpoint'].map((query) => `interval=${query}`),
-  payments: [
-    '',
-    ...['settled', 'verified', 'failed', 'partially_settled'].map((status) => `status=${status}`),
-  ],
+  payments: ['', ...['settled', 'verified', 'failed', 'partially_settled'].map((is) => `status=${is}`)],
 }
 
 /** Every other request is for the provider or wallet with the most; the rest go round the others. */
 function pathOf({ data }: Bench, view: View, round: number): { path: string; providerId?: string } {
-  const isGreat = round % 2 === 0
-  const other = Math.abs(round) % data.providerIds.length
-  const wallet = isGreat ? data.greatWallet : data.wallets[other]
-  const providerId = (isGreat ? data.greatProviderId : data.providerIds[other]) ?? ''
+  const other = data.others[Math.abs(round) % data.others.length] ?? data.great
+  const { wallet, providerId } = round % 2 === 0 ? data.great : other
   const query = queries[view][Math.abs(round >> 1) % queries[view].length]
   return view === 'status' || view === 'batches'
     ? { path: `/settlements/${view}?wallet=${wallet}&${query}` }
@@ -176,48 +153,35 @@ async function timeRequest(bench: Bench, view: View, round: number): Promise<num
   const { path, providerId } = pathOf(bench, view, round)
   const began = performance.now()
   let size = 0
-  const status = await fetchText(bench, path, providerId, (chunk) => {
-    size += chunk.length
-  })
-  if (status !== 200 || size === 0) throw new Error(`${path} answered ${status}`)
+  for await (const chunk of read(bench, path, providerId)) size += chunk.length
+  if (size === 0) throw new Error(`${path} answered nothing`)
   return performance.now() - began
 }
 
 async function timeExport(bench: Bench) {
   const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
-  const query = `wallet=${bench.data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
+  const query = `wallet=${bench.data.great.wallet}&start=${day(-400)}&end=${day(0)}&format=csv`
   let rows = -1
   let peak = 0
   const [own, all] = [process.cpuUsage(), await cpuTimeOfTree(process.pid)]
   const began = performance.now()
-  const status = await fetchText(bench, `/settlements/export?${query}`, undefined, (chunk) => {
+  for await (const chunk of read(bench, `/settlements/export?${query}`)) {
     for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) rows++
     peak = Math.max(peak, process.memoryUsage.rss())
-  })
+  }
   const seconds = (performance.now() - began) / 1000
-  if (status !== 200 || rows < bench.data.batches * 0.9)
-    throw new Error(`export answered ${status} with ${rows} rows`)
+  if (rows < bench.data.batches * 0.9) throw new Error(`the export has ${rows} rows`)
   const { user, system } = process.cpuUsage(own)
   const nodeUs = (user + system) / rows
   const postgresUs = ((await cpuTimeOfTree(process.pid)) - all) / rows - nodeUs
   return { rows, rowsPerSecond: rows / seconds, nodeUs, postgresUs, peakRssMb: peak / 2 ** 20 }
 }
 
-function fetchText(
-  { port, keys }: Bench,
-  path: string,
-  providerId: string | undefined,
-  onChunk: (chunk: Buffer) => void,
-): Promise<number> {
-  const key = providerId === undefined ? undefined : keys.get(providerId)
+async function* read({ port, keys }: Bench, path: string, providerId = ''): AsyncGenerator<Buffer> {
+  const key = keys.get(providerId)
   const headers = key === undefined ? {} : { authorization: `Bearer ${key}` }
-  return new Promise((resolve, reject) => {
-    const call = request({ host: '127.0.0.1', port, path, agent, headers }, (response) => {
-      response.on('data', onChunk)
-      response.on('end', () => resolve(response.statusCode ?? 0))
-      response.on('error', reject)
-    })
-    call.on('error', reject)
-    call.end()
-  })
+  const call = request({ host: '127.0.0.1', port, path, agent, headers }).end()
+  const [response] = (await once(call, 'response')) as [IncomingMessage]
+  if (response.statusCode !== 200) throw new Error(`${path} answered ${response.statusCode}`)
+  yield* response
 }

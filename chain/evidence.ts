@@ -2,7 +2,6 @@ import {
   type Address,
   type Hex,
   type Log,
-  parseAbiItem,
   type RpcLog,
   type TransactionReceipt,
   toEventSelector,
@@ -12,15 +11,9 @@ import type { SignedAuthorization } from '#protocol/payload'
 import type { ServedNetwork } from './servedNetworks.ts'
 import { readTabBatches, type SettledTab } from './settledTabs.ts'
 
-const usedTopic = toEventSelector(
-  parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)'),
-)
-const cancelledTopic = toEventSelector(
-  parseAbiItem('event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)'),
-)
-const transferTopic = toEventSelector(
-  parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)'),
-)
+const usedTopic = toEventSelector('AuthorizationUsed(address,bytes32)')
+const cancelledTopic = toEventSelector('AuthorizationCanceled(address,bytes32)')
+export const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 
 /** The token, and whose word on tabs counts. */
 export type EvidenceScope = Pick<ServedNetwork, 'token'> & {

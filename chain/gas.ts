@@ -122,7 +122,10 @@ function tabsGas({ tabs, lines, hasCode }: TabBatchShape): bigint {
  * included. What isn't used isn't paid.
  */
 export function tabBatchGasLimit(shape: TabBatchShape, calldata: Uint8Array): bigint {
-  const wanted = wantedTabBatchGas(shape)
+  return limitOf(wantedTabBatchGas(shape), calldata)
+}
+
+function limitOf(wanted: bigint, calldata: Uint8Array): bigint {
   const floor = calldataFloor(calldata)
   const limit = wanted > floor ? wanted : floor
   return limit < transactionGasCap ? limit : transactionGasCap
@@ -176,9 +179,7 @@ export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
   const callGas = callGasLimit(shape.hasCode)
   const reserve = (callGas * 64n) / 63n + tailGas + outcomeGas * BigInt(shape.pairs + shape.singles)
   const wanted = estimateBatchGas(shape) + reserve + (shape.sweeps ? beforeSweepGas : 0n)
-  const floor = calldataFloor(calldata)
-  const limit = wanted > floor ? wanted : floor
-  return limit < transactionGasCap ? limit : transactionGasCap
+  return limitOf(wanted, calldata)
 }
 
 /** How many of `shapes`, taken in order, fit under the gas cut. At least one. */

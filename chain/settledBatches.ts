@@ -1,17 +1,10 @@
-import {
-  type Address,
-  decodeEventLog,
-  type Hash,
-  type Hex,
-  type TransactionReceipt,
-  toEventSelector,
-} from 'viem'
+import { type Address, decodeEventLog, type Hash, type Hex, type TransactionReceipt } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import type { Deployment } from '#protocol/deployments'
 import { decodeOutcomes } from '#protocol/settlement'
 import { providerOfSplit } from '#protocol/tab'
-import { type EvidenceScope, readEvidence } from './evidence.ts'
-import { readTabBatches, type TabBatch } from './settledTabs.ts'
+import { type EvidenceScope, readEvidence, transferTopic } from './evidence.ts'
+import { batchSettled, readTabBatches, type TabBatch } from './settledTabs.ts'
 
 /** A BatchSettled of the token, and what USDC's own logs show of it. */
 export type SettledBatch = {
@@ -62,7 +55,7 @@ export function readSettledBatches(
   let before = -1
   return receipt.logs.flatMap(({ address, topics, data, logIndex }): SettledBatch[] => {
     const contract = address.toLowerCase()
-    if ((contract !== batchSettlement && contract !== tabSettlement) || topics[0] !== settledTopic) return []
+    if ((contract !== batchSettlement && contract !== tabSettlement) || topics[0] !== batchSettled) return []
     const own = uses.filter((use) => use.logIndex > before && use.logIndex < logIndex)
     before = logIndex
     const { args } = decodeEventLog({ abi: batchSettlementAbi, eventName: 'BatchSettled', topics, data })
@@ -114,8 +107,3 @@ function readTabRecipients(
   }
   return recipients
 }
-
-const transferTopic = toEventSelector('Transfer(address,address,uint256)')
-const settledTopic = toEventSelector(
-  'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
-)

@@ -18,7 +18,7 @@ export type TabBatch = {
 type TokenLog = Pick<Log, 'address' | 'topics' | 'data'> & { logIndex: number }
 
 const tabsSettled = toEventSelector('TabsSettled(bytes32,uint256[],bytes)')
-const batchSettled = toEventSelector(
+export const batchSettled = toEventSelector(
   'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
 )
 

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -225,25 +225,13 @@ export async function deriveSchema(
     hashes[network.name] ?? null,
     deployment,
   ])
-  const folder = import.meta.dirname
+  const handlers = (await readdir(join(import.meta.dirname, 'src'))).filter((name) => name.endsWith('.ts'))
   // The source, where a bundle runs as well: checkout, image and package index into the same schema.
-  const config = join(folder, '../ponder.config.ts')
-  const files = [config, join(folder, 'ponder.schema.ts'), ...(await sourceFiles())]
-  const sources = await Promise.all(files.map((file) => readFile(file, 'utf8')))
+  const files = ['../ponder.config.ts', 'ponder.schema.ts', ...handlers.sort().map((name) => `src/${name}`)]
+  const sources = await Promise.all(files.map((file) => readFile(join(import.meta.dirname, file), 'utf8')))
   const { version } = JSON.parse(await readFile(join(await bundlePonder(), 'package.json'), 'utf8'))
-  const hash = createHash('sha256')
-    .update(JSON.stringify([version, chains, platformWallets, batchSettlementAbi, usdcAbi, sources]))
-    .digest('hex')
-  return `indexer_${hash.slice(0, 10)}`
-}
-
-async function sourceFiles(): Promise<string[]> {
-  const folder = join(import.meta.dirname, 'src')
-  const files = await readdir(folder)
-  return files
-    .filter((name) => name.endsWith('.ts'))
-    .sort()
-    .map((name) => join(folder, name))
+  const named = JSON.stringify([version, chains, platformWallets, batchSettlementAbi, usdcAbi, sources])
+  return `indexer_${hash('sha256', named).slice(0, 10)}`
 }
 
 async function removeMisfits(config: IndexerConfig, schema: string): Promise<void> {
@@ -291,6 +279,6 @@ async function untilReady(url: string, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const answer = await fetch(`${url}/ready`, { signal }).catch(() => undefined)
     if (answer?.ok) return
-    await new Promise((resolve) => setTimeout(resolve, 50))
+    await delay(50)
   }
 }

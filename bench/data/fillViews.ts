@@ -1,20 +1,12 @@
 import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
-import { acceptPayments } from '#ledger/acceptance/acceptPayments'
 import { moveRecordHead } from '#ledger/facts/record'
-import { type Database, schema } from '#ledger/store/database'
-import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
-import { feeRecipient, makeCandidate, type Seller } from './makeCandidate.ts'
+import type { Database } from '#ledger/store/database'
+import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import { seedPlatform } from '../../test/support/seedPayments.ts'
+import { acceptAll, makeCandidate, type Seller } from './makeCandidate.ts'
 
-export type ViewsData = {
-  /** The provider with the most, and its wallet, which is in 30 % of all payments and in each batch. */
-  greatProviderId: string
-  greatWallet: Address
-  /** Some of the others. */
-  providerIds: string[]
-  wallets: Address[]
-  batches: number
-}
+export type ViewsData = Awaited<ReturnType<typeof readViewsData>>
 
 export type ViewsSize = {
   payments: number
@@ -26,8 +18,6 @@ export type ViewsSize = {
 }
 
 type Connection = ReservedSql<{ bigint: bigint }>
-type Fill = (sql: Connection, size: ViewsSize) => Promise<void>
-
 /** The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment. */
 const openPayments = 1_000
 const dayMs = 86_400_000
@@ -36,22 +26,13 @@ const payers = 5_000
 const retentionDays = 30
 
 /** What is filled side by side, since none reads what another writes: its tables, and how. */
-const parts: { tables: string[]; fill: Fill }[] = [
-  { tables: [`${schema}.payment`, `${schema}.presentation`], fill: fillPayments },
-  { tables: [`${schema}.signed_authorization`], fill: fillSigned },
+const parts = [
+  { tables: ['payment', 'presentation'], fill: fillPayments },
+  { tables: ['signed_authorization'], fill: fillSigned },
   { tables: ['indexer.authorization'], fill: fillAuthorizations },
-  { tables: [`${schema}.recorded_block`, `${schema}.authorization_event`], fill: fillRecord },
-  {
-    tables: [
-      ...['outcome', 'revenue', 'payer_revenue', 'settlement_time'],
-      ...['settled_batch', 'batch_recipient', 'keeper_day'],
-    ].map((name) => `${schema}.${name}`),
-    fill: async (sql, size) => {
-      await fillOutcomes(sql, size)
-      await fillSums(sql, size)
-      await fillBatches(sql, size)
-    },
-  },
+  { tables: ['recorded_block', 'authorization_event'], fill: fillRecord },
+  { tables: ['outcome', 'revenue', 'payer_revenue', 'settlement_time'], fill: fillSums },
+  { tables: ['settled_batch', 'batch_recipient', 'keeper_day'], fill: fillBatches },
 ]
 
 /**
@@ -61,8 +42,7 @@ const parts: { tables: string[]; fill: Fill }[] = [
  * @param sql without a limit to how long a statement may take.
  */
 export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
-  await createIndexTables(sql, { withIndexes: false })
-  await indexIndexTables(sql)
+  await createIndexTables(sql)
   await withSession(sql, (session) => fillRegistry(session, size))
   await Promise.all(
     parts.map(({ tables, fill }) =>
@@ -104,27 +84,24 @@ async function withSession(sql: Database, use: (session: Connection) => Promise<
  * tables get new files: what a transaction writes into files of its own isn't logged (wal_level = minimal).
  */
 async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() => Promise<void>> {
-  const anyIndex = await sql<{ table: string; name: string }[]>`
-    select distinct on (indrelid) indrelid::regclass::text as table, c.relname as name
+  const clusters = await sql<{ statement: string }[]>`
+    select distinct on (indrelid) format('cluster %s using %I', indrelid::regclass, c.relname) as statement
     from pg_index i join pg_class c on c.oid = indexrelid
     where indrelid = any(${tables}::regclass[]) and indpred is null`
-  for (const { table, name } of anyIndex) await sql.unsafe(`cluster ${table} using ${name}`)
+  for (const { statement } of clusters) await sql.unsafe(statement)
   // What a foreign key points to stays.
-  const keys = await sql<{ table: string; name: string; definition: string }[]>`
-    select conrelid::regclass::text as table, conname as name, pg_get_constraintdef(oid) as definition
+  const keys = await sql<{ drop: string; restore: string }[]>`
+    select format('alter table %s drop constraint %I', conrelid::regclass, conname) as drop,
+      format('alter table %s add constraint %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) as restore
     from pg_constraint c where conrelid = any(${tables}::regclass[]) and contype in ('p', 'u')
-      and not exists (select from pg_constraint f where f.contype = 'f' and f.conindid = c.conindid)`
-  const indexes = await sql<{ name: string; definition: string }[]>`
-    select indexrelid::regclass::text as name, pg_get_indexdef(indexrelid) as definition from pg_index i
+      and not exists (select from pg_constraint f where f.contype = 'f' and f.conindid = c.conindid)
+    union all
+    select format('drop index %s', indexrelid::regclass), pg_get_indexdef(indexrelid) from pg_index i
     where indrelid = any(${tables}::regclass[])
       and not exists (select from pg_constraint c where c.conindid = i.indexrelid)`
-  for (const { table, name } of keys) await sql.unsafe(`alter table ${table} drop constraint ${name}`)
-  for (const { name } of indexes) await sql.unsafe(`drop index ${name}`)
+  for (const { drop } of keys) await sql.unsafe(drop)
   return async () => {
-    for (const { table, name, definition } of keys) {
-      await sql.unsafe(`alter table ${table} add constraint ${name} ${definition}`)
-    }
-    for (const { definition } of indexes) await sql.unsafe(definition)
+    for (const { restore } of keys) await sql.unsafe(restore)
   }
 }
 
@@ -177,7 +154,7 @@ function identified(sql: Connection, size: ViewsSize) {
 function halvesOf(sql: Connection, size: ViewsSize) {
   return sql`(
     select *, ${hashOf(sql, 'half', 'digest')} as nonce, case half when 0 then 47500 else 2500 end as value,
-      case half when 0 then payee else ${feeRecipient} end as recipient
+      case half when 0 then payee else ${seedPlatform} end as recipient
     from (select *, unnest(array[0, 1]) as half from ${identified(sql, size)} one) each offset 0
   )`
 }
@@ -194,7 +171,7 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
       provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at)
     select 'pay_' || digest, 'gateway', 'req_' || digest, 'prov_' || md5('provider ' || provider),
       'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${token}, authorizer, payee,
-      ${feeRecipient}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
+      ${seedPlatform}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
       accepted_at
     from ${identified(sql, size)} one`
   const kept = new Date(size.now.getTime() - retentionDays * dayMs)
@@ -202,16 +179,6 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
     insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
     select 'pay_' || digest, sha256(digest::bytea), digest, decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
     from ${identified(sql, size)} one where to_timestamp(block_time + 20) >= ${kept}`
-}
-
-async function fillOutcomes(sql: Connection, size: ViewsSize): Promise<void> {
-  await sql`
-    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
-      accepted_at, valid_before)
-    select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
-      block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${size.chainId}::int, accepted_at,
-      valid_before
-    from ${identified(sql, size)} one`
 }
 
 async function fillRecord(sql: Connection, size: ViewsSize): Promise<void> {
@@ -247,9 +214,16 @@ async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<voi
     from ${halvesOf(sql, size)} half`
 }
 
-/** Counted by numbers first: grouping by six texts takes ten times as long. */
+/** How payments ended, and their sums, counted by numbers first: grouping by six texts takes ten times as long. */
 async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
   const { chainId } = size
+  await sql`
+    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
+      accepted_at, valid_before)
+    select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
+      block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${chainId}::int, accepted_at,
+      valid_before
+    from ${identified(sql, size)} one`
   await sql`
     with hourly as materialized (
       select provider, endpoint, accepted_ms / 3600000 as hour, count(*) as payments
@@ -336,39 +310,25 @@ async function acceptOpenPayments(
     order by i`
   const addresses = await sql<{ address: Address }[]>`select address from payer limit 100`
   const candidates = sellers.map((seller, i) => {
-    const payer = addresses[i % addresses.length]?.address
-    if (!payer) throw new Error('there is no payer')
+    const payer = addresses[i % addresses.length]?.address as Address
     return makeCandidate(now.getTime() - (openPayments - i) * 3_000, seller, { payer, chainId, token })
   })
-  for (let i = 0; i < candidates.length; i += 20) {
-    const verdicts = await acceptPayments(sql, candidates.slice(i, i + 20))
-    if (verdicts.some((verdict) => verdict !== 'accepted')) throw new Error(`refused: ${verdicts.join()}`)
-  }
+  for (let i = 0; i < candidates.length; i += 20) await acceptAll(sql, candidates.slice(i, i + 20))
 }
 
 /** Puts the index and its record where the chain would be, and says whom to ask for. */
-export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
-  const [{ batches }] = await sql<
-    [{ batches: number }]
-  >`select max(sequence)::int as batches from settled_batch`
+export async function readViewsData(sql: Database, chainId: number) {
+  const [{ batches }] = await sql<[{ batches: number }]>`
+    select max(sequence)::int as batches from settled_batch`
   const head = { blockNumber: 2_000 + batches, blockTime: Math.floor(Date.now() / 1000) }
   await setIndexedHead(sql, { chainId, ...head })
-  await moveRecordHead(sql, chainId, {
-    blockNumber: BigInt(head.blockNumber),
-    readNumber: BigInt(head.blockNumber),
-    blockTime: BigInt(head.blockTime),
-  })
-  const rows = await sql<{ providerId: string; address: Address }[]>`
-    select provider_id as "providerId", address from wallet
+  const [blockNumber, blockTime] = [BigInt(head.blockNumber), BigInt(head.blockTime)]
+  await moveRecordHead(sql, chainId, { blockNumber, readNumber: blockNumber, blockTime })
+  const [great, ...others] = await sql<{ providerId: string; wallet: Address }[]>`
+    select provider_id as "providerId", address as wallet from wallet
     where id in (select 'wal_' || md5('wallet ' || n) from generate_series(0, 200) n)
     order by provider_id = ${'prov_'} || md5('provider 0') desc, id`
-  const [great, ...others] = rows
   if (!great) throw new Error('there is no provider')
-  return {
-    greatProviderId: great.providerId,
-    greatWallet: great.address,
-    providerIds: others.map(({ providerId }) => providerId),
-    wallets: others.map(({ address }) => address),
-    batches,
-  }
+  /** The provider with the most, whose wallet is in 30 % of all payments and in each batch, and some of the others. */
+  return { great, others, batches }
 }

@@ -1,13 +1,12 @@
-import { randomBytes } from 'node:crypto'
-import type { Address, Hex } from 'viem'
-import type { Candidate } from '#ledger/acceptance/acceptPayments'
+import type { Address } from 'viem'
+import { acceptPayments, type Candidate } from '#ledger/acceptance/acceptPayments'
+import type { Database } from '#ledger/store/database'
 import { firstIdAt } from '#ledger/store/identifiers'
-import { toCandidate } from '../../test/support/seedPayments.ts'
+import { seedPlatform, toCandidate } from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
 
 export type Seller = { providerId: string; endpointId: string; payee: Address }
 
-export const feeRecipient: Address = `0x${'fe'.repeat(20)}`
-export const randomHex = (bytes: number): Hex => `0x${randomBytes(bytes).toString('hex')}`
 /** As `newId` would make it then. */
 const idAt = (prefix: 'pay' | 'req', now: number) =>
   firstIdAt(prefix, new Date(now)).slice(0, -20) + randomHex(10).slice(2)
@@ -28,10 +27,16 @@ export function makeCandidate(
       requestId: idAt('req', now),
       ...seller,
       ...paid,
-      halves: [sign(seller.payee, 47_500n), sign(feeRecipient, 2_500n)],
+      halves: [sign(seller.payee, 47_500n), sign(seedPlatform, 2_500n)],
       resource: 'https://api.example/0',
       acceptedAt: new Date(now),
     }),
     ...{ idempotencyKey: randomHex(18).slice(2), requestHash: randomHex(32).slice(2) },
   }
+}
+
+/** Stores payments as production does. */
+export async function acceptAll(sql: Database, candidates: Candidate[]): Promise<void> {
+  const verdicts = await acceptPayments(sql, candidates)
+  if (verdicts.some((verdict) => verdict !== 'accepted')) throw new Error(`refused: ${verdicts.join()}`)
 }

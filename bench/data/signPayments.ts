@@ -1,6 +1,15 @@
 import { randomBytes } from 'node:crypto'
 import secp256k1 from 'secp256k1'
-import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, stringToHex, toHex } from 'viem'
+import {
+  type Address,
+  bytesToHex,
+  type Hex,
+  hexToBytes,
+  keccak256,
+  numberToHex,
+  stringToHex,
+  toHex,
+} from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
 import type { ServedNetwork } from '#chain/servedNetworks'
@@ -12,8 +21,11 @@ import { networks } from '#protocol/networks'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { splitterOf } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
-import { type StoredPayment, storePayments } from '../../test/support/seedPayments.ts'
+import { type SeedProvider, type StoredPayment, storePayments } from '../../test/support/seedPayments.ts'
 import { validFor } from '../../test/support/usdc.ts'
+
+export const platform: Address = '0x00000000000000000000000000000000000fee00'
+export const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 
 export type Buyer = { address: Address; key: Uint8Array }
 
@@ -70,25 +82,10 @@ export function signChallenge(
   ]
 }
 
-const ids = { provider: `prov_${'0'.repeat(32)}`, endpoint: `ep_${'0'.repeat(32)}` }
-
-/** A provider with one endpoint, which all payments are for. */
-export async function insertProvider(sql: Database, chainId: number, wallet: Address): Promise<void> {
-  const walletId = `wal_${'0'.repeat(32)}`
-  await sql`insert into provider (id, name) values (${ids.provider}, 'Weather')`
-  await sql`
-    insert into wallet (id, provider_id, chain_id, address)
-    values (${walletId}, ${ids.provider}, ${chainId}, ${wallet})`
-  await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-    values (${ids.endpoint}, ${ids.provider}, ${walletId}, ${chainId}, 'GET', 'https://api.example/', '/', '/', 50000)`
-}
-
-export type SignedPayments = {
+type SignedPayments = {
+  provider: SeedProvider
   count: number
   buyers: readonly Buyer[]
-  payees: readonly Address[]
-  feeRecipient: Address
   price: bigint
   acceptedAt: Date
 }
@@ -97,13 +94,12 @@ export type SignedPayments = {
 export async function insertPayments(
   sql: Database,
   { network, token }: ServedNetwork,
-  { count, buyers, payees, feeRecipient, price, acceptedAt }: SignedPayments,
+  { provider, count, buyers, price, acceptedAt }: SignedPayments,
 ): Promise<string[]> {
   const { tier, providerAmount, feeAmount } = splitPrice(price)
   const [authorize, window] = [createAuthorizer(token), validFor(maxTimeoutSeconds)]
   const payments = Array.from({ length: count }, (_, i): StoredPayment => {
-    const [buyer, payee] = [buyers[i % buyers.length], payees[i % payees.length]]
-    if (!buyer || !payee) throw new Error('no buyers, or nobody to pay')
+    const [buyer, payee] = [buyers[i % buyers.length] as Buyer, payees[i % payees.length] as Address]
     const id = randomBytes(16).toString('hex')
     const nonce = keccak256(`0x${id}`)
     const sign = (to: Address, value: bigint, halfNonce: Hex): AcceptedAuthorization => {
@@ -113,12 +109,12 @@ export async function insertPayments(
     return {
       id: `pay_${id}`,
       requestId: `req_${id}`,
-      providerId: ids.provider,
-      endpointId: ids.endpoint,
+      providerId: provider.providerId,
+      endpointId: provider.endpointIds[0] ?? null,
       chainId: network.chainId,
       token,
       payer: buyer.address,
-      halves: [sign(payee, providerAmount, nonce), sign(feeRecipient, feeAmount, feeNonce(nonce))],
+      halves: [sign(payee, providerAmount, nonce), sign(platform, feeAmount, feeNonce(nonce))],
       tier,
       resource: 'https://api.example/',
       acceptedAt,

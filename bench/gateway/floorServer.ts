@@ -29,6 +29,11 @@ function chainHmacs(): void {
   for (let i = 0; i < 3; i++) chained = hmacSha256(chained, caveat)
 }
 
+function signReceipt(): string {
+  const jws = sign('sha256', Buffer.from(receipt), privateKey)
+  return `${receipt}.${jws.toString('base64url')}`
+}
+
 /** As much else as the answer to a request on a tab has beside its receipt. */
 const besideReceipt = 't'.repeat(Number(process.argv[4] ?? 0))
 
@@ -38,14 +43,12 @@ app.post('/verify', async (c) => {
   secp256k1.ecdsaRecover(signature, recid, digest, false, publicKey)
   secp256k1.ecdsaRecover(signature, recid, digest, false, publicKey)
   chainHmacs()
-  const jws = sign('sha256', Buffer.from(receipt), privateKey)
-  return c.json({ verified: true, receipt: `${receipt}.${jws.toString('base64url')}` })
+  return c.json({ verified: true, receipt: signReceipt() })
 })
 app.post('/tab', async (c) => {
   await c.req.json()
   secp256k1.ecdsaRecover(signature, recid, digest, false, publicKey)
-  const jws = sign('sha256', Buffer.from(receipt), privateKey)
-  return c.json({ verified: true, receipt: `${receipt}.${jws.toString('base64url')}`, besideReceipt })
+  return c.json({ verified: true, receipt: signReceipt(), besideReceipt })
 })
 app.post('/challenge', async (c) => {
   await c.req.json()

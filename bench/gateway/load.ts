@@ -3,11 +3,20 @@
  * HTTP/1.1 on keep-alive sockets; requests are rendered beforehand, and bodies are kept as bytes and parsed afterwards.
  */
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import { connect } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 
 export type Answer = { status: number; body: Buffer }
 
-export type Load = { port: number; requests: readonly Buffer[]; connections: number }
+/** What is sent, and which answers to it are right. Default: all with status 200. */
+export type Requests = { requests: readonly Buffer[]; isRight?: (answer: Answer, index: number) => boolean }
+
+export type Load = Requests & {
+  port: number
+  connections: number
+  /** A fixed rate, whatever comes back. Default: each connection sends its next request when the last one is answered. */
+  perSecond?: number | undefined
+}
 
 /** A whole request as bytes. */
 export function renderPost(path: string, body: unknown, headers: Record<string, string> = {}): Buffer {
@@ -21,93 +30,58 @@ export function renderPost(path: string, body: unknown, headers: Record<string, 
   return Buffer.from(`POST ${path} HTTP/1.1\r\n${lines.join('')}\r\n${json}`)
 }
 
-/** Sends everything as fast as possible: each connection sends its next request when the last one is answered. */
-export async function saturate({ port, requests, connections }: Load): Promise<{
-  perSecond: number
-  answers: Answer[]
-  /** How long each took, in the order of the requests. */
-  ms: number[]
-}> {
-  const lines = await openLines(port, Math.min(connections, requests.length))
+/**
+ * Sends everything.
+ *
+ * @returns answers and times in the order of the requests. At a fixed rate the time of a request counts from when it was due, so
+ * a server that stalls is seen to be late with all that should have been sent meanwhile.
+ */
+export async function send({ port, requests, connections, perSecond, isRight = isOk }: Load) {
+  const count = Math.min(connections, requests.length)
+  const lines = await Promise.all(Array.from({ length: count }, () => openLine(port)))
   const answers: Answer[] = new Array(requests.length)
   const ms: number[] = new Array(requests.length)
   let next = 0
   const began = performance.now()
-  await Promise.all(
-    lines.map(async (line) => {
-      while (next < requests.length) {
-        const index = next++
-        const sent = performance.now()
-        answers[index] = await line.send(requests[index] as Buffer)
-        ms[index] = performance.now() - sent
-      }
-    }),
-  )
+  const sendOn = async (line: Line) => {
+    while (next < requests.length) {
+      const index = next++
+      const due = perSecond === undefined ? performance.now() : began + (index / perSecond) * 1000
+      const early = due - performance.now()
+      if (early > 0) await delay(Math.ceil(early))
+      answers[index] = await line.send(requests[index] as Buffer)
+      ms[index] = performance.now() - due
+    }
+  }
+  await Promise.all(lines.map(sendOn))
   const seconds = (performance.now() - began) / 1000
   for (const line of lines) line.close()
+  for (const [index, answer] of answers.entries()) {
+    if (isRight(answer, index)) continue
+    const [asked] = (requests[index] as Buffer).toString('latin1').split(' HTTP')
+    throw new Error(
+      `${asked} (${index}) was answered ${answer.status}: ${answer.body.toString().slice(0, 500)}`,
+    )
+  }
   return { perSecond: requests.length / seconds, answers, ms }
 }
 
-/**
- * Sends at a fixed rate, whatever comes back. The time of a request counts from when it was due, so a server that
- * stalls is seen to be late with all that should have been sent meanwhile.
- */
-export async function pace({
-  port,
-  requests,
-  connections,
-  perSecond,
-}: Load & { perSecond: number }): Promise<{
-  /** In the order of the requests. */
-  ms: number[]
-  answers: Answer[]
-}> {
-  const idle = await openLines(port, connections)
-  const all = [...idle]
-  const answers: Answer[] = new Array(requests.length)
-  const ms: number[] = new Array(requests.length)
-  let answered = 0
-  const due: number[] = []
-  const began = performance.now()
-  let next = 0
-  await new Promise<void>((resolve, reject) => {
-    const work = () => {
-      while (due.length > 0 && idle.length > 0) {
-        const index = due.shift() as number
-        // In turn: one that rests for seconds is closed by the server, and would never hear its answer.
-        const line = idle.shift() as Line
-        line.send(requests[index] as Buffer).then((answer) => {
-          answers[index] = answer
-          ms[index] = performance.now() - began - (index / perSecond) * 1000
-          idle.push(line)
-          if (++answered === requests.length) resolve()
-          else work()
-        }, reject)
-      }
-    }
-    const timer = setInterval(() => {
-      const elapsed = (performance.now() - began) / 1000
-      while (next < requests.length && next / perSecond <= elapsed) due.push(next++)
-      work()
-      if (next === requests.length) clearInterval(timer)
-    }, 1)
-  })
-  for (const line of all) line.close()
-  return { ms, answers }
-}
+/** One of several parts of requests, which are sent to servers of their own. */
+export const partOf = ({ requests, isRight = isOk }: Requests, parts: number, part: number): Requests => ({
+  requests: requests.filter((_, index) => index % parts === part),
+  isRight: (answer, index) => isRight(answer, index * parts + part),
+})
 
-export type Line = { send(request: Buffer): Promise<Answer>; close(): void }
+const isOk = ({ status }: Answer) => status === 200
 
-async function openLines(port: number, count: number): Promise<Line[]> {
-  return Promise.all(Array.from({ length: count }, () => openLine(port)))
-}
+type Line = Awaited<ReturnType<typeof openLine>>
 
 const endOfHead = Buffer.from('\r\n\r\n')
 
-async function openLine(port: number): Promise<Line> {
-  const socket: Socket = connect({ port, host: '127.0.0.1', noDelay: true })
+async function openLine(port: number) {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true })
   await once(socket, 'connect')
-  let waiting: { resolve: (answer: Answer) => void; reject: (error: Error) => void } | undefined
+  let waiting: PromiseWithResolvers<Answer> | undefined
   let received: Buffer | undefined
   const fail = (error: Error) => waiting?.reject(error)
   socket.on('error', fail)
@@ -121,21 +95,15 @@ async function openLine(port: number): Promise<Line> {
     if (length === undefined) return fail(new Error(`an answer without content-length:\n${text}`))
     const bodyAt = head + endOfHead.length
     if (received.length < bodyAt + Number(length)) return
-    const answer = { status: Number(text.slice(9, 12)), body: received.subarray(bodyAt) }
+    waiting?.resolve({ status: Number(text.slice(9, 12)), body: received.subarray(bodyAt) })
     received = undefined
-    const done = waiting
-    waiting = undefined
-    done?.resolve(answer)
   })
   return {
-    send: (request) =>
-      new Promise((resolve, reject) => {
-        waiting = { resolve, reject }
-        socket.write(request)
-      }),
-    close: () => {
-      waiting = undefined
-      socket.destroy()
+    send(request: Buffer): Promise<Answer> {
+      waiting = Promise.withResolvers()
+      socket.write(request)
+      return waiting.promise
     },
+    close: () => socket.destroy(),
   }
 }

@@ -17,14 +17,11 @@ const facilitator = createReferenceFacilitator(rpcUrl, managesNonces !== undefin
 type Body = { paymentPayload: PaymentPayload; paymentRequirements: PaymentRequirements }
 
 const app = new Hono()
-app.post('/verify', async (c) => {
-  const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
-  return c.json(await facilitator.verify(paymentPayload, paymentRequirements))
-})
-app.post('/settle', async (c) => {
-  const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
-  return c.json(await facilitator.settle(paymentPayload, paymentRequirements))
-})
+for (const action of ['verify', 'settle'] as const)
+  app.post(`/${action}`, async (c) => {
+    const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
+    return c.json(await facilitator[action](paymentPayload, paymentRequirements))
+  })
 app.get('/healthz', (c) => c.text('ok'))
 
 const server = createAdaptorServer({ fetch: app.fetch }) as Server

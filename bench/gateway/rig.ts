@@ -1,14 +1,12 @@
 /** What the gateway's benches run on: funded buyers, and our api as processes of its own before a durable Postgres. */
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
-import type postgres from 'postgres'
 import type { Address } from 'viem'
-import { openDatabase } from '#ledger/store/database'
+import type { Database } from '#ledger/store/database'
 import { networks } from '#protocol/networks'
 import { registerProvider } from '../../local/stack/registerProvider.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { startPgbouncer } from '../../test/support/pgbouncer.ts'
-import { createBuyers } from '../data/signPayments.ts'
 import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree } from '../support/cpuTime.ts'
 import { findPostmaster, openGround, readPeakRssMb } from '../support/ground.ts'
 
@@ -31,22 +29,13 @@ export type RigOptions = {
 export type Rig = Awaited<ReturnType<typeof startRig>>
 export type Server = Awaited<ReturnType<Rig['startServer']>>
 
-export async function startRig({
-  buyers: count,
-  apis: apiCount = 1,
-  withPooler = false,
-  settings = {},
-}: RigOptions) {
+export async function startRig(options: RigOptions) {
   await using starting = new AsyncDisposableStack()
   const ground = starting.use(await openGround())
-  const { chain, deployment, folder, startService } = ground
-  const buyers = createBuyers(count)
-  await chain.mintUsdc(
-    buyers.map(({ address }) => address),
-    1_000_000_000_000n,
-  )
+  const { chain, folder, startService } = ground
+  const buyers = await ground.fundBuyers(options.buyers)
   const databaseUrl = await ground.postgres.createDatabase('gateway')
-  const pooler = withPooler ? await startPgbouncer(databaseUrl) : undefined
+  const pooler = options.withPooler ? await startPgbouncer(databaseUrl) : undefined
   if (pooler) ground.defer(pooler.close)
   const env = {
     ...ground.env,
@@ -56,35 +45,29 @@ export async function startRig({
     RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
     RATE_LIMITS: 'off',
     PUBLIC_URL: publicUrl,
-    ...settings,
+    ...options.settings,
   }
   const startApi = (name: string, more: Record<string, string> = {}) =>
     startService({ name, program: ['api/main.ts'], env: { ...env, ...more }, portVariable: 'API_PORT' })
   // The first migrates, and makes the receipts' key.
   const api = await startApi('api')
   const apis = [api]
-  while (apis.length < apiCount) apis.push(await startApi(`api-${apis.length + 1}`))
+  while (apis.length < (options.apis ?? 1)) apis.push(await startApi(`api-${apis.length + 1}`))
 
-  const database = openDatabase({ url: databaseUrl, max: 2, applicationName: 'bench' })
-  ground.defer(() => database.end())
+  const database = ground.open(databaseUrl, 2)
   await requireDurability(database)
-  await writeLogAhead(ground.postgres.url)
+  await writeLogAhead(database)
   const postmaster = await findPostmaster(database)
   // An index that stands at the chain's head and has seen nothing settle: Ponder itself would share the two cores.
   await createIndexTables(database)
-  await setIndexedHead(database, {
-    chainId: networks.localhost.chainId,
-    blockNumber: 1_000_000,
-    blockTime: Math.floor(Date.now() / 1000),
-  })
+  const [{ chainId }, blockTime] = [networks.localhost, Math.floor(Date.now() / 1000)]
+  await setIndexedHead(database, { chainId, blockNumber: 1_000_000, blockTime })
 
+  /** Registers a provider with one endpoint. */
   async function openShop(address: Address, price: string) {
     const url = 'https://api.example/forecast'
     const provider = await registerProvider({
-      gatewayUrl: api.service.url,
-      name: 'Bench',
-      network: 'localhost',
-      address,
+      ...{ gatewayUrl: api.service.url, name: 'Bench', network: 'localhost', address },
       endpoints: [{ url, usdcPerUnit: price }],
     })
     return { ...provider, url, address }
@@ -92,24 +75,14 @@ export async function startRig({
   const shop = await openShop('0x0000000000000000000000000000000000005e11', usdcPerUnit)
   starting.move()
   return {
+    ...ground,
     apiPort: api.port,
     /** All api processes; the first is the one of `apiPort`. */
     apis,
     poolerCpu: pooler && (() => cpuTime(pooler.pid() ?? 0)),
-    rpcUrl: chain.url,
-    usdc: deployment.usdc,
-    splitterFactory: deployment.splitterFactory,
-    tabSettlement: deployment.tabSettlement,
     /** What names the gateway in what is signed for it. */
     issuer: publicUrl,
-    buyers,
-    shop,
-    /** Registers a provider with one endpoint. */
-    openShop,
-    /** Starts another api process. */
-    startApi,
-    database,
-    databaseUrl,
+    ...{ buyers, shop, openShop, startApi, database, databaseUrl },
     /** Starts a program of this folder as a process of its own. */
     startServer: (file: string, args: string[] = []) =>
       startService({ name: file.replace('.ts', ''), program: [join(import.meta.dirname, file), ...args] }),
@@ -122,7 +95,6 @@ export async function startRig({
       chain: await cpuTime(chain.pid),
       load: await cpuTime(process.pid),
     }),
-    [Symbol.asyncDispose]: ground[Symbol.asyncDispose],
   }
 }
 
@@ -130,23 +102,17 @@ export async function startRig({
  * Gives Postgres the log files that one has which has run for a while, and which it writes over again and again. A new one
  * makes everybody wait who commits, until 16 MB of zeros are on the disk: at 2,500 payments/s, once a second.
  */
-async function writeLogAhead(url: string): Promise<void> {
-  const superuser = openDatabase({ url, max: 1, applicationName: 'bench', limited: false })
-  try {
-    await superuser`alter system set min_wal_size = ${superuser.unsafe(`'${logFilesAhead * 16}MB'`)}`
-    await superuser`select pg_reload_conf()`
-    for (let i = 0; i < logFilesAhead; i++) {
-      await superuser`select pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()`
-    }
-    await superuser`checkpoint`
-  } finally {
-    await superuser.end()
-  }
+async function writeLogAhead(database: Database): Promise<void> {
+  await database`alter system set min_wal_size = ${database.unsafe(`'${logFilesAhead * 16}MB'`)}`
+  await database`select pg_reload_conf()`
+  for (let i = 0; i < logFilesAhead; i++)
+    await database`select pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()`
+  await database`checkpoint`
 }
 
-async function requireDurability(database: postgres.Sql): Promise<void> {
-  for (const name of ['fsync', 'synchronous_commit', 'full_page_writes']) {
-    const [row] = await database`select current_setting(${name}) as value`
-    if (row?.value !== 'on') throw new Error(`Postgres has ${name} = ${row?.value}; the bench needs it on`)
-  }
+async function requireDurability(database: Database): Promise<void> {
+  const off = await database`
+    select name from pg_settings
+    where name in ('fsync', 'synchronous_commit', 'full_page_writes') and setting <> 'on'`
+  if (off.length > 0) throw new Error(`the bench needs these of Postgres on: ${JSON.stringify(off)}`)
 }

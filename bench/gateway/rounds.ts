@@ -1,9 +1,18 @@
-/** What a round of a bench measures of the gateway and of the floor under it: a rate with its CPU time, and latencies at a fixed rate. */
+/** What rounds of a bench measure of the gateway and of the floor under it: rates with their CPU time, and latencies at a fixed rate. */
 import { setTimeout as delay } from 'node:timers/promises'
-import { median, medianOf, percentile, round2, spread } from '../support/statistics.ts'
-import { pace, saturate } from './load.ts'
-import { connections, requireAll } from './payments.ts'
-import type { Rig } from './rig.ts'
+import {
+  inTurns,
+  mapValues,
+  median,
+  medianOf,
+  percentile,
+  round2,
+  type Say,
+  spread,
+} from '../support/statistics.ts'
+import { type Requests, send } from './load.ts'
+import { connections } from './payments.ts'
+import type { Rig, Server } from './rig.ts'
 
 export type Rate = {
   perSecond: number
@@ -11,64 +20,51 @@ export type Rate = {
   cpuUs: Record<string, number>
 }
 
-type Floor = Awaited<ReturnType<Rig['startServer']>>
-type Answers = Awaited<ReturnType<typeof saturate>>['answers']
-
-export function createMeter(rig: Rig, floorServer: Floor) {
-  const cpu = async () => ({ ...(await rig.cpu()), floor: await floorServer.cpu() })
-
-  async function rate(count: number, work: () => Promise<number>): Promise<Rate> {
+/** @param cpu time that each process has used so far, µs. */
+export function createRateOf<Part extends string>(cpu: () => Promise<Record<Part, number>>) {
+  return async (count: number, work: () => Promise<{ perSecond: number }>): Promise<Rate> => {
     const before = await cpu()
-    const perSecond = await work()
+    const { perSecond } = await work()
     const after = await cpu()
-    const parts = Object.keys(after) as (keyof typeof after)[]
-    const used = parts.map((part) => [part, (after[part] - before[part]) / count] as const)
-    return { perSecond, cpuUs: Object.fromEntries(used.filter(([, us]) => us > 0)) }
+    const used = mapValues(after, (us, part) => (us - before[part]) / count)
+    return { perSecond, cpuUs: Object.fromEntries(Object.entries<number>(used).filter(([, us]) => us > 0)) }
   }
+}
 
+export function createMeter(rig: Rig, floor: Server) {
+  const rateOf = createRateOf(async () => ({ ...(await rig.cpu()), floor: await floor.cpu() }))
   return {
-    rate,
-    floorRate: (requests: Buffer[]) =>
-      rate(requests.length, async () => {
-        const { perSecond, answers } = await saturate({ port: floorServer.port, requests, connections })
-        requireAll(answers, 200, 'the floor')
-        return perSecond
-      }),
+    rateOf,
+    rate: (asked: Requests, port = rig.apiPort) =>
+      rateOf(asked.requests.length, () => send({ ...asked, port, connections })),
     /** How long each took at a fixed rate after a rest, in their order, by our gateway and by the floor, ms. */
-    async pacedRound(perSecond: number, sent: PacedRequests): Promise<Paced> {
-      const load = { connections, perSecond }
+    async pacedRound(perSecond: number, asked: Requests, floorRequests = asked.requests): Promise<Paced> {
       await delay(restMs)
-      const ours = await pace({ ...load, requests: sent.requests, port: rig.apiPort })
-      sent.require(ours.answers)
+      const ours = await send({ ...asked, port: rig.apiPort, connections, perSecond })
       await delay(restMs)
-      const floor = await pace({ ...load, requests: sent.floorRequests, port: floorServer.port })
-      return { ours: ours.ms, floor: floor.ms }
+      const { ms } = await send({ requests: floorRequests, port: floor.port, connections, perSecond })
+      return { ours: ours.ms, floor: ms }
     },
   }
 }
 
-type PacedRequests = {
-  requests: Buffer[]
-  floorRequests: Buffer[]
-  require: (answers: Answers) => void
-}
 type Paced = { ours: number[]; floor: number[] }
 
-/** One line for each kind. */
-export function describeRates(round: Record<string, Rate>): string {
-  const kinds = Object.entries(round).map(([kind, { perSecond, cpuUs }]) => {
-    const parts = Object.entries(cpuUs).map(([part, us]) => `${part} ${us.toFixed()}`)
-    return `\n  ${kind.padEnd(15)} ${perSecond.toFixed().padStart(6)}/s, CPU µs a request: ${parts.join(', ')}`
-  })
-  return kinds.join('')
+/** Rounds in which all kinds of requests are measured beside one another. */
+export async function measureRates<Kind extends string>(
+  counts: { counted: number; warmUps: number },
+  measureRound: () => Promise<Record<Kind, Rate>>,
+  say: Say,
+) {
+  const { all: rounds } = await inTurns(['all'], { ...counts, say }, measureRound)
+  return {
+    perSecond: (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond)),
+    /** Of neighbours, so that a minute in which the machine is slower falls on both. */
+    ratios: (kind: Kind, to: Kind) => rounds.map((round) => round[kind].perSecond / round[to].perSecond),
+    cpuUs: (kind: Kind, part: string) =>
+      Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0)),
+  }
 }
-
-/** Medians of rounds, and the ratios of neighbours, so that a minute in which the machine is slower falls on both. */
-export const summaryOf = <Kind extends string>(rounds: Record<Kind, Rate>[]) => ({
-  perSecond: (kind: Kind) => Math.round(medianOf(rounds, (round) => round[kind].perSecond)),
-  ratios: (kind: Kind, to: Kind) => rounds.map((round) => round[kind].perSecond / round[to].perSecond),
-  cpuUs: (kind: Kind, part: string) => Math.round(medianOf(rounds, (round) => round[kind].cpuUs[part] ?? 0)),
-})
 
 /** Before each paced round, of the gateway and of the floor alike. */
 const restMs = 3_000
@@ -81,15 +77,14 @@ export async function measureLatencies(
   perSecond: number,
   rounds: number,
   measurePaced: (perSecond: number) => Promise<Paced>,
-  say: (line: string) => void,
+  say: Say,
 ) {
-  const paced: Paced[] = []
-  for (let round = 0; round < rounds; round++) {
+  const { paced } = await inTurns(['paced'], { counted: rounds }, async (_, round) => {
     const measured = await measurePaced(perSecond)
     const p99 = percentile(measured.ours, 0.99).toFixed(1)
     say(`paced round ${round + 1} at ${perSecond.toFixed()}/s: p99 ${p99} ms`)
-    paced.push(measured)
-  }
+    return measured
+  })
   const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
   const first = (round: number[]) => round.slice(0, Math.ceil((perSecond * afterRestMs) / 1000))
   const of = (side: keyof Paced, part: typeof steady) => latencies(paced.map((round) => part(round[side])))

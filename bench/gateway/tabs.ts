@@ -6,18 +6,10 @@ import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3
 import { networks } from '#protocol/networks'
 import { encodeTabPayload, type TabState, tabAuthorization } from '#protocol/tab'
 import { type Buyer, signDigest } from '../data/signPayments.ts'
-import { type Answer, renderPost, saturate } from './load.ts'
-import { connections, requireAll } from './payments.ts'
+import { renderPost, send } from './load.ts'
 import type { Rig } from './rig.ts'
 
-type Shop = Awaited<ReturnType<Rig['openShop']>>
-
-export type TabRequests = {
-  requests: Buffer[]
-  /** The same for the floor. */
-  floorRequests: Buffer[]
-  require(answers: Answer[]): void
-}
+export type Shop = Awaited<ReturnType<Rig['openShop']>>
 
 type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
   lines: { split: bigint; amount: bigint }[]
@@ -28,12 +20,13 @@ type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
 /**
  * Each buyer buys of the shops in turn, and opens another tab after so many requests: not all of them at the same time.
  *
- * @param options.port of the api process that is asked.
+ * @param port of the api process that is asked.
  */
 export function createTabRequests(
-  { usdc, tabSettlement, issuer }: Rig,
+  { deployment: { usdc, tabSettlement }, issuer, buyers }: Rig,
   shops: readonly Shop[],
-  { buyers, requestsPerTab, port }: { buyers: readonly Buyer[]; requestsPerTab: number; port: number },
+  requestsPerTab: number,
+  port: number,
 ) {
   const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
   const tabs = new Map<Buyer, OpenTab>()
@@ -43,18 +36,15 @@ export function createTabRequests(
     const bodies = shops.map(({ providerId, endpointIds: [endpointId], url }) => {
       return { providerId, endpointId, resource: url }
     })
-    const { answers } = await saturate({
-      ...{ port, connections: 1 },
-      requests: bodies.map((body) => renderPost('/challenge', body)),
-    })
-    requireAll(answers, 200, '/challenge')
+    const requests = bodies.map((body) => renderPost('/challenge', body))
+    const { answers } = await send({ port, connections: 1, requests })
     return answers.map(({ body }, index) => {
       const { macaroon, accepts, tab } = parseChallenge(JSON.parse(body.toString()))
       if (!tab) throw new Error('nothing is offered on a tab')
       const [provider, fee] = accepts
-      const { providerId, endpointId } = bodies[index] as (typeof bodies)[number]
+      const { resource, ...endpoint } = bodies[index] as (typeof bodies)[number]
       return {
-        ...{ macaroon, providerId, endpointId, platform: fee.payTo, rewardShare: tab.rewardShare },
+        ...{ asked: { macaroon, ...endpoint }, platform: fee.payTo, rewardShare: tab.rewardShare },
         split: BigInt(tab.split),
         price: BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired),
       }
@@ -86,7 +76,7 @@ export function createTabRequests(
     const own = tab.lines[line] as OpenTab['lines'][number]
     own.amount += offer.price
 
-    const { platform, rewardShare, macaroon, providerId, endpointId } = offer
+    const { platform, rewardShare, asked } = offer
     const state = { ...tab, payer: buyer.address }
     const terms = { issuer, contract: tabSettlement, platform, rewardShare }
     const digest = hashAuthorization(separator, tabAuthorization(terms, state, keccak256), keccak256)
@@ -96,26 +86,22 @@ export function createTabRequests(
       amounts: tab.lines.map(({ amount }) => amount),
       signature: signDigest(digest, buyer),
     })
-    return { macaroon, tab: payload, providerId, endpointId, ...(asksForHeader && { x402Version: 2 }) }
+    return { ...asked, tab: payload, ...(asksForHeader && { x402Version: 2 }) }
   }
 
   return {
-    /** @param asksForHeader whether `PAYMENT-RESPONSE`, with a receipt of x402's, is part of the answer. */
-    async sign(count: number, asksForHeader = false): Promise<TabRequests> {
+    /**
+     * @param asksForHeader whether `PAYMENT-RESPONSE`, with a receipt of x402's, is part of the answer.
+     * @returns the requests, and the same for the floor.
+     */
+    async sign(count: number, asksForHeader = false) {
       const offers = await readOffers()
       const bodies = Array.from({ length: count }, () => buy(offers, asksForHeader))
       const headers = bodies.map(() => ({ 'idempotency-key': randomUUID() }))
       return {
         requests: bodies.map((body, index) => renderPost('/verify', body, headers[index])),
         floorRequests: bodies.map((body, index) => renderPost('/tab', body, headers[index])),
-        require: (answers) => requireAll(answers, 200, 'a request on a tab'),
       }
-    },
-    /** @returns requests/s. */
-    async send({ requests, require }: TabRequests): Promise<number> {
-      const { perSecond, answers } = await saturate({ port, requests, connections })
-      require(answers)
-      return perSecond
     },
     /** How many requests were made so far: as many as the tab store must hold. */
     made: () => made,

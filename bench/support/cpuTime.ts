@@ -4,16 +4,13 @@ import { readdir, readFile } from 'node:fs/promises'
 const microsecondsPerTick = 10_000
 
 /** CPU time that a process has used so far, in µs; waiting doesn't count. Linux only. */
-export async function cpuTime(pid: number): Promise<number> {
-  const [, , , , , , , , , , , user = 0, system = 0] = await readStat(`${pid}`)
+export async function cpuTime(pid: number, task = `${pid}`): Promise<number> {
+  const [, , , , , , , , , , , user = 0, system = 0] = await readStat(task)
   return (Number(user) + Number(system)) * microsecondsPerTick
 }
 
 /** The same of the process's first thread alone: in Node, the one that runs the event loop. */
-export async function cpuTimeOfMainThread(pid: number): Promise<number> {
-  const [, , , , , , , , , , , user = 0, system = 0] = await readStat(`${pid}/task/${pid}`)
-  return (Number(user) + Number(system)) * microsecondsPerTick
-}
+export const cpuTimeOfMainThread = (pid: number) => cpuTime(pid, `${pid}/task/${pid}`)
 
 /** The same of a process and everything that it started, what has ended included. */
 export async function cpuTimeOfTree(root: number): Promise<number> {

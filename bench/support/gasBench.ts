@@ -1,6 +1,5 @@
 import {
   type Address,
-  decodeFunctionResult,
   encodeFunctionData,
   type Hex,
   keccak256,
@@ -32,15 +31,18 @@ const logsPerAuthorization = 2
 const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256 total)'])
 const floorAddress: Address = '0x00000000000000000000000000000000000f1007'
 
+/** Figures by a number of payments or splitters. */
+export type BySize = { [size: number]: number }
 export type Payment = { authorization: SignedAuthorization; fee: SignedAuthorization }
-type Call = { to: Address; data: Hex }
+export type Call = { to: Address; data: Hex }
 export type Bench = Awaited<ReturnType<typeof createBench>>
 
 export const addressOf = (seed: string): Address => `0x${keccak256(stringToHex(seed)).slice(26)}`
 
 /** A local chain with buyers, and what a batch of their payments is called and costs there. */
 export async function createBench(chain: LocalChain) {
-  const { usdc, batchSettlement, splitterFactory } = deploymentOf(chain)
+  const deployment = deploymentOf(chain)
+  const { usdc, batchSettlement } = deployment
   const client = openSender(chain)
   const platform = addressOf('platform')
   const provider = addressOf('provider')
@@ -72,19 +74,13 @@ export async function createBench(chain: LocalChain) {
     return { to: usdc, data }
   }
 
+  const toSettlement = ({ calldata }: { calldata: Hex }): Call => ({ to: batchSettlement, data: calldata })
   const transfers = (payments: readonly Payment[]) =>
     payments.flatMap(({ authorization, fee }) => [transfer(authorization), transfer(fee)])
 
   return {
-    provider,
-    buyers,
-    transfer,
-    addressOf,
-    platform,
-    price,
-    fee: feeAmount,
-    token: usdc,
-    factory: splitterFactory,
+    ...deployment,
+    ...{ provider, buyers, transfers, addressOf, platform, price, fee: feeAmount },
     mint: (addresses: readonly Address[]) => chain.mintUsdc(addresses, parseUsdc('1')),
 
     pay(buyer: Buyer, to: Address, seed: string): Payment {
@@ -98,32 +94,26 @@ export async function createBench(chain: LocalChain) {
     payOne: (buyer: Buyer, to: Address, seed: string) =>
       authorize(buyer, to, price, keccak256(stringToHex(seed)), window),
 
-    settleOnes(authorizations: readonly SignedAuthorization[], sweep: Sweep): Call {
-      return { to: batchSettlement, data: encodeSettleAuthorizations(batch, authorizations, sweep).calldata }
-    },
+    settleOnes: (authorizations: readonly SignedAuthorization[], sweep: Sweep) =>
+      toSettlement(encodeSettleAuthorizations(batch, authorizations, sweep)),
 
-    settle(payments: readonly Payment[]): Call {
-      return { to: batchSettlement, data: encodeSettle(batch, payments).calldata }
-    },
+    settle: (payments: readonly Payment[]) => toSettlement(encodeSettle(batch, payments)),
 
     multicall(payments: readonly Payment[]): Call {
-      const calls = transfers(payments).map(({ to, data }) => ({
-        target: to,
-        allowFailure: true,
-        callData: data,
-      }))
+      const calls = transfers(payments).map(({ to: target, data: callData }) => {
+        return { target, allowFailure: true, callData }
+      })
       const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
       return { to: multicall3Address, data }
     },
 
     async floorOf(payments: readonly Payment[]): Promise<number> {
       const calls = transfers(payments).map(({ data }) => data)
-      const { data } = await client.call({
-        to: floorAddress,
-        data: encodeFunctionData({ abi: floorAbi, functionName: 'measure', args: [usdc, calls] }),
+      const { result } = await client.simulateContract({
+        ...{ address: floorAddress, abi: floorAbi, functionName: 'measure', args: [usdc, calls] },
         gas: transactionGasCap,
       })
-      return Number(decodeFunctionResult({ abi: floorAbi, functionName: 'measure', data: data ?? '0x' }))
+      return Number(result)
     },
 
     /** @param authorizations - How many must settle; where none does, the transaction must revert. */
@@ -132,9 +122,7 @@ export async function createBench(chain: LocalChain) {
       const { status, gasUsed, logs } = await client.waitForTransactionReceipt({ hash })
       const settled = logs.filter(({ address }) => address === usdc).length / logsPerAuthorization
       if (settled !== authorizations || (status === 'success') !== authorizations > 0) {
-        throw new Error(
-          `${settled} of ${authorizations} authorizations settled, the transaction ended as ${status}`,
-        )
+        throw new Error(`${settled} of ${authorizations} authorizations settled, which ended as ${status}`)
       }
       return Number(gasUsed)
     },

@@ -7,33 +7,24 @@ import { encodeSplit } from '#protocol/splitter'
 import { tabAuthorization } from '#protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { devAccount } from '../../local/chain/accounts.ts'
-import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { signDigest } from '../data/signPayments.ts'
 import { createBench } from './gasBench.ts'
-import { deploymentOf } from './ground.ts'
 
 const payers = 100
 const price = 123n
 const shares = { providerShare: 19n, platformShare: 1n }
 const rewardShare = 1_000
-const shapes = {
-  '1x10': [1, 10],
-  '1x50': [1, 50],
-  '5x10': [5, 10],
-  '20x10': [20, 10],
-  '20x50': [20, 50],
-} as const
-
-export type TabGas = Record<keyof typeof shapes, number>
+/** Providers x requests to each of them. */
+const shapes = ['1x10', '1x50', '5x10', '20x10', '20x50']
 
 /**
- * Gas a request of whole transactions in which the tabs of a hundred payers settle, by providers x requests to each of them, who
- * all have held USDC before.
+ * Gas a request of whole transactions in which the tabs of a hundred payers settle, by shape. Who is paid has held USDC before.
  */
-export async function measureTabGas(chain: LocalChain): Promise<TabGas> {
+export async function measureTabGas(): Promise<Record<string, number>> {
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
   const bench = await createBench(chain)
-  const { usdc, tabSettlement } = deploymentOf(chain)
-  const { platform } = bench
+  const { usdc, tabSettlement, platform } = bench
   const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
   const providers = Array.from({ length: 20 }, (_, i) => bench.addressOf(`tab's provider ${i}`))
   await bench.mint([...providers, devAccount(1).address])
@@ -53,19 +44,18 @@ export async function measureTabGas(chain: LocalChain): Promise<TabGas> {
     })
   }
 
-  const gas: Partial<TabGas> = {}
-  for (const [shape, [count, requests]] of Object.entries(shapes)) {
-    const { calldata } = encodeSettleTabs(
-      {
-        ...{ token: usdc, feeRecipient: platform, rewardShare, batchId: keccak256(stringToHex('tabs')) },
-        ...{ trigger: triggerCodes.count, callGasLimit: 150_000n },
-      },
-      signTabs(count, requests),
-    )
+  const batch = {
+    ...{ token: usdc, feeRecipient: platform, rewardShare, batchId: keccak256(stringToHex('tabs')) },
+    ...{ trigger: triggerCodes.count, callGasLimit: 150_000n },
+  }
+  const gas: Record<string, number> = {}
+  for (const shape of shapes) {
+    const [count = 0, requests = 0] = shape.split('x').map(Number)
+    const { calldata } = encodeSettleTabs(batch, signTabs(count, requests))
     // One Transfer a provider, one to the platform, one to who settles; an authorization has two logs.
     const settled = payers + (count + 2) / 2
     const whole = await bench.isolated(() => bench.gasOf({ to: tabSettlement, data: calldata }, settled))
-    gas[shape as keyof TabGas] = Math.round(whole / (payers * count * requests))
+    gas[shape] = Math.round(whole / (payers * count * requests))
   }
-  return gas as TabGas
+  return gas
 }

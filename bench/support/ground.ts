@@ -1,11 +1,12 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import postgres from 'postgres'
-import { type Address, createTestClient, http, numberToHex, publicActions, walletActions } from 'viem'
+import { createTestClient, http, publicActions, walletActions } from 'viem'
 import { hardhat } from 'viem/chains'
 import { openServedNetworks } from '#chain/servedNetworks'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { loopback, reservePort } from '#process/port'
+import { type Loop, repeat } from '#process/repeat'
 import { networks } from '#protocol/networks'
 import type { IndexerOptions } from '../../indexer/config.ts'
 import { startIndexer } from '../../indexer/launch.ts'
@@ -13,10 +14,8 @@ import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startPostgres } from '../../local/stack/postgres.ts'
 import { Service } from '../../local/stack/service.ts'
+import { type Buyer, createBuyers, platform } from '../data/signPayments.ts'
 import { cpuTime, parentOf } from './cpuTime.ts'
-
-export const platform: Address = '0x00000000000000000000000000000000000fee00'
-export const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 
 export type Ground = Awaited<ReturnType<typeof openGround>>
 type Program = { name: string; program: string[]; env?: Record<string, string>; portVariable?: string }
@@ -74,15 +73,30 @@ export async function openGround() {
 
     /** Starts Ponder, and doesn't wait until it is ready. */
     async startIndexer(databaseUrl: string, options: Partial<IndexerOptions> = {}) {
-      const rpcUrls = { localhost: chain.url }
-      const indexer = await startIndexer({
-        ...{ databaseUrl, rpcUrls, platformWallets: [platform], deploymentsFile, ...options },
-      })
+      const network = { rpcUrls: { localhost: chain.url }, platformWallets: [platform], deploymentsFile }
+      const indexer = await startIndexer({ databaseUrl, ...network, ...options })
       stack.defer(indexer.close)
       return indexer
     },
 
     startService,
+
+    /** Opens a database, with no limit to how long a statement may take. */
+    open(url: string, max = 5): Database {
+      const database = openDatabase({ url, max, applicationName: 'bench', limited: false })
+      stack.defer(() => database.end({ timeout: 1 }))
+      return database
+    },
+
+    /** Buyers who have USDC. */
+    async fundBuyers(count: number): Promise<Buyer[]> {
+      const buyers = createBuyers(count)
+      await chain.mintUsdc(
+        buyers.map(({ address }) => address),
+        1_000_000_000_000n,
+      )
+      return buyers
+    },
 
     /** Starts a keeper with this number of wallets. */
     startKeeper: (databaseUrl: string, wallets: number, settings: Record<string, string> = {}) => {
@@ -94,6 +108,14 @@ export async function openGround() {
 
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   }
+}
+
+/** Looks again and again until it is stopped. A look that fails ends the bench. */
+export function watch(look: () => Promise<unknown>): Loop {
+  const onError = (error: unknown) => {
+    throw error
+  }
+  return repeat({ name: 'watch', everyMs: 20, step: look, onError })
 }
 
 /** A client of the local chain, for one who sends transactions. */
@@ -111,17 +133,23 @@ export function deploymentOf(chain: LocalChain) {
 }
 
 /** The process of the Postgres server that a connection belongs to; all of its sessions are children of it. */
-export async function findPostmaster<Types extends Record<string, unknown>>(
-  sql: postgres.Sql<Types>,
-): Promise<number> {
-  const [backend] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
-  return parentOf(backend?.pid ?? 0)
+export async function findPostmaster(sql: Database): Promise<number> {
+  const [backend] = await sql<[{ pid: number }]>`select pg_backend_pid() as pid`
+  return parentOf(backend.pid)
 }
 
-/** The same of the server at a URL. */
-export async function findPostmasterAt(url: string): Promise<number> {
-  const sql = postgres(url, { max: 1 })
-  return findPostmaster(sql).finally(() => sql.end({ timeout: 1 }))
+/** Bytes that a Postgres server has written to its log so far. */
+export async function readWal(sql: Database): Promise<number> {
+  const [row] = await sql<[{ bytes: number }]>`
+    select (pg_current_wal_insert_lsn() - '0/0')::float8 as bytes`
+  return row.bytes
+}
+
+/** Transactions that wrote: one gets a number of its own when it writes something, and not before. */
+export async function countWrites(sql: Database): Promise<number> {
+  const [row] = await sql<[{ next: number }]>`
+    select pg_snapshot_xmax(pg_current_snapshot())::text::float8 as next`
+  return row.next
 }
 
 /** The most memory that a process ever had, MiB. */

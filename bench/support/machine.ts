@@ -1,27 +1,24 @@
 import { readFile } from 'node:fs/promises'
 import { cpuTimeOfTree } from './cpuTime.ts'
+import { round2 } from './statistics.ts'
 
 /** Cores that others may take before figures say more about them than about us. */
 const maxForeignCores = 0.1
 
-export type MachineReport = {
-  /** Cores that other processes and other virtual machines (steal) used meanwhile. */
-  foreignCores: number
-  /** Whether that is over 0.1: then these figures are not to be compared with others'. */
-  disturbed: boolean
-}
-
 /**
  * Watches what others do on this machine until the result is called. Ours is what this process and everything that it
  * started uses.
+ *
+ * @returns what tells how many cores other processes and other virtual machines (steal) used meanwhile, and whether that is
+ * over 0.1: then the figures are not to be compared with others'.
  */
-export async function watchMachine(): Promise<() => Promise<MachineReport>> {
+export async function watchMachine() {
   const before = await look()
   return async () => {
     const after = await look()
     const foreignUs = after.foreignUs - before.foreignUs
     const foreignCores = Math.max(0, foreignUs / 1000 / (after.at - before.at))
-    return { foreignCores: Math.round(foreignCores * 100) / 100, disturbed: foreignCores > maxForeignCores }
+    return { foreignCores: round2(foreignCores), disturbed: foreignCores > maxForeignCores }
   }
 }
 

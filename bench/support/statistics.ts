@@ -9,6 +9,9 @@ export const median = (values: readonly number[]) => percentile(values, 0.5)
 /** The median of what is read from each run. */
 export const medianOf = <Run>(runs: readonly Run[], read: (run: Run) => number) => median(runs.map(read))
 
+export const sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0)
+export const mean = (values: readonly number[]) => sumOf(values) / values.length
+
 export const round1 = (value: number) => Math.round(value * 10) / 10
 export const round2 = (value: number) => Math.round(value * 100) / 100
 
@@ -33,21 +36,28 @@ export function mapValues<Key extends string | number, From, To>(
   return Object.fromEntries(entries.map(([key, value]) => [key, change(value, key)])) as Record<Key, To>
 }
 
+/** Tells a person how far a bench is. */
+export type Say = (line: string) => void
+
 /**
  * Measures each kind in each round: they take turns, so that whatever else the machine does falls on all.
  *
- * @param counted rounds whose results are returned; those below 0 come before them, warm everything up and aren't.
+ * @param rounds.counted whose results are returned; those below 0 come before them, warm everything up and aren't.
+ * @param rounds.say hears each result.
  */
 export async function inTurns<Kind extends string | number, Result>(
   kinds: readonly Kind[],
-  { counted, warmUps = 0 }: { counted: number; warmUps?: number },
+  { counted, warmUps = 0, say }: { counted: number; warmUps?: number; say?: Say },
   measure: (kind: Kind, round: number) => Promise<Result>,
 ): Promise<Record<Kind, Result[]>> {
   const results = Object.fromEntries(kinds.map((kind) => [kind, []])) as unknown as Record<Kind, Result[]>
   for (let round = -warmUps; round < counted; round++)
     for (const kind of kinds) {
       const result = await measure(kind, round)
+      say?.(`round ${round + 1}, ${kind}: ${JSON.stringify(result, rounded)}`)
       if (round >= 0) results[kind].push(result)
     }
   return results
 }
+
+const rounded = (_: string, value: unknown) => (typeof value === 'number' ? round2(value) : value)

@@ -17,7 +17,7 @@ const tables = {
  * measurements of queries that read a state of the index which no small chain gets into. Whether Ponder fills them so
  * is for the tests with a real Ponder.
  */
-export async function createIndexTables(sql: Queryable, { withIndexes = true } = {}): Promise<void> {
+export async function createIndexTables(sql: Queryable): Promise<void> {
   await sql`create schema indexer`
   await sql`
     create table indexer._ponder_checkpoint (
@@ -32,11 +32,6 @@ export async function createIndexTables(sql: Queryable, { withIndexes = true } =
       lines.push(`primary key (${key.columns.map(({ name }) => name).join(', ')})`)
     await sql.unsafe(`create table indexer.${name} (${lines.join(', ')})`)
   }
-  if (withIndexes) await indexIndexTables(sql)
-}
-
-/** The indexes by themselves: for whoever fills the tables first. */
-export async function indexIndexTables(sql: Queryable): Promise<void> {
   for (const [table, indexes] of Object.entries(databaseIndexes)) {
     for (const columns of indexes) await sql.unsafe(`create index on indexer.${table} (${columns})`)
   }
