@@ -1,6 +1,5 @@
 import type { Hex } from 'viem'
 import { batchGasCut, countTabsThatFit, countThatFit, roomForSweeps } from '#chain/gas'
-import type { GasLimits } from '#chain/gasLimits'
 import { createGasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
@@ -12,8 +11,8 @@ import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
 import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { SendingSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
-import type { SettlerSettings } from '../settings/settings.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
@@ -23,12 +22,10 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type IndependentSettings = SettlerSettings & GasLimits & { gasTokenUsd: bigint }
-
 export type SettlerDependencies = {
   served: ServedNetwork
   wallet: SettlementWallet
-  settings: IndependentSettings
+  settings: SendingSettings
   budget: Budget
   payersWithCode: PayersWithCode
   readPending: () => Promise<PendingBatch[]>

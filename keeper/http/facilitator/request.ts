@@ -5,6 +5,7 @@ import { hasBody } from '#ledger/discovery/bazaar'
 import type { Declared } from '#ledger/discovery/declarations'
 import { ProtocolError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { malformed, notServed } from './reasons.ts'
 
 // The body of x402's /verify and /settle: specs/x402-specification-v1.md and -v2.md, scheme `exact` by EIP-3009.
 
@@ -25,16 +26,6 @@ export type FacilitatorRequest = {
   declared: Declared | null
   /** SHA-256 in hex: the same for the same payment of the same request, to whichever route it comes. */
   hash: string
-}
-
-/** The body isn't in the standard's form: HTTP 400. */
-export class MalformedRequest extends Error {
-  override name = 'MalformedRequest'
-}
-
-/** A version, scheme or network that /supported doesn't name: HTTP 500, as by the reference. */
-export class KindNotServed extends Error {
-  override name = 'KindNotServed'
 }
 
 const authorization = z.object({
@@ -89,13 +80,13 @@ const versionSchema = z.object({
   paymentPayload: z.object({ x402Version: z.number().optional() }),
 })
 
-/** @throws {MalformedRequest|KindNotServed} */
+/** @throws {Refused} */
 export function parseRequest(networks: readonly ServedNetwork[], body: unknown): FacilitatorRequest {
   const { x402Version, paymentPayload } = parse(versionSchema, body)
   const version = paymentPayload.x402Version ?? x402Version
   if (version === 1) return fromV1(networks, parse(bodies[1], body))
   if (version === 2) return fromV2(networks, parse(bodies[2], body))
-  throw new KindNotServed(`x402 version ${version} is not served`)
+  throw notServed(`x402 version ${version} is not served`)
 }
 
 function fromV1(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies)[1]>): FacilitatorRequest {
@@ -204,7 +195,7 @@ function requireServed(
 ): ServedNetwork {
   const served = findServed(networks, { scheme, network })
   if (served && nameOf(served.network) === network) return served
-  throw new KindNotServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
+  throw notServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
 }
 
 function parseAuthorization({ signature, authorization }: z.infer<typeof payload>): SignedAuthorization {
@@ -212,7 +203,7 @@ function parseAuthorization({ signature, authorization }: z.infer<typeof payload
   try {
     return parsePayload([from, to, value, validAfter, validBefore, nonce, signature].join(','))
   } catch (error) {
-    if (error instanceof ProtocolError) throw new MalformedRequest(error.message, { cause: error })
+    if (error instanceof ProtocolError) throw malformed(error.message, error)
     throw error
   }
 }
@@ -221,5 +212,5 @@ export function parse<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  throw new MalformedRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
+  throw malformed(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
 }
