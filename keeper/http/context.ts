@@ -58,6 +58,7 @@ export function createHttpContext({ database, settings, facilitator, ...options 
   return {
     ...{ platformWallets, submitLimits, submitTimeoutMs, trustedProxies, rateLimiter, tracer },
     sql: database,
+    served: options.networks,
     networks: new Map(
       options.networks.map((served) => {
         const reads = createChainReads(served)

@@ -47,13 +47,10 @@ export async function submitTransfers(
   body: unknown,
   caller: SubmitCaller,
 ): Promise<SubmitAnswer> {
-  const { sql, networks, checkpoint } = context
+  const { sql, checkpoint } = context
   const providerId = await admitCaller(context, caller)
   const mayHaveCode = providerId !== null
-  const submission = parseSubmission(
-    [...networks.values()].map(({ served }) => served),
-    body,
-  )
+  const submission = parseSubmission(context.served, body)
   const { transfers, key } = submission
   requireValues(transfers)
 

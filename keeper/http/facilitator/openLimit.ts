@@ -5,23 +5,16 @@ import type { Queryable } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { Refused } from './reasons.ts'
 
-/** Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again. */
-export type OpenLimit = {
-  /**
-   * Counts one more.
-   *
-   * @throws {Refused} where that is too many, or the provider of the key or of what is paid is disabled; what was
-   *   verified before settles all the same.
-   */
-  take(providerId: string | null, paid: Paid): Promise<void>
-}
-
 type Paid = { chainId: number; token: Address; address: Address }
 
 const countTtlMs = 1_000
 
-/** @param most of one API key, or, without one, of one wallet that is paid. */
-export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
+/**
+ * Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again.
+ *
+ * @param most of one API key, or, without one, of one wallet that is paid.
+ */
+export function createOpenLimit(sql: Queryable, most: number) {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
     load: (caller) => readCaller(sql, caller),
     ttlMs: countTtlMs,
@@ -38,7 +31,13 @@ export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
     now: () => performance.now(),
   })
   return {
-    async take(providerId, { chainId, token, address }) {
+    /**
+     * Counts one more.
+     *
+     * @throws {Refused} where that is too many, or the provider of the key or of what is paid is disabled; what was
+     *   verified before settles all the same.
+     */
+    async take(providerId: string | null, { chainId, token, address }: Paid): Promise<void> {
       const [count, isSuspended] = await Promise.all([
         counts.get(providerId ?? address),
         suspended.get(`${chainId} ${token} ${address}`),

@@ -28,7 +28,8 @@ export type FacilitatorRequest = {
   hash: string
 }
 
-const authorization = z.object({
+/** An authorization in JSON. */
+export const authorization = z.object({
   from: z.string(),
   to: z.string(),
   value: z.string(),
@@ -198,19 +199,30 @@ function requireServed(
   throw notServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
 }
 
+/** @throws {ProtocolError} */
+export function toSigned(
+  { from, to, value, validAfter, validBefore, nonce }: z.infer<typeof authorization>,
+  signature: string,
+): SignedAuthorization {
+  return parsePayload([from, to, value, validAfter, validBefore, nonce, signature].join(','))
+}
+
 function parseAuthorization({ signature, authorization }: z.infer<typeof payload>): SignedAuthorization {
-  const { from, to, value, validAfter, validBefore, nonce } = authorization
   try {
-    return parsePayload([from, to, value, validAfter, validBefore, nonce, signature].join(','))
+    return toSigned(authorization, signature)
   } catch (error) {
     if (error instanceof ProtocolError) throw malformed(error.message, error)
     throw error
   }
 }
 
-export function parse<T>(schema: z.ZodType<T>, body: unknown): T {
+export function parse<T>(
+  schema: z.ZodType<T>,
+  body: unknown,
+  refuse: (fault: string) => Error = malformed,
+): T {
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  throw malformed(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
+  throw refuse(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
 }

@@ -30,8 +30,7 @@ const strangersAMinute = 600
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
 export function createFacilitator(context: HttpContext): Hono<Traced> {
-  const { signers, listings } = context
-  const networks = [...context.networks.values()].map(({ served }) => served)
+  const { signers, listings, served: networks } = context
   const settle = createSettle(context)
   const admit = createAdmit(context)
   const read = async (c: Context): Promise<FacilitatorRequest> => parseRequest(networks, await readJson(c))

@@ -18,8 +18,6 @@ import type { FacilitatorRequest } from './request.ts'
 import { type FacilitatorCaller, findHeld, requireIdentifier, reserve } from './reserve.ts'
 import { isUsedUp } from './settlementWatch.ts'
 
-export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
-
 /** A settlement that isn't decided: the same request again goes on waiting for it. */
 function pending(version: 1 | 2, transaction: Hex | null): Refused {
   const reason = version === 2 ? 'settlement_pending' : null
@@ -34,17 +32,11 @@ const maxGroup = 64
 const turnMs = 50
 const mostTries = 50
 
-export type Settle = (
-  request: FacilitatorRequest,
-  caller: FacilitatorCaller,
-  hearer: Hearer,
-) => Promise<Settled>
-
 /**
  * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
  * gets its transaction.
  */
-export function createSettle(context: HttpContext): Settle {
+export function createSettle(context: HttpContext) {
   const { sql, now, settings, watch, checkpoint } = context
   const reserved = createGroupCommit<{ paymentId: string; caller: string }, boolean>({
     async commit(items) {
@@ -142,7 +134,7 @@ export function createSettle(context: HttpContext): Settle {
     }
   }
 
-  return async (request, caller, hearer) => {
+  return async (request: FacilitatorRequest, caller: FacilitatorCaller, hearer: Hearer) => {
     const { paymentId } = await makeDue(request, caller)
     await checkpoint('after-settle-recorded')
     context.wakeIn(context.windowMs)
