@@ -6,7 +6,7 @@ import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '
 import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
-import { type LineColumns, type StoredTab, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
+import { type StoredTab, type TabRow, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
 
 export type TakeOptions = {
   /** The ledger. */
@@ -57,15 +57,11 @@ export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptio
 }
 
 async function readClosed({ all: sql }: TabDatabase, limit: number): Promise<ClosedRow[]> {
-  const rows = await sql<(Omit<ClosedRow, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
+  const rows = await sql<(TabRow & Pick<ClosedRow, 'hasCode' | 'lastSignature'>)[]>`
     select ${tabColumns(sql)}, t.has_code as "hasCode", t.last_signature as "lastSignature"
     from tabs.tab t where t.closed_at is not null and t.taken_at is null
     order by t.closed_at limit ${limit}`
-  return rows.map((row) => ({
-    ...toStoredTab(row),
-    hasCode: row.hasCode,
-    lastSignature: row.lastSignature,
-  }))
+  return rows.map(toStoredTab)
 }
 
 async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Promise<void> {
