@@ -14,10 +14,10 @@ import { createDueBatches } from '#ledger/queue/dueBatches'
 import type { Database } from '#ledger/store/database'
 import type { TabDatabase } from '#ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
-import { type Probe, probeLoop, readReadiness } from '#process/health'
+import { type Probe, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
-import { type Loop, repeat } from '#process/repeat'
+import type { Loop } from '#process/repeat'
 import type { Tracer } from '#process/trace'
 import { createApp } from './http/app.ts'
 import { createHttpContext } from './http/context.ts'
@@ -33,6 +33,7 @@ import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import type { KeeperConfig } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
+import { startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
@@ -87,20 +88,8 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   )
   for (const [context, own] of wallets) probes.push(...probesOf(context, own))
 
-  /** @param network null: it is of all networks, and asks none. */
-  function loop(name: string, network: string | null, everyMs: number, step: () => Promise<unknown>): void {
-    const started = repeat({
-      name: network === null ? name : `${name} ${network}`,
-      everyMs,
-      step,
-      onError(error, failures) {
-        metrics.loopErrors.inc({ network: network ?? '', loop: name })
-        log.warn({ err: error, loop: name, network, failures }, 'a step failed and will be taken again')
-      },
-    })
-    loops.push(started)
-    probes.push(probeLoop(started, network ?? undefined))
-  }
+  const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
+    loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
 
   const { database: tabDatabase, credit, minimumPrices } = dependencies.tabs
   const tabs = createTabUpkeep({
