@@ -3,7 +3,7 @@ import { countThatFit } from '#chain/gas'
 import type { GasShare } from '#chain/gasShares'
 import { requireStanding } from '#ledger/acceptance/acceptance'
 import type { Candidate } from '#ledger/acceptance/acceptPayments'
-import { type PresentedFailure, PresentedRefused, refuse } from '#ledger/acceptance/checkSignatures'
+import { PresentedRefused, refuseWhere } from '#ledger/acceptance/checkSignatures'
 import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { pairTransfers } from '#ledger/acceptance/pairTransfers'
 import {
@@ -128,28 +128,17 @@ async function judge(
   const { served, transfers } = submission
   const network = networkOf(context, served)
   const seconds = BigInt(Math.floor(now().getTime() / 1000))
-  refuse(
-    transfers.flatMap(({ validAfter, validBefore }, index): PresentedFailure[] => {
-      if (validAfter >= seconds)
-        return [
-          {
-            index,
-            code: 'authorization_not_yet_valid',
-            detail: `valid after ${validAfter}, it is ${seconds}`,
-          },
-        ]
-      if (validBefore > seconds) return []
-      return [
-        { index, code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` },
-      ]
-    }),
-  )
-  refuse(
-    transfers.flatMap((one, index): PresentedFailure[] =>
-      known.get(nameOf(one))?.isTriedInVain
-        ? [{ index, code: 'settlement_failed', detail: triedInVain }]
-        : [],
-    ),
+  refuseWhere(transfers, ({ validAfter, validBefore }) => {
+    if (validAfter >= seconds)
+      return {
+        code: 'authorization_not_yet_valid',
+        detail: `valid after ${validAfter}, it is ${seconds}`,
+      }
+    if (validBefore > seconds) return null
+    return { code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` }
+  })
+  refuseWhere(transfers, (one) =>
+    known.get(nameOf(one))?.isTriedInVain ? { code: 'settlement_failed', detail: triedInVain } : null,
   )
   const feeOf = pairFees(context, submission)
   const presented = await checkPresented(transfers, network, {

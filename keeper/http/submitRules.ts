@@ -1,5 +1,5 @@
 import { type Entry, type GasMeter, type GasShare, sumGas } from '#chain/gasShares'
-import { type PresentedFailure, refuse } from '#ledger/acceptance/checkSignatures'
+import { refuseWhere } from '#ledger/acceptance/checkSignatures'
 import type { Checked } from '#ledger/acceptance/door'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
 import { findSuspendedPayees, isClosedProvider } from '#ledger/registry/suspendProvider'
@@ -64,12 +64,10 @@ export async function requireOpen(
     findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
   ])
   if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
-  refuse(
-    transfers.flatMap((one, index): PresentedFailure[] =>
-      suspended.has(one.to) && !isKnown(one)
-        ? [{ index, code: 'provider_disabled', detail: `the operator has suspended who owns ${one.to}` }]
-        : [],
-    ),
+  refuseWhere(transfers, (one) =>
+    suspended.has(one.to) && !isKnown(one)
+      ? { code: 'provider_disabled', detail: `the operator has suspended who owns ${one.to}` }
+      : null,
   )
 }
 

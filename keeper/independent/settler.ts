@@ -1,9 +1,7 @@
 import type { Hex } from 'viem'
 import { batchGasCut, roomForSweeps } from '#chain/gas'
 import { createGasMeter } from '#chain/gasShares'
-import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import { type BatchItem, feeOfItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
 import { type Lane, orderLanes, rememberTurn, worthOfNext } from '#ledger/queue/lanes'
@@ -11,8 +9,6 @@ import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
 import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
-import type { SendingSettings } from '../settings/config.ts'
-import type { Metrics } from '../settings/metrics.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
 import { countFitting, takeAlike } from '../settler/company.ts'
@@ -23,17 +19,14 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type SettlerDependencies = {
-  served: ServedNetwork
+export type SettlerDependencies = Pick<
+  SettlerContext,
+  'served' | 'settings' | 'payersWithCode' | 'now' | 'log' | 'metrics'
+> & {
   wallet: SettlementWallet
-  settings: SendingSettings
   budget: Budget
-  payersWithCode: PayersWithCode
   readPending: () => Promise<PendingBatch[]>
-  now: () => Date
   randomBytes32: () => Hex
-  log: Logger
-  metrics: Metrics
   /** For tests; does nothing otherwise. */
   checkpoint?: Checkpoint
 }

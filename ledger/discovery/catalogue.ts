@@ -178,7 +178,7 @@ function wordsOf({ serviceName, seller, description, resource, tags }: Listing):
 
 function toResource(listing: Listing, accepts: Accepts[]) {
   const { resource, x402Version, description, mimeType, serviceName, tags, iconUrl, bazaar } = listing
-  const { payments, failed, buyers, fees, lastSettledAt } = listing.traffic
+  const { payments, failed, buyers, fees, lastSettledAt } = listing
   return {
     ...{ resource, type: typeOfResource(resource), x402Version, accepts },
     lastUpdated: listing.updatedAt.toISOString(),

@@ -12,8 +12,8 @@ import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 /** Which tab: of whom. */
 export type TabKey = { payer: Address; tabId: string }
 
-/** A request on a tab that passed every check but those that need the tab's row. */
-export type TabCandidate = TabKey & {
+/** What stays the same of a tab. */
+type TabHead = TabKey & {
   chainId: number
   token: Address
   contract: Address
@@ -22,9 +22,13 @@ export type TabCandidate = TabKey & {
   nonce: Hex
   /** Unix seconds, as signed. */
   expiresAt: number
-  hasCode: boolean
-  /** Of the payment as which it will be taken into the ledger, if this request opens it. */
+  /** Of the payment as which it will be taken into the ledger. */
   paymentId: string
+}
+
+/** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */
+export type TabCandidate = TabHead & {
+  hasCode: boolean
   /** What the ledger has reserved for it in all, where that is new. */
   reserved: bigint | null
   sequence: number
@@ -74,18 +78,8 @@ export type AcceptedOnTab = {
   credit: bigint | null
 }
 
-type VerdictRow = Omit<AcceptedOnTab, 'acceptedAt'> & { verdict: TabVerdict['verdict']; acceptedAt: number }
-
 /** A tab as it stands. Amounts in USDC base units, a line each. */
-export type StoredTab = TabKey & {
-  chainId: number
-  token: Address
-  contract: Address
-  platform: Address
-  rewardShare: number
-  nonce: Hex
-  expiresAt: number
-  paymentId: string
+export type StoredTab = TabHead & {
   openedAt: Date
   usedAt: Date
   reserved: bigint
@@ -262,14 +256,13 @@ async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]
     .toSorted((a, b) =>
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
-  const rows = await sql<VerdictRow[]>`
+  const rows = await sql<TabVerdict[]>`
     select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
     from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[],
       ${order.map(({ deadline }) => deadline)}::float8[])`
   const verdicts: TabVerdict[] = new Array(asked.length)
   rows.forEach((row, at) => {
-    const index = order[at]?.index as number
-    verdicts[index] = row as TabVerdict
+    verdicts[order[at]?.index as number] = row
   })
   return verdicts
 }

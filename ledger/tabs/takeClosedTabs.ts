@@ -79,16 +79,11 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
   const requests = await readRequests(tabs, tab)
   const settling = chooseState(options, tab, requests)
   const closed: ClosedTab = {
-    paymentId: tab.paymentId,
-    tabId: tab.tabId,
-    ...{ chainId: tab.chainId, token: tab.token, payer: tab.payer, payerHasCode: tab.hasCode },
-    ...{ contract: tab.contract, platform: tab.platform, rewardShare: tab.rewardShare },
-    ...{ sequence: settling.sequence, signature: settling.signature, expiresAt: tab.expiresAt },
-    requests: tab.requests,
+    ...tab,
+    ...{ payerHasCode: tab.hasCode, sequence: settling.sequence, signature: settling.signature },
     closeReason: tab.closeReason ?? '',
     openedAt: tab.openedAt.getTime(),
     closedAt: (tab.closedAt as Date).getTime(),
-    nonce: tab.nonce,
     lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
     sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
   }
