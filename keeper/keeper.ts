@@ -12,15 +12,15 @@ import { releaseReservations } from '#ledger/acceptance/facilitations'
 import { type Catalogue, createCatalogue } from '#ledger/discovery/catalogue'
 import { createDueBatches } from '#ledger/queue/dueBatches'
 import type { Database } from '#ledger/store/database'
-import { onOnePostgres, type TabDatabase } from '#ledger/tabs/tabDatabase'
+import type { TabDatabase } from '#ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
-import { type Probe, probeLoop, readReadiness } from '#process/health'
+import { type Probe, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
-import { type Loop, repeat } from '#process/repeat'
+import type { Loop } from '#process/repeat'
 import type { Tracer } from '#process/trace'
 import { createApp } from './http/app.ts'
-import { createFacilitatorDependencies } from './http/facilitator/dependencies.ts'
+import { createHttpContext } from './http/context.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { type Context, createMemory } from './loops/context.ts'
@@ -31,41 +31,30 @@ import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
+import type { KeeperConfig } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
-import type { DiscoverySettings, FacilitatorSettings } from './settings/settings.ts'
-import {
-  defaultDiscovery,
-  defaultSubmitLimits,
-  defaultSubmitTimeoutMs,
-  defaultTabSettings,
-  type KeeperSettings,
-  type SubmitLimits,
-  type TabSettings,
-} from './settings/settings.ts'
+import { startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
-export type KeeperDependencies = {
+/** What is told by the environment, and what is opened by that. */
+export type KeeperDependencies = Pick<
+  KeeperConfig,
+  | 'platformWallets'
+  | 'settings'
+  | 'submitTimeoutMs'
+  | 'submitLimits'
+  | 'facilitator'
+  | 'discovery'
+  | 'trustedProxies'
+  | 'metricsToken'
+> & {
   database: Database
-  /** Where open tabs stand, and when they are closed. Default: in the same database, and as an api closes them by default. */
-  tabs?: TabSettings & { database: TabDatabase }
+  /** Where open tabs stand, and when they are closed. */
+  tabs: Omit<KeeperConfig['tabs'], 'databaseUrl'> & { database: TabDatabase }
   networks: readonly ServedNetwork[]
   /** Wallets that pay the gas; each settles on every network. */
   accounts: readonly KeeperAccount[]
-  platformWallets: readonly Address[]
-  settings: KeeperSettings
-  /** How long POST /submit waits for its transaction. Default {@link defaultSubmitTimeoutMs}. */
-  submitTimeoutMs?: number
-  /** Default: {@link defaultSubmitLimits}. */
-  submitLimits?: SubmitLimits
-  /** Default: {@link defaultFacilitatorSettings}. */
-  facilitator?: Partial<FacilitatorSettings>
-  /** What is listed for buyers to find; null: nothing is. Default: at SPEC 2.9's fees. */
-  discovery?: DiscoverySettings | null
-  /** Proxies in front of the HTTP server. Default 0. */
-  trustedProxies?: number
-  /** What Prometheus presents to read the metrics. Default: anyone may. */
-  metricsToken?: string | null
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
@@ -75,8 +64,8 @@ export type KeeperDependencies = {
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
-  /** Default: none, and nothing is traced. */
-  tracer?: Tracer | null
+  /** Null: nothing is traced. */
+  tracer: Tracer | null
 }
 
 export type Keeper = {
@@ -99,29 +88,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   )
   for (const [context, own] of wallets) probes.push(...probesOf(context, own))
 
-  /** @param network null: it is of all networks, and asks none. */
-  function loop(name: string, network: string | null, everyMs: number, step: () => Promise<unknown>): void {
-    const started = repeat({
-      name: network === null ? name : `${name} ${network}`,
-      everyMs,
-      step,
-      onError(error, failures) {
-        metrics.loopErrors.inc({ network: network ?? '', loop: name })
-        log.warn({ err: error, loop: name, network, failures }, 'a step failed and will be taken again')
-      },
-    })
-    loops.push(started)
-    probes.push(probeLoop(started, network ?? undefined))
-  }
+  const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
+    loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
 
-  const {
-    database: tabDatabase,
-    credit,
-    minimumPrices,
-  } = {
-    ...{ database: onOnePostgres(database), ...defaultTabSettings },
-    ...dependencies.tabs,
-  }
+  const { database: tabDatabase, credit, minimumPrices } = dependencies.tabs
   const tabs = createTabUpkeep({
     ...{ sql: database, tabs: tabDatabase, networks, minimumPrices, now },
     rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
@@ -174,40 +144,23 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const wake = () => {
     for (const one of loops) one.wake()
   }
-  const { discovery = defaultDiscovery } = dependencies
-  const facilitator = createFacilitatorDependencies({ ...dependencies, discovery: discovery !== null }, wake)
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
-  const app = createApp({
-    facilitator,
-    tracer: dependencies.tracer ?? null,
-    catalogue: discovery && openCatalogue(dependencies, facilitator.platformWallet, discovery),
-    submit: {
-      ...facilitator,
-      platformWallets: dependencies.platformWallets,
-      timeoutMs: dependencies.submitTimeoutMs ?? defaultSubmitTimeoutMs,
-      limits: dependencies.submitLimits ?? defaultSubmitLimits,
-      rateLimiter,
-      wake,
-    },
-    rateLimiter,
-    trustedProxies: dependencies.trustedProxies ?? 0,
-    readiness: () => readReadiness(probes),
-    metrics,
-    metricsToken: dependencies.metricsToken ?? null,
-    log,
+  const context = createHttpContext({ ...dependencies, rateLimiter, wake })
+  const app = createApp(context, openCatalogue(dependencies, context.platformWallet), {
+    ...{ readiness: () => readReadiness(probes), metrics, metricsToken: dependencies.metricsToken, log },
   })
   return { app, start, stop }
 }
 
 function openCatalogue(
-  { database, networks, tabs, now }: KeeperDependencies,
+  { database, networks, tabs, discovery, now }: KeeperDependencies,
   platformWallet: Address,
-  discovery: DiscoverySettings,
-): Catalogue {
+): Catalogue | null {
+  if (discovery === null) return null
   return createCatalogue({
     ...{ sql: database, networks, platformWallet, ...discovery },
     minimumPrice: ({ name, minimumPrice }) => {
-      const configured = tabs?.minimumPrices[name] ?? 0n
+      const configured = tabs.minimumPrices[name] ?? 0n
       return configured > minimumPrice ? configured : minimumPrice
     },
     now: () => now().getTime(),
@@ -219,7 +172,7 @@ function createContext(
   served: ServedNetwork,
   metrics: Context['metrics'],
 ): Context {
-  const { database, now, randomBytes32, log, checkpoint = () => {} } = dependencies
+  const { database, now, randomBytes32, log, tracer, checkpoint = () => {} } = dependencies
   const settings = { ...dependencies.settings, ...gasLimitsOf(served.network, dependencies.settings) }
   return {
     sql: database,
@@ -235,7 +188,7 @@ function createContext(
     log: log.child({ network: served.network.name }),
     metrics,
     memory: createMemory(),
-    tracer: dependencies.tracer ?? null,
+    tracer,
   }
 }
 

@@ -53,19 +53,10 @@ async function mainOfOperator(): Promise<void> {
   const tabDatabase = await openTabDatabase({ url, ledger: database, applicationName })
   const tracer = await openTracer(config.tracing, 'tollkeeper-keeper', log)
   const keeper = createKeeper({
-    database,
-    tracer,
+    ...config,
+    ...{ database, networks, log, tracer },
     tabs: { ...tabs, database: tabDatabase },
-    networks,
     accounts: openAccounts(config.wallets),
-    platformWallets: config.platformWallets,
-    settings: config.settings,
-    submitLimits: config.submitLimits,
-    facilitator: config.facilitator,
-    discovery: config.discovery,
-    trustedProxies: config.trustedProxies,
-    metricsToken: config.metricsToken,
-    log,
     now: () => new Date(),
     randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
     holder: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,

@@ -1,35 +1,37 @@
 import type { Hono } from 'hono'
+import { discoveryAnswers } from '#ledger/discovery/answers'
 import type { Catalogue } from '#ledger/discovery/catalogue'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { clientAddress } from '#process/clientAddress'
 import { limitBody } from '#process/limitBody'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
-import type { Tracer } from '#process/trace'
 import { traceRequests } from '#process/traceRequests'
 import { BaseError } from '#protocol/errors'
-import { createDiscovery } from './discovery.ts'
-import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
+import type { HttpContext } from './context.ts'
+import { createFacilitator } from './facilitator/routes.ts'
 import { keyPath } from './keyPath.ts'
 import { describeFacilitator } from './openapi.ts'
 import { createOperationsApp, type OperationsOptions } from './operations.ts'
-import { type SubmitDependencies, submitTransfers } from './submit.ts'
-
-export type AppDependencies = OperationsOptions & {
-  submit: SubmitDependencies
-  facilitator: FacilitatorDependencies
-  /** Null: nothing is traced. */
-  tracer: Tracer | null
-  /** Null: nothing is listed here. */
-  catalogue: Catalogue | null
-}
+import { submitTransfers } from './submit.ts'
+import { countRequest } from './submitRules.ts'
 
 /** Longest body: 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
+/** Requests for discovery a minute of one address. */
+const discoveriesAMinute = 300
 
-/** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({ submit, facilitator, tracer, catalogue, ...operations }: AppDependencies): Hono {
-  const { rateLimiter, trustedProxies } = operations
-  const app = createOperationsApp(operations)
+/**
+ * The keeper's HTTP side: the facilitator, and what operators and their probes ask.
+ *
+ * @param catalogue null: nothing is listed here.
+ */
+export function createApp(
+  context: HttpContext,
+  catalogue: Catalogue | null,
+  operations: Omit<OperationsOptions, 'rateLimiter' | 'trustedProxies'>,
+): Hono {
+  const { rateLimiter, trustedProxies, tracer } = context
+  const app = createOperationsApp({ ...operations, rateLimiter, trustedProxies })
 
   // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
   app.use('/submit', allowBrowsers(['POST']))
@@ -38,16 +40,25 @@ export function createApp({ submit, facilitator, tracer, catalogue, ...operation
     const header = c.req.header('authorization')
     const apiKey = header === undefined ? null : (/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
     const caller = { apiKey, address: clientAddress(c, trustedProxies) }
-    return c.json(await submitTransfers(submit, parseJson(text), caller))
+    return c.json(await submitTransfers(context, parseJson(text), caller))
   })
 
   const traced = ['', keyPath].flatMap((prefix) => [`${prefix}/verify`, `${prefix}/settle`])
   if (tracer) for (const route of traced) app.use(route, traceRequests(tracer, route))
-  app.route('/', createFacilitator(facilitator, { rateLimiter, trustedProxies }))
+  app.route('/', createFacilitator(context))
   const description = describeFacilitator(catalogue !== null)
   app.use('/openapi.json', allowBrowsers(['GET']))
   app.get('/openapi.json', (c) => c.json(description))
-  if (catalogue) app.route('/', createDiscovery(catalogue, { rateLimiter, trustedProxies }))
+  if (catalogue) {
+    // What clients of x402 ask a facilitator for to find what it settles.
+    app.use('/discovery/*', allowBrowsers(['GET']))
+    for (const [name, answer] of Object.entries(discoveryAnswers))
+      app.get(`/discovery/${name}`, async (c) => {
+        const key = `discovery:${clientAddress(c, trustedProxies)}`
+        countRequest(rateLimiter, key, discoveriesAMinute, 'requests', 'from one address')
+        return c.json(await answer(catalogue, c.req.query()))
+      })
+  }
   refuseOtherMethods(app)
   return app
 }

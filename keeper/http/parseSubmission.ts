@@ -4,19 +4,12 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { nameOf } from '#ledger/acceptance/submissions'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { authorization, parse, toSigned } from './facilitator/request.ts'
 
 /** Most transfers: two for each payment of the largest batch. */
 const maxTransfers = 344
 
-const transferObject = z.strictObject({
-  from: z.string(),
-  to: z.string(),
-  value: z.string(),
-  validAfter: z.string(),
-  validBefore: z.string(),
-  nonce: z.string(),
-  signature: z.string(),
-})
+const transferObject = z.strictObject({ ...authorization.shape, signature: z.string() })
 const bodySchema = z.strictObject({
   network: z.string(),
   transfers: z
@@ -35,31 +28,15 @@ export type Submission = {
 
 /** @throws {BaseError} for what no later attempt could make right: the form of the body, or of a transfer. */
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
-  const parsed = bodySchema.safeParse(body)
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues
-    throw new BaseError('invalid_request', `${issue?.path.join('.') || 'body'}: ${issue?.message}`)
-  }
-  const { network } = parsed.data
+  const refuse = (fault: string) => new BaseError('invalid_request', fault)
+  const { network, transfers: given } = parse(bodySchema, body, refuse)
   const served = networks.find((one) => one.network.name === network)
   if (!served) {
     const names = networks.map((one) => one.network.name).join(', ')
     throw new BaseError('unknown_network', `Expected one of ${names}, got "${network.slice(0, 80)}"`)
   }
-  const transfers = parsed.data.transfers.map((transfer) =>
-    parsePayload(
-      typeof transfer === 'string'
-        ? transfer
-        : [
-            transfer.from,
-            transfer.to,
-            transfer.value,
-            transfer.validAfter,
-            transfer.validBefore,
-            transfer.nonce,
-            transfer.signature,
-          ].join(','),
-    ),
+  const transfers = given.map((one) =>
+    typeof one === 'string' ? parsePayload(one) : toSigned(one, one.signature),
   )
   if (new Set(transfers.map(nameOf)).size !== transfers.length) {
     throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')

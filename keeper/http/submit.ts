@@ -1,10 +1,9 @@
 import { hash } from 'node:crypto'
-import type { Address } from 'viem'
 import { countThatFit } from '#chain/gas'
 import type { GasShare } from '#chain/gasShares'
 import { requireStanding } from '#ledger/acceptance/acceptance'
 import type { Candidate } from '#ledger/acceptance/acceptPayments'
-import { type PresentedFailure, PresentedRefused, refuse } from '#ledger/acceptance/checkSignatures'
+import { PresentedRefused, refuseWhere } from '#ledger/acceptance/checkSignatures'
 import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { pairTransfers } from '#ledger/acceptance/pairTransfers'
 import {
@@ -18,11 +17,9 @@ import {
 import { giveUpUnsent } from '#ledger/outcomes/voids'
 import { coverSubmission } from '#ledger/queue/gasDraws'
 import { isReservedStage } from '#ledger/queue/stages'
-import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
-import type { SubmitLimits } from '../settings/settings.ts'
 import {
   answerOf,
   isLetGo,
@@ -32,21 +29,10 @@ import {
   type SubmitAnswer,
   toRefusal,
 } from './answer.ts'
-import { networkOf } from './facilitator/reserve.ts'
-import type { SettleContext } from './facilitator/settle.ts'
+import { type HttpContext, networkOf } from './context.ts'
 import { isDecided, isUsedUp } from './facilitator/settlementWatch.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
-
-export type SubmitDependencies = Omit<SettleContext, 'settings' | 'wakeIn'> & {
-  platformWallets: readonly Address[]
-  rateLimiter: RateLimiter
-  limits: SubmitLimits
-  /** Milliseconds that a caller is kept waiting for its hash. */
-  timeoutMs: number
-  /** Tells the workers that there is something to do. */
-  wake: () => void
-}
 
 /**
  * Settles signed transfers (SPEC.md 4.2), all or none, and answers with the transaction that carries them.
@@ -57,17 +43,14 @@ export type SubmitDependencies = Omit<SettleContext, 'settings' | 'wakeIn'> & {
  * @throws {BaseError} with the code that the answer is to carry; nothing was sent then.
  */
 export async function submitTransfers(
-  dependencies: SubmitDependencies,
+  context: HttpContext,
   body: unknown,
   caller: SubmitCaller,
 ): Promise<SubmitAnswer> {
-  const { sql, networks, checkpoint } = dependencies
-  const providerId = await admitCaller(dependencies, caller)
+  const { sql, checkpoint } = context
+  const providerId = await admitCaller(context, caller)
   const mayHaveCode = providerId !== null
-  const submission = parseSubmission(
-    [...networks.values()].map(({ served }) => served),
-    body,
-  )
+  const submission = parseSubmission(context.served, body)
   const { transfers, key } = submission
   requireValues(transfers)
 
@@ -80,18 +63,18 @@ export async function submitTransfers(
   if (!isUnderWay) {
     if ([...known.values()].some(({ isOut }) => isOut)) throw pendingAnswer()
     const judged = await requireOpen(sql, submission, providerId, (one) => !isNew(known, one))
-      .then(() => judge(dependencies, submission, known, mayHaveCode))
+      .then(() => judge(context, submission, known, mayHaveCode))
       .catch((error: unknown) => {
         if (error instanceof PresentedRefused && [...known.values()].some(({ maySettle }) => maySettle))
           throw pendingAnswer()
         throw (error instanceof PresentedRefused && toRefusal(error.failures)) || error
       })
     await checkpoint('before-submission-recorded')
-    await store(dependencies, submission, known, { ...judged, providerId })
+    await store(context, submission, known, { ...judged, providerId })
     await checkpoint('after-submission-recorded')
   }
-  dependencies.wake()
-  const answer = await waitForAnswer(dependencies, submission, mayHaveCode)
+  context.wake()
+  const answer = await waitForAnswer(context, submission, mayHaveCode)
   await checkpoint('before-submission-answer')
   return answer
 }
@@ -123,7 +106,7 @@ function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string
   }
 }
 
-function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submission): (number | null)[] {
+function pairFees({ platformWallets }: HttpContext, { transfers }: Submission): (number | null)[] {
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
@@ -136,46 +119,35 @@ type Accepted = { candidates: Candidate[]; cost: GasShare }
  * @throws {PresentedRefused|BaseError} for what can't be settled now.
  */
 async function judge(
-  dependencies: SubmitDependencies,
+  context: HttpContext,
   submission: Submission,
   known: ReadonlyMap<string, KnownAuthorization>,
   mayHaveCode: boolean,
 ): Promise<Accepted> {
-  const { sql, networks, now, payerSignatures, contractTimeoutMs } = dependencies
+  const { now, signatures } = context
   const { served, transfers } = submission
-  const network = networkOf(networks, served)
+  const network = networkOf(context, served)
   const seconds = BigInt(Math.floor(now().getTime() / 1000))
-  refuse(
-    transfers.flatMap(({ validAfter, validBefore }, index): PresentedFailure[] => {
-      if (validAfter >= seconds)
-        return [
-          {
-            index,
-            code: 'authorization_not_yet_valid',
-            detail: `valid after ${validAfter}, it is ${seconds}`,
-          },
-        ]
-      if (validBefore > seconds) return []
-      return [
-        { index, code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` },
-      ]
-    }),
+  refuseWhere(transfers, ({ validAfter, validBefore }) => {
+    if (validAfter >= seconds)
+      return {
+        code: 'authorization_not_yet_valid',
+        detail: `valid after ${validAfter}, it is ${seconds}`,
+      }
+    if (validBefore > seconds) return null
+    return { code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` }
+  })
+  refuseWhere(transfers, (one) =>
+    known.get(nameOf(one))?.isTriedInVain ? { code: 'settlement_failed', detail: triedInVain } : null,
   )
-  refuse(
-    transfers.flatMap((one, index): PresentedFailure[] =>
-      known.get(nameOf(one))?.isTriedInVain
-        ? [{ index, code: 'settlement_failed', detail: triedInVain }]
-        : [],
-    ),
-  )
-  const feeOf = pairFees(dependencies, submission)
+  const feeOf = pairFees(context, submission)
   const presented = await checkPresented(transfers, network, {
-    ...{ payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true },
-    mayHaveCode,
+    ...signatures,
+    ...{ asksNonces: true, asksPayees: true, mayHaveCode },
     admit: (hasCode) => requireFit(transfers, feeOf, hasCode),
   })
-  const candidates = toCandidates(dependencies, submission, { known, feeOf, presented })
-  const replaced = await readReplaced(sql, [...known.values()])
+  const candidates = toCandidates(context, submission, { known, feeOf, presented })
+  const replaced = await readReplaced(context.sql, [...known.values()])
   return {
     candidates: await requireStanding(candidates, network.payers, { presented, replaced }),
     cost: await priceSubmission(network.meter, presented, feeOf),
@@ -205,11 +177,10 @@ type Judged = {
 
 /** What of a submission is new, or failed before, as payments. */
 function toCandidates(
-  { now, platformWallets: [platformWallet] }: SubmitDependencies,
+  { now, platformWallet }: HttpContext,
   submission: Submission,
   { known, feeOf, presented }: Judged,
 ): Candidate[] {
-  if (!platformWallet) throw new Error('a keeper has a platform wallet')
   const isNewAt = (index: number) => presented[index] === undefined || isNew(known, presented[index])
   const acceptedAt = now().getTime()
   return presented.flatMap((provider, index): Candidate[] => {
@@ -237,12 +208,13 @@ function toCandidates(
 
 /** Stores what of a submission is new, and makes all of it due: all, or nothing. */
 async function store(
-  { sql, now, networks, gasAllowance: common }: SubmitDependencies,
+  context: HttpContext,
   { key, served }: Submission,
   known: ReadonlyMap<string, KnownAuthorization>,
   { candidates, cost, providerId }: Accepted & { providerId: string | null },
 ): Promise<void> {
-  const { gasPerFee } = networkOf(networks, served)
+  const { sql, now, gasAllowance: common } = context
+  const { gasPerFee } = networkOf(context, served)
   const paid = { cost, gasPerFee, providerId, common }
   await sql
     .begin(async (tx) => {
@@ -260,14 +232,14 @@ async function store(
 }
 
 async function waitForAnswer(
-  dependencies: SubmitDependencies,
+  context: HttpContext,
   submission: Submission,
   mayHaveCode: boolean,
 ): Promise<SubmitAnswer> {
-  const { sql, watch, timeoutMs, now } = dependencies
+  const { sql, watch, submitTimeoutMs, now } = context
   const { transfers, key } = submission
   const payments = await findPayments(sql, scopeOf(submission), transfers)
-  const until = performance.now() + timeoutMs
+  const until = performance.now() + submitTimeoutMs
   const ids = [...new Set([...payments.values()].map(({ paymentId }) => paymentId))]
   const submitted = new Set([...payments.values()].flatMap((one) => (one.isSubmission ? one.paymentId : [])))
   const seen = await Promise.all(
@@ -296,7 +268,7 @@ async function waitForAnswer(
   )
   if (!isGivenUp) return answerOf(watched)
   // All of it is given up for the fault of one: only the chain says whose it is.
-  const blamed = await judge(dependencies, submission, payments, mayHaveCode).then(
+  const blamed = await judge(context, submission, payments, mayHaveCode).then(
     () => [],
     (error: unknown) => {
       if (error instanceof PresentedRefused) return error.failures

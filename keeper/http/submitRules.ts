@@ -1,5 +1,5 @@
 import { type Entry, type GasMeter, type GasShare, sumGas } from '#chain/gasShares'
-import { type PresentedFailure, refuse } from '#ledger/acceptance/checkSignatures'
+import { refuseWhere } from '#ledger/acceptance/checkSignatures'
 import type { Checked } from '#ledger/acceptance/door'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
 import { findSuspendedPayees, isClosedProvider } from '#ledger/registry/suspendProvider'
@@ -7,7 +7,7 @@ import type { Queryable } from '#ledger/store/database'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import type { SignedAuthorization } from '#protocol/payload'
-import type { SubmitLimits } from '../settings/settings.ts'
+import type { HttpContext } from './context.ts'
 import type { Submission } from './parseSubmission.ts'
 
 /** A request of `POST /submit`: the key that it carries, and where it comes from. */
@@ -21,14 +21,14 @@ export type SubmitCaller = { apiKey: string | null; address: string }
  * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't in force.
  */
 export async function admitCaller(
-  { sql, rateLimiter, limits }: { sql: Queryable; rateLimiter: RateLimiter; limits: SubmitLimits },
+  { sql, rateLimiter, submitLimits: { perCaller } }: HttpContext,
   { apiKey, address }: SubmitCaller,
 ): Promise<string | null> {
-  countRequest(rateLimiter, `submit:${address}`, limits.perCaller, 'submissions', 'from one address')
+  countRequest(rateLimiter, `submit:${address}`, perCaller, 'submissions', 'from one address')
   if (apiKey === null) return null
   const providerId = await findKeyOwner(sql, apiKey)
   if (providerId === undefined) throw new BaseError('unauthorized')
-  countRequest(rateLimiter, `submit:${providerId}`, limits.perCaller, 'submissions', 'of one provider')
+  countRequest(rateLimiter, `submit:${providerId}`, perCaller, 'submissions', 'of one provider')
   return providerId
 }
 
@@ -64,12 +64,10 @@ export async function requireOpen(
     findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
   ])
   if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
-  refuse(
-    transfers.flatMap((one, index): PresentedFailure[] =>
-      suspended.has(one.to) && !isKnown(one)
-        ? [{ index, code: 'provider_disabled', detail: `the operator has suspended who owns ${one.to}` }]
-        : [],
-    ),
+  refuseWhere(transfers, (one) =>
+    suspended.has(one.to) && !isKnown(one)
+      ? { code: 'provider_disabled', detail: `the operator has suspended who owns ${one.to}` }
+      : null,
   )
 }
 

@@ -1,12 +1,7 @@
-/** What a keeper of its own account spends on gas, and gets for settling. Kept in memory: a restart begins anew. */
-export type Budget = {
-  /** USDC base units. */
-  book: (entry: { cost: bigint; reward: bigint }) => void
-  /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
-  spentToday: () => bigint
-}
+export type Budget = ReturnType<typeof createBudget>
 
-export function createBudget(now: () => Date): Budget {
+/** What a keeper of its own account spends on gas, and gets for settling. Kept in memory: a restart begins anew. */
+export function createBudget(now: () => Date) {
   let day = ''
   let spent = 0n
   function turnDay(): void {
@@ -14,11 +9,13 @@ export function createBudget(now: () => Date): Budget {
     if (today !== day) [day, spent] = [today, 0n]
   }
   return {
-    book({ cost, reward }) {
+    /** USDC base units. */
+    book({ cost, reward }: { cost: bigint; reward: bigint }): void {
       turnDay()
       spent += cost - reward
     },
-    spentToday() {
+    /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
+    spentToday(): bigint {
       turnDay()
       return spent
     },

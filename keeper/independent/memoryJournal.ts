@@ -18,13 +18,7 @@ type InFlight = { batch: PlannedBatch; items: BatchItem[]; attempts: Attempt[]; 
 /** What a wallet has done since it began. `spent` and `earned`: gas and rewards, USDC base units. */
 type Done = { batches: number; payments: number; spent: bigint; earned: bigint }
 
-export type MemoryJournal = Journal & {
-  begin: (batch: PlannedBatch, items: BatchItem[]) => OpenBatch
-  /** Whether an item may be tried now, and whether apart from the others; see ledger/queue/quarantine.ts. */
-  standing: (item: BatchItem) => 'good' | 'quarantined' | 'refused'
-  pausedUntil: () => number
-  report: () => Done & { stillOut: SignedTransaction['hash'] | null }
-}
+export type MemoryJournal = ReturnType<typeof createMemoryJournal>
 
 /** How long we leave an item alone that failed on chain or was used by somebody else, though its gateway still publishes it. */
 const deferMs = 60_000
@@ -38,7 +32,7 @@ export function createMemoryJournal(
   budget: Budget,
   now: () => Date,
   onHold: (by: HoldReason | 'gas_price') => void = () => {},
-): MemoryJournal {
+) {
   let inFlight: InFlight | null = null
   let pausedUntil = 0
   const done: Done = { batches: 0, payments: 0, spent: 0n, earned: 0n }
@@ -115,11 +109,12 @@ export function createMemoryJournal(
   }
 
   return {
-    begin(batch, items) {
+    begin(batch: PlannedBatch, items: BatchItem[]): OpenBatch {
       inFlight = { batch, items, attempts: [], at: now().getTime() }
       return opened(inFlight)
     },
-    standing(item) {
+    /** Whether an item may be tried now, and whether apart from the others; see ledger/queue/quarantine.ts. */
+    standing(item: BatchItem): 'good' | 'quarantined' | 'refused' {
       const failures = minedFailures.get(item.provider.authorization.from) ?? 0
       const isDeferred = (deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()
       if (failures >= mostMinedFailures || isDeferred) return 'refused'
@@ -137,5 +132,5 @@ export function createMemoryJournal(
     async pause(ms) {
       pausedUntil = now().getTime() + ms
     },
-  }
+  } satisfies Journal & Record<string, unknown>
 }

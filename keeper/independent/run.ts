@@ -6,16 +6,16 @@ import { probeHead } from '#chain/head'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { probeGas } from '#chain/walletState'
-import { probeLoop, readReadiness } from '#process/health'
+import { readReadiness } from '#process/health'
 import { createLogger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
-import { repeat } from '#process/repeat'
 import { type RunningServer, serve } from '#process/serve'
 import { formatUsdc } from '#protocol/amount'
 import { createOperationsApp, type OperationsOptions } from '../http/operations.ts'
 import { openAccounts } from '../settings/config.ts'
 import { createMetrics } from '../settings/metrics.ts'
+import { startLoop } from '../settings/startLoop.ts'
 import { createWallet, signerProbes } from '../settler/wallet.ts'
 import { createBudget } from './budget.ts'
 import type { IndependentConfig } from './config.ts'
@@ -74,22 +74,11 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   })
   const operations = { readiness: () => readReadiness(probes), metrics, log }
   const server = await serveOperations(config, operations, () => settlers.map(reportOf))
-  const loops = settlers.map(({ network, wallet, settler }) => {
-    const name = `wallet ${wallet}`
-    const loop = repeat({
-      name: `${name} ${network}`,
-      everyMs: config.pollMs,
-      step: settler.step,
-      onError(err, failures) {
-        metrics.loopErrors.inc({ network, loop: name })
-        log.warn({ err, network, failures }, 'a step failed and will be taken again')
-      },
-    })
-    return { network, loop }
-  })
-  probes.push(...loops.map(({ network, loop }) => probeLoop(loop, network)))
+  const loops = settlers.map(({ network, wallet, settler }) =>
+    startLoop({ metrics, log, probes }, `wallet ${wallet}`, network, config.pollMs, settler.step),
+  )
   if (!stopping.aborted) await once(stopping, 'abort')
-  await Promise.all([server?.close(), ...loops.map(({ loop }) => loop.stop())])
+  await Promise.all([server?.close(), ...loops.map((loop) => loop.stop())])
   for (const settler of settlers)
     log.info({ ...reportOf(settler), spentToday: formatUsdc(budget.spentToday()) }, 'stopped')
 }

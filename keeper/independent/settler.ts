@@ -1,21 +1,17 @@
 import type { Hex } from 'viem'
-import { batchGasCut, countTabsThatFit, countThatFit, roomForSweeps } from '#chain/gas'
-import type { GasLimits } from '#chain/gasLimits'
+import { batchGasCut, roomForSweeps } from '#chain/gas'
 import { createGasMeter } from '#chain/gasShares'
-import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import { type BatchItem, feeOfItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
-import { type Lane, orderLanes, worthOfNext } from '#ledger/queue/lanes'
+import { type Lane, orderLanes, rememberTurn, worthOfNext } from '#ledger/queue/lanes'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
 import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
-import type { Metrics } from '../settings/metrics.ts'
-import type { SettlerSettings } from '../settings/settings.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
+import { countFitting, takeAlike } from '../settler/company.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import { type PlannedBatch, shapeOfTab } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
@@ -23,29 +19,19 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type IndependentSettings = SettlerSettings & GasLimits & { gasTokenUsd: bigint }
-
-export type SettlerDependencies = {
-  served: ServedNetwork
+export type SettlerDependencies = Pick<
+  SettlerContext,
+  'served' | 'settings' | 'payersWithCode' | 'now' | 'log' | 'metrics'
+> & {
   wallet: SettlementWallet
-  settings: IndependentSettings
   budget: Budget
-  payersWithCode: PayersWithCode
   readPending: () => Promise<PendingBatch[]>
-  now: () => Date
   randomBytes32: () => Hex
-  log: Logger
-  metrics: Metrics
   /** For tests; does nothing otherwise. */
   checkpoint?: Checkpoint
 }
 
-export type Settler = {
-  /** To be taken again and again: `busy` if there may be more to do at once. */
-  step: () => Promise<StepResult>
-  /** What it has done so far, and what of it is still out. */
-  report: () => ReturnType<MemoryJournal['report']>
-}
+export type Settler = ReturnType<typeof createSettler>
 
 const holdWords = {
   gas_price: 'gas is dearer than MAX_FEE_GWEI: waiting',
@@ -53,11 +39,8 @@ const holdWords = {
   gas_budget: "the day's gas budget is used up",
 } as const
 
-/** How many of its last lanes a wallet remembers (lanes.ts). */
-const rememberedTurns = 10
-
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
-export function createSettler(dependencies: SettlerDependencies): Settler {
+export function createSettler(dependencies: SettlerDependencies) {
   const { served, wallet, settings, budget, now, log, metrics } = dependencies
   const sayOnce = createSayOnce(log)
   const journal = createMemoryJournal(budget, now, (by) => {
@@ -112,7 +95,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           lane,
         }
         if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
-        turns = [...turns, lane].slice(-rememberedTurns)
+        turns = rememberTurn(turns, lane)
         sayOnce('')
         return 'busy'
       }
@@ -122,7 +105,8 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
   }
 
   return {
-    async step() {
+    /** To be taken again and again: `busy` if there may be more to do at once. */
+    async step(): Promise<StepResult> {
       const open = await journal.readOpen()
       const [dearest] = open?.offers ?? []
       if (!open || !dearest) return settleNext()
@@ -137,6 +121,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
       }
       return (await advanceBatch(context, open)) === 'mined' ? 'busy' : 'idle'
     },
+    /** What it has done so far, and what of it is still out. */
     report: journal.report,
   }
 }
@@ -176,27 +161,17 @@ async function readLanes(
 
 function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): BatchItem[] {
   // One of each quarantined payer at a time: what it costs is counted by transactions.
-  const seen = new Set<string>()
-  const all =
-    lane === 'quarantined'
-      ? items.flatMap((item) => {
-          const { from } = item.provider.authorization
-          if (seen.has(from)) return []
-          seen.add(from)
-          return [{ ...item, isQuarantined: true }]
-        })
-      : items
-  // As our own keeper does: pairs, single authorizations, and tabs of each reward travel apart.
-  const kindOf = ({ fee, tab }: BatchItem) => tab?.rewardShare ?? (fee === null ? 'single' : 'pair')
-  const alike = all.filter((item) => all[0] && kindOf(item) === kindOf(all[0]))
-  const tabs = alike.flatMap((item) => shapeOfTab(item) ?? [])
-  if (tabs.length > 0) return alike.slice(0, countTabsThatFit(tabs, isIsolated))
-  const shapes = alike.map(({ provider, fee }) => ({
-    isPair: fee !== null,
-    recipient: provider.authorization.to,
-  }))
-  const sweeps = shapes[0]?.isPair ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
-  return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut - roomForSweeps(sweeps)))
+  const ofPayers = Map.groupBy(items, (item) => item.provider.authorization.from)
+  const firsts = [...ofPayers.values()].flatMap(([item]) => (item ? { ...item, isQuarantined: true } : []))
+  const alike = takeAlike(
+    (lane === 'quarantined' ? firsts : items).map((item) => ({
+      ...{ item, isPair: item.fee !== null, isRefund: false },
+      ...{ recipient: item.provider.authorization.to, tab: shapeOfTab(item) },
+    })),
+  )
+  const own = alike.map(({ item }) => item)
+  const sweeps = alike[0]?.isPair ? 0 : countDueSweeps(own, defaultTriggers.sweepCount).length
+  return own.slice(0, countFitting(alike, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 
 /** What keeps it from working would else be said at every look. */

@@ -53,15 +53,8 @@ async function release(
   batch: BatchRow,
   outcome: 'released' | 'lost',
 ): Promise<void> {
-  if (
-    !(await endBatch(context, batch, {
-      from: batch.state,
-      lease,
-      outcome,
-      unsettled: { failure: 'deferred' },
-    }))
-  )
-    return
+  const unsettled = { failure: 'deferred' }
+  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, unsettled }))) return
   context.log.warn(
     { batch: batch.batchId, wallet: lease.address, outcome },
     'batch of an absent keeper released',

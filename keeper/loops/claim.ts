@@ -1,4 +1,4 @@
-import { batchGasCut, countTabsThatFit, countThatFit, roomForSweeps } from '#chain/gas'
+import { batchGasCut, countThatFit, roomForSweeps } from '#chain/gas'
 import { readProgress } from '#ledger/acceptance/facilitations'
 import { giveUpSubmission, giveUpTogether } from '#ledger/acceptance/submissions'
 import type { BatchRow } from '#ledger/batches/batches'
@@ -7,11 +7,12 @@ import type { Lease } from '#ledger/batches/leases'
 import { countWaitingSplitters } from '#ledger/batches/sweeps'
 import type { HalfState } from '#ledger/facts/halves'
 import type { DueBatch } from '#ledger/queue/dueBatches'
-import { orderLanes, worthOfNext } from '#ledger/queue/lanes'
+import { orderLanes, rememberTurn, worthOfNext } from '#ledger/queue/lanes'
 import { readCondemned } from '#ledger/queue/quarantine'
 import type { QueuedPayment } from '#ledger/queue/queue'
 import { deferPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
+import { countFitting, takeAlike } from '../settler/company.ts'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 import { isTooDear, withoutHeld } from './holds.ts'
@@ -24,8 +25,6 @@ const settledElsewhereMs = 15_000
 const mostRounds = 50
 /** How often a pair goes alone at most, for the splitters that wait. */
 const sweepBesidePairsMs = 600_000
-/** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
-const rememberedTurns = 10
 const failedAtOnce = 100
 
 /**
@@ -61,7 +60,7 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
       )
       if (batch === 'look again') isOver = false
       else if (batch) {
-        memory.turns.set(lease.address, [...turns, lane].slice(-rememberedTurns))
+        memory.turns.set(lease.address, rememberTurn(turns, lane))
         await checkpoint('after-claim')
         return batch
       }
@@ -126,23 +125,6 @@ function withWorth({ lane, payments }: DueBatch) {
 /** Whether each of its payers is budgeted in full. */
 function isApart({ lane, payments }: Pick<DueBatch, 'lane' | 'payments'>): boolean {
   return lane === 'quarantined' || payments[0]?.hasCode === true
-}
-
-/** How many of those that are alike fit in a transaction, from the first on. */
-function countFitting(alike: QueuedPayment[], isIsolated: boolean, gasCut: bigint): number {
-  const tabs = alike.flatMap(({ tab }) => tab ?? [])
-  return tabs.length > 0 ? countTabsThatFit(tabs, isIsolated) : countThatFit(alike, isIsolated, gasCut)
-}
-
-/**
- * Those that one call can settle. Pairs, single authorizations, and tabs of one reward each have a function of their own: the
- * most urgent's kind goes first. Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
- */
-function takeAlike(payments: readonly QueuedPayment[]): QueuedPayment[] {
-  const first = payments.find(({ isRefund }) => !isRefund)
-  const rewardOf = ({ tab }: QueuedPayment) => tab?.rewardShare ?? null
-  if (first?.tab) return payments.filter((one) => one.tab && rewardOf(one) === rewardOf(first))
-  return payments.filter(({ isPair, isRefund, tab }) => !tab && (isRefund || isPair === first?.isPair))
 }
 
 /**

@@ -9,8 +9,8 @@ import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { Tracer } from '#process/trace'
 import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { KeeperSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
-import type { KeeperSettings } from '../settings/settings.ts'
 
 /** What the loops of one network work with. */
 export type Context = {

@@ -9,7 +9,8 @@ import {
 import { type Lease, requireLease } from '#ledger/batches/leases'
 import { releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
-import { codeOfDrop, type Drop } from '../settler/plan.ts'
+import type { Unsettled } from '../settler/journal.ts'
+import { codeOfDrop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'
 import { failPayment } from './failPayment.ts'
@@ -23,15 +24,7 @@ export type BatchEnd = {
   before?: (tx: Queryable) => Promise<unknown>
   outcome: BatchOutcome
   /** Lets go of what is in it. Without: its transaction is final, and its payments were let go of when it was mined. */
-  unsettled?: Unsettled
-}
-
-/** Why a batch settles nothing of what is in it. */
-export type Unsettled = {
-  /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
-  failure: string
-  /** Why items of it weren't settled: each goes where its reason leads. */
-  drops?: readonly Drop[]
+  unsettled?: Pick<Unsettled, 'failure' | 'drops'>
 }
 
 /**
@@ -62,7 +55,7 @@ export async function letGo(
   context: Context,
   tx: Queryable,
   batch: BatchRow,
-  { failure, drops = [] }: Unsettled,
+  { failure, drops = [] }: Pick<Unsettled, 'failure' | 'drops'>,
 ): Promise<void> {
   const { id: batchId } = batch
   if (drops.length > 0) await applyDrops(context, tx, batch, drops)

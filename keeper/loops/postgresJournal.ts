@@ -24,13 +24,8 @@ import type { Context } from './context.ts'
 import { applyDrops, paymentsOf } from './drops.ts'
 import { endBatch, letGo } from './endBatch.ts'
 
-export type PostgresJournal = Journal & {
-  /** A batch that was read already. @param offers default: none yet. */
-  open: (row: BatchRow, offers?: readonly Offer[]) => OpenBatch
-}
-
 /** Keeps what a wallet has begun in the database: whoever holds its lease goes on from there. */
-export function createPostgresJournal(context: Context, lease: Lease): PostgresJournal {
+export function createPostgresJournal(context: Context, lease: Lease) {
   const { sql, settings, now } = context
   const fenced = (write: (tx: Queryable) => Promise<unknown>) =>
     sql.begin(async (tx) => {
@@ -38,6 +33,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       await Promise.all([requireLease(tx, lease), write(tx)])
     })
 
+  /** A batch that was read already. @param offers default: none yet. */
   function open(row: BatchRow, offers: readonly Offer[] = []): OpenBatch {
     let items: Promise<BatchItem[]> | undefined
     return {
@@ -91,7 +87,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
     async pause(ms, reason) {
       await fenced((tx) => pauseWallet(tx, lease, new Date(now().getTime() + ms), reason))
     },
-  }
+  } satisfies Journal & Record<string, unknown>
 }
 
 async function saveMined(

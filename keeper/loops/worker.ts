@@ -1,4 +1,4 @@
-import { acquireLease, type Lease, type LeaseState, releaseLease, resumeWallet } from '#ledger/batches/leases'
+import { acquireLease, type Lease, type LeaseState, pauseWallet, releaseLease } from '#ledger/batches/leases'
 import { readRecordHead } from '#ledger/facts/record'
 import { advanceBatch } from '../settler/advance.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
@@ -75,7 +75,7 @@ async function isPaused(
   const paused = pausedUntil !== null && pausedUntil > now()
   metrics.walletPaused.set(labels, paused ? 1 : 0)
   if (pausedUntil && !paused) {
-    await resumeWallet(sql, { chainId: served.network.chainId, address })
+    await pauseWallet(sql, { chainId: served.network.chainId, address }, null, null)
     log.info({ wallet: address, reason: pausedReason }, 'the wallet is looked at again')
   }
   return paused

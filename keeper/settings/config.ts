@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
+import type { GasLimits } from '#chain/gasLimits'
 import {
   type NetworkSettings,
   readGasPerFee,
@@ -19,7 +20,11 @@ import { ConfigError, type Environment, parseText, readVariable, requireVariable
 import { readTraceSettings } from '#process/trace'
 import { variables } from '#process/variables'
 import { type NetworkName, networkByChainId } from '#protocol/networks'
-import type { KeeperSettings } from './settings.ts'
+
+export type KeeperConfig = ReturnType<typeof readKeeperConfig>
+export type KeeperSettings = KeeperConfig['settings']
+/** What every keeper is told of sending transactions, with the network's own limits where none were set. */
+export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof GasLimits> & GasLimits
 
 /**
  * Reads the keeper's environment; process/variables.ts says what each variable means.
@@ -48,15 +53,28 @@ export function readKeeperConfig(env: Environment) {
       maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
-    } satisfies KeeperSettings,
+    },
     submitLimits: { perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT') },
+    /** How long POST /submit waits for its transaction: most HTTP clients and proxies wait for thirty seconds. */
+    submitTimeoutMs: 25_000,
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
+      /** How long a verified payment is kept for its seller. */
+      reserveMs: 90_000,
+      /** After how long POST /settle answers settlement_pending. */
+      timeoutMs: 40_000,
+      /**
+       * After how long it answers where nothing was sent, or in version 1, which knows no such answer: a standard client's own
+       * limit is 90 s.
+       */
+      holdMs: 80_000,
     },
+    /** What is listed for buyers to find; null: nothing is. */
     discovery: readVariable(env, 'DISCOVERY')
       ? {
+          // Both are the gateway's: what a price is paid to follows from them.
           feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
           offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
         }
@@ -64,6 +82,7 @@ export function readKeeperConfig(env: Environment) {
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
       credit: readVariable(env, 'TAB_CREDIT_USDC'),
+      /** By network, where what settles alone is to be above the network's own least price. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
@@ -72,7 +91,7 @@ export function readKeeperConfig(env: Environment) {
   }
 }
 
-/** What every keeper is told of sending transactions. */
+/** What every keeper is told of sending transactions; a null among its {@link GasLimits} is the network's own value. */
 export function readSendingSettings(env: Environment) {
   const maxFeeGwei = readVariable(env, 'MAX_FEE_GWEI')
   return {

@@ -7,129 +7,96 @@ export function createMetrics() {
   return {
     registry,
     queuedPayments: gauge(
-      'tollkeeper_queued_payments',
-      ['network', 'payee'],
+      'queued_payments',
       'Payments that wait for a batch, or for another attempt',
+      'payee',
     ),
     queueOldestSeconds: gauge(
-      'tollkeeper_queue_oldest_seconds',
-      ['network', 'payee'],
+      'queue_oldest_seconds',
       'Age of the oldest payment that waits for its first attempt',
+      'payee',
     ),
     payments: gauge(
-      'tollkeeper_payments',
-      ['network', 'status'],
+      'payments',
       'Payments that are not over, by status: verified, settling, retrying',
+      'status',
     ),
-    openBatches: gauge('tollkeeper_open_batches', ['network', 'state'], 'Batches not closed, by state'),
-    batches: counter(
-      'tollkeeper_batches_total',
-      ['network', 'trigger', 'outcome'],
-      'Batches closed, by trigger and outcome',
-    ),
+    openBatches: gauge('open_batches', 'Batches not closed, by state', 'state'),
+    batches: counter('batches_total', 'Batches closed, by trigger and outcome', 'trigger', 'outcome'),
     attempts: counter(
-      'tollkeeper_settlement_attempts_total',
-      ['network', 'result'],
+      'settlement_attempts_total',
       'Payments that a batch of ours tried, by result (settled, or the failure code)',
+      'result',
     ),
     broadcasts: counter(
-      'tollkeeper_broadcasts_total',
-      ['network', 'kind', 'result'],
+      'broadcasts_total',
       'Transactions handed to the RPCs, by kind and result',
+      'kind',
+      'result',
     ),
     unknownSeconds: gauge(
-      'tollkeeper_unknown_seconds',
-      ['network', 'wallet'],
+      'unknown_seconds',
       'Age of the oldest transaction that is neither mined nor known to be lost',
+      'wallet',
     ),
-    replacements: counter(
-      'tollkeeper_replacements_total',
-      ['network', 'kind'],
-      'Transactions replaced by dearer ones or cancelled',
-    ),
+    replacements: counter('replacements_total', 'Transactions replaced by dearer ones or cancelled', 'kind'),
     foreignSettlements: counter(
-      'tollkeeper_foreign_settlements_total',
-      ['network', 'state'],
+      'foreign_settlements_total',
       'Halves that somebody else settled or cancelled',
+      'state',
     ),
-    reorgs: counter('tollkeeper_reorgs_total', ['network'], 'Mined batches that a reorg dropped'),
-    indexBehind: gauge(
-      'tollkeeper_index_behind',
-      ['network', 'reason'],
-      '1 while the index may not be believed',
-    ),
-    indexQuarantined: gauge(
-      'tollkeeper_index_quarantined',
-      ['network', 'reason'],
-      'Logs that the index could not read, by reason',
-    ),
-    failedSweeps: gauge('tollkeeper_failed_sweeps', ['network'], 'Splitters whose last sweep failed'),
-    walletBalance: gauge(
-      'tollkeeper_wallet_balance_ether',
-      ['network', 'wallet'],
-      'Gas money of a keeper wallet',
-    ),
-    walletPaused: gauge(
-      'tollkeeper_wallet_paused',
-      ['network', 'wallet'],
-      '1 while a wallet starts nothing new',
-    ),
+    reorgs: counter('reorgs_total', 'Mined batches that a reorg dropped'),
+    indexBehind: gauge('index_behind', '1 while the index may not be believed', 'reason'),
+    indexQuarantined: gauge('index_quarantined', 'Logs that the index could not read, by reason', 'reason'),
+    failedSweeps: gauge('failed_sweeps', 'Splitters whose last sweep failed'),
+    walletBalance: gauge('wallet_balance_ether', 'Gas money of a keeper wallet', 'wallet'),
+    walletPaused: gauge('wallet_paused', '1 while a wallet starts nothing new', 'wallet'),
     signerFailures: counter(
-      'tollkeeper_signer_failures_total',
-      ['network', 'wallet', 'code'],
+      'signer_failures_total',
       'Transactions that a remote signer did not sign as asked, by code',
+      'wallet',
+      'code',
     ),
-    holds: counter('tollkeeper_settlement_holds_total', ['network', 'reason'], 'Holds, by reason'),
-    heldPayments: gauge('tollkeeper_held_payments', ['network', 'reason'], 'Payments held for their gas'),
+    holds: counter('settlement_holds_total', 'Holds, by reason', 'reason'),
+    heldPayments: gauge('held_payments', 'Payments held for their gas', 'reason'),
     gasPerPayment: histogram(
-      'tollkeeper_gas_per_payment',
-      ['network'],
+      'gas_per_payment',
       'Gas used by a payment of a mined batch',
       [60_000, 70_000, 75_000, 80_000, 85_000, 90_000, 100_000, 120_000, 160_000, 250_000],
     ),
     usdPerPayment: histogram(
-      'tollkeeper_usd_per_payment',
-      ['network'],
+      'usd_per_payment',
       'What settling a payment cost, in USD',
       [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25],
     ),
-    spent: counter(
-      'tollkeeper_gas_spent_usd_total',
-      ['network', 'wallet'],
-      'What the gas of mined transactions cost, in USD',
-    ),
+    spent: counter('gas_spent_usd_total', 'What the gas of mined transactions cost, in USD', 'wallet'),
     earned: counter(
-      'tollkeeper_rewards_earned_usdc_total',
-      ['network', 'wallet'],
+      'rewards_earned_usdc_total',
       'What tabs paid the wallet for settling them, in USDC',
+      'wallet',
     ),
     triggerToBroadcast: histogram(
-      'tollkeeper_trigger_to_broadcast_seconds',
-      ['network'],
+      'trigger_to_broadcast_seconds',
       'From a batch being claimed to its first broadcast',
       [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 15],
     ),
-    notifications: counter(
-      'tollkeeper_notifications_total',
-      ['network', 'event'],
-      'What providers were told of the chain, by event',
-    ),
-    loopErrors: counter(
-      'tollkeeper_loop_errors_total',
-      ['network', 'loop'],
-      'Steps that ended in an error and will be taken again',
-    ),
+    notifications: counter('notifications_total', 'What providers were told of the chain, by event', 'event'),
+    loopErrors: counter('loop_errors_total', 'Steps that ended in an error and will be taken again', 'loop'),
   }
 }
 
+/** All are called `tollkeeper_…`, and say of which network they are. */
 function createMakers(registers: Registry[]) {
+  const named = <L extends string>(name: string, help: string, labels: L[]) => ({
+    ...{ name: `tollkeeper_${name}`, help, labelNames: ['network' as const, ...labels], registers },
+  })
   return {
-    gauge: <L extends string>(name: string, labelNames: L[], help: string) =>
-      new Gauge({ name, help, labelNames, registers }),
-    counter: <L extends string>(name: string, labelNames: L[], help: string) =>
-      new Counter({ name, help, labelNames, registers }),
-    histogram: <L extends string>(name: string, labelNames: L[], help: string, buckets: number[]) =>
-      new Histogram({ name, help, labelNames, buckets, registers }),
+    gauge: <L extends string>(name: string, help: string, ...labels: L[]) =>
+      new Gauge(named(name, help, labels)),
+    counter: <L extends string>(name: string, help: string, ...labels: L[]) =>
+      new Counter(named(name, help, labels)),
+    histogram: (name: string, help: string, buckets: number[]) =>
+      new Histogram({ ...named(name, help, []), buckets }),
   }
 }
 

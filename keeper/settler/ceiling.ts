@@ -28,23 +28,7 @@ export type Spender = Entry &
 /** What a payment would draw beyond its fee, USDC base units. */
 export type Draw = { spender: Spender; amount: bigint; fromBudget: boolean }
 
-export type Ceiling = {
-  /** Whether gas is dearer than anything may be sent for. */
-  isTooDear: () => Promise<boolean>
-  /**
-   * Says of each payment that would share a transaction why nothing pays for its gas; null: something does, and it goes.
-   *
-   * @param isWhole all of them go, or none.
-   */
-  judge: (
-    spenders: readonly Spender[],
-    options: { isWhole: boolean },
-  ) => Promise<(HoldReason | 'gas_price' | null)[]>
-  /** Whether those that go may have this much more gas: what their fees don't carry of it is the budget's, while that lasts. */
-  carries: (spenders: readonly Spender[], gas: bigint) => Promise<boolean>
-  /** What a mined transaction cost, in USDC base units. */
-  costOf: (receipt: TransactionReceipt) => Promise<bigint>
-}
+export type Ceiling = ReturnType<typeof createCeiling>
 
 export type CeilingOptions = {
   meter: GasMeter
@@ -63,7 +47,7 @@ export type CeilingOptions = {
  * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
  * times their fee, and whatever it costs shortly before they run out.
  */
-export function createCeiling(options: CeilingOptions): Ceiling {
+export function createCeiling(options: CeilingOptions) {
   const { meter, settings, draw, isInBudget, bears, now } = options
   const { gasPerFee, maxFeePerGas } = settings
 
@@ -143,15 +127,25 @@ export function createCeiling(options: CeilingOptions): Ceiling {
   }
 
   return {
+    /** Whether gas is dearer than anything may be sent for. */
     isTooDear: async () => (await meter.read()).baseFeePerGas > maxFeePerGas,
-    async judge(spenders, { isWhole }) {
+    /**
+     * Says of each payment that would share a transaction why nothing pays for its gas; null: something does, and it goes.
+     *
+     * @param isWhole all of them go, or none.
+     */
+    async judge(
+      spenders: readonly Spender[],
+      { isWhole }: { isWhole: boolean },
+    ): Promise<(HoldReason | 'gas_price' | null)[]> {
       const prices = await meter.read()
       if (prices.baseFeePerGas > maxFeePerGas) return spenders.map(() => 'gas_price')
       if (!isWhole) return judgeEach(spenders, prices)
       const reason = await judgeWhole(spenders, prices)
       return spenders.map(() => reason)
     },
-    async carries(spenders, gas) {
+    /** Whether those that go may have this much more gas: what their fees don't carry of it is the budget's, while that lasts. */
+    async carries(spenders: readonly Spender[], gas: bigint): Promise<boolean> {
       if (gasPerFee === 0n) return true
       const prices = await meter.read()
       const shares = shareGas(spenders, prices)
@@ -162,7 +156,8 @@ export function createCeiling(options: CeilingOptions): Ceiling {
       const paid = bears === 'all' ? 0n : fees > spent ? fees - spent : 0n
       return more <= paid || isInBudget(more - paid)
     },
-    async costOf(receipt) {
+    /** What a mined transaction cost, in USDC base units. */
+    async costOf(receipt: TransactionReceipt): Promise<bigint> {
       return weiToUsd(gasCostOf(receipt), (await meter.read()).usdPerToken)
     },
   }

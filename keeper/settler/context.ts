@@ -5,15 +5,15 @@ import type { Probe } from '#process/health'
 import type { Logger } from '#process/log'
 import type { Tracer } from '#process/trace'
 import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { SendingSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
-import type { SettlerSettings } from '../settings/settings.ts'
 import type { Ceiling } from './ceiling.ts'
 import type { Journal } from './journal.ts'
 
 /** What the steps of a settlement work with, whoever's keeper takes them. */
 export type SettlerContext = {
   served: ServedNetwork
-  settings: SettlerSettings
+  settings: SendingSettings
   address: Address
   /** null: its key is not here. The stored bytes can be sent by anybody; only a new offer needs the key. */
   wallet: SettlementWallet | null

@@ -20,10 +20,12 @@ export type Verdict = {
   ranOut: boolean
 }
 
-export type BatchEnd = {
+/** How a batch ends that settled nothing. */
+export type Unsettled = {
   outcome: Exclude<BatchOutcome, 'settled'>
-  /** Why what was submitted together isn't settled. */
+  /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
   failure: string
+  /** Why items of it weren't settled: each goes where its reason leads. */
   drops?: readonly Drop[]
   /** Not if a node has ever taken a transaction of it, which may be mined yet. */
   unlessTaken?: boolean
@@ -48,7 +50,7 @@ export type OpenBatch = {
    */
   markMined: (mined: Mined, verdict: Verdict, books: { cost: bigint; reward: bigint }) => Promise<void>
   /** @returns whether this call ended it. */
-  close: (end: BatchEnd) => Promise<boolean>
+  close: (end: Unsettled) => Promise<boolean>
 }
 
 /**

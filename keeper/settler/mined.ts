@@ -17,41 +17,29 @@ const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
 
 /** Writes down what stands in a block, and what it says against the batch's payers. The wallet is free. */
 export async function recordMined(context: SettlerContext, open: OpenBatch, mined: Mined): Promise<void> {
-  const { served, log, metrics, checkpoint, address } = context
-  const { blockNumber, status, gasUsed } = mined.receipt
+  const { served, log, metrics, checkpoint, address: wallet } = context
+  const { batchId: batch } = open.batch
+  const { hash, receipt } = mined
+  const { blockNumber, status, gasUsed } = receipt
   const verdict = await judgeMined(context, open, mined)
-  const cost = await context.ceiling.costOf(mined.receipt)
-  const reward = readReward(mined.receipt, served, address)
+  const cost = await context.ceiling.costOf(receipt)
+  const reward = readReward(receipt, served, wallet)
   await checkpoint('before-mined-recorded')
   await open.markMined(mined, verdict, { cost, reward })
-  const labels = { network: served.network.name, wallet: address }
+  const labels = { network: served.network.name, wallet }
   metrics.spent.inc(labels, Number(cost) / 1_000_000)
   metrics.earned.inc(labels, Number(reward) / 1_000_000)
-  context.missingSince.delete(open.batch.batchId)
-  metrics.unknownSeconds.set({ network: served.network.name, wallet: address }, 0)
-  log.info(
-    {
-      ...{
-        batch: open.batch.batchId,
-        hash: mined.hash,
-        block: `${blockNumber}`,
-        status,
-        gasUsed: `${gasUsed}`,
-      },
-      ...{ spent: formatUsdc(cost), earned: formatUsdc(reward) },
-    },
-    'batch mined',
-  )
+  context.missingSince.delete(batch)
+  metrics.unknownSeconds.set(labels, 0)
+  const books = { spent: formatUsdc(cost), earned: formatUsdc(reward) }
+  log.info({ batch, hash, block: `${blockNumber}`, status, gasUsed: `${gasUsed}`, ...books }, 'batch mined')
   if (status !== 'success') {
-    const counts = {
-      failed: verdict.failed.length,
-      spent: verdict.spent.length,
-      untried: verdict.untried.length,
-    }
-    log.warn({ batch: open.batch.batchId, hash: mined.hash, ...counts }, 'the batch reverted on chain')
-    if (verdict.ranOut) {
+    const { failed, spent, untried, ranOut } = verdict
+    const counts = { failed: failed.length, spent: spent.length, untried: untried.length }
+    log.warn({ batch, hash, ...counts }, 'the batch reverted on chain')
+    if (ranOut) {
       await context.journal.pause(outOfGasPauseMs, 'out_of_gas')
-      log.error({ wallet: address, batch: open.batch.batchId }, 'a batch ran out of gas: wallet paused')
+      log.error({ wallet, batch }, 'a batch ran out of gas: wallet paused')
     }
   }
   await checkpoint('after-mined-recorded')

@@ -1,16 +1,10 @@
 import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import {
-  type BatchShape,
-  batchGasLimit,
-  callGasLimit,
-  sweepGasLimit,
-  type TabShape,
-  tabBatchGasLimit,
-} from '#chain/gas'
+import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit, tabBatchGasLimit } from '#chain/gas'
 import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches/batches'
 import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '#ledger/batches/items'
+import type { QueuedTab } from '#ledger/queue/queue'
 import type { HoldReason } from '#ledger/queue/stages'
 import { mostLeadSeconds } from '#ledger/queue/triggers'
 import {
@@ -90,9 +84,10 @@ export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Sp
 }
 
 /** What an item takes of a batch where it is a tab. */
-export function shapeOfTab({ tab }: BatchItem): TabShape | null {
+export function shapeOfTab({ tab }: BatchItem): QueuedTab | null {
   if (!tab) return null
-  return { lines: tab.lines.length, splits: [...new Set(tab.lines.map(({ split }) => `${split}`))] }
+  const { lines, rewardShare } = tab
+  return { rewardShare, lines: lines.length, splits: [...new Set(lines.map(({ split }) => `${split}`))] }
 }
 
 /** Until when a half of an entry can settle, Unix seconds: a tab's `validBefore` says more than that. */

@@ -52,6 +52,19 @@ export function refuse(
   if (first) throw new PresentedRefused([first, ...others], details)
 }
 
+/** Refuses those that have a fault. @throws {PresentedRefused} if there is one. */
+export function refuseWhere<T>(
+  presented: readonly T[],
+  faultOf: (one: T, index: number) => Omit<PresentedFailure, 'index'> | null,
+): void {
+  refuse(
+    presented.flatMap((one, index): PresentedFailure[] => {
+      const fault = faultOf(one, index)
+      return fault ? [{ index, ...fault }] : []
+    }),
+  )
+}
+
 export type SignatureCheck = {
   /** Whether the payer has code. */
   hasCode: boolean
@@ -76,12 +89,8 @@ export async function checkSignatures(
   { asksNonces, asksPayees = false, mayHaveCode = true, admit = () => {}, ...options }: CheckOptions,
 ): Promise<SignatureCheck[]> {
   const refuseSignatures = (isBad: readonly boolean[], reason: string) =>
-    refuse(
-      isBad.flatMap((bad, index): PresentedFailure[] =>
-        bad
-          ? [{ index, code: 'invalid_signature', detail: `the signature is not the payer's: ${reason}` }]
-          : [],
-      ),
+    refuseWhere(isBad, (bad) =>
+      bad ? { code: 'invalid_signature', detail: `the signature is not the payer's: ${reason}` } : null,
     )
   const isUnsigned: boolean[] = []
   for (let from = 0; from < authorizations.length; from += togetherAtMost) {
@@ -159,10 +168,8 @@ async function readStates(
     ...payees.map((payer) => ({ payer })),
   ])
   const blocked = new Set<Address>(payees.filter((_, index) => states[asked.length + index]?.isBlacklisted))
-  refuse(
-    authorizations.flatMap(({ to }, index): PresentedFailure[] =>
-      blocked.has(to) ? [{ index, code: 'payee_refused', detail: `USDC has blacklisted ${to}` }] : [],
-    ),
+  refuseWhere(authorizations, ({ to }) =>
+    blocked.has(to) ? { code: 'payee_refused', detail: `USDC has blacklisted ${to}` } : null,
   )
   return new Map(
     asked.flatMap((own, index) =>

@@ -66,19 +66,7 @@ type Standing = { exposure: Exposure; state: PayerState | undefined }
 
 type ExposureAsked = { payer: Address; block: bigint }
 
-/** What is known about the payers of one network, cached. */
-export type Payers = {
-  /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
-  hasCode(payer: Address): Promise<boolean>
-  /** @param state what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
-  allowance(payer: Address, state?: PayerState): Promise<Allowance>
-  /** Whether `allowance` would answer without asking the chain. */
-  isCached(payer: Address): boolean
-  /** The allowance as of now, where the cached one did not suffice. */
-  freshAllowance(payer: Address, state?: PayerState): Promise<Allowance>
-  /** Forgets the payer's allowance: something of it was voided here. */
-  forget(payer: Address): void
-}
+export type Payers = ReturnType<typeof createPayers>
 
 const maxPayers = 200_000
 /**
@@ -107,11 +95,8 @@ const queriesInFlight = 2
 const payersAQuery = 200
 const maxBlock = 2n ** 62n
 
-export function createPayers(
-  served: ServedNetwork,
-  reads: Pick<ChainReads, 'read'>,
-  options: PayersOptions,
-): Payers {
+/** What is known about the payers of one network, cached. */
+export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'read'>, options: PayersOptions) {
   const { checkBalance, caps, balanceTtlMs, now, random } = options
 
   async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {
@@ -174,8 +159,10 @@ export function createPayers(
   })
 
   return {
-    hasCode: async (payer) => (await states.get(payer)).hasCode,
-    async allowance(payer, seen) {
+    /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
+    hasCode: async (payer: Address) => (await states.get(payer)).hasCode,
+    /** @param seen what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
+    async allowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = await stateOf(payer, seen)
       return toAllowance(
         await standings.get(payer, (one, isBehind) => readStanding(one, isBehind, state)),
@@ -183,15 +170,18 @@ export function createPayers(
         options,
       )
     },
-    isCached: (payer) => standings.has(payer) && (!checkBalance || states.has(payer)),
-    async freshAllowance(payer, seen) {
+    /** Whether `allowance` would answer without asking the chain. */
+    isCached: (payer: Address) => standings.has(payer) && (!checkBalance || states.has(payer)),
+    /** The allowance as of now, where the cached one did not suffice. */
+    async freshAllowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
       const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
         readStanding(one, isBehind, state),
       )
       return toAllowance(standing, state, options)
     },
-    forget: (payer) => standings.delete(payer),
+    /** Forgets the payer's allowance: something of it was voided here. */
+    forget: (payer: Address) => standings.delete(payer),
   }
 }
 

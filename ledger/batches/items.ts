@@ -61,27 +61,18 @@ function platformPartOf({ lines }: ItemTab): bigint {
   return lines.reduce((sum, { split, amount }) => sum + platformPart(split, amount), 0n)
 }
 
-type HalfRow = HalfColumns &
-  SplitColumns &
-  TabColumns &
-  GasMeans & { position: number; isQuarantined: boolean; trace: Uint8Array | null }
-
-/** A half, and what it was presented with; null: that is deleted. */
-export type HalfColumns = Omit<SignedAuthorization, 'signature'> & {
+/** A half, and what its payment says of it. */
+export type HalfRow = Omit<SignedAuthorization, 'signature'> & {
   paymentId: string
   half: 0 | 1
+  /** What it was presented with; null: that is deleted. */
   signature: Uint8Array | null
   state: HalfState
-}
-
-/** The columns of {@link HalfColumns} of the half `h`, with its presentation `s`. */
-export function halfColumns(sql: Queryable) {
-  return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
-    h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state,
-    case h.half when 0 then s.signature else s.fee_signature end as signature`
-}
-
-export type TabColumns = {
+  splitter: Address | null
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
   tab: {
     sequence: number
     rewardShare: number
@@ -89,30 +80,20 @@ export type TabColumns = {
   } | null
 }
 
-/** The columns of {@link TabColumns} of the payment `p`. */
-export function tabColumns(sql: Queryable) {
-  return sql`case when p.source = 'tab' then (
-    select json_build_object('sequence', t.sequence, 'rewardShare', t.reward_share, 'lines', (
-      select json_agg(json_build_object('payee', l.payee, 'providerShare', l.provider_share::text,
-        'platformShare', l.platform_share::text, 'amount', l.amount::text) order by l.position)
-      from tab_line l where l.payment_id = t.payment_id
-    ))
-    from tab_payment t where t.payment_id = p.id
-  ) end as tab`
-}
-
-export type SplitColumns = {
-  splitter: Address | null
-  payee: Address
-  feeRecipient: Address
-  providerAmount: bigint
-  feeAmount: bigint
-}
-
-/** The columns of {@link SplitColumns} of the payment `p`. */
-export function splitColumns(sql: Queryable) {
-  return sql`p.splitter, p.payee, p.fee_recipient as "feeRecipient", p.provider_amount as "providerAmount",
-    p.fee_amount as "feeAmount"`
+/** The columns of {@link HalfRow} of the half `h`, with its payment `p` and the presentation `s`. */
+export function halfColumns(sql: Queryable) {
+  return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
+    h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state,
+    case h.half when 0 then s.signature else s.fee_signature end as signature,
+    p.splitter, p.payee, p.fee_recipient as "feeRecipient", p.provider_amount as "providerAmount",
+    p.fee_amount as "feeAmount", case when p.source = 'tab' then (
+      select json_build_object('sequence', t.sequence, 'rewardShare', t.reward_share, 'lines', (
+        select json_agg(json_build_object('payee', l.payee, 'providerShare', l.provider_share::text,
+          'platformShare', l.platform_share::text, 'amount', l.amount::text) order by l.position)
+        from tab_line l where l.payment_id = t.payment_id
+      ))
+      from tab_payment t where t.payment_id = p.id
+    ) end as tab`
 }
 
 /** Those in a batch of which a half isn't settled, and how many others there are. */
@@ -137,9 +118,8 @@ export async function readBatchItems(
   batchId: bigint,
   among?: readonly string[],
 ): Promise<BatchItem[]> {
-  const rows = await sql<HalfRow[]>`
-    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${splitColumns(sql)},
-      ${tabColumns(sql)}, ${halfColumns(sql)}, s.trace
+  const rows = await sql<ItemRow[]>`
+    select i.position, b.lane = 'quarantined' as "isQuarantined", ${gasMeans(sql)}, ${halfColumns(sql)}, s.trace
     from batch b
     join batch_item i on i.batch_id = b.id
     -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
@@ -154,7 +134,9 @@ export async function readBatchItems(
   return groupHalves(rows)
 }
 
-function groupHalves(rows: HalfRow[]): BatchItem[] {
+type ItemRow = HalfRow & GasMeans & { position: number; isQuarantined: boolean; trace: Uint8Array | null }
+
+function groupHalves(rows: ItemRow[]): BatchItem[] {
   const items = new Map<number, BatchItem>()
   for (const row of rows) {
     const tab = toTab(row)
@@ -179,7 +161,7 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
 }
 
 /** A payment as the tab that it is, and what is signed of that beyond the columns of its half; null: it is none. */
-export function toTab({ tab, feeRecipient, validBefore }: TabColumns & SplitColumns & HalfColumns) {
+export function toTab({ tab, feeRecipient, validBefore }: HalfRow) {
   if (!tab) return null
   const { sequence, rewardShare } = tab
   const lines = tab.lines.map(({ payee: provider, providerShare, platformShare, amount }) => ({
@@ -211,7 +193,7 @@ export function toTerms({
   providerAmount,
   feeAmount,
   tab,
-}: SplitColumns & TabColumns): SplitterTerms | null {
+}: HalfRow): SplitterTerms | null {
   if (!splitter || tab) return null
   return { provider: payee, platform: feeRecipient, ...splitterShares(providerAmount + feeAmount, feeAmount) }
 }
@@ -225,7 +207,7 @@ export function toAuthorization({
   validBefore,
   nonce,
   signature,
-}: HalfColumns): SignedAuthorization {
+}: HalfRow): SignedAuthorization {
   if (signature === null) throw new Error(`what the payment of nonce ${nonce} was presented with is deleted`)
   const text = Buffer.from(signature).toString('hex')
   return { from, to, value, validAfter, validBefore, nonce, signature: `0x${text}` }

@@ -53,21 +53,15 @@ export async function releaseLease(sql: Queryable, lease: Lease): Promise<void> 
   await sql`update wallet_lease set expires_at = clock_timestamp() where ${isHolder(sql, lease)}`
 }
 
-/** Keeps the wallet from starting anything new until then. No payment's attempt is spent. */
+/** Keeps the wallet from starting anything new until then; null: no longer. No payment's attempt is spent. */
 export async function pauseWallet(
   sql: Queryable,
   wallet: WalletId,
-  until: Date,
-  reason: string,
+  until: Date | null,
+  reason: string | null,
 ): Promise<void> {
   await sql`
     update wallet_lease set paused_until = ${until}, paused_reason = ${reason}
-    where chain_id = ${wallet.chainId} and address = ${wallet.address}`
-}
-
-export async function resumeWallet(sql: Queryable, wallet: WalletId): Promise<void> {
-  await sql`
-    update wallet_lease set paused_until = null, paused_reason = null
     where chain_id = ${wallet.chainId} and address = ${wallet.address}`
 }
 

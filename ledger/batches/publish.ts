@@ -7,18 +7,7 @@ import type { QueueScope } from '../queue/queue.ts'
 import { isShown } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
-import {
-  type HalfColumns,
-  halfColumns,
-  type ItemTab,
-  type SplitColumns,
-  splitColumns,
-  type TabColumns,
-  tabColumns,
-  toAuthorization,
-  toTab,
-  toTerms,
-} from './items.ts'
+import { type HalfRow, halfColumns, type ItemTab, toAuthorization, toTab, toTerms } from './items.ts'
 
 /** How long a batch must be open before its payments are published as well: its keeper may be gone. */
 const stalledMs = 60_000
@@ -76,8 +65,8 @@ export async function publishPayments(
       order by q.payment_id for update
     ) wanted
     on conflict do nothing`
-  const rows = await database<(HalfColumns & SplitColumns & TabColumns)[]>`
-    select ${halfColumns(database)}, ${splitColumns(database)}, ${tabColumns(database)}
+  const rows = await database<HalfRow[]>`
+    select ${halfColumns(database)}
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
     join presentation s on s.payment_id = p.id

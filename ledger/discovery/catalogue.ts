@@ -14,20 +14,7 @@ import { type Listing, readListings } from './listings.ts'
  */
 
 /** An element of `items` and of `resources`, as the standard has it; what others don't have is in `quality`. */
-export type DiscoveryResource = {
-  resource: string
-  type: 'http' | 'mcp'
-  x402Version: 1 | 2
-  accepts: Accepts[]
-  lastUpdated: string
-  description: string
-  mimeType: string
-  serviceName?: string
-  tags?: string[]
-  iconUrl?: string
-  extensions: { bazaar: object }
-  quality: Quality
-}
+export type DiscoveryResource = ReturnType<typeof toResource>
 
 /** An offer as it is known beforehand. What is paid is what the resource's own 402 asks for. */
 type Accepts = {
@@ -44,21 +31,6 @@ type Accepts = {
   extra: { name: string; version: string; seller?: Address }
 }
 
-/** What settled in 30 days, as far as that is final. The first three are called as elsewhere. */
-export type Quality = {
-  /** Payments that settled. */
-  l30DaysTotalCalls: number
-  /** Of the seller, who may sell more than this. */
-  l30DaysUniquePayers: number
-  lastCalledAt: string | null
-  /** Payments whose settlement failed. */
-  l30DaysFailedCalls: number
-  /** USDC base units: what the platform's part of them was. It ranks the list, since nobody gets it for nothing. */
-  l30DaysFees: string
-  /** Its origin asks for payments to this wallet itself: nobody else's URL. */
-  proven: boolean
-}
-
 export type DiscoveryFilter = {
   type?: string | undefined
   /** A wallet, or the splitter that a payment goes to. */
@@ -71,15 +43,7 @@ export type DiscoveryFilter = {
   query?: string | undefined
 }
 
-export type Page = { items: DiscoveryResource[]; total: number }
-
-export type Catalogue = {
-  /** What fits, the best first. */
-  find(filter: DiscoveryFilter, page: { limit: number; offset: number }): Promise<Page>
-  /** What a provider sells, or what is sold at some place. */
-  list(isAsked: (listing: Listing) => boolean): Promise<Listing[]>
-  accepts(listing: Listing): Accepts[]
-}
+export type Catalogue = ReturnType<typeof createCatalogue>
 
 export type CatalogueOptions = {
   sql: Database
@@ -102,7 +66,7 @@ const maxWords = 16
 
 type Entry = { listing: Listing; words: string; accepts: Accepts[] | undefined }
 
-export function createCatalogue(options: CatalogueOptions): Catalogue {
+export function createCatalogue(options: CatalogueOptions) {
   const { sql, networks, ttlMs = defaultTtlMs, now } = options
   const byChainId = new Map(networks.map((served) => [served.network.chainId, served]))
   const cache = createCache<'all', Entry[]>({
@@ -168,13 +132,16 @@ export function createCatalogue(options: CatalogueOptions): Catalogue {
   }
 
   return {
-    async find(filter, { limit, offset }) {
+    /** What fits, the best first. */
+    async find(filter: DiscoveryFilter, { limit, offset }: { limit: number; offset: number }) {
       const entries = (await cache.get('all')).filter((entry) => fits(entry, filter))
       const found = filter.query === undefined ? entries : rankByWords(entries, filter.query)
       const items = found.slice(offset, offset + limit)
       return { items: items.map((entry) => toResource(entry.listing, acceptsOf(entry))), total: found.length }
     },
-    list: async (isAsked) => (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
+    /** What a provider sells, or what is sold at some place. */
+    list: async (isAsked: (listing: Listing) => boolean) =>
+      (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
     accepts,
   }
 
@@ -209,9 +176,9 @@ function wordsOf({ serviceName, seller, description, resource, tags }: Listing):
   return ` ${(text.match(/[\p{L}\p{N}]+/gu) ?? []).join(' ')}`
 }
 
-function toResource(listing: Listing, accepts: Accepts[]): DiscoveryResource {
+function toResource(listing: Listing, accepts: Accepts[]) {
   const { resource, x402Version, description, mimeType, serviceName, tags, iconUrl, bazaar } = listing
-  const { payments, failed, buyers, fees, lastSettledAt } = listing.traffic
+  const { payments, failed, buyers, fees, lastSettledAt } = listing
   return {
     ...{ resource, type: typeOfResource(resource), x402Version, accepts },
     lastUpdated: listing.updatedAt.toISOString(),
@@ -220,12 +187,16 @@ function toResource(listing: Listing, accepts: Accepts[]): DiscoveryResource {
     ...(tags.length > 0 && { tags }),
     ...(iconUrl !== null && { iconUrl }),
     extensions: { bazaar },
+    /** What settled in 30 days, as far as that is final. The first three are called as elsewhere. */
     quality: {
       l30DaysTotalCalls: payments,
+      /** Of the seller, who may sell more than this. */
       l30DaysUniquePayers: buyers,
       lastCalledAt: lastSettledAt?.toISOString() ?? null,
       l30DaysFailedCalls: failed,
+      /** What the platform's part of them was. It ranks the list, since nobody gets it for nothing. */
       l30DaysFees: fees.toString(),
+      /** Its origin asks for payments to this wallet itself: nobody else's URL. */
       proven: listing.isProven,
     },
   }

@@ -95,19 +95,8 @@ export function isIconUrl(text: string): boolean {
 
 export { namePattern as serviceNamePattern }
 
-const said = [
-  ...[
-    'x402_version',
-    'amount',
-    'max_timeout_seconds',
-    'description',
-    'mime_type',
-    'service_name',
-    'tags',
-    'icon_url',
-    'bazaar',
-  ],
-] as const
+const said =
+  'x402_version amount max_timeout_seconds description mime_type service_name tags icon_url bazaar'.split(' ')
 
 /** What a declaration says anew of the row `d`, unless that is proven. */
 function updates(sql: Queryable) {

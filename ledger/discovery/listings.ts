@@ -4,7 +4,7 @@ import type { Queryable } from '../store/database.ts'
 import { type BazaarExtension, type Described, describeEndpoint } from './bazaar.ts'
 
 /** One thing that can be bought: an endpoint of ours, or a resource that a seller declared to the facilitator. */
-export type Listing = {
+export type Listing = Traffic & {
   resource: string
   /** Null: declared. */
   endpointId: string | null
@@ -26,12 +26,11 @@ export type Listing = {
   described: Described | null
   bazaar: BazaarExtension
   isProven: boolean
-  traffic: Traffic
   updatedAt: Date
 }
 
 /** What settled in 30 days, as far as that is final. */
-export type Traffic = {
+type Traffic = {
   payments: number
   failed: number
   /** Of the seller. */
@@ -42,7 +41,7 @@ export type Traffic = {
   lastSettledAt: Date | null
 }
 
-type Row = Omit<Listing, 'described' | 'traffic'> & Traffic & Pick<Described, 'method' | keyof Described>
+type Row = Omit<Listing, 'described'> & Omit<Described, 'url'>
 
 /** Most listings; those that rank last are left out. */
 const maxListings = 5_000
@@ -124,8 +123,7 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
 }
 
 function toListing(row: Row): Listing {
-  const { method, url: _, inputSchema, outputSchema, inputExample, outputExample, ...rest } = row
-  const { payments, failed, buyers, fees, lastSettledAt, ...listing } = rest
+  const { method, inputSchema, outputSchema, inputExample, outputExample, ...listing } = row
   const described =
     listing.endpointId === null
       ? null
@@ -137,6 +135,5 @@ function toListing(row: Row): Listing {
     ...listing,
     described,
     bazaar: described === null ? listing.bazaar : describeEndpoint(described),
-    traffic: { payments, failed, buyers, fees, lastSettledAt },
   }
 }

@@ -143,8 +143,10 @@ export async function recordBlock(
 }
 
 /** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
-export type NumberedBatch = SettledBatch & {
+export type NumberedBatch = Omit<SettledBatch, 'recipients'> & {
   sequence: number | null
+  /** `total` in decimal: the index's. */
+  recipients: { recipient: Address; paymentCount: number; total: bigint | string }[]
   /** Set if the block was deep already when it was read: nobody is told of it. */
   confirmedAt?: Date
 }
@@ -201,13 +203,13 @@ export async function readUnrecorded(
         where known.splitter = o.splitter and known.log_index = o.log_index and b.hash = o.block_hash
       )
       order by o.block_number`,
-    sql<(Omit<NumberedBatch, 'recipients'> & { recipients: { [K in keyof Recipient]: string }[] })[]>`
+    sql<NumberedBatch[]>`
       select batch.tx_hash as "txHash", batch.log_index as "logIndex", batch.sequence, batch.keeper,
         batch.trigger as "triggerCode", batch.payment_count as "paymentCount", batch.provider_total as "providerTotal",
         batch.fee_total as "feeTotal", batch.gas_used as "gasUsed",
         batch.gas_used * batch.effective_gas_price + coalesce(batch.l1_fee, 0) as "gasCost",
         batch.block_number as "blockNumber", batch.block_hash as "blockHash", batch.block_time as "blockTime", (
-          select coalesce(json_agg(json_build_object('recipient', r.recipient, 'paymentCount', r.payment_count::text,
+          select coalesce(json_agg(json_build_object('recipient', r.recipient, 'paymentCount', r.payment_count::integer,
             'total', r.total::text)), '[]')
           from indexer.batch_recipient r
           where r.chain_id = batch.chain_id and r.tx_hash = batch.tx_hash and r.log_index = batch.log_index
@@ -221,15 +223,10 @@ export async function readUnrecorded(
       order by batch.block_number
       limit ${limit}`,
   ])
-  const toRecipient = (one: { [K in keyof Recipient]: string }): Recipient => ({
-    recipient: one.recipient as Address,
-    paymentCount: Number(one.paymentCount),
-    total: BigInt(one.total),
-  })
   return {
     events: events.map(({ tab, ...event }) => ({ ...event, ...(tab && { tab: readIndexedTab(tab) }) })),
     payouts,
-    batches: batches.map((batch) => ({ ...batch, recipients: batch.recipients.map(toRecipient) })),
+    batches,
   }
 }
 
@@ -244,8 +241,6 @@ function readIndexedTab(hex: Hex): SettledTab {
   })
   return { sequence: Number(number(0, 5)), lines }
 }
-
-type Recipient = SettledBatch['recipients'][number]
 
 /** Writes down the blocks of the rows `given`, unless they are known. */
 function writeBlocks(sql: Queryable, chainId: number) {

@@ -52,16 +52,7 @@ export type RecorderOptions = {
   lookEveryMs?: { young: number; final: number }
 }
 
-export type Recorder = {
-  /**
-   * Takes back what stood in blocks that are gone. Throws while an RPC fails: nothing is concluded from that.
-   *
-   * @returns up to which block everything is final; null while a reorg isn't followed to its end.
-   */
-  followReorgs: (state: RecordState) => Promise<bigint | null>
-  /** Reads into the record what is new in the index, and tells providers what got its confirmations. */
-  record: () => Promise<void>
-}
+export type Recorder = ReturnType<typeof createRecorder>
 
 type Recording = RecorderOptions & {
   chainId: number
@@ -78,7 +69,7 @@ type Recording = RecorderOptions & {
 /**
  * Keeps the record of a network. Any number of processes may: what two of them write is the same, and is written once.
  */
-export function createRecorder(options: RecorderOptions): Recorder {
+export function createRecorder(options: RecorderOptions) {
   const { network, token } = options.served
   const recording: Recording = {
     ...options,
@@ -88,8 +79,14 @@ export function createRecorder(options: RecorderOptions): Recorder {
     recorded: '',
   }
   return {
-    followReorgs: (state) => followReorgs(recording, state),
-    async record() {
+    /**
+     * Takes back what stood in blocks that are gone. Throws while an RPC fails: nothing is concluded from that.
+     *
+     * @returns up to which block everything is final; null while a reorg isn't followed to its end.
+     */
+    followReorgs: (state: RecordState) => followReorgs(recording, state),
+    /** Reads into the record what is new in the index, and tells providers what got its confirmations. */
+    async record(): Promise<void> {
       const read = await readIndex(recording)
       if (read !== null) await confirm(recording, read)
     },

@@ -12,6 +12,14 @@
 export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'direct', 'code', 'quarantined'] as const
 export type Lane = (typeof lanes)[number]
 
+/** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
+const rememberedTurns = 10
+
+/** A wallet's last lanes, the latest last, after one more. */
+export function rememberTurn(turns: readonly Lane[], lane: Lane): Lane[] {
+  return [...turns, lane].slice(-rememberedTurns)
+}
+
 /** How often in a row the dearer of the two main lanes goes while the other one waits. */
 const mostInARow = 2
 

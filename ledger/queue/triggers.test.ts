@@ -1,10 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { defaultTriggers, estimatedSettlement, firedTrigger, type WalletQueue } from './triggers.ts'
+import { defaultTriggers, estimatedSettlement, firedTrigger, type WaitingPayments } from './triggers.ts'
 
 const now = new Date('2026-11-21T12:00:00Z')
 const seconds = BigInt(now.getTime() / 1000)
-const quiet: WalletQueue = {
-  payee: `0x${'11'.repeat(20)}`,
+const quiet: WaitingPayments = {
   paymentCount: 1,
   amount: 1n,
   largestPayment: 1n,
@@ -59,7 +58,7 @@ test('behavior: of a short time, only a tenth is left for sending', () => {
 })
 
 test('behavior: settlement is estimated at the sooner of one hour and when the first is urgent; what fired, once it is old enough', () => {
-  const estimated = (change: Partial<WalletQueue>) =>
+  const estimated = (change: Partial<WaitingPayments>) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, now)
       .toISOString()
       .slice(11, 19)

@@ -19,47 +19,35 @@ export type WaitingPayments = {
   retryDue: boolean
 }
 
-export type WalletQueue = WaitingPayments & { payee: string }
-
-export type TriggerSettings = {
-  amount: bigint
-  count: number
-  /** The thresholds while settling is dear. */
-  raisedAmount: bigint
-  raisedCount: number
-  /** Cost of settling what is queued, USDC base units, above which the raised thresholds apply. */
-  raisedAboveCost: bigint
-  timeMs: number
-  highValue: bigint
-  /**
-   * How old a payment must be for `amount`, `count` and `time`. A middleware that never heard that it was accepted has voided it
-   * by then (sdk/src/middleware/verification.ts): nobody is charged for what wasn't served.
-   */
-  minAgeMs: number
-  /** How long POST /settle gathers others for its batch. */
-  windowMs: number
-  /** Number, or age, of payments from which the next batch sweeps a splitter. */
-  sweepCount: number
-  sweepAfterMs: number
-}
+export type TriggerSettings = ReturnType<typeof readTriggerSettings>
 
 /**
  * Thresholds of the triggers; the api reads them too, for its estimates.
  *
  * @throws {ConfigError}
  */
-export function readTriggerSettings(env: Environment): TriggerSettings {
+export function readTriggerSettings(env: Environment) {
   return {
     amount: readVariable(env, 'TRIGGER_AMOUNT_USDC'),
     count: readVariable(env, 'TRIGGER_COUNT'),
+    /** The thresholds while settling is dear. */
     raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
     raisedCount: readVariable(env, 'TRIGGER_RAISED_COUNT'),
+    /** Cost of settling what is queued, USDC base units, above which the raised thresholds apply. */
     raisedAboveCost: 20_000n,
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
+    /**
+     * How old a payment must be for `amount`, `count` and `time`. A middleware that never heard that it was accepted has voided it
+     * by then (sdk/src/middleware/verification.ts): nobody is charged for what wasn't served.
+     */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
+    /** How long POST /settle gathers others for its batch. */
     windowMs: 250,
-    // A sweep is 21,000 gas: ten payments share it, and nobody's money waits for more than a day.
+    /**
+     * Number, or age, of payments from which the next batch sweeps a splitter. That is 21,000 gas: ten payments share it, and
+     * nobody's money waits for more than a day.
+     */
     sweepCount: 10,
     sweepAfterMs: 86_400_000,
   }

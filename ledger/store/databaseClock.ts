@@ -6,13 +6,10 @@ const promptMs = 250
 const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000
 
-export type DatabaseClock = {
-  /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. Of -Infinity it is 0, which is always over. */
-  at(ms: number): Promise<number>
-}
+export type DatabaseClock = ReturnType<typeof createDatabaseClock>
 
 /** Reads how far a database's clock is from ours, and reads it again once in a while. */
-export function createDatabaseClock(database: Database): DatabaseClock {
+export function createDatabaseClock(database: Database) {
   let known: number | undefined
   const ahead = createCache<'ahead', number>({
     async load() {
@@ -29,5 +26,8 @@ export function createDatabaseClock(database: Database): DatabaseClock {
     max: 1,
     now: () => performance.now(),
   })
-  return { at: async (ms) => Math.max(0, ms + (await ahead.get('ahead'))) }
+  return {
+    /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. Of -Infinity it is 0, which is always over. */
+    at: async (ms: number): Promise<number> => Math.max(0, ms + (await ahead.get('ahead'))),
+  }
 }

@@ -1,5 +1,5 @@
-import type { Address, Hex } from 'viem'
-import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
+import type { Hex } from 'viem'
+import { type TabDatabase, toBytes } from './tabDatabase.ts'
 import { type TabKey, tabBytes } from './tabStore.ts'
 
 /** When a tab is closed without its buyer. Milliseconds, and USDC base units. */
@@ -79,12 +79,11 @@ export async function readOpenTabs(
   { all: sql }: TabDatabase,
   { chainId, after, limit }: { chainId: number; after: Uint8Array; limit: number },
 ): Promise<OpenTab[]> {
-  const rows = await sql<(Omit<OpenTab, 'payer'> & { payer: Uint8Array })[]>`
-    select payer, 'tab_' || encode(id, 'hex') as "tabId", '0x' || encode(nonce, 'hex') as nonce, has_code as "hasCode",
-      (select coalesce(sum(greatest(one, 0)), 0) from unnest(charged) one) as charged, payer || id as key
-    from tabs.tab where closed_at is null and chain_id = ${chainId} and payer || id > ${after}
-    order by payer || id limit ${limit}`
-  return rows.map((row) => ({ ...row, payer: toHex(row.payer) as Address }))
+  return sql<OpenTab[]>`
+    select '0x' || encode(tab.payer, 'hex') as payer, 'tab_' || encode(id, 'hex') as "tabId", '0x' || encode(nonce, 'hex') as nonce, has_code as "hasCode",
+      (select coalesce(sum(greatest(one, 0)), 0) from unnest(charged) one) as charged, tab.payer || id as key
+    from tabs.tab where closed_at is null and chain_id = ${chainId} and tab.payer || id > ${after}
+    order by tab.payer || id limit ${limit}`
 }
 
 /** Closes tabs, each for its reason. */

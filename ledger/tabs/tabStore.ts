@@ -12,8 +12,8 @@ import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 /** Which tab: of whom. */
 export type TabKey = { payer: Address; tabId: string }
 
-/** A request on a tab that passed every check but those that need the tab's row. */
-export type TabCandidate = TabKey & {
+/** What stays the same of a tab. */
+type TabHead = TabKey & {
   chainId: number
   token: Address
   contract: Address
@@ -22,9 +22,13 @@ export type TabCandidate = TabKey & {
   nonce: Hex
   /** Unix seconds, as signed. */
   expiresAt: number
-  hasCode: boolean
-  /** Of the payment as which it will be taken into the ledger, if this request opens it. */
+  /** Of the payment as which it will be taken into the ledger. */
   paymentId: string
+}
+
+/** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */
+export type TabCandidate = TabHead & {
+  hasCode: boolean
   /** What the ledger has reserved for it in all, where that is new. */
   reserved: bigint | null
   sequence: number
@@ -74,18 +78,8 @@ export type AcceptedOnTab = {
   credit: bigint | null
 }
 
-type VerdictRow = Omit<AcceptedOnTab, 'acceptedAt'> & { verdict: TabVerdict['verdict']; acceptedAt: number }
-
 /** A tab as it stands. Amounts in USDC base units, a line each. */
-export type StoredTab = TabKey & {
-  chainId: number
-  token: Address
-  contract: Address
-  platform: Address
-  rewardShare: number
-  nonce: Hex
-  expiresAt: number
-  paymentId: string
+export type StoredTab = TabHead & {
   openedAt: Date
   usedAt: Date
   reserved: bigint
@@ -119,18 +113,7 @@ export type TabRequest = TabKey & {
 /** What became of less being charged. `over`: more than the price, or than is signed. */
 export type Charged = 'charged' | 'closed' | 'over'
 
-export type TabStore = {
-  /** @param deadlineMs until when its caller hears an answer, by `performance.now()`: later it is not accepted. */
-  accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict>
-  /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
-  readSplits(key: TabKey, atLeast: number): Promise<readonly bigint[]>
-  read(tabId: string): Promise<StoredTab | undefined>
-  readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined>
-  /** Charges less for a request, or up to its price again. */
-  charge(request: Pick<TabRequest, 'payer' | 'tabId' | 'sequence'>, amount: bigint): Promise<Charged>
-  /** Closes a tab, by its buyer's last state if there is one, whose signature was verified. @returns whether it took it. */
-  close(key: TabKey, reason: string, last?: LastState): Promise<boolean>
-}
+export type TabStore = ReturnType<typeof createTabStore>
 
 /** A state that buys nothing: with it, a buyer signs just what is charged. */
 export type LastState = { sequence: number; amounts: readonly bigint[]; signature: Hex }
@@ -142,7 +125,7 @@ const maxWaiting = 2_000
 const beside = { items: 16, afterMs: 10 }
 const maxTabs = 100_000
 
-export function createTabStore(database: TabDatabase): TabStore {
+export function createTabStore(database: TabDatabase) {
   const servers = new Map<Database, { group: GroupCommit<Asked, TabVerdict>; clock: DatabaseClock }>()
   const splits = createCache<string, readonly bigint[]>({
     load: (key) => readSplits(...(key.split(':') as [Address, string])),
@@ -176,6 +159,7 @@ export function createTabStore(database: TabDatabase): TabStore {
     return rows.map(({ split }) => BigInt(toHex(split)))
   }
 
+  /** @param deadlineMs until when its caller hears an answer, by `performance.now()`: later it is not accepted. */
   async function accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict> {
     const { group, clock } = serverOf(await database.of(candidate.payer))
     const deadline = deadlineMs === undefined ? null : await clock.at(deadlineMs)
@@ -202,41 +186,46 @@ export function createTabStore(database: TabDatabase): TabStore {
 
   return {
     accept,
-    async readSplits({ payer, tabId }, atLeast) {
+    /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
+    async readSplits({ payer, tabId }: TabKey, atLeast: number): Promise<readonly bigint[]> {
       const key = `${payer}:${tabId}`
       const isRead = splits.has(key)
       const known = await splits.get(key)
       return known.length >= atLeast && (known.length > 0 || !isRead) ? known : splits.refresh(key, 0)
     },
-    async read(tabId) {
-      const [row] = await database.all<(Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
+    async read(tabId: string): Promise<StoredTab | undefined> {
+      const [row] = await database.all<TabRow[]>`
         select ${tabColumns(database.all)} from tabs.tab t where t.id = ${tabBytes(tabId)}`
       return row && toStoredTab(row)
     },
-    async readRequest(tabId, sequence) {
-      const [tab] = await database.all<{ payer: Uint8Array }[]>`
-        select payer from tabs.tab where id = ${tabBytes(tabId)}`
+    async readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined> {
+      const [tab] = await database.all<{ payer: Address }[]>`
+        select '0x' || encode(payer, 'hex') as payer from tabs.tab where id = ${tabBytes(tabId)}`
       if (tab === undefined) return undefined
-      const payer = toHex(tab.payer) as Address
+      const { payer } = tab
       const sql = await database.of(payer)
-      const [row] = await sql<
-        (Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Uint8Array })[]
-      >`
-        select i.provider_id as "providerId", i.endpoint_id as "endpointId", l.split, r.price, coalesce(r.charged, r.price) as charged,
+      const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
+        select i.provider_id as "providerId", i.endpoint_id as "endpointId",
+          '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
           r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
         where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence = ${sequence}`
-      return row && { payer, tabId, sequence, ...row, split: BigInt(toHex(row.split)) }
+      return row && { payer, tabId, sequence, ...row, split: BigInt(row.split) }
     },
-    async charge({ payer, tabId, sequence }, amount) {
+    /** Charges less for a request, or up to its price again. */
+    async charge(
+      { payer, tabId, sequence }: TabKey & Pick<TabRequest, 'sequence'>,
+      amount: bigint,
+    ): Promise<Charged> {
       const sql = await database.of(payer)
       const [row] = await sql<[{ charged: Charged }]>`
         select tabs.charge(${toBytes(payer)}, ${tabBytes(tabId)}, ${sequence}, ${amount}) as charged`
       return row.charged
     },
-    async close({ payer, tabId }, reason, last) {
+    /** Closes a tab, by its buyer's last state if there is one, whose signature was verified. @returns whether it took it. */
+    async close({ payer, tabId }: TabKey, reason: string, last?: LastState): Promise<boolean> {
       const sql = await database.of(payer)
       const state = last
         ? sql`sequence = ${last.sequence}, signed = ${toArray(last.amounts)}::bigint[], last_signature = ${toBytes(last.signature)},`
@@ -267,14 +256,13 @@ async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]
     .toSorted((a, b) =>
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
-  const rows = await sql<VerdictRow[]>`
+  const rows = await sql<TabVerdict[]>`
     select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
     from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[],
       ${order.map(({ deadline }) => deadline)}::float8[])`
   const verdicts: TabVerdict[] = new Array(asked.length)
   rows.forEach((row, at) => {
-    const index = order[at]?.index as number
-    verdicts[index] = row as TabVerdict
+    verdicts[order[at]?.index as number] = row
   })
   return verdicts
 }
@@ -323,41 +311,31 @@ export function tabBytes(tabId: string): Buffer {
   return toBytes(tabHex(tabId))
 }
 
-export type LineColumns = {
-  payerBytes: Uint8Array
+export type TabRow = Omit<StoredTab, 'lines'> & {
   signed: bigint[]
   charged: bigint[]
-  splits: Uint8Array[] | null
+  splits: Hex[] | null
   credits: bigint[] | null
 }
 
-/** The columns of {@link StoredTab} of the tab `t`, as {@link toStoredTab} takes them. */
+/** The columns of {@link TabRow} of the tab `t`. */
 export function tabColumns(sql: Database) {
-  return sql`t.payer as "payerBytes", 'tab_' || encode(t.id, 'hex') as "tabId", t.chain_id as "chainId",
+  return sql`'0x' || encode(t.payer, 'hex') as payer, 'tab_' || encode(t.id, 'hex') as "tabId", t.chain_id as "chainId",
     '0x' || encode(t.token, 'hex') as token, '0x' || encode(t.contract, 'hex') as contract,
     '0x' || encode(t.platform, 'hex') as platform, t.reward_share as "rewardShare",
     '0x' || encode(t.nonce, 'hex') as nonce, t.expires_at::float8 as "expiresAt",
     t.payment_id as "paymentId", t.opened_at as "openedAt", t.used_at as "usedAt", t.reserved, t.requests,
-    t.sequence::float8 as sequence, coalesce(t.signed, t.charged) as signed, t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
+    t.sequence::float8 as sequence, coalesce(t.signed, t.charged) as signed, cardinality(coalesce(t.signed, t.charged)) as "signedLines", t.charged, t.closed_at as "closedAt", t.close_reason as "closeReason",
     t.taken_at as "takenAt",
-    (select array_agg(l.split order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as splits,
+    (select array_agg('0x' || encode(l.split, 'hex') order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as splits,
     (select array_agg(l.credit order by l.position) from tabs.line l where l.payer = t.payer and l.tab_id = t.id) as credits`
 }
 
-export function toStoredTab({
-  payerBytes,
-  signed,
-  charged,
-  splits,
-  credits,
-  ...tab
-}: Omit<StoredTab, 'lines' | 'payer' | 'signedLines'> & LineColumns): StoredTab {
+export function toStoredTab<Row extends TabRow>({ signed, charged, splits, credits, ...tab }: Row) {
   return {
     ...tab,
-    payer: toHex(payerBytes) as Address,
-    signedLines: signed.length,
     lines: charged.map((amount, index) => ({
-      split: BigInt(toHex(splits?.[index] as Uint8Array)),
+      split: BigInt(splits?.[index] as Hex),
       signed: BigInt(signed[index] ?? 0n),
       charged: BigInt(amount),
       credit: BigInt(credits?.[index] ?? 0n),

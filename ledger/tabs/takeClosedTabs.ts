@@ -6,7 +6,7 @@ import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '
 import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
-import { type LineColumns, type StoredTab, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
+import { type StoredTab, type TabRow, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
 
 export type TakeOptions = {
   /** The ledger. */
@@ -57,15 +57,11 @@ export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptio
 }
 
 async function readClosed({ all: sql }: TabDatabase, limit: number): Promise<ClosedRow[]> {
-  const rows = await sql<(Omit<ClosedRow, 'lines' | 'payer' | 'signedLines'> & LineColumns)[]>`
+  const rows = await sql<(TabRow & Pick<ClosedRow, 'hasCode' | 'lastSignature'>)[]>`
     select ${tabColumns(sql)}, t.has_code as "hasCode", t.last_signature as "lastSignature"
     from tabs.tab t where t.closed_at is not null and t.taken_at is null
     order by t.closed_at limit ${limit}`
-  return rows.map((row) => ({
-    ...toStoredTab(row),
-    hasCode: row.hasCode,
-    lastSignature: row.lastSignature,
-  }))
+  return rows.map(toStoredTab)
 }
 
 async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Promise<void> {
@@ -83,16 +79,11 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
   const requests = await readRequests(tabs, tab)
   const settling = chooseState(options, tab, requests)
   const closed: ClosedTab = {
-    paymentId: tab.paymentId,
-    tabId: tab.tabId,
-    ...{ chainId: tab.chainId, token: tab.token, payer: tab.payer, payerHasCode: tab.hasCode },
-    ...{ contract: tab.contract, platform: tab.platform, rewardShare: tab.rewardShare },
-    ...{ sequence: settling.sequence, signature: settling.signature, expiresAt: tab.expiresAt },
-    requests: tab.requests,
+    ...tab,
+    ...{ payerHasCode: tab.hasCode, sequence: settling.sequence, signature: settling.signature },
     closeReason: tab.closeReason ?? '',
     openedAt: tab.openedAt.getTime(),
     closedAt: (tab.closedAt as Date).getTime(),
-    nonce: tab.nonce,
     lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
     sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
   }

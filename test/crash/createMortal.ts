@@ -3,11 +3,13 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { createKeeper, type Keeper } from '#keeper/keeper'
 import type { Checkpoint, CheckpointName } from '#keeper/settings/checkpoints'
-import type { KeeperSettings } from '#keeper/settings/settings'
+import type { KeeperSettings } from '#keeper/settings/config'
 import { type Database, openDatabase } from '#ledger/store/database'
+import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { createLogger } from '#process/log'
 import type { Deployment } from '#protocol/deployments'
 import { networks } from '#protocol/networks'
+import { keeperDefaults } from '../support/keeperDefaults.ts'
 import { randomHex } from '../support/usdc.ts'
 
 /** What a keeper is made of, and where it dies; null: nowhere. */
@@ -28,6 +30,8 @@ export async function createMortal(
   const { databaseUrl, rpcUrl, deployment } = options
   const database = openDatabase({ url: databaseUrl, applicationName: 'crashing keeper' })
   const keeper = createKeeper({
+    ...keeperDefaults,
+    tabs: { ...keeperDefaults.tabs, database: onOnePostgres(database) },
     database,
     networks: await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls: [rpcUrl] }]),
     accounts: [privateKeyToAccount(options.privateKey)],

@@ -1,11 +1,12 @@
 import { hash, randomBytes } from 'node:crypto'
 import type { Address, Hex } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Keeper, KeeperDependencies } from '#keeper/keeper'
-import type { KeeperSettings } from '#keeper/settings/settings'
+import type { Keeper } from '#keeper/keeper'
+import type { KeeperSettings } from '#keeper/settings/config'
 import { encodePayload } from '#protocol/payload'
 import { queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
+  type KeeperOverrides,
   platformWallet,
   type QueuedPayment,
   signTransfer,
@@ -42,7 +43,7 @@ const settingsAt = (tip: bigint, change: Partial<KeeperSettings> = {}): KeeperSe
   priorityFeePerGas: tip,
   ...change,
 })
-const keeperAt = (tip: bigint, change: Partial<KeeperDependencies> = {}): Keeper =>
+const keeperAt = (tip: bigint, change: KeeperOverrides = {}): Keeper =>
   stack.keeper({ settings: settingsAt(tip), ...change })
 
 const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })

@@ -2,7 +2,7 @@ import { createTestClient, createWalletClient, type Hex, http, publicActions } f
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
-import type { Keeper, KeeperDependencies } from '#keeper/keeper'
+import type { Keeper } from '#keeper/keeper'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
@@ -10,7 +10,13 @@ import { type Loop, repeat } from '#process/repeat'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { type ChaosRpc, type ChaosRpcOptions, startChaosRpc } from './chaosRpc.ts'
 import { createKeeperContext } from './keeperContext.ts'
-import { type KeeperStack, type Many, platformWallet, type QueuedPayment } from './keeperStack.ts'
+import {
+  type KeeperOverrides,
+  type KeeperStack,
+  type Many,
+  platformWallet,
+  type QueuedPayment,
+} from './keeperStack.ts'
 import { standingsOf } from './standing.ts'
 import { until } from './until.ts'
 
@@ -54,7 +60,7 @@ export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Pr
 export async function settleAll(
   stack: KeeperStack,
   payments: readonly Pick<QueuedPayment, 'paymentId'>[],
-  overrides?: Partial<KeeperDependencies>,
+  overrides?: KeeperOverrides,
 ): Promise<void> {
   await whileRunning(stack.keeper(overrides), () =>
     until('all are settled', () => stack.isSettled([...payments])),

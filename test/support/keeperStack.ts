@@ -8,11 +8,12 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { afterAll, beforeAll } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { createKeeper, type Keeper, type KeeperDependencies } from '#keeper/keeper'
-import type { KeeperSettings } from '#keeper/settings/settings'
+import type { KeeperSettings } from '#keeper/settings/config'
 import { storeRefund } from '#ledger/acceptance/refunds'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import { setGasGrant } from '#ledger/registry/apiKeys'
 import { type Database, openDatabase } from '#ledger/store/database'
+import { onOnePostgres } from '#ledger/tabs/tabDatabase'
 import { createLogger } from '#process/log'
 import { removeWithUs } from '#process/reaper'
 import { networks } from '#protocol/networks'
@@ -25,6 +26,7 @@ import { devPrivateKey } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { createMigratedDatabase } from './database.ts'
 import { type Half, halvesOfPayment } from './halves.ts'
+import { keeperDefaults } from './keeperDefaults.ts'
 import { storePayments, toCandidate } from './seedPayments.ts'
 import { resetChain } from './sharedChain.ts'
 import { randomHex, readBalance, signAuthorization, validFor } from './usdc.ts'
@@ -107,7 +109,7 @@ export type KeeperStack = {
   grantedKey: string
   settings: KeeperSettings
   /** A keeper in this process; nothing runs before its `start`. */
-  keeper: (overrides?: Partial<KeeperDependencies>) => Keeper
+  keeper: (overrides?: KeeperOverrides) => Keeper
   /** What a process of ours is told to work on this stack. */
   env: Record<string, string>
   /** New accounts with USDC. */
@@ -124,6 +126,10 @@ export type KeeperStack = {
   isSettled: (payments: Pick<QueuedPayment, 'paymentId'>[]) => Promise<boolean>
   balanceOf: (address: Address) => Promise<bigint>
   close: () => Promise<void>
+}
+
+export type KeeperOverrides = Omit<Partial<KeeperDependencies>, 'facilitator'> & {
+  facilitator?: Partial<KeeperDependencies['facilitator']>
 }
 
 /** {@link startKeeperStack} for the tests of a file, which it is closed after. */
@@ -253,6 +259,8 @@ async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Pr
     replaceAfterMs: 5_000,
     priorityFeePerGas: 0n,
     maxFeePerGas: 100_000_000_000n,
+    gasPerFee: null,
+    dailyBudget: null,
     gasTokenUsd: 500_000_000n,
     gasAllowance: 1_000_000_000n,
     ...overrides,
@@ -277,8 +285,11 @@ async function openStack(ground: Ground, overrides: Partial<KeeperSettings>): Pr
     payee: registry.payee,
     apiKey: registry.apiKey,
     grantedKey: registry.grantedKey,
-    keeper: (more = {}) =>
+    keeper: ({ facilitator, ...more } = {}) =>
       createKeeper({
+        ...keeperDefaults,
+        facilitator: { ...keeperDefaults.facilitator, ...facilitator },
+        tabs: { ...keeperDefaults.tabs, database: onOnePostgres(keepersDatabase) },
         database: keepersDatabase,
         networks: [served],
         accounts: [walletAccount(0)],

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
 import { completeRequirements } from './accepts.ts'
-import { KindNotServed, MalformedRequest, parseRequest } from './request.ts'
+import { parseRequest } from './request.ts'
 
 // The forms in which other people's servers have their facilitator complete what they ask for: @faremeter/middleware 0.22 and thirdweb 5.121.
 
@@ -40,13 +40,15 @@ describe('faremeter’s servers', () => {
   })
 
   test.each([
-    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, KindNotServed],
-    ['nothing', { accepts: [] }, MalformedRequest],
-    ['an amount that is none', { accepts: [{ ...asked, amount: '-1' }] }, MalformedRequest],
-    ['nobody to pay', { accepts: [{ ...asked, payTo: undefined }] }, MalformedRequest],
-    ['version 3', { x402Version: 3 }, MalformedRequest],
-  ])('error: %s', (_, change, kind) => {
-    expect(() => completeRequirements(served, { ...body, ...change })).toThrow(kind)
+    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, 500],
+    ['nothing', { accepts: [] }, 400],
+    ['an amount that is none', { accepts: [{ ...asked, amount: '-1' }] }, 400],
+    ['nobody to pay', { accepts: [{ ...asked, payTo: undefined }] }, 400],
+    ['version 3', { x402Version: 3 }, 400],
+  ])('error: %s', (_, change, status) => {
+    expect(() => completeRequirements(served, { ...body, ...change })).toThrow(
+      expect.objectContaining({ name: 'Refused', status }),
+    )
   })
 })
 
@@ -106,13 +108,15 @@ describe('thirdweb’s servers', () => {
   })
 
   test.each([
-    ['another network', { network: 'eip155:8453' }, KindNotServed],
-    ['upto', { scheme: 'upto' }, KindNotServed],
-    ['another token', { price: { amount: '7', asset: { address: payTo } } }, KindNotServed],
-    ['a price of nothing', { price: '$0' }, MalformedRequest],
-    ['a price in words', { price: 'much' }, MalformedRequest],
-    ['a price finer than the token', { price: '$0.0000001' }, MalformedRequest],
-  ])('error: %s', (_, change, kind) => {
-    expect(() => completeRequirements(served, { ...asked, ...change })).toThrow(kind)
+    ['another network', { network: 'eip155:8453' }, 500],
+    ['upto', { scheme: 'upto' }, 500],
+    ['another token', { price: { amount: '7', asset: { address: payTo } } }, 500],
+    ['a price of nothing', { price: '$0' }, 400],
+    ['a price in words', { price: 'much' }, 400],
+    ['a price finer than the token', { price: '$0.0000001' }, 400],
+  ])('error: %s', (_, change, status) => {
+    expect(() => completeRequirements(served, { ...asked, ...change })).toThrow(
+      expect.objectContaining({ name: 'Refused', status }),
+    )
   })
 })

@@ -2,7 +2,8 @@ import { z } from 'zod'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { parseUsdc } from '#protocol/amount'
 import { ProtocolError } from '#protocol/errors'
-import { findServed, KindNotServed, MalformedRequest, parse } from './request.ts'
+import { malformed, notServed } from './reasons.ts'
+import { findServed, parse } from './request.ts'
 
 // `POST /accepts` isn't the standard's: some servers let their facilitator complete what they ask for, each in a form of its own.
 
@@ -55,7 +56,7 @@ const priced = z.object({
   extraMetadata: z.record(z.string(), z.unknown()).nullish(),
 })
 
-/** @throws {MalformedRequest|KindNotServed} */
+/** @throws {Refused} */
 export function completeRequirements(
   networks: readonly ServedNetwork[],
   body: unknown,
@@ -65,7 +66,7 @@ export function completeRequirements(
   const { resource, accepts } = parse(incomplete, body)
   const completed = accepts.flatMap((one) => complete(networks, one) ?? [])
   if (completed.length === 0)
-    throw new KindNotServed('none of `accepts` is USDC by scheme exact on a network that is served')
+    throw notServed('none of `accepts` is USDC by scheme exact on a network that is served')
   return { status: 200, body: { x402Version: 2, resource: resource ?? { url: '' }, accepts: completed } }
 }
 
@@ -92,9 +93,7 @@ function fromPrice(
     ...{ maxTimeoutSeconds, extra: asked.extraMetadata ?? {} },
   })
   if (requirements === null)
-    throw new KindNotServed(
-      `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served`,
-    )
+    throw notServed(`scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served`)
   // The fields of both versions: its server passes them on in a header of version 2, and its older buyers read those of 1.
   const accepted = {
     ...requirements,
@@ -133,5 +132,5 @@ function toBaseUnits(price: string | number): string {
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error
   }
-  throw new MalformedRequest('price: expected USD above 0 with up to 6 decimals')
+  throw malformed('price: expected USD above 0 with up to 6 decimals')
 }

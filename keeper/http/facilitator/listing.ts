@@ -7,13 +7,6 @@ import type { FacilitatorRequest } from './request.ts'
 /** What became of a resource that a payment declares (x402's extension `bazaar`). */
 type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'; rejectedReason: string }
 
-export type Listings = {
-  /** What is said at /verify: whether it will be listed once the payment settles. */
-  announce(request: FacilitatorRequest, providerId: string | null): string | undefined
-  /** Lists what a payment declares that has settled. Never throws: the money has moved. */
-  list(request: FacilitatorRequest, providerId: string | null): Promise<string | undefined>
-}
-
 /** A resource that is paid for all the time is noted as often as this. */
 const noteEveryMs = 60_000
 const maxNoted = 10_000
@@ -24,7 +17,7 @@ const mostMs = 1_000
 export function createListings(
   sql: Queryable,
   { log, now }: { log: Pick<Logger, 'warn'>; now: () => number },
-): Listings {
+) {
   const noted = new Map<string, number>()
 
   async function note(declaration: Declaration): Promise<ListingAnswer> {
@@ -41,14 +34,16 @@ export function createListings(
   }
 
   return {
-    announce(request, providerId) {
+    /** What is said at /verify: whether it will be listed once the payment settles. */
+    announce(request: FacilitatorRequest, providerId: string | null): string | undefined {
       const read = readOf(request, providerId)
       if (read === undefined) return undefined
       return encode(
         typeof read === 'string' ? { status: 'rejected', rejectedReason: read } : { status: 'processing' },
       )
     },
-    async list(request, providerId) {
+    /** Lists what a payment declares that has settled. Never throws: the money has moved. */
+    async list(request: FacilitatorRequest, providerId: string | null): Promise<string | undefined> {
       const read = readOf(request, providerId)
       if (read === undefined) return undefined
       if (typeof read === 'string') return encode({ status: 'rejected', rejectedReason: read })

@@ -3,25 +3,18 @@ import { readCaller } from '#ledger/acceptance/facilitations'
 import { findSuspendedPayees } from '#ledger/registry/suspendProvider'
 import type { Queryable } from '#ledger/store/database'
 import { createCache } from '#process/cache'
-import { InvalidPayment } from './reasons.ts'
-
-/** Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again. */
-export type OpenLimit = {
-  /**
-   * Counts one more.
-   *
-   * @throws {InvalidPayment} where that is too many, or the provider of the key or of what is paid is disabled; what was
-   *   verified before settles all the same.
-   */
-  take(providerId: string | null, paid: Paid): Promise<void>
-}
+import { Refused } from './reasons.ts'
 
 type Paid = { chainId: number; token: Address; address: Address }
 
 const countTtlMs = 1_000
 
-/** @param most of one API key, or, without one, of one wallet that is paid. */
-export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
+/**
+ * Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again.
+ *
+ * @param most of one API key, or, without one, of one wallet that is paid.
+ */
+export function createOpenLimit(sql: Queryable, most: number) {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
     load: (caller) => readCaller(sql, caller),
     ttlMs: countTtlMs,
@@ -38,19 +31,22 @@ export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
     now: () => performance.now(),
   })
   return {
-    async take(providerId, { chainId, token, address }) {
+    /**
+     * Counts one more.
+     *
+     * @throws {Refused} where that is too many, or the provider of the key or of what is paid is disabled; what was
+     *   verified before settles all the same.
+     */
+    async take(providerId: string | null, { chainId, token, address }: Paid): Promise<void> {
       const [count, isSuspended] = await Promise.all([
         counts.get(providerId ?? address),
         suspended.get(`${chainId} ${token} ${address}`),
       ])
       if (count.isDisabled || isSuspended)
-        throw new InvalidPayment(null, 'this provider is disabled: enable it, or ask the operator')
+        throw new Refused(null, 'this provider is disabled: enable it, or ask the operator')
       if (count.open >= most) {
         const whose = providerId === null ? 'this wallet has' : 'this API key has'
-        throw new InvalidPayment(
-          null,
-          `${whose} ${most} payments open: try again once some of them are settled`,
-        )
+        throw new Refused(null, `${whose} ${most} payments open: try again once some of them are settled`)
       }
       count.open += 1
     },

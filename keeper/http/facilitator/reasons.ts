@@ -1,19 +1,49 @@
+import type { Hex } from 'viem'
 import { BaseError, type ErrorCode } from '#protocol/errors'
 import { findReason, reasonOf as nameReason } from '#protocol/x402'
 
-/** A verdict against a payment, by the standard's word for it (specs/x402-specification-v2.md section 9). */
-export class InvalidPayment extends Error {
-  override name = 'InvalidPayment'
-  /** null: no word of the standard says it; each route then has its own. */
-  readonly reason: string | null
+type RefusalOptions = {
+  /** 200: a verdict against the payment, as the standard's middlewares want it. Default. */
+  status?: 200 | 400 | 409 | 500
+  /** By which it was settled, or may be. Default '': none is out. */
+  transaction?: Hex | ''
+  cause?: unknown
+}
 
-  constructor(reason: string | null, message: string, options?: { cause?: unknown }) {
+/** Why a request isn't answered with yes. */
+export class Refused extends Error {
+  override name = 'Refused'
+  /** The standard's word for it (specs/x402-specification-v2.md section 9); null: it has none, and each route its own. */
+  readonly reason: string | null
+  readonly status: NonNullable<RefusalOptions['status']>
+  readonly transaction: Hex | ''
+
+  constructor(
+    reason: string | null,
+    message: string,
+    { status = 200, transaction = '', ...options }: RefusalOptions = {},
+  ) {
     super(message, options)
     this.reason = reason
+    this.status = status
+    this.transaction = transaction
   }
 }
 
-export const duplicateSettlement = 'duplicate_settlement'
+/** The body isn't in the standard's form. */
+export function malformed(message: string, cause?: unknown): Refused {
+  return new Refused('invalid_payload', message, { status: 400, cause })
+}
+
+/** A version, scheme or network that /supported doesn't name: HTTP 500, as by the reference. */
+export function notServed(message: string): Refused {
+  return new Refused(null, message, { status: 500 })
+}
+
+/** The same payment came before: only one caller is told yes. */
+export function duplicate(message: string, transaction: Hex | '' = ''): Refused {
+  return new Refused('duplicate_settlement', message, { transaction })
+}
 
 /** Codes for which the standard has the word of another one: the token doesn't say who is blacklisted. */
 const ours: Record<string, ErrorCode> = {
@@ -36,11 +66,11 @@ export function wrongValue(version: 1 | 2): string {
   return nameReason('amount_mismatch', version)
 }
 
-/** The verdict that an error is against the payment; null: the error says nothing about it. */
-export function toInvalidPayment(error: unknown): InvalidPayment | null {
-  if (error instanceof InvalidPayment) return error
-  if (!(error instanceof BaseError)) return null
-  const reason = reasonOf(error.code)
-  if (error.code === 'gas_not_covered') return new InvalidPayment(null, error.message, { cause: error })
-  return reason === null ? null : new InvalidPayment(reason, error.message, { cause: error })
+/** What an error says against the request. Throws it where that is nothing. */
+export function toRefused(error: unknown): Refused {
+  if (error instanceof Refused) return error
+  const reason = error instanceof BaseError ? reasonOf(error.code) : null
+  if (error instanceof BaseError && (reason !== null || error.code === 'gas_not_covered'))
+    return new Refused(reason, error.message, { cause: error })
+  throw error
 }

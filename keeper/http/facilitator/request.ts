@@ -5,6 +5,7 @@ import { hasBody } from '#ledger/discovery/bazaar'
 import type { Declared } from '#ledger/discovery/declarations'
 import { ProtocolError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { malformed, notServed } from './reasons.ts'
 
 // The body of x402's /verify and /settle: specs/x402-specification-v1.md and -v2.md, scheme `exact` by EIP-3009.
 
@@ -27,17 +28,8 @@ export type FacilitatorRequest = {
   hash: string
 }
 
-/** The body isn't in the standard's form: HTTP 400. */
-export class MalformedRequest extends Error {
-  override name = 'MalformedRequest'
-}
-
-/** A version, scheme or network that /supported doesn't name: HTTP 500, as by the reference. */
-export class KindNotServed extends Error {
-  override name = 'KindNotServed'
-}
-
-const authorization = z.object({
+/** An authorization in JSON. */
+export const authorization = z.object({
   from: z.string(),
   to: z.string(),
   value: z.string(),
@@ -89,13 +81,13 @@ const versionSchema = z.object({
   paymentPayload: z.object({ x402Version: z.number().optional() }),
 })
 
-/** @throws {MalformedRequest|KindNotServed} */
+/** @throws {Refused} */
 export function parseRequest(networks: readonly ServedNetwork[], body: unknown): FacilitatorRequest {
   const { x402Version, paymentPayload } = parse(versionSchema, body)
   const version = paymentPayload.x402Version ?? x402Version
   if (version === 1) return fromV1(networks, parse(bodies[1], body))
   if (version === 2) return fromV2(networks, parse(bodies[2], body))
-  throw new KindNotServed(`x402 version ${version} is not served`)
+  throw notServed(`x402 version ${version} is not served`)
 }
 
 function fromV1(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies)[1]>): FacilitatorRequest {
@@ -204,22 +196,33 @@ function requireServed(
 ): ServedNetwork {
   const served = findServed(networks, { scheme, network })
   if (served && nameOf(served.network) === network) return served
-  throw new KindNotServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
+  throw notServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
+}
+
+/** @throws {ProtocolError} */
+export function toSigned(
+  { from, to, value, validAfter, validBefore, nonce }: z.infer<typeof authorization>,
+  signature: string,
+): SignedAuthorization {
+  return parsePayload([from, to, value, validAfter, validBefore, nonce, signature].join(','))
 }
 
 function parseAuthorization({ signature, authorization }: z.infer<typeof payload>): SignedAuthorization {
-  const { from, to, value, validAfter, validBefore, nonce } = authorization
   try {
-    return parsePayload([from, to, value, validAfter, validBefore, nonce, signature].join(','))
+    return toSigned(authorization, signature)
   } catch (error) {
-    if (error instanceof ProtocolError) throw new MalformedRequest(error.message, { cause: error })
+    if (error instanceof ProtocolError) throw malformed(error.message, error)
     throw error
   }
 }
 
-export function parse<T>(schema: z.ZodType<T>, body: unknown): T {
+export function parse<T>(
+  schema: z.ZodType<T>,
+  body: unknown,
+  refuse: (fault: string) => Error = malformed,
+): T {
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  throw new MalformedRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
+  throw refuse(`${issue?.path.join('.') || 'body'}: ${issue?.message}`)
 }

@@ -1,60 +1,17 @@
-import type { Address } from 'viem'
-import type { ChainReads } from '#chain/chainReads'
-import { type GasMeter, sumGas } from '#chain/gasShares'
-import type { PayerSignatures } from '#chain/payerSignatures'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import type { createAccept } from '#ledger/acceptance/acceptance'
+import { sumGas } from '#chain/gasShares'
 import { checkPresented, toCandidate } from '#ledger/acceptance/door'
 import {
   findByPaymentIdentifier,
   findFacilitated,
   releaseReservations,
 } from '#ledger/acceptance/facilitations'
-import type { Payers } from '#ledger/acceptance/payers'
-import type { RecordTrace } from '#ledger/acceptance/traces'
 import type { Database } from '#ledger/store/database'
 import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { BaseError } from '#protocol/errors'
 import { minimumPrice, splitPrice } from '#protocol/tier'
-import type { FacilitatorSettings } from '../../settings/settings.ts'
-import type { OpenLimit } from './openLimit.ts'
-import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
+import { type HttpContext, networkOf } from '../context.ts'
+import { duplicate, Refused, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
-
-/** A network, and what is remembered of its payers. */
-export type FacilitatorNetwork = {
-  served: ServedNetwork
-  reads: ChainReads
-  payers: Payers
-  meter: GasMeter
-  gasPerFee: bigint
-}
-
-export function networkOf(
-  networks: ReadonlyMap<number, FacilitatorNetwork>,
-  { network: { chainId, name } }: ServedNetwork,
-): FacilitatorNetwork {
-  const network = networks.get(chainId)
-  if (!network) throw new Error(`${name} is served without its payers`)
-  return network
-}
-
-export type ReserveContext = {
-  sql: Database
-  networks: ReadonlyMap<number, FacilitatorNetwork>
-  accept: ReturnType<typeof createAccept>
-  payerSignatures: PayerSignatures
-  /** How long a contract wallet may take to answer. */
-  contractTimeoutMs: number
-  /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
-  platformWallet: Address
-  /** What all callers without a grant may draw for gas a UTC day, together. USDC base units. */
-  gasAllowance: bigint
-  openLimit: OpenLimit
-  settings: FacilitatorSettings
-  recordTrace: RecordTrace
-  now: () => Date
-}
 
 export type FacilitatorCaller = {
   /** Whose API key came along; null: none did. */
@@ -70,10 +27,10 @@ const leastValiditySeconds = settleMarginSeconds + 6
  * Verifies a payment and stores it: reserved for its seller, or due at once.
  *
  * @returns its id; null where another payment holds its authorization or its payment identifier.
- * @throws {InvalidPayment|BaseError} the first thing that is wrong.
+ * @throws {Refused|BaseError} the first thing that is wrong.
  */
 export async function reserve(
-  context: ReserveContext,
+  context: HttpContext,
   request: FacilitatorRequest,
   caller: FacilitatorCaller,
   mode: 'reserved' | 'due',
@@ -81,10 +38,10 @@ export async function reserve(
   const now = context.now().getTime()
   checkTerms(request, Math.floor(now / 1000))
   const { served, authorization, resource, paymentIdentifier } = request
-  const network = networkOf(context.networks, served)
+  const network = networkOf(context, served)
   const { providerId } = caller
   const checked = await checkPresented([authorization], network, {
-    ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
+    ...context.signatures,
     ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
   })
   const { from, to, value, validBefore } = authorization
@@ -135,38 +92,26 @@ function checkTerms(
   { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
   now: number,
 ) {
-  if (accepted.scheme !== 'exact')
-    throw new InvalidPayment('invalid_scheme', 'the accepted scheme must be exact')
+  if (accepted.scheme !== 'exact') throw new Refused('invalid_scheme', 'the accepted scheme must be exact')
   if (accepted.network !== network)
-    throw new InvalidPayment('invalid_network', `the accepted network must be ${network}`)
+    throw new Refused('invalid_network', `the accepted network must be ${network}`)
   if (asked.asset.toLowerCase() !== served.token)
-    throw new InvalidPayment(
-      'invalid_payment_requirements',
-      `the asset on ${network} must be ${served.token}`,
-    )
+    throw new Refused('invalid_payment_requirements', `the asset on ${network} must be ${served.token}`)
   const { to, value, validAfter, validBefore } = authorization
   if (asked.payTo.toLowerCase() !== to)
-    throw new InvalidPayment(wrongRecipient, `the authorization must pay ${asked.payTo}, it pays ${to}`)
+    throw new Refused(wrongRecipient, `the authorization must pay ${asked.payTo}, it pays ${to}`)
   if (asked.amount !== value.toString() || value === 0n)
-    throw new InvalidPayment(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
+    throw new Refused(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
   if (validAfter > now)
-    throw new InvalidPayment(
-      reasonOf('authorization_not_yet_valid'),
-      `valid after ${validAfter}, it is ${now}`,
-    )
+    throw new Refused(reasonOf('authorization_not_yet_valid'), `valid after ${validAfter}, it is ${now}`)
   if (validBefore < now + leastValiditySeconds)
-    throw new InvalidPayment(
+    throw new Refused(
       reasonOf('authorization_expired'),
       `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}`,
     )
 }
 
-/** The payment identifier stands for another payment: HTTP 409. */
-export class IdentifierTaken extends Error {
-  override name = 'IdentifierTaken'
-}
-
-/** @throws {IdentifierTaken} */
+/** @throws {Refused} where the payment identifier stands for another payment. */
 export async function requireIdentifier(
   sql: Database,
   { authorization, paymentIdentifier, hash }: FacilitatorRequest,
@@ -174,7 +119,9 @@ export async function requireIdentifier(
   if (paymentIdentifier === null) return
   const held = await findByPaymentIdentifier(sql, authorization.from, paymentIdentifier)
   if (held && held.requestHash !== hash)
-    throw new IdentifierTaken('the payment identifier was sent with another payment')
+    throw new Refused('invalid_payload', 'the payment identifier was sent with another payment', {
+      status: 409,
+    })
 }
 
 /**
@@ -182,17 +129,17 @@ export async function requireIdentifier(
  *
  * Answers once, so that a replay isn't served.
  *
- * @throws {InvalidPayment|BaseError}
+ * @throws {Refused|BaseError}
  */
 export async function verify(
-  context: ReserveContext,
+  context: HttpContext,
   request: FacilitatorRequest,
   caller: FacilitatorCaller,
 ): Promise<void> {
   await requireIdentifier(context.sql, request)
   if ((await reserve(context, request, caller, 'reserved')) !== null) return
   await requireIdentifier(context.sql, request)
-  throw new InvalidPayment(duplicateSettlement, 'this authorization was verified before')
+  throw duplicate('this authorization was verified before')
 }
 
 /** The payment that holds the authorization of a request; null: it isn't the facilitator's; undefined: none does. */

@@ -4,25 +4,17 @@ import { findKeyOwner } from '#ledger/registry/apiKeys'
 import { createKeyOwners } from '#ledger/registry/keyOwners'
 import { clientAddress } from '#process/clientAddress'
 import { limitBody } from '#process/limitBody'
-import type { RateLimiter } from '#process/rateLimiter'
 import type { Traced } from '#process/traceRequests'
 import { BaseError } from '#protocol/errors'
+import type { HttpContext } from '../context.ts'
 import { keyPath } from '../keyPath.ts'
 import { countRequest } from '../submitRules.ts'
 import { completeRequirements, extraOf } from './accepts.ts'
 import { hearerOf } from './hearer.ts'
-import type { Listings } from './listing.ts'
-import { type InvalidPayment, toInvalidPayment } from './reasons.ts'
-import { type FacilitatorRequest, KindNotServed, MalformedRequest, parseRequest } from './request.ts'
-import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
-import { createSettle, DuplicateSettlement, type SettleContext, SettlementPending } from './settle.ts'
-
-export type FacilitatorDependencies = SettleContext & {
-  /** The wallets that send the transactions. */
-  signers: readonly Address[]
-  /** Null: nothing is listed here. */
-  listings: Listings | null
-}
+import { malformed, toRefused } from './reasons.ts'
+import { type FacilitatorRequest, parseRequest } from './request.ts'
+import { type FacilitatorCaller, verify } from './reserve.ts'
+import { createSettle } from './settle.ts'
 
 /** Longest body: the longest signature, and extensions beside it. */
 const mostBytes = 65_536
@@ -37,77 +29,50 @@ const strangersAMinute = 600
  *
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
-export function createFacilitator(
-  dependencies: FacilitatorDependencies,
-  caller: { rateLimiter: RateLimiter; trustedProxies: number },
-): Hono<Traced> {
-  const { signers, listings } = dependencies
-  const networks = [...dependencies.networks.values()].map(({ served }) => served)
-  const settle = createSettle(dependencies)
-  const admit = createAdmit(dependencies, caller)
+export function createFacilitator(context: HttpContext): Hono<Traced> {
+  const { signers, listings, served: networks } = context
+  const settle = createSettle(context)
+  const admit = createAdmit(context)
   const read = async (c: Context): Promise<FacilitatorRequest> => parseRequest(networks, await readJson(c))
 
   const app = new Hono<Traced>()
   const limit = limitBody(mostBytes)
 
   app.post('/verify', limit, async (c) => {
-    const answer = (
-      error: InvalidPayment | MalformedRequest | IdentifierTaken,
-      reason: string,
-      payer?: string,
-    ) => ({
-      ...{ isValid: false, invalidReason: reason, invalidMessage: error.message },
-      ...(payer !== undefined && { payer }),
-    })
     const caller = await admit(c)
-    const request = await read(c).catch(unlessNotServed)
-    if (request instanceof KindNotServed) return c.json({ error: request.message }, 500)
-    if (request instanceof MalformedRequest) return c.json(answer(request, 'invalid_payload'), 400)
-    const { from: payer } = request.authorization
+    let payer: Address | undefined
     try {
-      await verify(dependencies, request, caller)
-      await dependencies.checkpoint('after-verify-recorded')
+      const request = await read(c)
+      payer = request.authorization.from
+      await verify(context, request, caller)
+      await context.checkpoint('after-verify-recorded')
       tellListing(c, listings?.announce(request, caller.providerId))
       return c.json({ isValid: true, payer })
     } catch (error) {
-      if (error instanceof IdentifierTaken) return c.json(answer(error, 'invalid_payload', payer), 409)
-      const invalid = toInvalidPayment(error)
-      if (invalid === null) throw error
-      return c.json(answer(invalid, invalid.reason ?? 'unexpected_verify_error', payer))
+      const { status, reason, message } = toRefused(error)
+      if (status === 500) return c.json({ error: message }, status)
+      const verdict = { invalidReason: reason ?? 'unexpected_verify_error', invalidMessage: message }
+      return c.json({ isValid: false, ...verdict, ...(payer && { payer }) }, status)
     }
   })
 
   app.post('/settle', limit, async (c) => {
     const hearer = hearerOf(c)
     const caller = await admit(c)
-    const request = await read(c).catch(unlessNotServed)
-    if (request instanceof KindNotServed) return c.json({ error: request.message }, 500)
-    const failure = (reason: string, { message }: Error, transaction = '') => ({
-      ...{ success: false, errorReason: reason, errorMessage: message, transaction },
-    })
-    if (request instanceof MalformedRequest)
-      return c.json({ ...failure('invalid_payload', request), network: '' }, 400)
-    const { network, authorization, version } = request
-    const shared = { network, payer: authorization.from }
+    let shared: { network: string; payer?: Address } = { network: '' }
     try {
+      const request = await read(c)
+      const { from: payer, nonce } = request.authorization
+      shared = { network: request.network, payer }
       const { transaction, batchId, logIndex } = await settle(request, caller, hearer)
-      const extra = { ...(batchId !== null && { batchId }), logIndex, nonce: authorization.nonce }
+      const extra = { ...(batchId !== null && { batchId }), logIndex, nonce }
       tellListing(c, await listings?.list(request, caller.providerId))
       return c.json({ success: true, transaction, ...shared, extra })
     } catch (error) {
-      if (error instanceof IdentifierTaken)
-        return c.json({ ...failure('invalid_payload', error), ...shared }, 409)
-      if (error instanceof SettlementPending) {
-        const reason = version === 2 ? 'settlement_pending' : 'unexpected_settle_error'
-        return c.json({ ...failure(reason, error, error.transaction), ...shared })
-      }
-      const invalid = toInvalidPayment(error)
-      if (invalid === null) throw error
-      const transaction = invalid instanceof DuplicateSettlement ? invalid.transaction : ''
-      return c.json({
-        ...failure(invalid.reason ?? 'unexpected_settle_error', invalid, transaction),
-        ...shared,
-      })
+      const { status, reason, message, transaction } = toRefused(error)
+      if (status === 500) return c.json({ error: message }, status)
+      const failure = { errorReason: reason ?? 'unexpected_settle_error', errorMessage: message, transaction }
+      return c.json({ success: false, ...failure, ...shared }, status)
     }
   })
 
@@ -117,8 +82,8 @@ export function createFacilitator(
       const { status, body } = completeRequirements(networks, await readJson(c))
       return c.json(body, status)
     } catch (error) {
-      const refused = unlessNotServed(error)
-      return c.json({ error: refused.message }, refused instanceof KindNotServed ? 500 : 400)
+      const { status, message } = toRefused(error)
+      return c.json({ error: message }, status)
     }
   })
 
@@ -136,10 +101,7 @@ export function createFacilitator(
 }
 
 /** Says who calls; throws for who may not. */
-function createAdmit(
-  { sql, settings, now }: FacilitatorDependencies,
-  { rateLimiter, trustedProxies }: { rateLimiter: RateLimiter; trustedProxies: number },
-) {
+function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpContext) {
   const owners = createKeyOwners(
     (key) => findKeyOwner(sql, key),
     keyTtlMs,
@@ -187,16 +149,11 @@ async function readJson(c: Context): Promise<unknown> {
   try {
     return await c.req.json<unknown>()
   } catch (error) {
-    throw new MalformedRequest('the body is no JSON', { cause: error })
+    throw malformed('the body is no JSON', error)
   }
 }
 
 /** Tells what became of the resource that a payment declares. */
 function tellListing(c: Context, answer: string | undefined): void {
   if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
-}
-
-function unlessNotServed(error: unknown): KindNotServed | MalformedRequest {
-  if (error instanceof KindNotServed || error instanceof MalformedRequest) return error
-  throw error
 }

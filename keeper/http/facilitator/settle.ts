@@ -11,49 +11,19 @@ import { giveUpUnsent } from '#ledger/outcomes/voids'
 import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
-import type { Checkpoint } from '../../settings/checkpoints.ts'
+import type { HttpContext } from '../context.ts'
 import type { Hearer } from './hearer.ts'
-import { duplicateSettlement, InvalidPayment, reasonOf } from './reasons.ts'
+import { duplicate, Refused, reasonOf } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
-import {
-  type FacilitatorCaller,
-  findHeld,
-  type ReserveContext,
-  requireIdentifier,
-  reserve,
-} from './reserve.ts'
-import { isUsedUp, type SettlementWatch } from './settlementWatch.ts'
+import { type FacilitatorCaller, findHeld, requireIdentifier, reserve } from './reserve.ts'
+import { isUsedUp } from './settlementWatch.ts'
 
-export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
-
-/** A settlement that isn't decided: the same request again goes on waiting for it. `transaction` '' : nothing is out yet. */
-export class SettlementPending extends Error {
-  override name = 'SettlementPending'
-  readonly transaction: Hex | ''
-
-  constructor(transaction: Hex | '') {
-    super('the settlement is not confirmed yet: ask again')
-    this.transaction = transaction
-  }
-}
-
-/** Settled before, and told: `transaction` says by which. */
-export class DuplicateSettlement extends InvalidPayment {
-  override name = 'DuplicateSettlement'
-  readonly transaction: Hex | ''
-
-  constructor(message: string, transaction: Hex | '' = '') {
-    super(duplicateSettlement, message)
-    this.transaction = transaction
-  }
-}
-
-export type SettleContext = ReserveContext & {
-  /** Tells the workers in how many milliseconds something will be due. */
-  wakeIn: (ms: number) => void
-  windowMs: number
-  watch: SettlementWatch
-  checkpoint: Checkpoint
+/** A settlement that isn't decided: the same request again goes on waiting for it. */
+function pending(version: 1 | 2, transaction: Hex | null): Refused {
+  const reason = version === 2 ? 'settlement_pending' : null
+  return new Refused(reason, 'the settlement is not confirmed yet: ask again', {
+    transaction: transaction ?? '',
+  })
 }
 
 const maxGroup = 64
@@ -62,17 +32,11 @@ const maxGroup = 64
 const turnMs = 50
 const mostTries = 50
 
-export type Settle = (
-  request: FacilitatorRequest,
-  caller: FacilitatorCaller,
-  hearer: Hearer,
-) => Promise<Settled>
-
 /**
  * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
  * gets its transaction.
  */
-export function createSettle(context: SettleContext): Settle {
+export function createSettle(context: HttpContext) {
   const { sql, now, settings, watch, checkpoint } = context
   const reserved = createGroupCommit<{ paymentId: string; caller: string }, boolean>({
     async commit(items) {
@@ -100,11 +64,11 @@ export function createSettle(context: SettleContext): Settle {
       if (held === undefined) throw new Error('the payment was undone while it was stored')
     }
     if (held === null || held.requestHash !== request.hash || held.providerId !== caller.providerId)
-      throw new DuplicateSettlement('this authorization was sent with another request')
+      throw duplicate('this authorization was sent with another request')
     if (held.isReserved) {
       const latest = Math.floor(now().getTime() / 1000) + settleMarginSeconds
       if (request.authorization.validBefore <= latest)
-        throw new InvalidPayment(
+        throw new Refused(
           reasonOf('authorization_expired'),
           'the authorization runs out before it can be mined',
         )
@@ -125,19 +89,19 @@ export function createSettle(context: SettleContext): Settle {
     const began = performance.now()
     const wait = async (ms: number, isEnough: (progress: SettlementProgress) => boolean) => {
       const progress = await watch.wait(paymentId, began + ms, (one) => hearer.isGone() || isEnough(one))
-      if (progress === undefined || hearer.isGone()) throw new SettlementPending(progress?.txHash ?? '')
+      if (progress === undefined || hearer.isGone()) throw pending(version, progress?.txHash ?? null)
       return progress
     }
     const isOver = (one: SettlementProgress) => hasEnded(one) || isUsedUp(one)
     let progress = await wait(version === 2 ? settings.timeoutMs : settings.holdMs, isOver)
     if (!isOver(progress) && version === 2) {
-      if (progress.txHash !== null) throw new SettlementPending(progress.txHash)
+      if (progress.txHash !== null) throw pending(version, progress.txHash)
       progress = await wait(settings.holdMs, isOver)
     }
     if (!hasEnded(progress) && (await giveUpUnsent(sql, paymentId, now()))) progress = await wait(0, hasEnded)
     if (hasEnded(progress)) return progress
     progress = await wait(version === 2 ? settings.timeoutMs : Number.POSITIVE_INFINITY, hasEnded)
-    if (!hasEnded(progress)) throw new SettlementPending(progress.txHash ?? '')
+    if (!hasEnded(progress)) throw pending(version, progress.txHash)
     return progress
   }
 
@@ -145,12 +109,11 @@ export function createSettle(context: SettleContext): Settle {
    * Lets one caller be told that it is settled: the first who hears it. Whoever is told serves, so a buyer who presents the same
    * payment again must find nobody who is told so; and who was charged is served, so what nobody heard is told to the next.
    */
-  async function tell(paymentId: string, transaction: Hex, hearer: Hearer): Promise<void> {
+  async function tell(paymentId: string, version: 1 | 2, transaction: Hex, hearer: Hearer): Promise<void> {
     for (;;) {
-      if (hearer.isGone()) throw new SettlementPending(transaction)
+      if (hearer.isGone()) throw pending(version, transaction)
       const since = await beginTelling(sql, paymentId)
-      if (since === 'told')
-        throw new DuplicateSettlement('this payment was settled and answered before', transaction)
+      if (since === 'told') throw duplicate('this payment was settled and answered before', transaction)
       if (since !== 'busy') {
         void hearer.heard.then((isHeard) => endTurn(paymentId, { since, isHeard }))
         return
@@ -171,13 +134,13 @@ export function createSettle(context: SettleContext): Settle {
     }
   }
 
-  return async (request, caller, hearer) => {
+  return async (request: FacilitatorRequest, caller: FacilitatorCaller, hearer: Hearer) => {
     const { paymentId } = await makeDue(request, caller)
     await checkpoint('after-settle-recorded')
     context.wakeIn(context.windowMs)
     const progress = await waitForEnd(paymentId, request.version, hearer)
     if (progress.state !== 'settled' || progress.txHash === null) throw failed(progress)
-    await tell(paymentId, progress.txHash, hearer)
+    await tell(paymentId, request.version, progress.txHash, hearer)
     await checkpoint('before-settle-answer')
     return { transaction: progress.txHash, batchId: progress.batchId, logIndex: progress.logIndex }
   }
@@ -188,15 +151,11 @@ function hasEnded({ state, isLost }: SettlementProgress): boolean {
   return state === 'settled' || isLost
 }
 
-function failed(progress: SettlementProgress): InvalidPayment {
+function failed(progress: SettlementProgress): Refused {
   const { failureCode, ended } = progress
   if (isUsedUp(progress))
-    return new InvalidPayment(
-      reasonOf('authorization_used'),
-      'the authorization was cancelled or used otherwise',
-    )
-  if (ended === 'voided')
-    return new InvalidPayment(null, 'it could not be sent in time, and will not be sent')
+    return new Refused(reasonOf('authorization_used'), 'the authorization was cancelled or used otherwise')
+  if (ended === 'voided') return new Refused(null, 'it could not be sent in time, and will not be sent')
   const code = failureCode ?? 'authorization_expired'
-  return new InvalidPayment(reasonOf(code), `settlement failed: ${code}`)
+  return new Refused(reasonOf(code), `settlement failed: ${code}`)
 }

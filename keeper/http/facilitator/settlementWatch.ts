@@ -1,20 +1,6 @@
 import { readProgress, type SettlementProgress } from '#ledger/acceptance/facilitations'
 import type { Queryable } from '#ledger/store/database'
 
-/** Watches the settlement of payments that somebody waits for, all of them by one question. */
-export type SettlementWatch = {
-  /**
-   * The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen.
-   *
-   * @param isEnough default: {@link isDecided}.
-   */
-  wait(
-    paymentId: string,
-    untilMs: number,
-    isEnough?: (progress: SettlementProgress) => boolean,
-  ): Promise<SettlementProgress | undefined>
-}
-
 type Waiting = {
   paymentId: string
   untilMs: number
@@ -27,7 +13,8 @@ const everyMs = 50
 /** How many waiting settlements one look reads; the others have the next turn. */
 const mostAtOnce = 500
 
-export function createSettlementWatch(sql: Queryable): SettlementWatch {
+/** Watches the settlement of payments that somebody waits for, all of them by one question. */
+export function createSettlementWatch(sql: Queryable) {
   const waiting: Waiting[] = []
   let isLooking = false
 
@@ -58,11 +45,13 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
   }
 
   return {
-    wait: (paymentId, untilMs, isEnough = isDecided) =>
-      new Promise((resolve) => {
-        waiting.push({ paymentId, untilMs, isEnough, resolve })
-        void run()
-      }),
+    /** The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen. */
+    wait(paymentId: string, untilMs: number, isEnough: Waiting['isEnough'] = isDecided) {
+      const { promise, resolve } = Promise.withResolvers<SettlementProgress | undefined>()
+      waiting.push({ paymentId, untilMs, isEnough, resolve })
+      void run()
+      return promise
+    },
   }
 }
 

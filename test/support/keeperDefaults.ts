@@ -1,0 +1,13 @@
+import { readKeeperConfig } from '#keeper/settings/config'
+
+/** What a keeper in the tests' own process works with, where a test says nothing else: as if no variable were set. */
+export const keeperDefaults = {
+  ...readKeeperConfig({
+    DATABASE_URL: 'postgres://localhost/none',
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: 'http://127.0.0.1:1',
+    PLATFORM_WALLET: `0x${'00'.repeat(20)}`,
+    KEEPER_PRIVATE_KEYS: `0x${'11'.repeat(32)}`,
+  }),
+  tracer: null,
+}
