@@ -1,17 +1,17 @@
 import { createCache } from '#process/cache'
 import type { Database } from './database.ts'
 
-/** The slowest answer from which we read the database's clock: a slower one may have stood in a pooler. */
+/** The slowest answer from which we read the database's clock: a slower one may have waited in a pooler. */
 const promptMs = 250
 const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000
 
 export type DatabaseClock = {
-  /** A time of `performance.now()` by the database's clock, Unix milliseconds, or a little earlier: never too late. Of -Infinity it is 0, which is always over. */
+  /** Converts a time of `performance.now()` to the database's clock, Unix ms: never later, perhaps a little earlier. -Infinity gives 0. */
   at(ms: number): Promise<number>
 }
 
-/** Reads how far a database's clock is from ours, and reads it again once in a while. */
+/** Measures how far a database's clock is from ours, and measures again once in a while. */
 export function createDatabaseClock(database: Database): DatabaseClock {
   let known: number | undefined
   const ahead = createCache<'ahead', number>({
