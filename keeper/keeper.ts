@@ -47,10 +47,10 @@ import { createWallet, signerProbes } from './settler/wallet.ts'
 
 export type KeeperDependencies = {
   database: Database
-  /** Where open tabs stand, and when they are closed. Default: in the same database, and as an api closes them by default. */
+  /** The tab store, and when tabs are closed. Default: the same database, and an api's defaults. */
   tabs?: TabSettings & { database: TabDatabase }
   networks: readonly ServedNetwork[]
-  /** Wallets that pay the gas; each settles on every network. */
+  /** The wallets that pay the gas; each settles on every network. */
   accounts: readonly KeeperAccount[]
   platformWallets: readonly Address[]
   settings: KeeperSettings
@@ -60,18 +60,18 @@ export type KeeperDependencies = {
   submitLimits?: SubmitLimits
   /** Default: {@link defaultFacilitatorSettings}. */
   facilitator?: Partial<FacilitatorSettings>
-  /** What is listed for buyers to find; null: nothing is. Default: at SPEC 2.9's fees. */
+  /** What is listed for buyers; null: nothing is. Default: at SPEC 2.9's fees. */
   discovery?: DiscoverySettings | null
-  /** Proxies in front of the HTTP server. Default 0. */
+  /** Number of proxies in front of the HTTP server. Default 0. */
   trustedProxies?: number
-  /** What Prometheus presents to read the metrics. Default: anyone may. */
+  /** The token that Prometheus sends to read the metrics. Default: anybody may. */
   metricsToken?: string | null
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
   /** Names this process among those that share the database. */
   holder: string
-  /** Pause between two rounds of what nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
+  /** Pause between two rounds of work that nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
@@ -82,7 +82,7 @@ export type KeeperDependencies = {
 export type Keeper = {
   app: Hono
   start: () => void
-  /** Finishes the steps that are under way, gives the wallets back, and starts nothing new. */
+  /** Finishes the steps under way, gives the wallets back, and starts nothing new. */
   stop: () => Promise<void>
 }
 
@@ -99,7 +99,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   )
   for (const [context, own] of wallets) probes.push(...probesOf(context, own))
 
-  /** @param network null: it is of all networks, and asks none. */
+  /** @param network null: the loop is for all networks, and asks none. */
   function loop(name: string, network: string | null, everyMs: number, step: () => Promise<unknown>): void {
     const started = repeat({
       name: network === null ? name : `${name} ${network}`,

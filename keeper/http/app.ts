@@ -26,12 +26,12 @@ export type AppDependencies = OperationsOptions & {
 /** Longest body: 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
 
-/** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
+/** The keeper's HTTP side: the facilitator, and the routes of operators and their probes. */
 export function createApp({ submit, facilitator, tracer, catalogue, ...operations }: AppDependencies): Hono {
   const { rateLimiter, trustedProxies } = operations
   const app = createOperationsApp(operations)
 
-  // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
+  // A buyer's page may have any origin. CORS gives pages nothing new: they can POST plain text without it.
   app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
     const text = await c.req.text()

@@ -6,10 +6,10 @@ import { clientAddress } from '#process/clientAddress'
 import type { RateLimiter } from '#process/rateLimiter'
 import { countRequest } from './submitRules.ts'
 
-/** Requests a minute of one address. */
+/** Requests a minute from one address. */
 const perAddress = 300
 
-/** What clients of x402 ask a facilitator for to find what it settles: `GET /discovery/resources`, `/search` and `/merchant`. */
+/** How x402's clients find what a facilitator settles: `GET /discovery/resources`, `/search` and `/merchant`. */
 export function createDiscovery(
   catalogue: Catalogue,
   { rateLimiter, trustedProxies }: { rateLimiter: RateLimiter; trustedProxies: number },

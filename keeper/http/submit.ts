@@ -42,19 +42,19 @@ export type SubmitDependencies = Omit<SettleContext, 'settings' | 'wakeIn'> & {
   platformWallets: readonly Address[]
   rateLimiter: RateLimiter
   limits: SubmitLimits
-  /** Milliseconds that a caller is kept waiting for its hash. */
+  /** How many milliseconds a caller waits for its hash. */
   timeoutMs: number
   /** Tells the workers that there is something to do. */
   wake: () => void
 }
 
 /**
- * Settles signed transfers (SPEC.md 4.2), all or none, and answers with the transaction that carries them.
+ * Settles signed transfers (SPEC.md 4.2), all or none, and answers with their transaction.
  *
- * The gas is ours, so everything that could waste it is refused before the chain is asked, and what we have tried in vain
- * is not tried again.
+ * The gas is ours. So whatever could waste it is refused before the chain is asked, and an authorization that we tried in vain
+ * isn't tried again.
  *
- * @throws {BaseError} with the code that the answer is to carry; nothing was sent then.
+ * @throws {BaseError} with the answer's code; then nothing was sent.
  */
 export async function submitTransfers(
   dependencies: SubmitDependencies,
@@ -100,13 +100,13 @@ function scopeOf({ served }: Submission) {
   return { chainId: served.network.chainId, token: served.token }
 }
 
-/** Whether a transfer is of no payment yet, or of a submission that failed. */
+/** Whether a transfer has no payment yet, or only one of a failed submission. */
 function isNew(known: ReadonlyMap<string, KnownAuthorization>, transfer: SignedAuthorization): boolean {
   const payment = known.get(nameOf(transfer))
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
-/** The nonce of what is known is spoken for: what was accepted is what gets settled. */
+/** Refuses other transfers under a known nonce: what was accepted is what gets settled. */
 function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string, KnownAuthorization>): void {
   for (const [index, transfer] of transfers.entries()) {
     const payment = known.get(nameOf(transfer))
@@ -127,13 +127,13 @@ function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submis
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** The new transfers of a submission, as payments, and the cost of its transaction. */
+/** The new transfers of a submission as payments, and the cost of its transaction. */
 type Accepted = { candidates: Candidate[]; cost: GasShare }
 
 /**
- * What a submission presents, once it has passed the door.
+ * Judges a submission that has passed the door.
  *
- * @throws {PresentedRefused|BaseError} for what can't be settled now.
+ * @throws {PresentedRefused|BaseError} for transfers that can't be settled now.
  */
 async function judge(
   dependencies: SubmitDependencies,
@@ -184,7 +184,7 @@ async function judge(
 
 const triedInVain = 'A transaction of ours tried it, and it failed: sign another authorization'
 
-/** All of a submission goes into one transaction, because its answer names one. */
+/** Requires that a submission fits into one transaction, because its answer names one. */
 function requireFit(
   transfers: readonly SignedAuthorization[],
   feeOf: readonly (number | null)[],
@@ -203,7 +203,7 @@ type Judged = {
   presented: readonly Checked[]
 }
 
-/** What of a submission is new, or failed before, as payments. */
+/** A submission's transfers that are new, or that failed before, as payments. */
 function toCandidates(
   { now, platformWallets: [platformWallet] }: SubmitDependencies,
   submission: Submission,
@@ -235,7 +235,7 @@ function toCandidates(
   })
 }
 
-/** Stores what of a submission is new, and makes all of it due: all, or nothing. */
+/** Stores the new payments of a submission, and makes all of it due: all, or nothing. */
 async function store(
   { sql, now, networks, gasAllowance: common }: SubmitDependencies,
   { key, served }: Submission,
@@ -277,7 +277,7 @@ async function waitForAnswer(
         until,
         (one) => isDecided(one) || one.txHash !== null || isLetGo(one, key),
       )
-      // What its payer took back is given up before the caller hears so: a reorg would bring it back.
+      // A transfer that its payer took back is given up before the caller hears so, or a reorg would bring it back.
       const isTakenBack = one && isUsedUp(one) && !one.isLost && submitted.has(id)
       return isTakenBack && (await giveUpUnsent(sql, id, now())) ? watch.wait(id, 0) : one
     }),
@@ -287,7 +287,7 @@ async function waitForAnswer(
     const payment = payments.get(nameOf(transfer))
     return { half: payment?.half ?? 0, progress: payment && progress.get(payment.paymentId) }
   })
-  // A no is given once it stays true, whatever a reorg brings back.
+  // A no is given only once it stays true, even after a reorg.
   if (watched.some((one) => isUndecided(one, key))) throw pendingAnswer(watched)
   const isGivenUp = seen.some(
     (one) =>
@@ -295,7 +295,7 @@ async function waitForAnswer(
       ((one.ended === 'failed' && one.state !== 'settled') || one.ended === 'voided' || isLetGo(one, key)),
   )
   if (!isGivenUp) return answerOf(watched)
-  // All of it is given up for the fault of one: only the chain says whose it is.
+  // All of it is given up because of one transfer, and only the chain says which.
   const blamed = await judge(dependencies, submission, payments, mayHaveCode).then(
     () => [],
     (error: unknown) => {

@@ -1,8 +1,8 @@
-/** What a keeper of its own account spends on gas, and gets for settling. Kept in memory: a restart begins anew. */
+/** What a keeper spends of its own money on gas, and gets for settling. Kept in memory, so a restart begins anew. */
 export type Budget = {
   /** USDC base units. */
   book: (entry: { cost: bigint; reward: bigint }) => void
-  /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
+  /** Gas beyond the rewards on this UTC day; negative if the rewards were more. */
   spentToday: () => bigint
 }
 

@@ -41,9 +41,9 @@ export type SettlerDependencies = {
 }
 
 export type Settler = {
-  /** To be taken again and again: `busy` if there may be more to do at once. */
+  /** Call it again and again; `busy`: there may be more to do at once. */
   step: () => Promise<StepResult>
-  /** What it has done so far, and what of it is still out. */
+  /** What it has done so far, and which of it isn't mined yet. */
   report: () => ReturnType<MemoryJournal['report']>
 }
 
@@ -130,7 +130,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
         dearest.ageMs >= settings.replaceAfterMs &&
         (await readNonce(served.clients, wallet.address)) < dearest.nonce
       ) {
-        // A reorg dropped what was mined before it, and nobody sends that again: the next batch starts from there.
+        // A reorg dropped the transaction before it, and nobody sends that again, so the next batch starts from there.
         log.warn({ batch: open.batch.batchId }, 'a reorg took the nonce before this one back: starting anew')
         await open.close({ outcome: 'lost', failure: 'deferred' })
         return 'busy'
@@ -141,10 +141,10 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
   }
 }
 
-/** `worth`: what the platform gets by them, USDC base units. */
+/** `worth`: the platform's part of them, USDC base units. */
 type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: bigint }
 
-/** What is published, by what can share a transaction, as much of each as fits. */
+/** Reads what is published, and groups what can share a transaction, as much as fits. */
 async function readLanes(
   { readPending, payersWithCode }: SettlerDependencies,
   journal: MemoryJournal,
@@ -160,7 +160,7 @@ async function readLanes(
       if (item.tab) return 'tab'
       return hasCode(item) ? 'code' : 'shared'
     }
-    // Tabs of payers with code are apart in their lane.
+    // Tabs of payers with code go apart within their lane.
     const kinds = Map.groupBy(pending.items, (item) => `${laneOf(item)} ${item.tab ? hasCode(item) : ''}`)
     for (const items of kinds.values()) {
       const lane = items[0] ? laneOf(items[0]) : 'refused'
@@ -175,7 +175,7 @@ async function readLanes(
 }
 
 function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): BatchItem[] {
-  // One of each quarantined payer at a time: what it costs is counted by transactions.
+  // Only one item of each quarantined payer at a time, because its cost is counted by transactions.
   const seen = new Set<string>()
   const all =
     lane === 'quarantined'
@@ -186,7 +186,7 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
           return [{ ...item, isQuarantined: true }]
         })
       : items
-  // As our own keeper does: pairs, single authorizations, and tabs of each reward travel apart.
+  // As with our own keeper, pairs, single authorizations, and the tabs of each reward go apart.
   const kindOf = ({ fee, tab }: BatchItem) => tab?.rewardShare ?? (fee === null ? 'single' : 'pair')
   const alike = all.filter((item) => all[0] && kindOf(item) === kindOf(all[0]))
   const tabs = alike.flatMap((item) => shapeOfTab(item) ?? [])
@@ -199,7 +199,7 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
   return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 
-/** What keeps it from working would else be said at every look. */
+/** Logs each obstacle once, not at every look. */
 function createSayOnce(log: Logger) {
   let last = ''
   return (message: string, level: 'info' | 'warn' = 'warn'): void => {
@@ -209,8 +209,8 @@ function createSayOnce(log: Logger) {
 }
 
 /**
- * A run before this one may have been killed with its transaction out. That one settles what this one would: it is given
- * the time that a transaction of our own is given. After that ours takes its nonce, and offers more.
+ * Waits for a transaction that an earlier run, killed since, may have sent. It settles what this run would, so it gets the time
+ * of a transaction of our own. After that ours takes its nonce, and offers more.
  */
 function createEarlierWait({ served, address, settings, now, log }: SettlerContext) {
   let since: number | 'not yet' | 'over' = 'not yet'

@@ -18,11 +18,11 @@ import { isTooDear, withoutHeld } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
-/** How long we wait before we look again at what a stranger settled and isn't concluded. */
+/** How long we leave a payment alone that a stranger settled and that isn't concluded. */
 const settledElsewhereMs = 15_000
-/** Most looks at the queue in one step; each may find a whole batch settled by others. */
+/** Most looks at the queue in one step; each may find a whole batch that others settled. */
 const mostRounds = 50
-/** How often a pair goes alone at most, for the splitters that wait. */
+/** How often at most a pair goes alone so that waiting splitters can be swept. */
 const sweepBesidePairsMs = 600_000
 /** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
 const rememberedTurns = 10
@@ -30,9 +30,9 @@ const failedAtOnce = 100
 
 /**
  * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets take turns:
- * of two that looked at the same moment, both would want the same payments, and one would go without a batch.
+ * if two looked at once, both would want the same payments, and one would end up without a batch.
  *
- * The index must be current: what it calls open is taken for open, until the chain itself is asked.
+ * The index must be current: a payment that it calls open counts as open until the chain itself is asked.
  */
 export function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
   const { memory } = context
@@ -46,7 +46,7 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
   await checkpoint('before-claim')
   await failCondemned(context)
   const turns = memory.turns.get(lease.address) ?? []
-  // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
+  // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
   for (let round = 0; round < mostRounds; round++) {
     const due = (await isTokenPaused(context))
       ? []
@@ -102,7 +102,7 @@ async function claimFirst(
       context.now(),
     )
     if (unsettleable.length > 0) {
-      // The chain shows that somebody else settled it, or that nobody can: it is out of the way.
+      // The chain shows that somebody else settled it, or that nobody can, so it leaves the queue.
       await context.sql.begin(async (tx) => {
         await deferPayments(tx, unsettleable, new Date(context.now().getTime() + settledElsewhereMs))
         await sweepChosen(context, tx, unsettleable)
@@ -116,27 +116,27 @@ async function claimFirst(
   return result
 }
 
-/** With what the platform gets by its next batch. */
+/** Adds what its next batch brings the platform. */
 function withWorth({ lane, payments }: DueBatch) {
   const alike = takeAlike(payments)
   const fit = countFitting(alike, isApart({ lane, payments }), batchGasCut)
   return { lane, worth: alike.slice(0, fit).reduce((sum, { fee }) => sum + fee, 0n) }
 }
 
-/** Whether each of its payers is budgeted in full. */
+/** Whether each of its payers gets its full gas. */
 function isApart({ lane, payments }: Pick<DueBatch, 'lane' | 'payments'>): boolean {
   return lane === 'quarantined' || payments[0]?.hasCode === true
 }
 
-/** How many of those that are alike fit in a transaction, from the first on. */
+/** How many payments of one kind fit in a transaction, from the first on. */
 function countFitting(alike: QueuedPayment[], isIsolated: boolean, gasCut: bigint): number {
   const tabs = alike.flatMap(({ tab }) => tab ?? [])
   return tabs.length > 0 ? countTabsThatFit(tabs, isIsolated) : countThatFit(alike, isIsolated, gasCut)
 }
 
 /**
- * Those that one call can settle. Pairs, single authorizations, and tabs of one reward each have a function of their own: the
- * most urgent's kind goes first. Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
+ * The payments that one call can settle. Pairs, single authorizations and the tabs of each reward have their own function, and the
+ * most urgent payment's kind goes first. Refunds are too few for a batch of their own, and the function for pairs takes them, too.
  */
 function takeAlike(payments: readonly QueuedPayment[]): QueuedPayment[] {
   const first = payments.find(({ isRefund }) => !isRefund)
@@ -146,8 +146,8 @@ function takeAlike(payments: readonly QueuedPayment[]): QueuedPayment[] {
 }
 
 /**
- * Whether splitters wait while nothing but pairs does, whose function of the contract sweeps nothing. Then the most urgent one
- * goes alone, its provider's half as a single authorization beside the sweeps, and its fee later.
+ * Whether splitters wait while only pairs are due, whose contract function sweeps nothing. Then the most urgent pair goes alone:
+ * its provider's half as a single authorization beside the sweeps, and its fee later.
  */
 async function waitSplittersForPairs(
   { sql, now, memory }: Context,
@@ -160,7 +160,7 @@ async function waitSplittersForPairs(
   return (await countWaitingSplitters(sql, { chainId, token, platform }, now())) > 0
 }
 
-/** The gas that a batch leaves to sweeps, of splitters that have waited for it. Only where it isn't left anyway. */
+/** The gas that a batch leaves to sweeps for which splitters have waited; 0 if there is room anyway. */
 async function keptForSweeps(
   { sql, now }: Context,
   { chainId, token, feeRecipient: platform }: DueBatch['group'],
@@ -174,7 +174,7 @@ async function keptForSweeps(
   return roomForSweeps(await countWaitingSplitters(sql, { chainId, token, platform }, now()))
 }
 
-/** What was submitted together isn't settled without a part of it that can't be any more. */
+/** Fails submissions of which a part can't be settled any more, since they settle whole or not at all. */
 async function failSpoiled(
   { now }: Context,
   tx: Queryable,
@@ -188,7 +188,7 @@ async function failSpoiled(
   await giveUpTogether(tx, ids, { code: spoiledCodes[spoiled.state], now: now() })
 }
 
-/** Why a half can't be settled any more, by what the record says of it: what is open has run out. */
+/** Why a half can't be settled any more, by its state in the record: an open one has expired. */
 const spoiledCodes: Record<HalfState, string> = {
   settled: 'authorization_used',
   foreign_use: 'authorization_used',
@@ -196,7 +196,7 @@ const spoiledCodes: Record<HalfState, string> = {
   open: 'authorization_expired',
 }
 
-/** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
+/** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation passed. */
 async function failCondemned(context: Context): Promise<void> {
   const { sql, served, now } = context
   const { chainId } = served.network

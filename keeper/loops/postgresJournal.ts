@@ -25,11 +25,11 @@ import { applyDrops, paymentsOf } from './drops.ts'
 import { endBatch, letGo } from './endBatch.ts'
 
 export type PostgresJournal = Journal & {
-  /** A batch that was read already. @param offers default: none yet. */
+  /** Opens a batch that was read already. @param offers default: none yet. */
   open: (row: BatchRow, offers?: readonly Offer[]) => OpenBatch
 }
 
-/** Keeps what a wallet has begun in the database: whoever holds its lease goes on from there. */
+/** Keeps a wallet's batch in the database, so that whoever holds its lease can go on from there. */
 export function createPostgresJournal(context: Context, lease: Lease): PostgresJournal {
   const { sql, settings, now } = context
   const fenced = (write: (tx: Queryable) => Promise<unknown>) =>
@@ -111,12 +111,12 @@ async function saveMined(
     const refused = payersOf(verdict.failed.map(({ item }) => item))
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: isSuccess, cost, now: now(), refused }),
-      // The conclusion of a mined batch says more of payments whose failure its own report shows.
+      // If a mined batch's own report shows the failures, its conclusion says more of them.
       quarantinePayers(tx, row, refused),
-      // Last: whoever is accepted locks its payer before its drawer.
+      // Last, because an acceptance locks its payer before its drawer.
       bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
-    // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
+    // Like any batch it stays `mined` until its block is final, but its payments needn't wait for that.
     if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)
     await setBatchState(tx, row.id, 'mined')
   })
@@ -140,7 +140,7 @@ async function letGoOfReverted(
 function dropsOf({ failed, spent, untried }: Verdict): Drop[] {
   const refused = new Set(payersOf(failed.map(({ item }) => item)))
   return [
-    // What was skipped behind a refusal lets everybody else go first.
+    // An item that was skipped behind a refusal lets all others go first.
     ...untried.flatMap((item): Drop[] =>
       refused.has(item.provider.authorization.from) ? [{ item, reason: 'deferred' }] : [],
     ),

@@ -2,13 +2,13 @@ import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { NetworkName } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
 
-/** What every keeper is told of sending transactions. */
+/** Every keeper's settings for sending transactions. */
 export type SettlerSettings = {
-  /** A stored transaction is sent again after this long. */
+  /** How long until a stored transaction is sent again. */
   rebroadcastAfterMs: number
-  /** One that isn't mined after this long is replaced by a dearer one. */
+  /** How long until an unmined one is replaced by a dearer one. */
   replaceAfterMs: number
-  /** Wei; null: what the node suggests. */
+  /** Wei; null: the node's suggestion. */
   priorityFeePerGas: bigint | null
   /** Wei; no transaction offers more. */
   maxFeePerGas: bigint
@@ -21,13 +21,13 @@ export type KeeperSettings = Omit<SettlerSettings, 'maxFeePerGas'> & {
   leaseMs: number
   /** How far the index may be behind the chain. */
   maxIndexLagBlocks: bigint
-  /** Null in one of these three: the network's own value (chain/gasLimits.ts). */
+  /** Null in any of these three: the network's own value (chain/gasLimits.ts). */
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null
   /** USDC base units that gas may cost a UTC day for all together who pay no fee and have no grant. */
   gasAllowance: bigint
-  /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
+  /** USDC base units an ETH (POL on Polygon), if there is no feed or it is stale. */
   gasTokenUsd: bigint
 }
 
@@ -36,37 +36,37 @@ export type FacilitatorSettings = {
   isOpen: boolean
   /** How long a verified payment is kept for its seller. */
   reserveMs: number
-  /** After how long POST /settle answers settlement_pending. */
+  /** How long until POST /settle answers settlement_pending. */
   timeoutMs: number
-  /** After how long it answers where nothing was sent, or in version 1, which knows no such answer. */
+  /** How long until it answers if nothing was sent, and in version 1, which has no such answer. */
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
-  /** How many payments of one API key, or without one of one wallet that is paid, are reserved or wait at a time. */
+  /** Most payments reserved or waiting at a time for one API key, or without a key for one paid wallet. */
   maxOpen: number
 }
 
 /** When open tabs are closed. USDC base units. */
 export type TabSettings = {
-  /** What a payer may owe who never settled anything. */
+  /** How much a payer that never settled anything may owe. */
   credit: bigint
-  /** By network, where what settles alone is to be above the network's own least price. */
+  /** By network, if the least price that settles alone is to be above the network's own. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
 }
 
 export const defaultTabSettings: TabSettings = { credit: 1_000_000n, minimumPrices: {} }
 
 export type DiscoverySettings = {
-  /** The gateway's: what a price is paid to follows from it. */
+  /** The gateway's, from which the recipient of a price follows. */
   feeSchedule: FeeSchedule
-  /** The gateway's as well. */
+  /** The gateway's, too. */
   offerTimeoutSeconds: number
 }
 
 export const defaultDiscovery: DiscoverySettings = { feeSchedule: 'tiered', offerTimeoutSeconds: 3_600 }
 
 export type SubmitLimits = {
-  /** Submissions a minute of one address, and of one provider whatever its address. */
+  /** Submissions a minute from one address, and from one provider at any address. */
   perCaller: number
 }
 

@@ -21,13 +21,13 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   isOpen: false,
   reserveMs: 90_000,
   timeoutMs: 40_000,
-  // A standard client's own limit is 90 s.
+  // A standard client waits for 90 s.
   holdMs: 80_000,
   fee: 0n,
   maxOpen: 1_000,
 }
 
-/** How long we rely on what payers owe. A balance is fresher: it comes with each nonce that we ask about. */
+/** How long payers' debts are cached. Balances are fresher: each look-up of a nonce brings one. */
 const standingTtlMs = 30_000
 const contractTimeoutMs = 2_000
 
@@ -47,7 +47,7 @@ export type FacilitatorOptions = {
   checkpoint?: Checkpoint
 }
 
-/** What the facilitator works with; `wake` tells the keeper's workers that there is something to do. */
+/** The facilitator's dependencies; `wake` tells the keeper's workers that there is something to do. */
 export function createFacilitatorDependencies(
   {
     database,

@@ -4,23 +4,23 @@ import type { Queryable } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { FacilitatorRequest } from './request.ts'
 
-/** What became of a resource that a payment declares (x402's extension `bazaar`). */
+/** What happened to a resource that a payment declares (x402's extension `bazaar`). */
 type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'; rejectedReason: string }
 
 export type Listings = {
-  /** What is said at /verify: whether it will be listed once the payment settles. */
+  /** The answer at /verify: whether the resource will be listed once the payment settles. */
   announce(request: FacilitatorRequest, providerId: string | null): string | undefined
-  /** Lists what a payment declares that has settled. Never throws: the money has moved. */
+  /** Lists what a settled payment declares. Never throws, because the money has moved. */
   list(request: FacilitatorRequest, providerId: string | null): Promise<string | undefined>
 }
 
-/** A resource that is paid for all the time is noted as often as this. */
+/** How often a payment for the same resource is noted, at most. */
 const noteEveryMs = 60_000
 const maxNoted = 10_000
-/** How long an answer waits for the list. Its caller's turn to hear that the payment settled must not lapse meanwhile. */
+/** How long an answer waits for the list. It must be shorter than its caller's turn to hear that the payment settled. */
 const mostMs = 1_000
 
-/** @returns values of the header `EXTENSION-RESPONSES`; undefined where a payment declares nothing. */
+/** @returns values of the header `EXTENSION-RESPONSES`; undefined if a payment declares nothing. */
 export function createListings(
   sql: Queryable,
   { log, now }: { log: Pick<Logger, 'warn'>; now: () => number },

@@ -5,13 +5,13 @@ import type { Queryable } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { InvalidPayment } from './reasons.ts'
 
-/** Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again. */
+/** Bounds each caller's open payments: keys are free, and each open payment is read again and again. */
 export type OpenLimit = {
   /**
-   * Counts one more.
+   * Counts one more open payment.
    *
-   * @throws {InvalidPayment} where that is too many, or the provider of the key or of what is paid is disabled; what was
-   *   verified before settles all the same.
+   * @throws {InvalidPayment} if there are too many, or the provider of the key or of the wallet is disabled; payments that were
+   *   verified before settle all the same.
    */
   take(providerId: string | null, paid: Paid): Promise<void>
 }
@@ -20,7 +20,7 @@ type Paid = { chainId: number; token: Address; address: Address }
 
 const countTtlMs = 1_000
 
-/** @param most of one API key, or, without one, of one wallet that is paid. */
+/** @param most for one API key, or without a key for one paid wallet. */
 export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
   const counts = createCache<string, { open: number; isDisabled: boolean }>({
     load: (caller) => readCaller(sql, caller),

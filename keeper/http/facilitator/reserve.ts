@@ -21,7 +21,7 @@ import type { OpenLimit } from './openLimit.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 
-/** A network, and what is remembered of its payers. */
+/** A network, and the cached standing of its payers. */
 export type FacilitatorNetwork = {
   served: ServedNetwork
   reads: ChainReads
@@ -46,9 +46,9 @@ export type ReserveContext = {
   payerSignatures: PayerSignatures
   /** How long a contract wallet may take to answer. */
   contractTimeoutMs: number
-  /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
+  /** The fee recipient. Here there are no fees: it only decides which payments may share a batch. */
   platformWallet: Address
-  /** What all callers without a grant may draw for gas a UTC day, together. USDC base units. */
+  /** What all callers without a grant together may draw for gas on a UTC day. USDC base units. */
   gasAllowance: bigint
   openLimit: OpenLimit
   settings: FacilitatorSettings
@@ -57,7 +57,7 @@ export type ReserveContext = {
 }
 
 export type FacilitatorCaller = {
-  /** Whose API key came along; null: none did. */
+  /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
   /** Where its request is traced. */
   trace?: Uint8Array | null
@@ -69,8 +69,8 @@ const leastValiditySeconds = settleMarginSeconds + 6
 /**
  * Verifies a payment and stores it: reserved for its seller, or due at once.
  *
- * @returns its id; null where another payment holds its authorization or its payment identifier.
- * @throws {InvalidPayment|BaseError} the first thing that is wrong.
+ * @returns its id; null if another payment holds its authorization or its payment identifier.
+ * @throws {InvalidPayment|BaseError} for the first fault.
  */
 export async function reserve(
   context: ReserveContext,
@@ -113,7 +113,7 @@ export async function reserve(
     checked,
   )
   const accept = () => context.accept(candidate, network.payers, checked[0].state)
-  // What we remember of the payer may be older than the release.
+  // The cached standing of the payer may be older than the release.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
@@ -130,7 +130,7 @@ export async function reserve(
   return candidate.id
 }
 
-/** Everything that needs nothing but the request. */
+/** Checks all that needs only the request. */
 function checkTerms(
   { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
   now: number,
@@ -161,7 +161,7 @@ function checkTerms(
     )
 }
 
-/** The payment identifier stands for another payment: HTTP 409. */
+/** The payment identifier belongs to another payment: HTTP 409. */
 export class IdentifierTaken extends Error {
   override name = 'IdentifierTaken'
 }
@@ -178,9 +178,9 @@ export async function requireIdentifier(
 }
 
 /**
- * Verifies a payment for its seller, who is about to serve, and reserves its authorization and its amount of the balance.
+ * Verifies a payment for its seller, who is about to serve, and reserves its authorization and amount.
  *
- * Answers once, so that a replay isn't served.
+ * It says yes once, so that a replay isn't served.
  *
  * @throws {InvalidPayment|BaseError}
  */
@@ -195,7 +195,7 @@ export async function verify(
   throw new InvalidPayment(duplicateSettlement, 'this authorization was verified before')
 }
 
-/** The payment that holds the authorization of a request; null: it isn't the facilitator's; undefined: none does. */
+/** The payment that holds a request's authorization; null: it isn't the facilitator's; undefined: there is none. */
 export function findHeld(sql: Database, { served, authorization }: FacilitatorRequest) {
   const { from: payer, nonce } = authorization
   return findFacilitated(sql, { chainId: served.network.chainId, token: served.token, payer, nonce })

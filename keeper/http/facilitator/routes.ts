@@ -28,12 +28,12 @@ export type FacilitatorDependencies = SettleContext & {
 const mostBytes = 65_536
 /** How long a revoked key still works. */
 const keyTtlMs = 5_000
-/** Most requests a minute from one address without a key, or with keys that nobody presented lately. */
+/** Most requests a minute from one address without a key, or with keys that weren't sent lately. */
 const strangersAMinute = 600
 
 /**
- * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`; the
- * same behind {@link keyPath}.
+ * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`;
+ * all of them also behind {@link keyPath}.
  *
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
@@ -135,7 +135,7 @@ export function createFacilitator(
   return new Hono<Traced>().route('/', app).route(keyPath, app)
 }
 
-/** Says who calls; throws for who may not. */
+/** Finds out who calls; throws if it may not. */
 function createAdmit(
   { sql, settings, now }: FacilitatorDependencies,
   { rateLimiter, trustedProxies }: { rateLimiter: RateLimiter; trustedProxies: number },
@@ -170,7 +170,7 @@ function createAdmit(
   }
 }
 
-/** The API key of a request: of its path, as Bearer, or in Basic auth as the password, or as the user without one. */
+/** The API key of a request: from its path, as Bearer, or in Basic auth as the password, or as the user if there is no password. */
 function presentedKey(c: Context): string | undefined {
   const inPath = c.req.param('key')
   if (inPath !== undefined) return inPath
@@ -191,7 +191,7 @@ async function readJson(c: Context): Promise<unknown> {
   }
 }
 
-/** Tells what became of the resource that a payment declares. */
+/** Adds to the answer what happened to the resource that a payment declares. */
 function tellListing(c: Context, answer: string | undefined): void {
   if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
 }

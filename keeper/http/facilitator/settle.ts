@@ -26,7 +26,7 @@ import { isUsedUp, type SettlementWatch } from './settlementWatch.ts'
 
 export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
 
-/** A settlement that isn't decided: the same request again goes on waiting for it. `transaction` '' : nothing is out yet. */
+/** An undecided settlement, for which the same request goes on waiting. `transaction` '': nothing was sent yet. */
 export class SettlementPending extends Error {
   override name = 'SettlementPending'
   readonly transaction: Hex | ''
@@ -37,7 +37,7 @@ export class SettlementPending extends Error {
   }
 }
 
-/** Settled before, and told: `transaction` says by which. */
+/** Settled and told before: `transaction` says by which transaction. */
 export class DuplicateSettlement extends InvalidPayment {
   override name = 'DuplicateSettlement'
   readonly transaction: Hex | ''
@@ -58,7 +58,7 @@ export type SettleContext = ReserveContext & {
 
 const maxGroup = 64
 
-/** The pause between two looks at whether somebody else has heard it, and between two tries to record that somebody has. */
+/** Pause between two looks at whether another caller has heard it, and between two tries to store that one has. */
 const turnMs = 50
 const mostTries = 50
 
@@ -69,7 +69,7 @@ export type Settle = (
 ) => Promise<Settled>
 
 /**
- * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
+ * Builds the function behind POST /settle: it makes the payment due, the keeper settles it like any other, and the caller
  * gets its transaction.
  */
 export function createSettle(context: SettleContext): Settle {
@@ -86,7 +86,7 @@ export function createSettle(context: SettleContext): Settle {
     isItemFault: isRowFault,
   })
 
-  /** @returns the payment to wait for, due by now. */
+  /** @returns the payment to wait for, which is due now. */
   async function makeDue(
     request: FacilitatorRequest,
     caller: FacilitatorCaller,
@@ -117,9 +117,9 @@ export function createSettle(context: SettleContext): Settle {
   }
 
   /**
-   * Waits for an answer that stays true. The first is a payment that is settled, or never will be. What was cancelled or used
-   * otherwise, or wasn't sent in time, is given up with the same statement that finds it free; what may be in a block yet isn't
-   * refused. Then clients of version 2 are told to ask again; version 1 has no such answer, and waits until the authorization has run out.
+   * Waits for an answer that stays true: the payment is settled, or never will be. If it was cancelled, used otherwise or not
+   * sent in time, it is given up by the statement that finds it free; if a block may still have it, it isn't refused.
+   * Then clients of version 2 are told to ask again; version 1 has no such answer, and waits until the authorization expires.
    */
   async function waitForEnd(paymentId: string, version: 1 | 2, hearer: Hearer): Promise<SettlementProgress> {
     const began = performance.now()
@@ -142,8 +142,8 @@ export function createSettle(context: SettleContext): Settle {
   }
 
   /**
-   * Lets one caller be told that it is settled: the first who hears it. Whoever is told serves, so a buyer who presents the same
-   * payment again must find nobody who is told so; and who was charged is served, so what nobody heard is told to the next.
+   * Lets one caller hear that the payment is settled: the first one. Whoever hears it serves, so a buyer who presents the same
+   * payment again must find nobody else who hears it. But a charged buyer must be served, so if nobody heard it the next caller does.
    */
   async function tell(paymentId: string, transaction: Hex, hearer: Hearer): Promise<void> {
     for (;;) {
@@ -159,7 +159,7 @@ export function createSettle(context: SettleContext): Settle {
     }
   }
 
-  /** Again and again while the database is away: were a turn to lapse that was heard, the next would be told so as well. */
+  /** Tries on while the database is away: if a turn lapsed though its caller heard, the next caller would hear it, too. */
   async function endTurn(paymentId: string, turn: { since: Date; isHeard: boolean }): Promise<void> {
     for (let tries = 1; tries <= mostTries; tries++) {
       const isDone = await endTelling(sql, paymentId, turn).then(
@@ -183,7 +183,7 @@ export function createSettle(context: SettleContext): Settle {
   }
 }
 
-/** Whoever is told that it failed doesn't serve: so it must not be settled later. */
+/** A caller who is told that it failed doesn't serve, so it must not be settled later. */
 function hasEnded({ state, isLost }: SettlementProgress): boolean {
   return state === 'settled' || isLost
 }

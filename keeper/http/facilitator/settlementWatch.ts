@@ -1,10 +1,10 @@
 import { readProgress, type SettlementProgress } from '#ledger/acceptance/facilitations'
 import type { Queryable } from '#ledger/store/database'
 
-/** Watches the settlement of payments that somebody waits for, all of them by one question. */
+/** Watches the settlement of awaited payments, all of them by one query. */
 export type SettlementWatch = {
   /**
-   * The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen.
+   * The payment once it has come far enough, or at `untilMs` (by `performance.now`); undefined if it was never seen.
    *
    * @param isEnough default: {@link isDecided}.
    */
@@ -24,7 +24,7 @@ type Waiting = {
 }
 
 const everyMs = 50
-/** How many waiting settlements one look reads; the others have the next turn. */
+/** How many waiting settlements one look reads; the others come next. */
 const mostAtOnce = 500
 
 export function createSettlementWatch(sql: Queryable): SettlementWatch {
@@ -33,7 +33,7 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
 
   async function look(): Promise<void> {
     const some = waiting.splice(0, mostAtOnce)
-    // A failed read concludes nothing: the next look reads it again.
+    // A failed read proves nothing: the next look reads again.
     const progress = await readProgress(
       sql,
       some.map(({ paymentId }) => paymentId),
@@ -66,12 +66,12 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
   }
 }
 
-/** Whether it moved, or is given up. */
+/** Whether it moved or is given up. */
 export function isDecided({ state, ended }: SettlementProgress): boolean {
   return state !== 'open' || ended === 'failed' || ended === 'voided'
 }
 
-/** Whether its payer has cancelled it, or used it for something else, as far as the record shows. */
+/** Whether the record shows that its payer has cancelled it or used it for something else. */
 export function isUsedUp({ state }: Pick<SettlementProgress, 'state'>): boolean {
   return state === 'cancelled' || state === 'foreign_use'
 }
