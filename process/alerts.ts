@@ -1,15 +1,15 @@
 /**
- * One alert: a rule for Prometheus, and what the person who is woken by it reads. `npm run generate` makes
+ * One alert: a rule for Prometheus, and what the person whom it wakes reads. `npm run generate` makes
  * docs/operations/alerts.yml and the table in docs/operations.md from these.
  */
 export type Alert = {
   /** A PromQL expression. */
   expr: string
-  /** How long it must hold. Default: not at all. */
+  /** How long it must hold. Default: no time. */
   for?: `${number}${'m' | 'h'}`
-  /** `page`: money or service stands still, or will soon. `ticket`: within a day or two. */
+  /** `page`: money or service stands still, or will soon. `ticket`: needs work within a day or two. */
   severity: 'page' | 'ticket'
-  /** What is wrong: a template of Prometheus, with its labels and value. */
+  /** What is wrong, as a Prometheus template with labels and value. */
   summary: string
   /** What it means, and what to do. Markdown. */
   action: string
