@@ -16,7 +16,7 @@ try {
   await program.parseAsync()
 } catch (error) {
   if (error instanceof CommanderError) {
-    // Commander has written its message already; --help and --version arrive here with 0.
+    // Commander has printed its message; --help and --version arrive here with 0.
     process.exitCode = error.exitCode === 0 ? exitStatus.ok : exitStatus.failed
   } else {
     process.stderr.write(`tollkeeper: ${describeError(error)}\n`)
@@ -26,8 +26,8 @@ try {
 }
 
 /**
- * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`; so does `mcp`, which agents' hosts start
- * in whatever folder is open: what a stranger's repository has in its `.env` must not lift a limit.
+ * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`. So does `mcp`: agents' hosts start
+ * it in any open folder, and the `.env` of a stranger's repository must not lift a limit.
  *
  * The flag isn't called --env-file because Node takes that flag itself, wherever it stands (nodejs/node#54232).
  */

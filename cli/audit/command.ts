@@ -68,7 +68,7 @@ function parseTo(value: string): bigint {
   return parseTime(value, 86_399n)
 }
 
-/** @param ofDay seconds added when only a date is given. */
+/** @param ofDay seconds to add if only a date is given. */
 function parseTime(value: string, ofDay: bigint): bigint {
   const isDay = /^\d{4}-\d\d-\d\d$/.test(value)
   const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value)

@@ -8,7 +8,7 @@ export type Lines = readonly { line: number }[]
 const stateColour = (state: AuditState) =>
   state === 'settled' ? 'green' : state === 'pending' ? 'yellow' : 'red'
 
-/** At most this many receipts that don't reconcile are listed. */
+/** Most receipts that are listed as not reconciling. */
 const listed = 50
 
 /** Formats the report for a person. */
@@ -110,7 +110,7 @@ export function renderJson(report: AuditReport, lines: Lines, jwks: string): str
   return JSON.stringify(json, (_, value) => (typeof value === 'bigint' ? value.toString() : value), 2)
 }
 
-/** Formats one line a receipt, for a spreadsheet. */
+/** Formats one line for each receipt, for a spreadsheet. */
 export function* renderCsv(report: AuditReport, lines: Lines): Generator<string> {
   yield formatCsvLine([
     ...[

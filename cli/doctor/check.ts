@@ -1,13 +1,13 @@
 export type Check = {
   name: string
-  /** `warn`: works, but needs attention. `skip`: not made; `found` says what it lacked. */
+  /** `warn`: works, but needs attention. `skip`: not checked; `found` says what was missing. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
   /** What to do about it. */
   advice?: string
 }
 
-/** A check that can't be made until another thing is there. */
+/** A check that can't run until something else is there. */
 export function skipped(name: string, needs: string): Check {
   return { name, status: 'skip', found: `skipped: it needs ${needs}` }
 }

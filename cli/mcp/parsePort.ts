@@ -1,7 +1,7 @@
 import { port } from '#process/parsers'
 import { CliError } from '../cliError.ts'
 
-/** Reads what `--http` says. */
+/** Reads the value of `--http`. */
 export function parsePort(text: string): number {
   const parsed = port.parse(text)
   if (parsed !== undefined) return parsed
