@@ -2,7 +2,7 @@ import { createECDH, createHmac, pbkdf2Sync } from 'node:crypto'
 import type { Hex } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 
-/** Hardhat's and Foundry's well-known test mnemonic. Anyone can spend what its accounts hold on a public network. */
+/** Hardhat's and Foundry's well-known test mnemonic. On a public network anybody can spend what its accounts hold. */
 const devMnemonic = 'test test test test test test test test test test test junk'
 
 /** The dev account that deploys everything on the local chain and holds every role of its USDC. */
@@ -22,7 +22,7 @@ export function devAccount(index: number): PrivateKeyAccount {
   return privateKeyToAccount(devPrivateKey(index))
 }
 
-/** By node:crypto, which takes 0.1 ms; viem's mnemonicToAccount, in JavaScript, takes 30. */
+/** Derives by node:crypto, in 0.1 ms; viem's mnemonicToAccount, in JavaScript, takes 30. */
 export function devPrivateKey(index: number): Hex {
   // BIP-39's seed and BIP-32's master key.
   const seed = () => pbkdf2Sync(devMnemonic, 'mnemonic', 2048, 64, 'sha512')

@@ -9,7 +9,7 @@ import { findOptionalPackage } from './optionalPackage.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
 
 export type LocalChainOptions = {
-  /** Which network the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
+  /** The network that the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
   network?: NetworkName
   /** 0, the default, takes a free port. */
   port?: number
@@ -21,7 +21,7 @@ export type LocalChainOptions = {
   atOnce?: boolean
   /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
   baseFeePerGas?: bigint
-  /** USD per ETH that the price feed answers, where the network has a feed. Default 3000. */
+  /** USD per ETH in the price feed, if the network has a feed. Default 3000. */
   ethUsd?: number
   /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
   bare?: boolean
@@ -38,7 +38,7 @@ export type LocalChain = {
   chainId: number
   network: NetworkName
   pid: number
-  /** Content for DEPLOYMENTS_FILE where the chain plays another network than localhost. */
+  /** Content for DEPLOYMENTS_FILE if the chain plays another network than localhost. */
   deployments: LocalDeployments
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
@@ -50,7 +50,7 @@ export type LocalChain = {
 }
 
 /**
- * Starts a chain as a child process on loopback and puts on it what a real network has: the CREATE2
+ * Starts a chain as a child process on loopback, with what a real network has: the CREATE2
  * factory, Multicall3, USDC, and our contracts.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {

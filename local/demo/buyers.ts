@@ -5,7 +5,7 @@ import { type Client, createClient } from '#sdk/client/createClient'
 
 export type Buyer = { address: Address; client: Client }
 
-/** A buyer with a wallet and a limit a payment, who keeps tabs or makes each payment by itself. */
+/** A buyer with a wallet and a limit for each payment, who keeps tabs or makes each payment by itself. */
 export function createBuyer(options: {
   gatewayUrl: string
   network: NetworkName

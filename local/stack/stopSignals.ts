@@ -5,7 +5,7 @@ const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const parentLookMs = 1000
 
 /**
- * Calls `stop` with the first of Ctrl-C, SIGTERM, a closed terminal, or the death of the `npm` that started us; a second
+ * Calls `stop` at the first Ctrl-C, SIGTERM, closed terminal, or death of the `npm` that started us. A second
  * one calls it again, as more urgent.
  *
  * @returns a function that stops listening
@@ -15,7 +15,7 @@ export function onStopSignal(stop: (urgent: boolean) => void): () => void {
   const listener = () => stop(++count > 1)
   for (const signal of signals) process.on(signal, listener)
 
-  // npm passes signals on, but not when it is killed; this process would go on without a parent.
+  // npm passes signals on, but if it is killed, this process would go on without a parent.
   const parent = process.ppid
   const look = setInterval(() => {
     if (process.ppid === parent) return
