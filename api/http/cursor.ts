@@ -2,8 +2,8 @@ import { z } from '@hono/zod-openapi'
 import { Refusal } from './refusal.ts'
 
 /*
- * Fields of a position in a list. Each admits only what its column can hold, so that a value which a client made up is
- * refused here and never becomes an error of Postgres.
+ * Fields of a position in a list. Each admits only values of its column, so that a made-up value is refused
+ * here and never becomes an error of Postgres.
  */
 
 /** A `timestamptz`, as milliseconds, in the years that ISO 8601 writes with four digits. */
@@ -28,7 +28,7 @@ export const integerField = z
 /** A `bigint` that is never negative and that a JSON number holds exactly. */
 export const bigintField = z.int().min(0)
 
-/** A `text` of ours: an id, or what a row is grouped by. */
+/** A `text` of ours: an id, or a value that rows are grouped by. */
 export const textField = z
   .string()
   .max(100)
@@ -36,7 +36,7 @@ export const textField = z
 
 /** Where the pages of a list end, as text that is opaque to clients. */
 export type Cursor<Position> = {
-  /** @param list what the cursor belongs to, with everything that the order of its rows depends on */
+  /** @param list the list of the cursor, with everything that the order of its rows depends on */
   write(list: string, position: Position): string
   /**
    * @returns null without a cursor: the list is read from its start
@@ -76,7 +76,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** Cuts a page out of rows of which one more than `limit` was asked for: that one tells whether there is a next page. */
+/** Cuts a page out of rows. One row more than `limit` was read, which tells whether there is a next page. */
 export function cutPage<Row>(found: Row[], limit: number): { page: Row[]; last: Row | null } {
   const page = found.slice(0, limit)
   return { page, last: found.length > limit ? (page.at(-1) ?? null) : null }

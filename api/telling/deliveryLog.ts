@@ -21,7 +21,7 @@ export type Delivery = {
   paymentId: string | null
   txHash: string | null
   status: DeliveryStatus
-  /** Of the event. */
+  /** When the event happened. */
   createdAt: Date
   deliveredAt: Date | null
   nextAttemptAt: Date | null
@@ -59,7 +59,7 @@ export async function deliveriesOf(
 }
 
 /**
- * Makes a message due at once, whatever became of it so far; the receiver knows it by its unchanged message id.
+ * Makes a message due at once, whatever its result so far; the receiver knows it by its unchanged message id.
  *
  * @returns false if there is no such delivery, or if nothing can be sent to its receiver
  */

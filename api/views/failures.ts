@@ -94,7 +94,7 @@ async function findSettlementFailures(
   const failures = payments.map((payment) => ({
     ...payment,
     failures: (byPayment.get(payment.paymentId) ?? [])
-      // A payment that was queued again by hand counts anew; older attempts beyond that are history.
+      // A payment that was queued again by hand counts anew; its attempts before that are history.
       .filter(({ attempt }) => attempt <= payment.attempts)
       .map(({ paymentId: _, ...failure }) => failure),
   }))

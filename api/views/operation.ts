@@ -89,14 +89,14 @@ const getOperation = route('get', '/operator/operation', {
   responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
 })
 
-/** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
+/** How long all callers get the same answer, since the queue's depth costs a read of the whole queue. */
 const keptMs = 5_000
-/** Most wallets that we show of a network's queue, the oldest payment first. */
+/** How many wallets of a network's queue we show, those with the oldest payment first. */
 const mostWallets = 100
 
 const monthMs = 30 * 86_400_000
 
-/** How the whole gateway is doing: its readiness, what is in the database, and what the chain says of heads and gas money. */
+/** The state of the whole gateway: its readiness, the database's figures, and the chain's heads and gas money. */
 export function addOperationRoute(app: App, options: RouteOptions): void {
   const { sql, networks, settings, now } = options
   const probes = readinessProbes(options)
@@ -156,7 +156,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       countGivenUpPayers(sql, chainId),
       countFailedSweeps(sql, chainId),
     ])
-  // Where no node answers, what providers were told is all that the record can be compared with.
+  // If no node answers, the record can only be compared with what providers were told.
   const index = judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks)
   const { head } = index
   return {
@@ -196,7 +196,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
   }
 }
 
-/** Whose wallets these are. */
+/** The providers of these wallets. */
 async function readPayeeProviders(sql: Database, chainId: number, payees: readonly Address[]) {
   const rows = await sql<{ address: Address; providerId: string; name: string }[]>`
     select w.address, p.id as "providerId", p.name

@@ -94,7 +94,7 @@ export function addOperatorProvidersRoute(app: App, { sql, networks, now }: Rout
     const found = await listProviders(sql, { after, limit: limit + 1 })
     const { page, last } = cutPage(found, limit)
     const providers = []
-    // One after the other: an operator's look takes no connection that a payment waits for.
+    // One after the other, so that an operator's look takes no connection that a payment waits for.
     for (const provider of page) {
       providers.push({
         ...provider,
@@ -118,7 +118,7 @@ type ListedProvider = {
   name: string
   contact: string | null
   createdAt: Date
-  /** By itself, and by the operator. */
+  /** By the provider itself, or by the operator. */
   disabledAt: Date | null
   suspendedAt: Date | null
   endpoints: number
@@ -128,7 +128,7 @@ type ListedProvider = {
 
 type ProviderPosition = { createdAt: Date; id: string }
 
-/** All providers, the newest first, with how much of each is in use. */
+/** All providers, the newest first, with the amount that each has in use. */
 async function listProviders(
   sql: Queryable,
   { after, limit }: { after: ProviderPosition | null; limit: number },

@@ -86,7 +86,7 @@ type TopPayer = {
   payer: Address
   payments: number
   gross: bigint
-  /** Of the provider's part, what has arrived. */
+  /** The part of it that has arrived at the provider. */
   settledNet: bigint
   lastAcceptedAt: Date
 }
@@ -101,14 +101,14 @@ type TopPayersQuery = {
   limit: number
 }
 
-/** Who paid a provider most, voided payments aside. */
+/** A provider's greatest payers, without voided payments. */
 export async function findTopPayers(
   sql: Database,
   { providerId, chainId, testnet, period, limit }: TopPayersQuery,
 ): Promise<TopPayer[]> {
   const onChain = sql`and is_testnet(chain_id) = ${testnet}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
-  // Over all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
+  // Over all time, a payer is among the greatest of the sums, or has payments that are not in the sums yet.
   const summed = period
     ? sql`
       select r.chain_id, r.payer, sum(r.payments) as payments, sum(r.gross) as gross, sum(r.settled_net) as settled_net,

@@ -128,13 +128,13 @@ export function addPendingRoute(app: App, { sql, heads, networks, settings, now 
   })
 }
 
-/** Whom one-signature payments of a batch pay; the platform is its fee recipient. */
+/** Splitters that one-signature payments of a batch pay; the platform is the batch's fee recipient. */
 type PublishedSplitter = { address: Address; provider: Address; shares: [string, string] }
 
 type PendingBatch = {
   feeRecipient: Address
   trigger: Trigger
-  /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+  /** Each payment's open signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
   payments: string[][]
   splitters: PublishedSplitter[]
   tabs: PublishedTab[]
@@ -144,14 +144,14 @@ type PublishedTab = { payload: string; sequence: number; rewardShare: number; li
 
 type PendingQuestion = {
   settings: DueSettings
-  /** How many batches further down the queue to start; 0: with the most urgent payments. */
+  /** How many batches further down the queue to begin; 0: with the most urgent payments. */
   page: number
   now: Date
 }
 
 /**
- * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, also where its gas
- * is too dear for us, and what stands in a batch of ours that should have been mined long ago.
+ * The due batches of `GET /settlements/pending`: payments for which a trigger has fired, even if their gas is too dear for us, and
+ * those of a batch of ours that should have been mined long ago.
  */
 function createPendingBatches(sql: Database) {
   const byChain = new Map<number, ReadDueBatches>()
@@ -180,7 +180,7 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Before what is due: to look for that returns what was deferred, and what is deferred stands in no batch.
+    // Read before what is due, because looking for that returns deferred payments, which are in no batch.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
     for (const payments of Map.groupBy(stalled, ({ feeRecipient }) => feeRecipient).values()) {
@@ -189,9 +189,9 @@ function createPendingBatches(sql: Database) {
     }
     const from = served.deployment.batchSettlement
     for (const due of await readDueBatches({ settings, from, page, now })) {
-      // They may cost whoever settles them gas for nothing, and it isn't strangers who let them in.
+      // They may cost whoever settles them gas for nothing, and strangers didn't let them in.
       if (due.lane === 'quarantined') continue
-      // Somebody waits for these, and may give them up: what is published can't be.
+      // Somebody waits for these and may give them up, but what is published can't be given up.
       if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)

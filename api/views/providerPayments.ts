@@ -13,7 +13,7 @@ import type { RouteOptions } from '../routeOptions.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { answerCsv, toPaymentLine } from './statement.ts'
 
-/** What payments and failures are narrowed by. */
+/** Filters of payments and failures. */
 export const paymentFilters = z.object({
   endpointId: wire.idFilter('ep').optional(),
   payer: wire.address.optional(),

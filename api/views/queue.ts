@@ -100,7 +100,7 @@ function toWalletQueue(
   triggers: TriggerSettings,
   now: Date,
 ) {
-  // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
+  // Only the keeper knows whether gas is dear just now, so both thresholds are shown.
   const fired = firedTrigger(counted, triggers, 0n, now)
   const first = counted.paymentCount === 0 ? null : counted
   const times = [...(fired || first ? [counted] : []), ...(tabs && tabs.tabs > 0 ? [tabs.counted] : [])].map(
@@ -149,12 +149,12 @@ function toWalletQueue(
 
 /** The payments to a wallet that may still move, by what the keeper does with them. Amounts are what the wallet receives. */
 type WalletWork = {
-  /** In no transaction yet, without what failed before. */
+  /** In no transaction yet, without those that failed before. */
   waitingPayments: number
   waitingAmount: bigint
-  /** The queue as the triggers see it. They don't count payments that are settled apart from the others. */
+  /** The queue for the triggers, without payments that are settled apart from the others. */
   counted: WaitingPayments
-  /** Of what they count, Unix seconds. */
+  /** Unix seconds; among the counted payments. */
   firstValidBefore: bigint
   /** In a transaction. */
   settlingPayments: number
@@ -172,9 +172,9 @@ const noWork: WalletWork = {
   firstValidBefore: 0n,
 }
 
-/** The same of what was sold on closed tabs, by requests. */
+/** The same for sales on closed tabs, counted in requests. */
 type TabWork = WalletWork & {
-  /** That wait, without what failed before. */
+  /** Tabs that wait, without those that failed before. */
   tabs: number
 }
 
@@ -187,7 +187,7 @@ type ProviderWorkQuestion = {
   now: Date
 }
 
-/** @returns by the wallet's id, those that have any */
+/** @returns the work by wallet id, of the wallets that have any */
 async function readProviderWork(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
@@ -222,7 +222,7 @@ function servedTokens(sql: Database, tokens: ProviderWorkQuestion['tokens']) {
     as served (chain_id, token)`
 }
 
-/** What was sold on tabs that may still move. When they settle depends on everybody's: here by the time alone. */
+/** Sales on tabs that may still move. When they settle depends on all tabs, so only the time trigger counts here. */
 async function readProviderTabs(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,

@@ -91,7 +91,7 @@ export function addSettlementBatchRoute(app: App, { sql, heads, networks, settin
   })
 }
 
-/** @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known */
+/** @param gasTokenUsd USDC base units for 10^18 wei, if the price at its block isn't known */
 export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
   return {
     batch_id: batch.sequence,

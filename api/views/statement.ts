@@ -94,7 +94,7 @@ const getStatement = route('get', '/providers/{id}/statement', {
 })
 
 const pageSize = 2_000
-/** How many blocks' gas prices are asked for together. */
+/** How many blocks' gas prices are read together. */
 const blocksAtOnce = 100
 
 export function addStatementRoute(app: App, options: RouteOptions): void {
@@ -123,7 +123,7 @@ export function addStatementRoute(app: App, options: RouteOptions): void {
     const gasOf = await priceGas(options, shares)
     const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
     const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
-    // A refund may be of an earlier month's payment.
+    // A refund may be for an earlier month's payment.
     const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
     const rows = [...chainIds].map((chainId) => ({
       ...describeNetwork(networks, chainId),
@@ -149,7 +149,7 @@ function readRevenue(
   return findRevenue(sql, { ...period, ...query })
 }
 
-/** Batches and cost in USDC base units, by chain and who paid. */
+/** Batches and cost in USDC base units, by chain and by who paid. */
 type PricedGas = Map<string, { batches: number; cost: bigint }>
 
 const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
@@ -230,7 +230,7 @@ const columns = [
   'requests',
 ] as const
 
-/** Lines in the columns of the statement, as they are read. */
+/** Streams lines in the statement's columns as they are read. */
 export async function answerCsv<Position>(
   c: Context,
   filename: string,
@@ -274,7 +274,7 @@ function toCsvLine(cells: Cells): string {
 }
 
 export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
-  // As in the sums, a voided payment whose provider half never moved doesn't count.
+  // As in the sums, a voided payment with an unmoved provider half doesn't count.
   const isVoided = payment.voidedAt !== null && payment.txHash === null
   const net = isVoided ? 0n : payment.providerAmount
   const fee = isVoided ? 0n : payment.feeAmount

@@ -139,7 +139,7 @@ type ClaimingBatch = {
   transactions: SentTransaction[]
 }
 
-/** What a payment went through: our own intent and attempts, and where the chain has its provider's half. */
+/** A payment's history: our own intent and attempts, and where the chain has its provider's half. */
 type PaymentTimeline = {
   chainId: number
   challengedAt: Date

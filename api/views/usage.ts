@@ -85,7 +85,7 @@ type UsageRow = {
   calls: number
   challenged: number
   paid: number
-  /** By the code of the refusal. */
+  /** Number of refusals by code. */
   refused: Record<string, number>
 }
 

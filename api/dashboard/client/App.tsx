@@ -36,12 +36,12 @@ import {
   storedKey,
 } from './session.ts'
 
-/** Loaded when somebody looks at it, so that nobody else waits for it. */
+/** Loaded on demand, so that nobody else waits for it. */
 const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 
 const loadMarket = () => import('./pages/market/MarketPage.tsx').then(({ MarketPage }) => MarketPage)
 
-/** A view by the first part of its route: its place in the navigation, if it has one, and what shows the rest of the route. */
+/** A view, by the first part of its route: its place in the navigation, if any, and how it shows the rest of the route. */
 type View = [
   name: string,
   title: string | undefined,

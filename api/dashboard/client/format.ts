@@ -16,7 +16,7 @@ export function writeExactUsdc(amount: bigint): string {
   return `${groupThousands(whole)}.${fraction}`
 }
 
-/** Of a gas token's 18 decimals those that say when to refill; never more than there is. */
+/** A gas token's amount with just enough decimals to tell when to refill, rounded down. */
 export function writeEther(ether: string): string {
   const [whole = '0', fraction = ''] = ether.split('.')
   return `${groupThousands(whole)}.${fraction.slice(0, 6)}`.replace(/\.$/, '')
@@ -81,7 +81,7 @@ export function writeCountdown(ms: number): string {
   return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
 }
 
-/** `40 s`, `1.5 min`, `2 h`, of a time that took that long. */
+/** A duration: `40 s`, `1.5 min`, `2 h`. */
 export function writeSeconds(seconds: number): string {
   const [value, unit] =
     seconds < 60 ? [seconds, 's'] : seconds < 3_600 ? [seconds / 60, 'min'] : [seconds / 3_600, 'h']
@@ -128,12 +128,12 @@ export function nameMonth(month: string): string {
   return Number.isNaN(time) ? month : monthAndYear.format(time)
 }
 
-/** A network's name, and that its money is worth nothing where that is so. */
+/** A network's name, and if it is test money, that. */
 export function nameNetwork(network: string): string {
   return `${network}${testMoneyNote(network)}`
 }
 
-/** `base #7`, `base-sepolia #7 (test money)`: batches are counted on each network by itself. */
+/** `base #7`, `base-sepolia #7 (test money)`: each network counts its own batches. */
 export function nameBatch(network: string, batchId: number): string {
   return `${network} #${batchId}${testMoneyNote(network)}`
 }

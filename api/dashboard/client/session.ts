@@ -14,13 +14,13 @@ export const storedKey = {
 
 export type Session = {
   provider: Provider
-  /** What the gateway has of the provider begins with it. */
+  /** The path of the provider's own resources. */
   path: string
   gateway: Gateway
   keyId: string
   /** What the API key may do. */
   scope: Account['scope']
-  /** Takes over what was changed of the provider. */
+  /** Takes over a change of the provider. */
   update: (provider: Provider) => void
 }
 
@@ -29,7 +29,7 @@ export type End = (reason?: string) => void
 
 export const EndContext = createContext<End>(() => {})
 
-/** Who runs the gateway sees all providers, and changes nothing. */
+/** The operator sees all providers, but no provider's own data. */
 export type OperatorSession = { gateway: Gateway }
 
 export const OperatorContext = createContext<OperatorSession | null>(null)

@@ -8,7 +8,7 @@ export type Polled<T> = {
   /** Why the last request failed; `data` is older then. */
   error: GatewayError | undefined
   readAt: number | undefined
-  /** Reads now, or again once the read that is under way has ended. */
+  /** Reads now, or again after the read under way. */
   refresh: () => void
 }
 
@@ -19,7 +19,7 @@ const slowestMs = 60_000
  * Polls while the tab is visible: at once when it becomes visible again, with growing pauses while requests fail.
  *
  * @param key identifies the data; a new key drops the old data
- * @param everyMs longer for what costs the gateway much
+ * @param everyMs longer for data that cost the gateway much
  */
 export function usePolled<T>(
   read: (signal: AbortSignal) => Promise<T>,
@@ -41,7 +41,7 @@ export function usePolled<T>(
     const stop = new AbortController()
     const { signal } = stop
     let failures = 0
-    // A refresh during a read asks for another read after it: this one may have begun before what the user has just changed.
+    // A refresh during a read asks for another read, since this one may have begun before the user's change.
     let isWanted = false
     let resume = () => {}
     wake.current = () => {

@@ -14,7 +14,7 @@ import { usePolledPages } from '../usePolledPages.ts'
 
 const minute = 60_000
 
-/** What a list is narrowed by, as the gateway names it; the last day is the last one that is wanted. */
+/** The filters of a list by the gateway's names; the last day is included. */
 function readSearch(form: HTMLFormElement): Record<string, string> {
   const {
     who = '',

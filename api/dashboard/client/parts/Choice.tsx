@@ -1,6 +1,6 @@
 import { useId } from 'preact/hooks'
 
-/** One of a few, side by side. */
+/** A choice of one among a few, side by side. */
 export function Choice<Value extends string>(props: {
   label: string
   options: readonly (readonly [value: Value, title: string])[]

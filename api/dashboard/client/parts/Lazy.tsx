@@ -2,7 +2,7 @@ import type { ComponentType } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { Empty, Loading } from './View.tsx'
 
-/** Shows what a file of its own holds, which is fetched when it is first shown. */
+/** Shows the component of a separate file, which is fetched when it is first shown. */
 export function Lazy<Props extends object>({
   load,
   props,

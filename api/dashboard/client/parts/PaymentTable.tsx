@@ -20,7 +20,7 @@ const columns: Column<ProviderPayment>[] = [
   ['Accepted', ({ acceptedAt }) => <Time at={acceptedAt} />],
 ]
 
-/** What was sold on one tab has a row for each endpoint and hour. */
+/** Sales on one tab have a row for each endpoint and hour. */
 export function keyOfPayment({ paymentId, tab }: ProviderPayment): string {
   return tab === null ? paymentId : `${paymentId} ${tab.sale}`
 }

@@ -95,7 +95,7 @@ function Stale({ error, retry }: { error: GatewayError; retry: () => void }) {
   )
 }
 
-/** In the place of what there is none of, or of what went wrong. */
+/** Shown in place of data that is missing or couldn't be read. */
 export function Empty(props: { title: string; isTrouble?: boolean; children?: ComponentChildren }) {
   const { title, isTrouble = false, children } = props
   return (

@@ -63,12 +63,12 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
   )
 }
 
-/** An address or a URL as it is, broken where it must be. */
+/** An address or URL in full, with line breaks if needed. */
 export function Code({ children }: { children: string }) {
   return <span class="code break">{children}</span>
 }
 
-/** A transaction: its hash, and its page in the network's explorer where there is one. */
+/** A transaction: its hash, with a link to the network's explorer if there is one. */
 export function Transaction({ hash, network }: { hash: string; network: string }) {
   return (
     <>
@@ -80,7 +80,7 @@ export function Transaction({ hash, network }: { hash: string; network: string }
 /** @param path `tx/0x…` or `address/0x…` */
 export function ExplorerLink({ network, path }: { network: string; path: string }) {
   const link = explorerLink(network, path)
-  // A dashboard on this machine is of a chain that plays the network, as a rule: the network's explorer knows nothing of it.
+  // A dashboard on this machine most often shows a chain that plays the network, which the network's explorer doesn't know.
   if (link === undefined || ['127.0.0.1', 'localhost', '[::1]'].includes(location.hostname)) return null
   return (
     <a href={link} target="_blank" rel="noopener noreferrer">
@@ -103,7 +103,7 @@ export function Badge({ tone, children }: { tone: Tone; children: ComponentChild
   return <span class={`status ${tone}`}>{children}</span>
 }
 
-/** Of what is registered: whether it is in force. */
+/** Whether something registered is in force. */
 export function State({ isOn, yes, no }: { isOn: boolean; yes: string; no: string }) {
   return <Badge tone={isOn ? 'good' : 'plain'}>{isOn ? yes : no}</Badge>
 }
@@ -177,7 +177,7 @@ export function Table<Row>(props: {
   columns: readonly Column<Row>[]
   rows: readonly Row[]
   keyOf: (row: Row) => string | number
-  /** What is no longer in force is grey. */
+  /** Rows that are no longer in force are grey. */
   isOff?: (row: Row) => boolean
 }) {
   const { label, columns, rows, keyOf, isOff } = props
@@ -220,7 +220,7 @@ export function ShowMore({ hasMore, showMore }: { hasMore: boolean; showMore: ()
   )
 }
 
-/** What is known of one thing, by its names; what is undefined or false isn't shown. */
+/** The known facts of one thing, by name; undefined and false ones aren't shown. */
 export function Facts({ of, isPanel }: { of: Record<string, ComponentChildren>; isPanel?: boolean }) {
   return (
     <dl class={isPanel ? 'panel facts' : 'facts'}>
@@ -238,7 +238,7 @@ export function Facts({ of, isPanel }: { of: Record<string, ComponentChildren>; 
   )
 }
 
-/** Links of which one leads to what is shown. */
+/** Links, one of which leads to what is shown. */
 export function Tabs(props: {
   label: string
   links: readonly (readonly [href: string, title: string])[]
@@ -258,7 +258,7 @@ export function Tabs(props: {
 
 type Figure = readonly [title: string, value: string, note: ComponentChildren, unit?: string]
 
-/** The numbers that matter most on a page, and what they say. */
+/** The most important numbers of a page, and what they mean. */
 export function Figures({ of }: { of: readonly Figure[] }) {
   return (
     <dl class="figures">

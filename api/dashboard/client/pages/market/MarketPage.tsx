@@ -13,7 +13,7 @@ const pageSize = 50
 
 type Found = { rows: DiscoveryResource[]; total: number | null }
 
-/** For anyone, without a key: what can be bought through this gateway, searched by its words. */
+/** For anyone, without a key: what this gateway sells, searched by words. */
 export function MarketPage({ words }: { words: string | undefined }) {
   const [limit, setLimit] = useState(pageSize)
   const polled = usePolled(

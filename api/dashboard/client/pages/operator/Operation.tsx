@@ -18,7 +18,7 @@ import { View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
 import { usePolled } from '../../usePolled.ts'
 
-/** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
+/** The state of the whole gateway: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage() {
   const { gateway } = useOperator()
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
@@ -60,7 +60,7 @@ export function OperationPage() {
   )
 }
 
-/** What `/readyz` says. Alerts are for Prometheus: it has the rules, and the times for which they must hold. */
+/** The answer of `/readyz`. Alerts are for Prometheus, which has the rules, and the times for which they must hold. */
 function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
   const failing = checks.filter(({ ok }) => !ok)
   return (

@@ -11,7 +11,7 @@ import { usePolledPages } from '../../usePolledPages.ts'
 
 export function ProvidersPage() {
   const { gateway } = useOperator()
-  /** Undefined: what the gateway shows first, real money where any network has it. */
+  /** Undefined: the gateway's first choice, which is real money if any network has it. */
   const [testMoney, setTestMoney] = useState<'true' | 'false'>()
   const { polled, showMore } = usePolledPages(async ({ signal, pages }) => {
     let page: OperatorProviders | undefined
@@ -57,7 +57,7 @@ const monies = [
 
 type Listed = OperatorProviders['providers'][number]
 
-/** How the operator stops a provider's sales, and allows them again. */
+/** The operator's act that stops a provider's sales, or allows them again. */
 function turn({ providerId, name, suspendedAt }: Listed, gateway: Gateway): Act {
   const suspended = suspendedAt === null
   const verb = suspended ? 'Suspend' : 'Reinstate'
