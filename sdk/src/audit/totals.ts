@@ -55,7 +55,7 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
         ...{ payments: 0, authorizations: 0, providerAmount: 0n, platformAmount: 0n },
       }))
       transactions.add(total)
-      // All requests of a tab share one.
+      // All requests of a tab share one key.
       const key = `${network} ${transactionHash} ${half.onChain.logIndex}`
       if (!counted.has(key)) total.authorizations += 1
       counted.add(key)

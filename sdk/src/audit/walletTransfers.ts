@@ -11,7 +11,7 @@ export type WalletTransfers = {
 }
 
 /**
- * Finds every transfer of the token to or from a wallet in a period, and tells which of them an authorization moved.
+ * Finds every transfer of the token to or from a wallet in a period, and which of them an authorization moved.
  *
  * @param from Unix seconds, inclusive like `to`.
  */

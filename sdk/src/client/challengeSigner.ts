@@ -18,16 +18,16 @@ type ChallengeSignerSettings = {
   usdc: Address | undefined
   limits: Limits
   tabs: Tabs | undefined
-  /** Instead of what a challenge asks for. */
+  /** Overrides what a challenge asks for. */
   signatures: 'one' | 'two' | undefined
   log: (message: string) => void
 }
 
-/** Has challenges signed that were checked, within the limits. */
+/** Has checked challenges signed, within the limits. */
 export function createChallengeSigner(settings: ChallengeSignerSettings) {
   const { payer, network, usdc, limits, tabs, log } = settings
 
-  /** Signs a payment of its own. */
+  /** Signs a single payment. */
   async function signAlone(
     url: string,
     challenge: Challenge,
@@ -43,7 +43,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     )
   }
 
-  /** Puts a challenge on a tab, as its offer says. */
+  /** Puts a challenge's price on a tab, by its offer. */
   async function signOnTab(
     url: string,
     { challenge, offer }: OfferedChallenge,
@@ -57,7 +57,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     })
   }
 
-  /** Has a challenge signed that every limit allows. */
+  /** Has a challenge signed if every limit allows it. */
   async function signWithinLimits<Signed extends SignedPayment>(
     url: string,
     challenge: Challenge,
@@ -69,7 +69,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     return signProposed(url, { amount: priceOf(challenge), payTo, description, requestId }, deadline, sign)
   }
 
-  /** Signs what a seller of the standard's asks for: one authorization, whose nonce nothing binds to a gateway's challenge. */
+  /** Signs the offer of a standard seller: one authorization, whose nonce isn't bound to a gateway's challenge. */
   async function signOffer(url: string, offer: ExactOffer, deadline: Deadline): Promise<SignedAuthorization> {
     const { amount, payTo, description, nonce } = offer
     const proposed = { amount, payTo, description, requestId: nonce }
@@ -99,7 +99,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
   return { signAlone, signOnTab, signOffer }
 }
 
-/** Whether it is sold by a payment of its own, too: a price below the least that settles is not. */
+/** Whether it is also sold as a single payment: a price below the least that settles isn't. */
 export function isSoldAlone({ tab }: Challenge): boolean {
   return tab?.only !== true
 }

@@ -2,13 +2,13 @@ import type { Address, Hex } from 'viem'
 import { maxTimeoutSeconds as longest } from '../protocol/challenge.ts'
 import type { Authorization } from '../protocol/eip3009.ts'
 
-/** What a seller asks for that isn't our gateway's: one authorization in USDC (x402's `exact`, MPP's `charge`). */
+/** The offer of a seller of another gateway: one authorization in USDC (x402's `exact`, MPP's `charge`). */
 export type ExactOffer = {
   /** USDC base units. */
   amount: bigint
   payTo: Address
   maxTimeoutSeconds: number
-  /** Unix seconds, instead of that. */
+  /** Unix seconds; overrides the time limit. */
   validBefore?: number
   /** Random, or bound to the seller's challenge. */
   nonce: Hex

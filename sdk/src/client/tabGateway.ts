@@ -5,18 +5,18 @@ import { type Answer, send, startDeadline, urlOf } from './transport.ts'
 
 export type TabLineCharges = { split: bigint; charged: bigint }[]
 
-/** What a buyer asks its gateway of a tab. */
+/** A buyer's calls to its gateway about a tab. */
 export type TabGateway = {
   /** What was charged on each line of an open tab, in base units. */
   read: (id: string) => Promise<TabLineCharges | 'closed' | 'unknown'>
-  /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
+  /** Closes a tab with its last state. @returns false if it is too small to settle: it stays open until it expires. */
   close: (last: TabPayload) => Promise<boolean>
 }
 
 /** How long a gateway has for an answer. */
 const timeoutMs = 10_000
 
-/** @param fetch as the global one. */
+/** @param fetch like the global one. */
 export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string): TabGateway {
   const ask = (path: string, init: RequestInit = {}) =>
     send(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })

@@ -11,22 +11,22 @@ import type { PresentedPayment } from './presentedPayment.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
 export type AnswerOptions = {
-  /** How long an answer is kept. Default 600; at most 60 where the payment came without a macaroon. */
+  /** How many seconds an answer is kept. Default 600; at most 60 if the payment came without a macaroon. */
   seconds?: number
   /** The longest body that is kept, in bytes. Default 262,144. */
   maxAnswerBytes?: number
-  /** What all that is kept in memory takes, in bytes. Default 16,777,216. */
+  /** Most bytes of all answers in memory. Default 16,777,216. */
   maxBytes?: number
-  /** Instead of the memory. What it gets is encrypted. */
+  /** Used instead of the memory. It gets ciphertext. */
   store?: AnswerStore
-  /** What a store's answers are encrypted with: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
+  /** Encrypts a store's answers: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
   secret?: string
 }
 
-/** Reads a copy of a request's body. @returns undefined for one that is longer, breaks off, or was read before. */
+/** Reads a copy of a request's body. @returns undefined if it is longer, breaks off, or was read before. */
 export type ReadBody = (maxBytes: number) => Promise<Uint8Array | undefined>
 
-/** A request, as far as its answer is bound to it. */
+/** The parts of a request that its answer is bound to. */
 export type AnswerRequest = {
   method: string
   /** Path and query. */
@@ -35,14 +35,14 @@ export type AnswerRequest = {
   readBody: ReadBody | undefined
 }
 
-/** What becomes of the answer to a paid request. One of its functions is called, once. */
+/** Takes the answer to a paid request. One of its functions is called, once. */
 export type Keep = {
   maxBytes: number
-  /** It is whole. */
+  /** The answer is whole. */
   keep: (answer: KeptAnswer) => void
-  /** It can't be kept. */
+  /** The answer can't be kept. */
   drop: (reason: NotKept) => void
-  /** It failed, and its payment is voided. */
+  /** The request failed, and its payment is voided. */
   forget: () => void
 }
 
@@ -55,27 +55,27 @@ export type NotKept =
   | 'an upgrade'
   | 'to a request whose body is unknown'
 
-/** What `once` makes of a request. */
+/** The result of `once` for a request. */
 export type Once<Served> =
   | { kind: 'made'; made: Served; keep: Keep | undefined }
   | { kind: 'again'; answer: KeptAnswer }
   /** The same payment is being served. */
   | { kind: 'serving' }
-  /** It was served, and the answer isn't to be had. */
+  /** It was served, but its answer isn't kept. */
   | { kind: 'not_kept'; made: Served; reason: string }
 
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'
 
-/** A stream that goes on for longer is a feed: nobody waits for its end. */
+/** How long a stream may take: a longer one is a feed, and nobody waits for its end. */
 export const longestAnswerMs = 120_000
 /** The longest request body that is read to bind an answer to it. */
 export const maxBodyBytes = 1_048_576
-/** How long an answer that is whole waits for the rest of its request. */
+/** How long a complete answer waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** Without a macaroon a payment is public as soon as it is on chain: a stranger could ask for its answer. */
+/** Without a macaroon a payment is public once it is on chain, and a stranger could ask for its answer. */
 const longestPublicSeconds = 60
-/** How many wait for the answer to one payment, and for how long. */
+/** How many requests wait for the answer to one payment, and for how long. */
 const maxWaiting = 8
 
 type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting: number }
@@ -83,13 +83,13 @@ type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting
 export type Answers = ReturnType<typeof createAnswers>
 
 /**
- * Keeps the answers of paid requests, and gives each again to who presents the same signed payment with the same request.
+ * Keeps the answers of paid requests, and gives each again to whoever presents the same signed payment with the same request.
  *
- * It is the header that is compared, with its signatures and its macaroon. Who stole it hears no more than it could have bought
- * with it before.
+ * It compares the header, with its signatures and its macaroon. A thief of the header gets no more than it could have bought with it
+ * before.
  *
- * @param waitMs how long the same payment waits for the answer that is being made.
- * @param onFailure told when the store fails.
+ * @param waitMs how long a repeat of a payment waits for the answer under way.
+ * @param onFailure called when the store fails.
  */
 export function createAnswers(
   options: AnswerOptions,
@@ -115,7 +115,7 @@ export function createAnswers(
     }
   }
 
-  /** @returns false where it is still being served after all that time, or too many wait already. */
+  /** @returns false if it is still being served after that time, or too many wait already. */
   async function waitFor(one: UnderWay): Promise<boolean> {
     if (one.waiting >= maxWaiting) return false
     one.waiting++
@@ -131,10 +131,10 @@ export function createAnswers(
   }
 
   /**
-   * Answers a paid request once: again from what is kept, or by `make`.
+   * Answers a paid request once: again from the kept answer, or by `make`.
    *
    * @param make asks the gateway, which accepts a payment once.
-   * @param isServed whether what was made is to be served.
+   * @param isServed whether the result of `make` is to be served.
    * @param isReplayed whether the gateway says that the payment was used before.
    * @param waitUntil keeps a process alive until the answer is kept.
    */
@@ -159,7 +159,7 @@ export function createAnswers(
     }
 
     for (let one = underWay.get(name); one !== undefined; one = underWay.get(name)) {
-      // The gateway says what there is to say of another request.
+      // It is another request, about which the gateway decides.
       if (one.target !== target) return { kind: 'made', made: await make(), keep: undefined }
       if (!(await waitFor(one))) return { kind: 'serving' }
     }
@@ -177,7 +177,7 @@ export function createAnswers(
       if (isServed(made)) {
         isMaking = true
         const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
-        // So that other processes know that they wait for an answer.
+        // So that other processes know that they should wait for the answer.
         const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
         const write = async (entry: AnswerEntry | undefined) => {
           await told
@@ -192,7 +192,7 @@ export function createAnswers(
         }
       }
       if (!isReplayed(made)) return { kind: 'made', made, keep: undefined }
-      // By another process that shares the store, perhaps while this one asked.
+      // Another process with the same store may have served it, perhaps while this one asked.
       const since = shelf.isShared ? await findAgain() : found
       if (since?.state === 'kept') return { kind: 'again', answer: since.answer }
       if (since?.state === 'serving') return { kind: 'serving' }
@@ -216,7 +216,7 @@ function keepOf({
   /** Of the request's body. */
   digest: string | Promise<string | undefined>
   maxBytes: number
-  /** Undefined: nothing is to be known of it. */
+  /** Undefined: the record is deleted. */
   write: (entry: AnswerEntry | undefined) => Promise<void>
 }): Keep {
   const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its answer was ${reason}` })
@@ -263,7 +263,7 @@ function begin(target: string): UnderWay {
   return { target, ended, end, waiting: 0 }
 }
 
-/** All that was presented, so that nobody who knows less of it is answered. */
+/** Covers all that was presented, so that nobody who knows less gets the answer. */
 function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>): string {
   const { macaroon = '' } = presented
   return presented.kind === 'tab'
@@ -277,7 +277,7 @@ async function digest(readBody: ReadBody): Promise<string | undefined> {
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }
 
-/** What a promise gives, or `late` where it takes longer. */
+/** The result of a promise, or `late` if it takes longer. */
 async function within<Result>(promise: Promise<Result>, ms: number, late: Result): Promise<Result> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const timeout = new Promise<Result>((resolve) => {

@@ -11,19 +11,19 @@ export type ChallengesOptions = {
   endpointId?: string
   network?: NetworkName
   payTo?: readonly Address[]
-  /** Told why there is no challenge. */
+  /** Reports why there is no challenge. */
   warnings: Pick<Warnings, 'tell' | 'explain'>
 }
 
 type Asker = { method: string; url: string; traceparent?: string | null | undefined }
 
-/** The gateway's answer to `/challenge`, and what it holds if it is one. */
+/** The gateway's answer to `/challenge`, and the challenge, if it is one. */
 export type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
 
 export type Challenges = {
   /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
   ask(request: Asker, resource: string): Promise<Asked>
-  /** Which endpoint the request's route is, where that was asked a minute ago or later. */
+  /** The endpoint of the request's route, if that was asked within the last minute. */
   endpointOf(request: Asker): string | undefined
   forget(request: Asker): void
 }

@@ -50,7 +50,7 @@ const authorization = encodeAuthorizationHeader({
   payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
 })
 
-/** The options that are right, but for what a row of the table changes. */
+/** Right options, except for what a row of the table changes. */
 const right = (): GateOptions => ({
   gatewayUrl,
   providerId: shop.providerId,
@@ -295,7 +295,7 @@ describe('a warning', () => {
     ] as const)
       warnings.explain(answer(status, { code }))
     expect(warn).not.toHaveBeenCalled()
-    // Of a refusal that nobody foresaw, there is its status.
+    // An unknown refusal is told by its status.
     warnings.explain(answer(403, { code: 'registration_closed' }))
     warnings.explain(answer(401, { code: 'made_up' }))
     expect(warn.mock.calls.map(([line]) => String(line).split(': ')[0])).toEqual([
