@@ -99,7 +99,7 @@ const rowsLookedAt = 5_000
  * A provider's payments, newest or oldest first. Sales on tabs are among them, a row for each hour of an endpoint.
  *
  * A status depends on the chain, too, and no column holds it. So the query takes by an index all rows that may have it, and
- * then computes the status of each; a page reads only so many rows with another one. The same goes for amounts, which have no
+ * then computes the status of each; a page reads a bounded number of others. The same goes for amounts, which have no
  * index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
