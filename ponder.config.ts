@@ -29,7 +29,7 @@ const ownNodeLanes = 16
 
 const sessionSettings = {
   synchronous_commit: 'off',
-  // Ponder itself gives the building of a database index so long.
+  // Ponder's own limit for building a database index.
   transaction_timeout: '1h',
   ...lostHostLimits,
 }

@@ -45,14 +45,14 @@ const verifications = (result: string, values: string) =>
   of('tollkeeper_api_verifications_total', `result="${result}"`, values)
 const attempts = (result: string, values: string) =>
   onBase('settlement_attempts_total', values, `result="${result}"`)
-/** As many in the bucket up to `le` as there are at all, and none in the one before. */
+/** All samples are in the bucket up to `le`, and none in the one before. */
 const histogram = (metric: string, labels: string, [below, le]: [number, number]): Series => ({
   ...of(`${metric}_bucket`, `${labels},le="${below}"`, always(0)),
   ...of(`${metric}_bucket`, `${labels},le="${le}"`, rising(10)),
   ...of(`${metric}_bucket`, `${labels},le="+Inf"`, rising(10)),
 })
 
-/** Series for which an alert fires, series that come close and for which it doesn't, and what it says. */
+/** Series for which an alert fires, similar ones for which it doesn't, and its message. */
 type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string]
 
 const cases: Record<string, Case> = {

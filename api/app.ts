@@ -85,9 +85,9 @@ import { createUsageCounters, type UsageCounters } from './views/usageCounters.t
 
 export type AppOptions = {
   sql: Database
-  /** Where open tabs stand. Default: in the same database. */
+  /** The tab store. Default: in the same database. */
   tabStore?: TabStore
-  /** The first one is the default where a request names none. */
+  /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
   receiptKeys: ReceiptKeys
@@ -96,7 +96,7 @@ export type AppOptions = {
   now?: () => number
   /** Default: by the settings, with the system's resolver. */
   addressGuard?: AddressGuard
-  /** The same for providers' upstreams. */
+  /** The guard for providers' upstreams, with the same default. */
   upstreamGuard?: AddressGuard
   /** Default: counters that are flushed only when asked. */
   usage?: UsageCounters
@@ -106,7 +106,7 @@ export type AppOptions = {
   metrics?: ApiMetrics
   /** Default: on the thread that serves. */
   payerSignatures?: PayerSignatures
-  /** What runs beside it, for `/readyz`. */
+  /** Background loops, for `/readyz`. */
   loops?: readonly Loop[]
   /** Default: none, and nothing is traced. */
   tracer?: Tracer | null
@@ -114,10 +114,10 @@ export type AppOptions = {
 
 /** How late this process may see what another one registered or revoked. */
 const registryTtlMs = 2_000
-/** The largest body of a request. A payment with the longest signature of a wallet contract needs half of it. */
+/** The largest body of a request, twice what a payment with a wallet contract's longest signature needs. */
 const maxBodyBytes = 16_384
 
-/** What anyone may read from a browser. */
+/** Paths that any page may read. */
 const publicPaths = [
   '/',
   '/challenge',
@@ -174,9 +174,9 @@ const routes = [
 ]
 
 /**
- * The gateway's HTTP interface, without a server: `app.fetch` and `app.request` answer requests.
+ * The gateway's HTTP interface without a server: `app.fetch` and `app.request` answer requests.
  *
- * Nothing is read from the environment and nothing is started.
+ * It reads nothing from the environment and starts nothing.
  */
 export function createApp({
   sql,
@@ -225,7 +225,7 @@ export function createApp({
     addTabRoutes(router, options)
   }
 
-  // Nobody but the proxy reaches it, so it takes a provider's id for its key.
+  // Only the proxy reaches it, so it takes a provider's id for its key.
   const payments = createRouter(log)
   payments.use(async (c, next) => {
     c.set('caller', c.req.header('authorization')?.replace(/^Bearer /, ''))
@@ -236,7 +236,7 @@ export function createApp({
   const app = createRouter(log)
   app.use(responseHeaders)
   app.use(measure(metrics))
-  // Before the API keys: METRICS_TOKEN is none.
+  // Before the API keys, because METRICS_TOKEN isn't one.
   app.get(
     '/metrics',
     serveMetrics({
@@ -247,13 +247,13 @@ export function createApp({
     }),
   )
   for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
-  // Before the body's limit and the API keys as well: its bodies have their own limit, and its `Authorization` is a payment.
+  // Also before the body's limit and the API keys: its bodies have their own limit, and its `Authorization` is a payment.
   app.use('/p/*', limit)
   addProxyRoutes(app, { ...options, payments, ttlMs: registryTtlMs })
   app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
-  // Whatever is added under a provider later is its own alone, even if a route forgets to say so.
+  // Later routes under a provider are its own alone, even if one forgets to say so.
   app.use('/providers/:id/*', requireOwner)
   app.use('/operator/*', requireOperator)
 
@@ -265,7 +265,7 @@ export function createApp({
   return app
 }
 
-/** A router whose errors are all answered as problems. */
+/** A router that answers all errors as problems. */
 function createRouter(log: Logger): App {
   const app: App = new OpenAPIHono<GatewayEnv>({
     defaultHook: (result) => {
@@ -280,7 +280,7 @@ function createRouter(log: Logger): App {
     } else {
       log.debug({ code: coded.code, method, path }, coded.message)
     }
-    // SPEC 2.6: a verification that fails says so in its own field, too.
+    // SPEC 2.6: a failed verification says so in a field of its own, too.
     return answerProblem(c, coded, path === '/verify' ? { verified: false } : {})
   })
   app.notFound((c) =>
@@ -312,7 +312,7 @@ function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
   return { verifyPayment: createVerifyPayment(shared), buyOnTab: createBuyOnTab(shared) }
 }
 
-/** `GET /openapi/gateway.json`: what `/openapi.json` describes is sold here. It takes 20 to 65 ms of CPU to build, so the first request builds it for all. */
+/** `GET /openapi/gateway.json`; `/openapi.json` describes what is sold here. Building it takes 20 to 65 ms of CPU, so it is kept. */
 function describeApi(app: App, issuer: string): void {
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',

@@ -20,22 +20,22 @@ import { createMailer } from './telling/mailer.ts'
 import { createUsageCounters } from './views/usageCounters.ts'
 
 export type BackgroundWork = {
-  /** What the app shares with it. */
+  /** The parts that the app shares with it. */
   shared: Required<Pick<AppOptions, 'addressGuard' | 'mailer' | 'usage' | 'metrics' | 'loops'>>
   /** Takes up nothing new, and waits for what is under way. */
   close(): Promise<void>
 }
 
-/** Before they are closed for resting: the first payments in a new session take 50 ms. */
+/** How often sessions are warmed, before they rest so long that they close: the first payments in a new one take 50 ms. */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** How old the last reading of the index must be before we conclude that no keeper runs: one reads every second or two. */
+/** Age of the last read of the index from which we assume that no keeper runs: one reads every second or two. */
 const recordAgeMs = 10_000
 
-/** The keeper closes tabs as well, more often. */
+/** How often tabs are looked after. The keeper does it too, more often. */
 const tabUpkeepMs = 15_000
 
-/** Keeps the record of a network while nobody else does, so that what strangers settle shows all the same. */
+/** Keeps a network's record while nobody else does, so that settlements by strangers still show. */
 function createSpareRecorder(
   sql: Database,
   served: ServedNetwork,
@@ -51,7 +51,7 @@ function createSpareRecorder(
   }
 }
 
-/** Starts what an api process does beside answering: webhooks, counters, the record and tabs while no keeper runs. */
+/** Starts an api process's other work: webhooks, counters, and while no keeper runs the record and tabs. */
 export function startBackgroundWork({
   sql,
   tabDatabase = onOnePostgres(sql),
@@ -93,7 +93,7 @@ export function startBackgroundWork({
       },
     }),
   ]
-  // Apart from the others: where a node is down they stand still, and payments are verified all the same.
+  // Apart from the others: if a node is down they stand still, while payments are verified all the same.
   const recorders = networks.map((served) => {
     const network = served.network.name
     return repeat({

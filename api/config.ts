@@ -15,7 +15,7 @@ import { registrationsAnHour } from './registry/registration.ts'
 /**
  * Reads the api's environment; process/variables.ts says what each variable means.
  *
- * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
+ * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readApiConfig(env: Environment) {
   const host = readVariable(env, 'API_HOST')
@@ -24,15 +24,15 @@ export function readApiConfig(env: Environment) {
     host,
     port,
     ...readDatabaseUrls(env),
-    /** Of the tab store; null: it is in the same database. */
+    /** The tab store's own database; null: it is in the same one. */
     tabDatabaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
     databasePool: readVariable(env, 'API_DATABASE_POOL'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     networks: readNetworkSettings(env),
     receiptKeyFile: readVariable(env, 'RECEIPT_KEY_FILE'),
-    /** Whether a missing key file is made. */
+    /** Whether to make a missing key file. */
     createReceiptKeys: readVariable(env, 'NODE_ENV') !== 'production',
-    /** Threads that check payers' signatures; 0: the one that serves does. */
+    /** Threads that check payers' signatures; 0: the serving thread does. */
     signatureThreads: readVariable(env, 'SIGNATURE_THREADS') ?? Math.min(4, availableParallelism() - 1),
     tracing: readTraceSettings(env),
     gateway: {
@@ -89,7 +89,7 @@ function readRegistration(env: Environment): Registration {
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? limits : null }
 }
 
-/** A payer's credit grows by a tenth of what ever settled of it: bad debt stays below that and the budgets (docs/operations.md). */
+/** A payer's credit grows by a tenth of what it ever settled: bad debt stays below that and the budgets (docs/operations.md). */
 const creditBasisPoints = 1_000n
 
 function readTabs(env: Environment): TabSettings | null {

@@ -15,7 +15,7 @@ import { newOperatorKey } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 
 /*
- * Whatever comes, it is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays
+ * Any input is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays
  * one. A failure prints the seed and the smallest case.
  */
 const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
@@ -57,7 +57,7 @@ function nearly(text: string) {
   )
 }
 
-/** Runs a codec: it gives a value or throws one of our errors, with so little of the processor's time as no backtracking would do with. */
+/** Runs a codec: it gives a value or throws one of our errors, and takes less processor time than backtracking would. */
 function survives(codec: () => unknown): void {
   const began = process.cpuUsage()
   try {
@@ -269,7 +269,7 @@ describe('cursors', () => {
     ]
   })
 
-  /** At and beyond what columns and types hold, and of other types. */
+  /** Values at and beyond the limits of columns and types, and of other types. */
   const extremes = [
     ...[0, -1, 2 ** 31 - 1, 2 ** 31, -(2 ** 31), 2 ** 53 - 1, 2 ** 53, 2 ** 63, 1e300, 0.5],
     ...[253_402_300_799_999, 253_402_300_800_000, 8.64e15, 8.64e15 + 1, -8.64e15],
@@ -326,7 +326,7 @@ describe('cursors', () => {
       }),
       { ...runs, numRuns: 5 * numRuns },
     )
-    // Some of them are good ones: it is the database that is asked.
+    // Some of them are good, so that the database is asked, too.
     expect(answers.get(200)).toBeGreaterThan(numRuns / 10)
     expect(answers.get(400)).toBeGreaterThan(numRuns / 10)
   })

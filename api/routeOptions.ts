@@ -11,7 +11,7 @@ import type { GatewayNetworks } from './registry/networks.ts'
 import type { Offers } from './registry/offers.ts'
 import type { Mailer } from './telling/mailer.ts'
 
-/** All that routes are mounted with. Each function that mounts some takes of it what its signature names. */
+/** All that routes are mounted with; each mounting function's signature names the part that it takes. */
 export type RouteOptions = {
   sql: Database
   tabStore: TabStore
@@ -28,7 +28,7 @@ export type RouteOptions = {
   upstreamGuard: AddressGuard
   /** Null: this gateway sends no mail. */
   mailer: Mailer | null
-  /** What runs beside the routes, for `/readyz`. */
+  /** Background loops, for `/readyz`. */
   loops: readonly Loop[]
   /** Unix milliseconds. */
   now: () => number

@@ -5,7 +5,7 @@ import type { Network } from '#protocol/networks'
 import type { ApiMetrics } from './http/metrics.ts'
 import { deliveryBacklog } from './telling/deliveries.ts'
 
-/** Adds what is looked up when Prometheus asks: the process, the webhooks' backlog, the index's age. */
+/** Adds metrics that are read when Prometheus asks: the process, the webhooks' backlog, the index's age. */
 export function collectApiState(
   { registry }: ApiMetrics,
   { sql, networks }: { sql: Database; networks: Network[] },

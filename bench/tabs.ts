@@ -22,7 +22,7 @@ const shopCount = 5
 /** To each of the five shops fifty. */
 const requestsPerTab = 250
 const price = '0.0005'
-/** So much that no limit of credit is reached: what it takes to reserve a step of it is part of the measure. */
+/** So high that no limit of credit is reached: reserving a step of credit is part of the measurement. */
 const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
 export const options = { rounds: 7, requests: 2_000 }

@@ -2,7 +2,7 @@ import { BaseError, type Hex, type PublicClient } from 'viem'
 import { scrub } from '#process/log'
 
 /**
- * What became of handing out a transaction.
+ * The result of sending a transaction to the nodes.
  *
  * `unknown` is not `failed`: the bytes may be out, and their hash is known.
  */
@@ -41,7 +41,7 @@ export function readBroadcastError(error: unknown): BroadcastResult | { status: 
   return { status: 'unknown', reason }
 }
 
-/** The node's own words where it gave any: an URL may carry a credential and is left out. */
+/** The node's own words, if it gave any; a URL may carry a credential and is left out. */
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const words = [error instanceof BaseError ? `${error.shortMessage} ${error.details ?? ''}` : error.message]
@@ -51,7 +51,7 @@ function messageOf(error: unknown): string {
   return scrub(words.join(' | ')).slice(0, 500)
 }
 
-/** Hands a signed transaction, whose hash is stored already, to every RPC. */
+/** Sends a signed transaction, whose hash is stored already, to every RPC. */
 export async function broadcast(
   clients: readonly PublicClient[],
   raw: Hex,
@@ -70,7 +70,7 @@ async function broadcastTo(client: PublicClient, raw: Hex, hash: Hex): Promise<B
   } catch (error) {
     const result = readBroadcastError(error)
     if (result.status !== 'same_or_rival') return result
-    // These very bytes sent a second time are answered like a rival of the same nonce: the node knows which.
+    // Nodes answer these very bytes, sent again, like a rival with the same nonce, so the node is asked which it was.
     const known = await client
       .request({ method: 'eth_getTransactionByHash', params: [hash] }, { retryCount: 0 })
       .catch(() => undefined)

@@ -70,7 +70,7 @@ test('behavior: what one decision depends on is of one block, in however many ca
       asked.push((args[0] as unknown as { blockNumber: bigint }).blockNumber)
       return served.client.readContract(...args)
     }) as typeof served.client.readContract,
-    // Each time another node answers, which is a block further.
+    // Each call is answered by another node, which is a block further.
     getBlockNumber: () => Promise.resolve(heads.shift() ?? 0n),
   }
   const head = await served.client.getBlockNumber()

@@ -3,7 +3,7 @@ import { createGroupCommit } from '#process/groupCommit'
 import { payerReadsAbi, payerReadsCode } from './generated/payerReads.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 
-/** What the chain says of a payer, as of one block. */
+/** The state of a payer as of one block. */
 export type PayerState = {
   blockNumber: bigint
   /** Its USDC, base units. */
@@ -14,32 +14,32 @@ export type PayerState = {
   isBlacklisted: boolean
   /** Whether USDC is paused: nobody can pay anybody. */
   isPaused: boolean
-  /** Whether each nonce that was asked about was used or cancelled. */
+  /** For each nonce of the question, whether it was used or cancelled. */
   isUsed: [boolean, boolean]
 }
 
 export type PayerQuestion = {
   payer: Address
-  /** Whose use to look up. Default: none, and `isUsed` means nothing. */
+  /** The nonces to look up. Default: none, and `isUsed` means nothing. */
   nonces?: readonly [Hex, Hex?]
 }
 
-/** What verifications ask a chain for: everything that was asked in the meantime goes into one call. */
+/** Reads of the chain for verifications. Questions that gather while a call is under way share the next one. */
 export type ChainReads = {
   read(question: PayerQuestion): Promise<PayerState>
-  /** The same for what one decision depends on: all of it as of one block. */
+  /** Answers questions for one decision, all of them as of one block. */
   readTogether(questions: readonly PayerQuestion[]): Promise<PayerState[]>
 }
 
-/** Most questions a call: the answer, of 160 bytes each, counts as a contract's code, which may have 24,576 (EIP-170). */
+/** Most questions a call: an answer takes 160 bytes, and all of them count as a contract's code of at most 24,576 (EIP-170). */
 const maxQuestions = 150
 
 const noNonces: readonly [Hex, Hex?] = [zeroHash]
 
-/** How many calls are under way at once; further questions gather meanwhile. */
+/** How many calls are under way at a time; further questions gather meanwhile. */
 const callsInFlight = 2
 
-/** Asks through a contract that is part of the call (contracts/PayerReads.sol) and not on the chain. */
+/** Asks through a contract that travels in the call (contracts/PayerReads.sol) instead of being deployed. */
 export function createChainReads({ client, token }: Pick<ServedNetwork, 'client' | 'token'>): ChainReads {
   async function ask(questions: readonly PayerQuestion[], blockNumber: bigint): Promise<PayerState[]> {
     const [isPaused, states] = await client.readContract({

@@ -12,18 +12,18 @@ const erc1271Abi = parseAbi([
 /** `isValidSignature`'s selector, as the ABI pads it. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
-/** Gas for the wallet's answer: what is left of the 300,000 that a transfer of such a payer has on chain (chain/gas.ts). */
+/** Gas for the wallet's answer: the rest of the 300,000 that a transfer by such a payer has on chain (chain/gas.ts). */
 const gasLimit = 260_000n
 
-/** How long the gateway waits for a contract wallet to check a signature: a buyer waits for it as well. */
+/** How long the gateway waits for a contract wallet to check a signature, while its buyer waits, too. */
 export const contractWalletTimeoutMs = 3_000
 
 /**
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
- * answer alone counts. The signature is passed on verbatim. It is asked as the token would in a transaction of now: by the
- * token, at the present gas price. What it says at another time, or to a keeper, may differ: quarantine bounds what that costs.
+ * answer alone counts. The signature is passed on verbatim, by the token and at the present gas price, as in a transaction now.
+ * At another time, or to a keeper, the contract may answer otherwise; quarantine bounds what that costs.
  *
- * @throws {ChainUnavailable} where it does not answer within `timeoutMs`.
+ * @throws {ChainUnavailable} if it doesn't answer within `timeoutMs`.
  */
 export async function isSignedByContract(
   served: ServedNetwork,
@@ -40,7 +40,7 @@ export async function isSignedByContract(
     const gasPrice = await client.getGasPrice()
     try {
       return await client.call({
-        // The token asks, and its transaction pays for gas: without a price, a node shows the wallet a base fee of 0 as well.
+        // The token asks in a transaction that pays for gas; without a price, a node shows the wallet a base fee of 0.
         ...{ account: token, to: authorization.from, data, gas: gasLimit, gasPrice },
         stateOverride: [{ address: token, balance: gasLimit * gasPrice }],
       })

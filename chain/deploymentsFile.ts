@@ -3,7 +3,7 @@ import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type Environment, readVariable } from '#process/env'
 
-/** Where we run: from a checkout, or installed as JavaScript, into a folder that is nobody's to write in. */
+/** Where we run: from a checkout, or installed as JavaScript, in a folder that nobody should write to. */
 export type Place = { isCheckout: boolean; folder: string }
 
 const committedFile = fileURLToPath(new URL('../sdk/src/protocol/deployments.json', import.meta.url))
@@ -11,7 +11,7 @@ const committedFile = fileURLToPath(new URL('../sdk/src/protocol/deployments.jso
 const here = (): Place => ({ isCheckout: import.meta.filename.endsWith('.ts'), folder: process.cwd() })
 
 /**
- * The file in which `deploy` records and from which everybody reads: `DEPLOYMENTS_FILE`, else the committed one of a checkout,
+ * The file that `deploy` writes and everybody reads: `DEPLOYMENTS_FILE`, else a checkout's committed one,
  * else `deployments.json` in the working directory.
  */
 export function locateDeployments(env: Environment, { isCheckout, folder }: Place = here()): string {
@@ -20,7 +20,7 @@ export function locateDeployments(env: Environment, { isCheckout, folder }: Plac
   return isCheckout ? committedFile : resolve(folder, 'deployments.json')
 }
 
-/** As {@link locateDeployments}; undefined where nothing was recorded, and what comes with this version holds. */
+/** As {@link locateDeployments}; undefined if no deployment was recorded, so that those of this version hold. */
 export function findDeployments(env: Environment, place: Place = here()): string | undefined {
   const path = locateDeployments(env, place)
   return path === committedFile || (readVariable(env, 'DEPLOYMENTS_FILE') === null && !existsSync(path))

@@ -1,7 +1,7 @@
 import { ChainUnavailable } from '#process/dependencies'
 
 /**
- * Asks every RPC. Nothing may be concluded from an absence while one of them failed to answer.
+ * Asks every RPC. If one of them failed to answer, an absence proves nothing.
  *
  * @throws {ChainUnavailable} if any call failed, with the first cause.
  */
@@ -19,7 +19,7 @@ export async function askEverywhere<Client, Answer>(
   return settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
 }
 
-/** Asks every RPC and takes what comes; throws only if none answered. */
+/** Asks every RPC and takes all answers; throws only if none came. */
 export async function askAny<Client, Answer>(
   clients: readonly Client[],
   ask: (client: Client) => Promise<Answer>,

@@ -15,7 +15,7 @@ const usedTopic = toEventSelector('AuthorizationUsed(address,bytes32)')
 const cancelledTopic = toEventSelector('AuthorizationCanceled(address,bytes32)')
 export const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 
-/** The token, and whose word on tabs counts. */
+/** The token, and the contract whose logs say what became of tabs. */
 export type EvidenceScope = Pick<ServedNetwork, 'token'> & {
   deployment: Pick<ServedNetwork['deployment'], 'tabSettlement'>
 }
@@ -27,7 +27,7 @@ export type Evidence = {
   state: 'used' | 'cancelled'
   recipient: Address | null
   value: bigint | null
-  /** What it paid, where it was a tab that TabSettlement settled. */
+  /** The state that moved, if it was a tab that TabSettlement settled. */
   tab?: SettledTab | null
   txHash: Hex
   logIndex: number
@@ -38,9 +38,9 @@ export type Evidence = {
 }
 
 /**
- * What a transaction did to authorizations, by the token's logs in its receipt: USDC emits the Transfer right after its
- * AuthorizationUsed, from the same payer. A use without one proves nothing and is left out. TabSettlement logs what it settled
- * right after the last use of it.
+ * What a transaction did to authorizations, by the token's logs in its receipt. USDC emits the Transfer right after its
+ * AuthorizationUsed, from the same payer; a use without a Transfer proves nothing and is left out. TabSettlement logs what it
+ * settled right after the last use.
  */
 export function readEvidence(
   receipt: TransactionReceipt,
@@ -79,17 +79,17 @@ export function readEvidence(
   })
 }
 
-/** How many blocks one log query spans: public RPCs refuse wider ranges. */
+/** How many blocks a log query spans; public RPCs refuse wider ranges. */
 const blocksAtOnce = 2_000n
 
-/** An authorization to be looked for, and the Unix second before which it can't have been used. */
+/** An authorization to look for, and the Unix second before which it can't have been used. */
 export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { since: bigint }
 
 /**
- * Finds out which transactions used or cancelled authorizations, by the nonces in USDC's own logs, looking back from the
- * head. One request a range, however many are wanted.
+ * Finds the transactions that used or cancelled authorizations, by the nonces in USDC's own logs, from the
+ * head backwards. One request a range, however many are wanted.
  *
- * @returns those that were found: a node that says that one was used may be ahead of the one that answers here.
+ * @returns those that were found. A node that says one was used may be ahead of the node that answers here.
  */
 export async function findEvidence(
   { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,

@@ -1,10 +1,10 @@
 import { type Hex, hexToBytes } from 'viem'
 
 /**
- * Whose fault it is that an authorization didn't go through.
+ * Who is to blame that an authorization didn't go through.
  *
- * - `payment`: the buyer's or provider's own; counts as an attempt
- * - `token`: nothing of this token moves at the moment; counts for nobody
+ * - `payment`: the buyer or the provider; counts as an attempt
+ * - `token`: the token is paused; counts for nobody
  * - `race`: it was used or cancelled meanwhile; the chain says by whom
  */
 export type Failure = { owner: 'payment' | 'token' | 'race'; code: string; detail: string }
@@ -20,7 +20,7 @@ const known: [RegExp, Failure['owner'], string][] = [
   [/Pausable: paused/, 'token', 'token_paused'],
 ]
 
-/** The text of an `Error(string)`, also where the contract cut it short; empty for anything else. */
+/** The text of an `Error(string)`, even if the contract cut it short; empty for anything else. */
 export function revertText(data: Hex): string {
   if (!data.startsWith('0x08c379a0')) return ''
   const bytes = hexToBytes(data)
@@ -29,12 +29,12 @@ export function revertText(data: Hex): string {
   return new TextDecoder().decode(bytes.subarray(68, 68 + length))
 }
 
-/** Reads what the token answered to a transfer that failed. */
+/** Classifies the token's answer to a failed transfer. */
 export function classifyRevert(data: Hex): Failure {
   const text = revertText(data)
   const match = known.find(([pattern]) => pattern.test(text))
   if (match) return { owner: match[1], code: match[2], detail: text }
-  // Without a reason: a wallet's own signature check reverted or burned its gas.
+  // Without a reason, a wallet's own signature check reverted or burned its gas.
   if (text === '') return { owner: 'payment', code: 'invalid_signature', detail: data.slice(0, 74) }
   return { owner: 'payment', code: 'transfer_refused', detail: text }
 }

@@ -1,7 +1,7 @@
 import type { PublicClient } from 'viem'
 import { type Fees, initialFees } from './fees.ts'
 
-/** What a transaction should offer now, and the block that says so. */
+/** What a transaction should offer now, and the block of that estimate. */
 export async function estimateFees(
   client: PublicClient,
   settings: { priorityFeePerGas: bigint | null; maxFeePerGas: bigint },

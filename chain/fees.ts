@@ -8,7 +8,7 @@ function raise(value: bigint, percent: bigint): bigint {
   return (value * (100n + percent) + 99n) / 100n
 }
 
-/** What a first transaction offers: room for the base fee to double before it is mined. */
+/** The fees of a first transaction, with room for the base fee to double before it is mined. */
 export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCap: bigint): Fees {
   const wanted = baseFeePerGas * 2n + priorityFee
   const maxFeePerGas = wanted < maxFeeCap ? wanted : maxFeeCap
@@ -16,8 +16,8 @@ export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCa
 }
 
 /**
- * What a transaction will pay for a gas unit at this base fee, as the GASPRICE opcode tells it; undefined where it can't be
- * mined at all.
+ * The price of a gas unit that a transaction will pay at this base fee, as the GASPRICE opcode shows it; undefined if it
+ * can't be mined at all.
  */
 export function priceAt(
   { maxFeePerGas, maxPriorityFeePerGas }: Fees,
@@ -29,13 +29,13 @@ export function priceAt(
 }
 
 /**
- * Fees of a replacement: both fields over the stored attempt, and not below what is asked for now.
+ * Fees of a replacement: both fields above the stored attempt's, and not below the current ones.
  *
- * @returns null where the cap doesn't allow what nodes require: the stored attempt is rebroadcast instead.
+ * @returns null if the cap doesn't allow what nodes require: then the stored attempt is sent again.
  */
 export function bumpFees(stored: Fees, current: Fees, maxFeeCap: bigint): Fees | null {
   const bump = (previous: bigint, now: bigint) => {
-    // A field of 0 must rise as well.
+    // A field of 0 must rise, too.
     const raised = greater(raise(previous, ourBump), previous + 1n)
     const wanted = greater(raised, now)
     const capped = wanted < maxFeeCap ? wanted : maxFeeCap

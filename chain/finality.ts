@@ -2,7 +2,7 @@
 const ponderFinality: Partial<Record<number, bigint>> = { 1: 65n, 11155111: 65n, 137: 200n }
 const opStackFinality = 30n
 
-/** Blocks on top of a settlement after which a reorg isn't healed by the keeper any more. */
+/** Depth from which the keeper doesn't heal a reorg that takes a settlement. */
 export function finalityOf(chainId: number): bigint {
   return ponderFinality[chainId] ?? opStackFinality
 }

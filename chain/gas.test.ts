@@ -100,7 +100,7 @@ describe('a batch of tabs', () => {
   const noCalldata = new Uint8Array(0)
 
   test('behavior: the model is at or above what the snapshots measured, were each provider new, by 3 % at most', () => {
-    // A slot that holds nothing yet.
+    // A storage slot that is still empty.
     const newPayout = 22_100n
     for (const [name, shape] of [
       ['100 payers, 1 provider x 10 requests', { tabs: 100, lines: 100, splits: 1 }],

@@ -1,14 +1,14 @@
 /** Most gas a transaction may have (EIP-7825). */
 export const transactionGasCap = 2n ** 24n
 /**
- * The gas at which a batch is cut, by the model below. It is less than the cap: nodes and builders refuse what comes close to it
- * (alchemyplatform/rundler#1186), and what the contract wants to see left before its last call comes on top. The payments
- * of the raised count are of one wallet, so all 150 fit; of 150 wallets that never had USDC 141 do, and the others, which
- * have fired nothing by themselves, ride with the next batch.
+ * The gas at which a batch is cut, by the model below. It is below the cap because nodes and builders refuse what comes close to it
+ * (alchemyplatform/rundler#1186), and because the contract wants gas left before its last call. The raised count's 150 payments
+ * are to one wallet, so all of them fit; of payments to 150 wallets that never had USDC, 141 do, and the others, which
+ * fired no trigger, ride with the next batch.
  */
 export const batchGasCut = 15_500_000n
 
-// contracts/BatchSettlement.sol: what must be left before each call, so that one item can't revert the others.
+// contracts/BatchSettlement.sol requires this much before each call, so that one item can't revert the others.
 const minCallGas = 120_000n
 const tailGas = 60_000n
 const outcomeGas = 16n
@@ -33,15 +33,15 @@ const sweepGas = (sweepCallGas * 64n) / 63n + 1n
 const firstSweepGas = (newPayeeGas * 64n) / 63n + 1n
 
 export type BatchShape = {
-  /** Payments with two authorizations. */
+  /** Number of payments with two authorizations. */
   pairs: number
-  /** Payments with one. */
+  /** Number of payments with one. */
   singles: number
-  /** Distinct recipients but the platform's wallet: providers, splitters. */
+  /** Number of distinct recipients (providers, splitters) without the platform's wallet. */
   payees: number
-  /** The payers have code: budgeted at their full cap. */
+  /** The payers have code, so each gets its full cap. */
   hasCode: boolean
-  /** Splitters to sweep. Default 0. */
+  /** Number of splitters to sweep. Default 0. */
   sweeps?: number
 }
 
@@ -61,8 +61,8 @@ export function sweepGasLimit(sweeps: number): bigint {
 }
 
 /**
- * The gas that a batch keeps for this many sweeps: a quarter of its gas at most. A splitter that is worth a sweep holds ten
- * payments, and a sweep takes as much gas as two, so under any backlog both go on.
+ * The gas that a batch keeps for this many sweeps, at most a quarter of its gas. A splitter that is worth a sweep holds ten
+ * payments, and a sweep takes as much gas as two, so neither waits behind a backlog of the other.
  */
 export function roomForSweeps(sweeps: number): bigint {
   const wanted = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
@@ -76,7 +76,7 @@ export function countSweepsThatFit(shape: BatchShape): number {
   return left > 0n ? Number(left / sweepGas) : 0
 }
 
-// contracts/TabSettlement.sol: what must be left besides, so that all that settled is paid out whatever a call burns.
+// contracts/TabSettlement.sol requires this much besides, so that all that settled is paid out whatever a call burns.
 const tabReserve = 500n
 const lineReserve = 250n
 const payoutReserve = 50_000n
@@ -90,20 +90,20 @@ const tabGas = 48_200n
 const tabLineGas = 510n
 const payoutGas = 34_000n
 
-/** What a tab takes of a batch beside its authorization. */
+/** How much of a batch a tab takes beside its authorization. */
 export type TabShape = {
   lines: number
-  /** The distinct splits of its lines, in any words. */
+  /** The distinct splits of its lines, by any names. */
   splits: readonly string[]
 }
 
 export type TabBatchShape = {
   tabs: number
-  /** Of all tabs. */
+  /** Number of lines of all tabs. */
   lines: number
-  /** Distinct splits. */
+  /** Number of distinct splits. */
   splits: number
-  /** The payers have code: budgeted at their full cap. */
+  /** The payers have code, so each gets its full cap. */
   hasCode: boolean
 }
 
@@ -118,8 +118,8 @@ function tabsGas({ tabs, lines, hasCode }: TabBatchShape): bigint {
 }
 
 /**
- * Gas limit of a transaction of tabs: what they use, and what the contract wants to see left before its last call, payouts
- * included. What isn't used isn't paid.
+ * Gas limit of a transaction of tabs: the gas that they use, and the gas that the contract wants left before its last call and its
+ * payouts. Unused gas isn't paid.
  */
 export function tabBatchGasLimit(shape: TabBatchShape, calldata: Uint8Array): bigint {
   return limitOf(wantedTabBatchGas(shape), calldata)
@@ -164,7 +164,7 @@ export function callGasLimit(hasCode: boolean): bigint {
   return hasCode ? codeCallGas : minCallGas
 }
 
-/** EIP-7623: calldata has a floor of its own, whatever the execution costs. */
+/** EIP-7623: calldata costs at least this much, whatever the execution costs. */
 export function calldataFloor(data: Uint8Array): bigint {
   let tokens = 0n
   for (const byte of data) tokens += byte === 0 ? 1n : 4n
@@ -172,8 +172,8 @@ export function calldataFloor(data: Uint8Array): bigint {
 }
 
 /**
- * Gas limit of a batch's transaction: the model, and what the contract wants to see left before its last call. What
- * isn't used isn't paid.
+ * Gas limit of a batch's transaction: the model's gas, and the gas that the contract wants left before its last call. Unused
+ * gas isn't paid.
  */
 export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
   const callGas = callGasLimit(shape.hasCode)
@@ -200,9 +200,9 @@ export function countThatFit(
   return items.length
 }
 
-/** No batch holds more payments than this, whatever their shape: as far as a claim has to look. */
+/** Most payments of a batch, of any shape: a claim looks at no more. */
 export const mostPayments = Number(batchGasCut / singleGas)
-/** No batch holds more tabs than this. */
+/** Most tabs of a batch. */
 export const mostTabs = Number(batchGasCut / tabGas)
-/** No batch holds more payments of two authorizations than this. */
+/** Most payments of two authorizations in a batch. */
 export const mostPairs = Number(batchGasCut / pairGas)

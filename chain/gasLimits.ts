@@ -1,10 +1,10 @@
 import type { Network, NetworkName } from '#protocol/networks'
 
-/** What settling may cost. Beyond it payments wait, until they are about to expire. */
+/** Limits on the cost of settling. Above them payments wait until they are about to expire. */
 export type GasLimits = {
   /** Wei; no transaction offers more for a gas unit. */
   maxFeePerGas: bigint
-  /** How many times the platform's fees the gas to settle them may cost; 0: any number. */
+  /** How many times the platform's fees their gas may cost; 0: any number. */
   gasPerFee: bigint
   /** USDC base units that gas may cost a UTC day; 0: no limit. */
   dailyBudget: bigint
@@ -12,7 +12,7 @@ export type GasLimits = {
 
 const gwei = 1_000_000_000n
 
-// About a hundred times what each asks for on a quiet day: base 0.01, ethereum 1, polygon 30.
+// About a hundred times what each costs on a quiet day: base 0.01, ethereum 1, polygon 30.
 const maxFees: Partial<Record<NetworkName, bigint>> = {
   base: 2n * gwei,
   ethereum: 100n * gwei,
@@ -20,7 +20,7 @@ const maxFees: Partial<Record<NetworkName, bigint>> = {
   'polygon-amoy': 2_000n * gwei,
 }
 
-/** What an operator set, or else the network's own limits: test money has none but the price. */
+/** The operator's limits, or else the network's own; on test networks only the price is limited. */
 export function gasLimitsOf(
   { name, testnet }: Pick<Network, 'name' | 'testnet'>,
   set: { [Limit in keyof GasLimits]?: bigint | null },

@@ -13,18 +13,18 @@ import type { GasLimits } from './gasLimits.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 import { dataWords, estimateDataFee, readGasTokenPrice, tabDataWords, weiToUsd } from './settlementCost.ts'
 
-/** What a payment takes of a batch. */
+/** How much of a batch a payment takes. */
 export type Entry = {
-  /** Two authorizations, not one. */
+  /** It has two authorizations, not one. */
   isPair: boolean
   recipient: Address
-  /** Its payer's code may burn all that it is given. */
+  /** Its payer has code, which may burn all the gas that it gets. */
   hasCode: boolean
-  /** Of a tab. */
+  /** Set if it is a tab. */
   tab?: TabShape | null
 }
 
-/** What gas costs at the moment. */
+/** Current prices of gas. */
 export type GasPrices = {
   baseFeePerGas: bigint
   /** Wei a gas unit that a transaction pays if it is mined now. */
@@ -37,7 +37,7 @@ export type GasPrices = {
   usdPerToken: bigint
 }
 
-/** In USDC base units: at the price of now, and at the most that is offered for it. */
+/** In USDC base units: at the current price, and at the highest offered one. */
 export type GasShare = { expected: bigint; most: bigint }
 
 export type GasMeter = { read: () => Promise<GasPrices> }
@@ -45,10 +45,10 @@ export type GasMeter = { read: () => Promise<GasPrices> }
 const feesTtlMs = 1_000
 const priceTtlMs = 60_000
 const dataFeeTtlMs = 15_000
-/** As large as a busy batch, so that what a transaction brings besides its payments hardly counts. */
+/** A busy batch, so large that its transaction's own cost hardly counts. */
 const sample = { pairs: 0, singles: 100, payees: 1, hasCode: false }
 
-/** Reads what gas costs on a network, not more often than it changes. */
+/** Reads the prices of gas on a network, not more often than they change. */
 export function createGasMeter(
   { network, deployment, client }: ServedNetwork,
   settings: { priorityFeePerGas: bigint | null; gasTokenUsd: bigint } & Pick<GasLimits, 'maxFeePerGas'>,
@@ -81,7 +81,7 @@ export function createGasMeter(
   }
 }
 
-// The model of gas.ts, taken apart.
+// The parts of gas.ts' model.
 const none: BatchShape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
 const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas
@@ -90,9 +90,9 @@ const tabBatchGas = estimateTabBatchGas(noTabs)
 const splitGas = estimateTabBatchGas({ ...noTabs, splits: 1 }) - tabBatchGas
 
 /**
- * What a payment of a batch costs: its own gas and data, and its part of what they share.
+ * The cost of a payment in a batch: its own gas and data, and its part of what all share.
  *
- * @param company how many there are in the batch, and how many of them pay a recipient, or have a split of a tab; itself
+ * @param company how many payments the batch has, and how many of them pay a recipient or have a tab's split, this one
  * included.
  */
 export function shareOf(
@@ -122,15 +122,15 @@ function gasOfTab({ lines, splits }: TabShape, hasCode: boolean, { countOf }: Co
   return { gas, batchGas: tabBatchGas, words: tabDataWords({ ...shape, splits: splits.length }) }
 }
 
-/** With whom a payment shares a batch. */
+/** The payments that share a batch with one. */
 type Company = { all: number; countOf: (recipientOrSplit: string) => number }
 
-/** Of `all` others of which none pays the same. */
+/** `all` others, each with another recipient. */
 export function strangers(all: number): Company {
   return { all, countOf: () => 1 }
 }
 
-/** {@link shareOf} for each of a batch. One that leaves makes the others dearer, and none cheaper. */
+/** {@link shareOf} each payment of a batch. If one leaves, the others get dearer, none cheaper. */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
   const counts = new Map<string, number>()
   for (const { recipient, tab } of entries)
@@ -139,7 +139,7 @@ export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare
   return entries.map((entry) => shareOf(entry, company, prices))
 }
 
-/** What a transaction of just these payments costs. */
+/** The cost of a transaction with just these payments. */
 export function sumGas(entries: readonly Entry[], prices: GasPrices): GasShare {
   return shareGas(entries, prices).reduce(
     (sum, { expected, most }) => ({ expected: sum.expected + expected, most: sum.most + most }),

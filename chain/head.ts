@@ -7,17 +7,17 @@ import type { ServedNetwork } from './servedNetworks.ts'
 export type At = { blockNumber: bigint } | { blockTag: 'latest' }
 
 /**
- * The block at which all that one decision depends on is read. Behind an RPC URL stand many nodes: asked for `latest`
- * twice, they answer of two blocks, and the difference would look like somebody's fault.
+ * The block at which a decision reads all that it depends on. Behind an RPC URL stand many nodes: asked for `latest`
+ * twice, they answer for two blocks, and the difference would look like somebody's fault.
  *
- * @param notBefore What the index has seen already: a node that isn't there yet knows nothing of the payments.
+ * @param notBefore The index's block: a node that isn't there yet doesn't know the payments.
  * @throws {ChainUnavailable} if the node that answered is behind that.
  */
 export async function pinBlock(client: PublicClient, notBefore: bigint): Promise<{ blockNumber: bigint }> {
   return requireHead(await client.getBlockNumber({ cacheTime: 0 }), notBefore)
 }
 
-/** The same for a head that was read with something else. */
+/** The same check for a head that another call has read. */
 export function requireHead(blockNumber: bigint, notBefore: bigint): { blockNumber: bigint } {
   if (blockNumber < notBefore) {
     throw new ChainUnavailable(
@@ -29,7 +29,7 @@ export function requireHead(blockNumber: bigint, notBefore: bigint): { blockNumb
 
 const standsStillMs = 60_000
 
-/** Whether a network's node answers, and its head moves. */
+/** Checks that a network's node answers and its head moves. */
 export function probeHead({ network, client }: ServedNetwork): Probe {
   let seen = { block: -1n, at: 0 }
   return {

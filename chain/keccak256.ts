@@ -12,7 +12,7 @@ export const keccak256: Keccak256 = (bytes) => {
   return hasher.digest('binary')
 }
 
-/** The same of what is long and comes as hex: a signed batch, say. */
+/** The hash of a long text of hex, such as a signed batch. */
 export function hashHex(hex: Hex): Hex {
   return bytesToHex(keccak256(Buffer.from(hex.slice(2), 'hex')))
 }

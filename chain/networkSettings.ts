@@ -11,18 +11,18 @@ import {
 import { defaultNetworks, type Network, type NetworkName, networks } from '#protocol/networks'
 import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
 
-/** What the environment says of one network that this process is to serve. */
+/** The environment's settings of a network that this process serves. */
 export type NetworkSettings = {
   network: Network
   deployment: Deployment
-  /** Tried in this order; every one of them gets each broadcast. */
+  /** Tried in this order; every one gets each broadcast. */
   rpcUrls: string[]
 }
 
 /**
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
- * @param place where `deployments.json` is looked for. Default: where this process runs.
+ * @param place where to look for `deployments.json`. Default: where this process runs.
  * @throws {ConfigError}
  */
 export function readNetworkSettings(env: Environment, place?: Place): NetworkSettings[] {
@@ -61,7 +61,7 @@ export function readChosenNetworks(env: Environment): readonly NetworkName[] {
   throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
 }
 
-/** Wei; null: what the node suggests. */
+/** Wei; null: the node's suggestion. */
 export function readPriorityFee(env: Environment): bigint | null {
   const wei = readVariable(env, 'PRIORITY_FEE_WEI')
   return wei === null ? null : BigInt(wei)
@@ -73,14 +73,14 @@ export function readGasPerFee(env: Environment): bigint | null {
   return factor === null ? null : BigInt(factor)
 }
 
-/** @throws {ConfigError} for a file that holds none. */
+/** @throws {ConfigError} for a file without deployments. */
 export function readDeployments(env: Environment, place?: Place): Deployments {
   const path = findDeployments(env, place)
   if (path === undefined) return committedDeployments
   try {
     return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    // Deploying makes the file.
+    // `deploy` makes the file.
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
     throw new ConfigError('DEPLOYMENTS_FILE', 'a readable JSON file of deployments', `${path}: ${error}`)
   }

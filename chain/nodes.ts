@@ -2,34 +2,34 @@ import { fallback, type Transport } from 'viem'
 
 /** How many blocks a node may be behind the furthest one and still be asked first. */
 const maxBehind = 2n
-/** How often nodes are judged, behind the requests. */
+/** How often nodes are judged, in the background. */
 const judgeEveryMs = 2_000
-/** How long a judgement is used. */
+/** How long a judgement holds. */
 const judgementEndsMs = 10_000
-/** The shortest time between two blocks of our networks. A development chain mines when it is told to. */
+/** Shortest time between two blocks of our networks; only a development chain mines faster, on demand. */
 const fastestBlockMs = 1_000
 const localChainId = 31337
-/** After how many looks without an answer we stop waiting for a node, where every node is to be asked. */
+/** After how many unanswered looks we stop waiting for a node when all nodes are asked. */
 const goneAfter = 3
 
 /** The nodes of one network, by the order of their URLs. */
 export type Nodes = {
-  /** Asks the first node that is in good standing, and the others where it fails. */
+  /** Asks the first node in good standing, and the others if it fails. */
   transport: Transport
-  /** Which nodes to ask where all are to be asked: those that answer, or all of them. */
+  /** Which nodes to ask when all are to be asked: those that answer, or all if none does. */
   present: () => boolean[]
 }
 
 type Standing = { head: bigint | null; misses: number; isOtherChain: boolean }
 
 /**
- * Judges nodes by their head: one that doesn't answer, stands still or answers old heads comes after those that don't.
- * A node that only answered would do for viem's `fallback`, and a keeper that trusts it settles nothing.
+ * Judges nodes by their head: one that doesn't answer, stands still or answers old heads comes last.
+ * viem's `fallback` would stay with a node that merely answers, and a keeper that trusts it settles nothing.
  *
- * A head on which no two nodes agree, and which is further on than blocks could have come since two did, isn't believed:
- * its node comes last, and nobody is behind for it.
+ * If no two nodes agree on a head, and it is further on than blocks could have come since two last did, it isn't believed:
+ * its node comes last, and no other node counts as behind it.
  *
- * Nothing is asked while nobody asks, and nothing at all where there is one node.
+ * It asks nothing while nobody reads, and nothing at all if there is a single node.
  */
 export function createNodes(
   transports: readonly [Transport, ...Transport[]],
@@ -72,7 +72,7 @@ export function createNodes(
 
   const readHeads = () => standings.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
 
-  /** The first node that is in good standing; the first of all where none is. */
+  /** The first node in good standing; if there is none, the first of all. */
   function best(): number {
     const limit = agreed && agreed.head + maxBehind + BigInt(Math.ceil((judgedAt - agreed.at) / blockMs))
     const heads = readHeads().map((head) =>
@@ -106,7 +106,7 @@ export function createNodes(
   }
 }
 
-/** viem's own limit may be stretched by a batch that the call travels in. */
+/** viem's own limit could be stretched by the batch in which the call travels. */
 function withTimeout<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
   const late = Promise.withResolvers<never>()
   const timer = setTimeout(() => late.reject(new Error('no answer in time')), timeoutMs)

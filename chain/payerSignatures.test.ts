@@ -44,7 +44,7 @@ test.each([
 test('behavior: few are checked by the thread that asks, many by the others', async () => {
   const one = await sign(1n)
   const other = { ...one, value: 99n }
-  // A thread's answer is a message, which no turn of the event loop receives in which it is asked for.
+  // A thread answers by a message, which the event loop receives in a later turn than the question.
   const answersOfThisTurn = async (asked: SignedAuthorization[]) => {
     const answers: (boolean[] | null)[] = asked.map(() => null)
     const all = asked.map(async (authorization, i) => {

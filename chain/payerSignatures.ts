@@ -7,7 +7,7 @@ import { keccak256 } from './keccak256.ts'
 import { areSigned, questionLength } from './recoverPayer.ts'
 
 /**
- * Whether the payer's own key signed each of these authorizations: a canonical 65-byte signature that recovers to
+ * Whether the payer's own key signed each authorization: its signature has the canonical 65 bytes and recovers to
  * `from`.
  *
  * @param separator the token's EIP-712 domain separator.
@@ -18,7 +18,7 @@ export type PayerSignatures = (
   authorizations: readonly SignedAuthorization[],
 ) => boolean[] | Promise<boolean[]>
 
-/** On the thread that asks. */
+/** Checks on the calling thread. */
 export const checkSignaturesHere = (
   separator: Hex,
   authorizations: readonly SignedAuthorization[],
@@ -29,14 +29,14 @@ export const checkSignaturesHere = (
 }
 
 /**
- * Most verifications in one message. With all of them in one, the event loop would wait for the last of them, Postgres for
- * the event loop, and clients for Postgres, each in turn with nothing to do.
+ * Most verifications in one message. If one message had them all, the event loop would wait for the last of them, Postgres for
+ * the event loop, and clients for Postgres, each idle in turn.
  */
 const maxTogether = 8
 
 /**
- * Most verifications that this thread checks itself while no other thread is at work. A message would wake two threads, which
- * costs up to 90 µs more than it saves here, and an idle process has the time (docs/performance.md).
+ * Most verifications that this thread checks itself while no other thread works. A message would wake two threads, which
+ * costs up to 90 µs more here, and an idle process has the time (docs/performance.md).
  */
 const maxHere = 2
 
@@ -47,10 +47,10 @@ type Asked = {
 }
 
 /**
- * On threads of their own, in turn: recovering two keys takes as long as everything else that a verification does, and
- * the thread that serves HTTP is what limits a process. Questions of one turn of the event loop travel together; few stay.
+ * Checks on threads of their own, in turn, since recovering two keys takes as long as the rest of a verification, and
+ * the thread that serves HTTP limits a process. Questions of one turn of the event loop travel together; few stay on this thread.
  *
- * A thread that fails ends the process: nothing that is sent to it makes it throw.
+ * A thread that fails ends the process, because no question makes it throw.
  */
 export function startSignatureThreads(count: number): PayerSignatures {
   const threads = Array.from({ length: count }, startThread)
@@ -106,7 +106,7 @@ function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean 
   return { post, isIdle: () => sent.length === 0 }
 }
 
-/** @returns the offset behind them. A signature that isn't canonical leaves its place empty, which recovers to nobody. */
+/** @returns the offset behind the questions. Non-canonical signatures leave their place empty, which recovers to nobody. */
 function writeQuestions(
   target: Uint8Array,
   offset: number,

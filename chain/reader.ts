@@ -6,8 +6,8 @@ const timeoutMs = 4_000
 const probeTimeoutMs = 2_000
 
 /**
- * Reads a chain through the first node in good standing, and through the others where it fails. Nothing is asked before the
- * first call, and nothing is cached.
+ * Reads a chain through the first node in good standing, and through the others if it fails. It asks nothing before the
+ * first call, and caches nothing.
  */
 export function openReader({ network, rpcUrls }: NetworkSettings): PublicClient {
   const transports = rpcUrls.map((url) => http(url, { timeout: timeoutMs, retryCount: 1 })) as [

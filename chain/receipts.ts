@@ -9,7 +9,7 @@ import { askAny, askEverywhere } from './everywhere.ts'
 
 export type Mined = { hash: Hex; receipt: TransactionReceipt }
 
-/** One node's receipt of a transaction, if it stands in a block that this node holds to be canonical. */
+/** One node's receipt of a transaction, if that stands in a block which the node holds to be canonical. */
 async function canonicalReceipt(client: PublicClient, hash: Hex): Promise<Mined | null> {
   const receipt = await client.getTransactionReceipt({ hash }).catch((error: unknown) => {
     if (error instanceof TransactionReceiptNotFoundError) return null
@@ -21,9 +21,9 @@ async function canonicalReceipt(client: PublicClient, hash: Hex): Promise<Mined 
 }
 
 /**
- * Looks for a mined one among transactions of one nonce, on every RPC.
+ * Looks on every RPC for the mined one among transactions of one nonce.
  *
- * @returns null only if every RPC answered, and none has a receipt of any.
+ * @returns null only if every RPC answered and none has a receipt.
  * @throws {ChainUnavailable} if there is none, but an RPC failed to answer.
  */
 export async function findMined(
@@ -41,7 +41,7 @@ export async function findMined(
   return all.find((one) => one !== null) ?? null
 }
 
-/** The wallet's next nonce by the most advanced RPC: one that lags behind would make us sign a used one. */
+/** The wallet's next nonce by the most advanced RPC: from one that lags behind, we would sign a used nonce. */
 export async function readNonce(clients: readonly PublicClient[], address: Address): Promise<number> {
   const nonces = await askAny(clients, (client) =>
     client.getTransactionCount({ address, blockTag: 'latest' }),
@@ -49,7 +49,7 @@ export async function readNonce(clients: readonly PublicClient[], address: Addre
   return Math.max(...nonces)
 }
 
-/** Whether a node holds a transaction of the wallet that is not mined yet. Nodes that keep no such count say no. */
+/** Whether a node holds an unmined transaction of the wallet. Nodes that don't count them say no. */
 export async function hasPending(clients: readonly PublicClient[], address: Address): Promise<boolean> {
   const waiting = await askAny(clients, async (client) => {
     const [latest, pending] = await Promise.all(

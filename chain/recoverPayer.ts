@@ -2,16 +2,16 @@ import secp256k1 from 'secp256k1'
 import { equalBytes } from '#protocol/bytes'
 import { keccak256 } from './keccak256.ts'
 
-/** r and s, the recovery bit, the digest, the address that is to come out. */
+/** r and s, the recovery bit, the digest, and the expected address. */
 export const questionLength = 64 + 1 + 32 + 20
 
-/** Its first byte is 0x04, and 64 of the key follow. */
+/** A public key: 0x04, and 64 bytes. */
 const publicKey = new Uint8Array(65)
 
 /**
  * Whether each signature recovers to its address.
  *
- * Native secp256k1: 58 µs, where viem's portable one takes 1,560.
+ * Native secp256k1 takes 58 µs, viem's portable one 1,560.
  *
  * @param questions of {@link questionLength} bytes each.
  * @returns 1 or 0 for each.

@@ -72,7 +72,7 @@ test.each(mismatches)('error: a signer that answers with %s is not believed', as
 test('error: every change of one byte of a good answer is refused', async () => {
   const good = await sign()
   const body = good.slice(2)
-  // All of what stands around the data, and some of that.
+  // All of what surrounds the data, and samples of the data.
   const places = [
     ...Array.from({ length: 120 }, (_, i) => i),
     ...Array.from({ length: 140 }, (_, i) => body.length - 1 - i),
@@ -137,7 +137,7 @@ describe('TLS, as web3signer has it', () => {
   const tls = { certFile: file('server.pem'), keyFile: file('server.key') }
   const { fingerprint256 } = new X509Certificate(pem('server.pem'))
   const shown = { cert: pem('server.pem'), key: pem('server.key') }
-  // Files before this one in the same process may have named the authority.
+  // Files that ran earlier in the same process may have named the authority.
   const trusted = getCACertificates('default')
   let closed: TestSigner
   beforeAll(async () => {
@@ -152,9 +152,9 @@ describe('TLS, as web3signer has it', () => {
   test('default: of an authority that is named, and to a client that it knows', async () => {
     const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })
     expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
-    // Pinned: the certificate itself.
+    // Pinned: the authority is the certificate itself.
     await sign({ url: closed.url, ca: pem('server.pem'), ...shown })
-    // Its process tells what it was asked; none of it may come while the next tests count.
+    // Waits until the closed connection's requests have arrived, so that the next tests don't count them.
     await expect.poll(() => closed.asked).toHaveLength(2)
   })
 

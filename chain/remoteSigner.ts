@@ -6,13 +6,13 @@ import { toAccount } from 'viem/accounts'
 import { scrub } from '#process/log'
 import { SignerError, type SigningAccount, type Transaction } from './signTransaction.ts'
 
-/** Where a signer is, and what its TLS wants: PEM texts. */
+/** Where a signer is, and the PEM texts for its TLS. */
 export type RemoteSignerOptions = {
   /** `https://user:password@host/path`: the password is sent as Basic authorization. */
   url: string
-  /** Authorities that its certificate may come from, instead of the system's. */
+  /** Authorities for its certificate, in place of the system's. */
   ca?: string | undefined
-  /** The certificate that we show, and its key. */
+  /** Our client certificate, and its key. */
   cert?: string | undefined
   key?: string | undefined
   /** Milliseconds for a whole exchange. Default 5,000. */
@@ -21,19 +21,19 @@ export type RemoteSignerOptions = {
 
 /** A process that holds keys and signs by JSON-RPC. */
 export type RemoteSigner = {
-  /** @returns what it calls the signed transaction: nothing of it is looked at. */
+  /** @returns what it calls the signed transaction, unchecked. */
   sign: (from: Address, transaction: Transaction) => Promise<unknown>
-  /** Lower-case; null: it doesn't tell whose keys it has. */
+  /** Lower-case; null: it doesn't say which keys it has. */
   listAddresses: () => Promise<readonly string[] | null>
 }
 
-/** A wallet whose key a {@link RemoteSigner} has. What it signs is checked by `signTransaction`. */
+/** A wallet whose key a {@link RemoteSigner} has. `signTransaction` checks its signatures. */
 export type RemoteAccount = LocalAccount & {
-  /** @throws {SignerError} where its signer on this chain doesn't answer, or hasn't its key. */
+  /** @throws {SignerError} if its signer on this chain doesn't answer, or lacks its key. */
   check: (chainId: number) => Promise<void>
 }
 
-/** What pays the gas: a key in this process, one that a remote signer has, or any account of viem's that signs by itself. */
+/** A wallet that pays gas: a key in this process, a key of a remote signer, or any viem account that signs by itself. */
 export type KeeperAccount = PrivateKeyAccount | RemoteAccount | SigningAccount
 
 const defaultTimeoutMs = 5_000
@@ -45,7 +45,7 @@ const methodNotFound = -32_601
 /**
  * Speaks `eth_signTransaction` and `eth_accounts`, as web3signer (`eth1`), op-signer and geth do.
  *
- * Node's own client: fetch takes no certificates. It follows no redirect.
+ * It uses Node's own client, since fetch takes no certificates, and follows no redirect.
  *
  * @throws TypeError for certificates or a key that aren't PEM.
  */
@@ -55,7 +55,7 @@ export function createRemoteSigner({
   ...tls
 }: RemoteSignerOptions): RemoteSigner {
   const isEncrypted = new URL(url).protocol === 'https:'
-  // A connection for each: one that rests may be closed by the signer just as it is used again.
+  // A connection for each request, because the signer may close a resting one just as it is used again.
   const secure =
     isEncrypted &&
     new HttpsAgent({ secureContext: createSecureContext({ ...tls, allowPartialTrustChain: true }) })
@@ -124,7 +124,7 @@ export function createRemoteAccount(
   }
   const account = toAccount({
     address,
-    // Not believed here: signTransaction.ts looks at it.
+    // Not trusted here: signTransaction.ts checks it.
     signTransaction: (transaction) => {
       const asked = transaction as Transaction
       return signerOf(asked.chainId).sign(address, asked) as Promise<`0x${string}`>

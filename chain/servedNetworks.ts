@@ -17,15 +17,15 @@ import type { Network } from '#protocol/networks'
 import type { NetworkSettings } from './networkSettings.ts'
 import { createNodes } from './nodes.ts'
 
-/** A network whose chain was looked at and found to be what our table says. */
+/** A network whose chain was found to match our table. */
 export type ServedNetwork = {
   network: Network
   deployment: Deployment
   /** USDC there, lower-case. */
   token: Address
-  /** Reads through the first node in good standing, and through the others where it fails. */
+  /** Reads through the first node in good standing, and through the others if it fails. */
   client: PublicClient
-  /** One reader for each node that answers, for what must be asked or told everywhere. */
+  /** One reader for each node that answers, for what must be read or sent everywhere. */
   readonly clients: PublicClient[]
   /** The token's own `DOMAIN_SEPARATOR()`, equal to the one computed from our table. */
   domainSeparator: Hex
@@ -34,20 +34,20 @@ export type ServedNetwork = {
 export type OpenServedNetworksOptions = {
   /** Milliseconds that one RPC call may take; default 10,000. */
   timeoutMs?: number
-  /** Milliseconds that a node has to tell its head, where there are several; default 2,000. */
+  /** Milliseconds that a node has to tell its head if there are several nodes; default 2,000. */
   probeTimeoutMs?: number
   /** Milliseconds between two looks at a chain's head; default 1,000. */
   pollingIntervalMs?: number
   /**
-   * Told of a network whose nodes don't answer. It is served all the same: its first call that is answered looks at the
+   * Called for a network whose nodes don't answer. It is served all the same, and its first answered call checks the
    * chain first. Default: such a network is an error.
    */
   onUnreachable?: (network: Network, error: Error) => void
 }
 
 /**
- * Connects to each network and refuses it unless chain id, the token's EIP-712 domain and the BatchSettlement contract
- * are what our tables say: a wrong domain would turn every signature into a worthless one.
+ * Connects to each network, and refuses it unless chain id, the token's EIP-712 domain and the BatchSettlement contract
+ * match our tables: with a wrong domain, every signature would be worthless.
  *
  * @throws Error that names the network, what was expected, what the chain answered and which variable to look at.
  */
@@ -115,8 +115,8 @@ async function openServedNetwork(
 }
 
 /**
- * viem takes each error that has `details` for one of its own, whose `details` are text, and would fail itself on what ours
- * are. Who asks still finds our error as the cause.
+ * viem takes any error with `details` for its own, expects text there, and would fail itself on our `details`.
+ * The caller still finds our error as the cause.
  */
 function throwAsViem(error: unknown): never {
   if (error instanceof ChainUnavailable) throw new ViemError('The chain does not answer', { cause: error })
@@ -124,8 +124,8 @@ function throwAsViem(error: unknown): never {
 }
 
 /**
- * @throws {ChainUnavailable} where the chain doesn't answer.
- * @throws Error where it is not what our tables say.
+ * @throws {ChainUnavailable} if the chain doesn't answer.
+ * @throws Error if it doesn't match our tables.
  */
 async function checkChain(
   client: PublicClient,

@@ -6,14 +6,14 @@ import { providerOfSplit } from '#protocol/tab'
 import { type EvidenceScope, readEvidence, transferTopic } from './evidence.ts'
 import { batchSettled, readTabBatches, type TabBatch } from './settledTabs.ts'
 
-/** A BatchSettled of the token, and what USDC's own logs show of it. */
+/** A BatchSettled of the token, with what USDC's own logs show of it. */
 export type SettledBatch = {
   txHash: Hash
   logIndex: number
-  /** Who called `settle`. */
+  /** The caller of `settle`. */
   keeper: Address
   triggerCode: number
-  /** Payments of which at least one half moved. */
+  /** Number of payments with at least one settled half. */
   paymentCount: number
   /** USDC base units. */
   providerTotal: bigint
@@ -36,9 +36,9 @@ export function gasCostOf(receipt: TransactionReceipt): bigint {
 }
 
 /**
- * The batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each half that it tried: so
- * its n settled halves are the last n uses before it and after the BatchSettled before. A batch of tabs pays by transfers of its
- * contract instead. The indexer reads them alike.
+ * The batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each half that it tried. So
+ * its n settled halves are the last n uses before it and after the previous BatchSettled. A batch of tabs pays by its contract's
+ * transfers instead. The indexer reads them in the same way.
  */
 export function readSettledBatches(
   receipt: TransactionReceipt,
@@ -89,7 +89,7 @@ export function readSettledBatches(
   })
 }
 
-/** Whom a batch of tabs paid: each provider, and the platform and whoever settled for all of them. */
+/** The recipients of a batch of tabs: each provider, and the platform and whoever settled for all of them. */
 function readTabRecipients(
   { logs }: TransactionReceipt,
   { from, to, tabs }: TabBatch,

@@ -23,8 +23,8 @@ export const batchSettled = toEventSelector(
 )
 
 /**
- * Reads the batches of tabs that a transaction settled in the token. TabsSettled doesn't name the token, and the BatchSettled that
- * follows it does; between the two only another token can have called the contract again, whose batches lie within.
+ * Reads the batches of tabs that a transaction settled in the token. TabsSettled doesn't name the token, but the BatchSettled after
+ * it does; between the two only another token can have called the contract again, and its batches lie within.
  */
 export function readTabBatches(
   logs: readonly TokenLog[],

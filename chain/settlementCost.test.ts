@@ -5,10 +5,10 @@ import { encodeSettle, encodeSettleAuthorizations } from '#protocol/settlement'
 import type { BatchShape } from './gas.ts'
 import { sampleCalldata } from './settlementCost.ts'
 
-// The OP stack's formula since Fjord (specs.optimism.io, protocol/fjord/exec-engine): on chain the GasPriceOracle answers by
-// it. What is ours is the calldata that it is asked about.
+// The OP stack's formula since Fjord (specs.optimism.io, protocol/fjord/exec-engine), which the GasPriceOracle applies on chain.
+// Ours is only the calldata that we ask it about.
 
-/** Length of the FastLZ (level 1) compression of a transaction, without the literal tail of its block being looked into. */
+/** Length of a transaction after FastLZ (level 1) compression, whose last literals are counted without a search. */
 function compressedSize(data: Uint8Array): number {
   const slots = new Uint32Array(8_192)
   const triple = (at: number) => (data[at] ?? 0) | ((data[at + 1] ?? 0) << 8) | ((data[at + 2] ?? 0) << 16)
@@ -89,7 +89,7 @@ describe('the formula, by the figures of known transactions', () => {
   })
 })
 
-/** A batch as the keeper sends it, of buyers, prices and windows that differ. */
+/** A batch as the keeper sends it, with various buyers, prices and windows. */
 function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
   let word = keccak('0x02')
   const next = (bytes: number) => {
@@ -107,7 +107,7 @@ function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
       validBefore: 1_795_000_000n + BigInt(`0x${next(2).slice(2)}`),
     }
     const nonce = next(32)
-    // Of a low s, as wallets sign it.
+    // With a low s, as wallets sign.
     const sign = () => `${next(32)}3${next(32).slice(3)}1c` as Hex
     const to = recipients[index % payees] as Address
     const authorization = { ...shared, to, value: price, nonce, signature: sign() }

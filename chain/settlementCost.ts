@@ -12,7 +12,7 @@ const aggregatorAbi = parseAbi([
   'function latestRoundData() view returns (uint80 roundId, int256 answer, uint256 startedAt, uint256 updatedAt, uint80 answeredInRound)',
 ])
 
-/** The greatest age of a price that we take; the slowest of the feeds reports every hour. */
+/** Greatest age of a price that we take; the slowest feed reports every hour. */
 const maxPriceAgeSeconds = 7_200n
 
 export type GasPrice = {
@@ -25,7 +25,7 @@ export type GasPrice = {
 /**
  * USD price of the chain's gas token: its Chainlink feed's, or else the configured one.
  *
- * @param blockNumber as of this block; default the latest.
+ * @param blockNumber the block to read it at; default the latest.
  */
 export async function readGasTokenPrice(
   client: PublicClient,
@@ -53,19 +53,19 @@ export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
-/** A batch's words of calldata: eight for a payment of two authorizations, five for one of one. */
+/** Words of calldata of a batch: eight for a payment of two authorizations, five for a payment of one. */
 export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'singles'>): number {
   return pairs * 8 + singles * 5
 }
 
-/** The same of tabs: five for each, one for a split, and a quarter for a line. */
+/** Words of calldata of tabs: five for each, one for a split, and a quarter for a line. */
 export function tabDataWords({ tabs, lines, splits }: Omit<TabBatchShape, 'hasCode'>): number {
   return tabs * 5 + splits + Math.ceil(lines / 4)
 }
 
 /**
- * Calldata of a batch of this shape, as the contract takes it. The data's fee follows from its size once it is compressed
- * (FastLZ, since Fjord): payers, nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
+ * Sample calldata of a batch of this shape. The fee for data depends on its compressed size (FastLZ, since Fjord):
+ * payers, nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
  */
 export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
@@ -76,7 +76,7 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
   const recipients = Array.from({ length: Math.max(1, payees) }, () => next(20))
   const authorize = (to: Address, from: Address, nonce: Hex, validBefore: bigint): SignedAuthorization => ({
     ...{ from, to, value: BigInt(next(3)), nonce, validAfter: 0n, validBefore },
-    // An s in the lower half, as wallets sign it.
+    // An s in the lower half, as wallets sign.
     signature: `${next(32)}3${next(32).slice(3)}1b`,
   })
   const batch = {
@@ -116,7 +116,7 @@ export async function estimateDataFee(
 }
 
 /**
- * What settling a batch of this shape would cost now, in USDC base units, and one of tabs: execution at the current price,
+ * The cost of settling a batch of this shape, or one of tabs, now, in USDC base units: execution at the current price,
  * and on an OP-stack chain the fee for its data.
  */
 export async function estimateSettlementCost(
@@ -126,7 +126,7 @@ export async function estimateSettlementCost(
   const { shape, tabs, gasPrice, usdPerToken } = options
   const hasTabs = tabs !== undefined && tabs.tabs > 0
   const gas = estimateBatchGas(shape) + (hasTabs ? estimateTabBatchGas(tabs) : 0n)
-  // What a tab brings doesn't compress either: as much data as so many single authorizations.
+  // Data of tabs doesn't compress either, so it counts as that of as many single authorizations.
   const likeSingles = hasTabs ? Math.ceil(tabDataWords(tabs) / 5) : 0
   const data = await estimateDataFee(client, {
     ...options,

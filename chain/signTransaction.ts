@@ -13,11 +13,11 @@ import { hashHex } from './keccak256.ts'
 import { areSigned, questionLength } from './recoverPayer.ts'
 
 /**
- * Why a wallet got no transaction that may be sent.
+ * Why a wallet has no transaction to send.
  *
  * - `signer_unavailable`: no answer, or none in time: it may be asked again
  * - `signer_refused`: it answered that it doesn't sign this, or not for this address
- * - `signer_mismatch`: it answered with something else than what was asked
+ * - `signer_mismatch`: it answered with something that wasn't asked
  */
 export type SignerCode = 'signer_unavailable' | 'signer_refused' | 'signer_mismatch'
 
@@ -34,12 +34,12 @@ export class SignerError extends Error {
 
 export type Transaction = TransactionSerializableEIP1559 & { type: 'eip1559' }
 
-/** One of viem's, as far as we need it. */
+/** The part of a viem account that we need. */
 export type SigningAccount = Pick<LocalAccount, 'address' | 'signTransaction'>
 
 /**
- * Has an account sign, and believes nothing of what comes back: the bytes must be this very transaction, signed by this address.
- * A signer elsewhere may hold another key, be set to another chain, fill in values of its own, or be somebody else's.
+ * Has an account sign, and checks all that it answers: the bytes must be this very transaction, signed by this address.
+ * A remote signer may hold another key, be set to another chain, fill in its own values, or be somebody else's.
  *
  * @returns the signed transaction, lower-case.
  * @throws {SignerError}
@@ -64,7 +64,7 @@ export async function signTransaction(account: SigningAccount, transaction: Tran
   return raw as Hex
 }
 
-/** An account for viem's clients, whose transactions are checked as {@link signTransaction} does. */
+/** Wraps an account for viem's clients, so that {@link signTransaction} checks its transactions. */
 export function checkedAccount(account: LocalAccount): LocalAccount {
   return toAccount({
     ...account,
@@ -72,7 +72,7 @@ export function checkedAccount(account: LocalAccount): LocalAccount {
   })
 }
 
-/** The signature of these bytes, which must be those of this transaction. */
+/** The signature in these bytes, which must be of this very transaction. */
 function readSignature(raw: string, asked: Transaction): { r: Hex; s: Hex; yParity: number } {
   const signed = parse(raw)
   const differing = fields.filter((field) => textOf(asked[field]) !== textOf(signed[field]))

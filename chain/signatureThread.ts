@@ -1,4 +1,4 @@
-/** What a thread of `startSignatureThreads` runs. */
+/** The code of a thread of `startSignatureThreads`. */
 import { parentPort } from 'node:worker_threads'
 import { areSigned } from './recoverPayer.ts'
 

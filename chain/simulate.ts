@@ -21,7 +21,7 @@ export type Simulation =
   | { status: 'outcomes'; outcomes: PaymentOutcome[] }
   | { status: 'reverted'; reason: string }
 
-/** The data that a call reverted with; null if the error is no revert (an RPC that failed, say). */
+/** The data that a call reverted with; null if the error isn't a revert but, say, a failed RPC. */
 function revertData(error: unknown): Hex | null {
   let revertedWithout = false
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
@@ -42,9 +42,9 @@ function revertData(error: unknown): Hex | null {
 }
 
 /**
- * Runs a whole batch on a block's state. The contract returns what would become of each payment.
+ * Runs a whole batch on a block's state. The contract returns the outcome of each payment.
  *
- * @param call with `gasPrice`, a wallet that looks at its gas price sees what it will see when the batch is mined.
+ * @param call `gasPrice`: what a wallet that looks at its gas price will see when the batch is mined.
  */
 export async function simulateBatch(
   client: PublicClient,
@@ -60,7 +60,7 @@ export async function simulateBatch(
       ...(call.gasPrice !== undefined && { gasPrice: call.gasPrice }),
       ...at,
     })
-    // Each of the contracts' functions that settle returns this.
+    // Each settling function of the contracts returns this.
     const [returned] = decodeAbiParameters([{ type: 'bytes' }], data)
     return { status: 'outcomes', outcomes: decodeOutcomes(returned) }
   } catch (error) {
@@ -72,14 +72,14 @@ export async function simulateBatch(
   }
 }
 
-/** What the contract says of each payment where it reverts because none of them could be settled. */
+/** The contract's outcomes when it reverts because no payment could be settled. */
 function nothingSettled(data: Hex): PaymentOutcome[] | null {
   if (!data.startsWith(nothingSettledSelector)) return null
   const { args } = decodeErrorResult({ abi: batchSettlementAbi, data })
   return decodeOutcomes(args?.[0] as Hex)
 }
 
-/** Whether nothing of a token moves at the moment. */
+/** Whether the token is paused. */
 export async function isPaused(
   client: PublicClient,
   token: Address,
@@ -88,11 +88,11 @@ export async function isPaused(
   return client.readContract({ address: token, abi: usdcAbi, functionName: 'paused', ...at })
 }
 
-/** Init code is at most 49,152 bytes (EIP-3860), and a deployless multicall takes 256 of them a call. */
+/** Init code is at most 49,152 bytes (EIP-3860), and a deployless multicall takes 256 of them for a call. */
 const nonceCallsAtOnce = 150
 const nonceCallBytes = 68
 
-/** Whether the token has recorded nonces: used *or* cancelled. In as few requests as the size of one allows. */
+/** Whether the token has each nonce as used *or* cancelled. It sends as few requests as their size allows. */
 export async function areNoncesSpent(
   client: PublicClient,
   token: Address,
@@ -114,9 +114,9 @@ export async function areNoncesSpent(
 }
 
 /**
- * Why the token refuses an authorization on a block's state; null if alone it would go through.
+ * Why the token refuses an authorization on a block's state; null if it would settle alone.
  *
- * @param from who calls. What only its recipient may execute is called by that one, who has nothing to pay a gas price with.
+ * @param from the caller. If only the recipient may execute it, that one calls, without a gas price since it can't pay one.
  * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit.
  *   `gasPrice`: what a wallet that looks at its gas price is to see.
  */

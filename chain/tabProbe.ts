@@ -6,10 +6,10 @@ import { diagnose } from './simulate.ts'
 
 /**
  * Builds a question to a network's USDC: does it still take what tabs sign? It could blacklist the TabSettlement contract, or bound
- * `validBefore` in an upgrade. It is asked to move nothing, for an account that exists nowhere else, by an authorization with the
- * greatest `validBefore` that there is.
+ * `validBefore` by an upgrade. The probe is an authorization over nothing, from an account that is used nowhere else, with the
+ * greatest possible `validBefore`.
  *
- * @returns a function; it says true of a paused token, which takes nothing else either.
+ * @returns a function; for a paused token, which takes nothing at all, it says true.
  */
 export function createTabProbe({
   client,

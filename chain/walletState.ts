@@ -7,19 +7,19 @@ import { readNonce } from './receipts.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 
 export type WalletState = {
-  /** The next one, by the most advanced RPC. */
+  /** The next nonce, by the most advanced RPC. */
   nonce: number
   /** Wei. */
   balance: bigint
   fees: Fees & { baseFeePerGas: bigint }
-  /** What was read; everything that one decision depends on is read there. */
+  /** The block of this state, at which the decision reads everything else, too. */
   at: { blockNumber: bigint }
 }
 
 /**
- * What has to be known of a wallet before it signs, in one HTTP request an RPC.
+ * All that must be known of a wallet before it signs, by one HTTP request an RPC.
  *
- * @param notBefore What the index has seen already: a node that isn't there yet knows nothing of the payments.
+ * @param notBefore The index's block: a node that isn't there yet doesn't know the payments.
  * @throws {ChainUnavailable} if the node that answered is behind that.
  */
 export async function readWalletState(
@@ -36,7 +36,7 @@ export async function readWalletState(
   return { nonce, balance, fees, at: requireHead(blockNumber, notBefore) }
 }
 
-/** Whether any of the wallets can pay for gas. */
+/** Checks that at least one of the wallets can pay for gas. */
 export function probeGas({ network, client }: ServedNetwork, wallets: readonly Address[]): Probe {
   return {
     name: `gas ${network.name}`,

@@ -15,7 +15,7 @@ let server: Server
 let url: string
 let asked = 0
 
-/** Every byte, and no valid UTF-8. */
+/** All bytes, which aren't valid UTF-8. */
 const binary = Buffer.from(Array.from({ length: 100_000 }, (_, i) => (i * 7 + (i >> 8)) & 0xff))
 const bodies: Record<string, [type: string, body: Buffer]> = {
   '/image': ['image/png', binary],

@@ -4,7 +4,7 @@ import { readVariable, requireVariable } from '#process/env'
 import type { ClientOptions } from '#sdk/client/createClient'
 import { CliError } from './cliError.ts'
 
-/** `tollkeeper buy <url>`: one request, paid for. */
+/** `tollkeeper buy <url>`: pays for one request. */
 export function addBuyCommand(program: Command): void {
   program
     .command('buy')
@@ -44,9 +44,9 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
     walletPrivateKey,
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,
-    // One request gains nothing by a tab, which settles only once it is closed.
+    // A tab gains nothing for one request, and settles only once it is closed.
     tabs: false,
-    // The client reads JSON and text; what came is kept beside it.
+    // The client reads JSON and text; the answer's bytes are kept beside it.
     fetch: async (input, init) => {
       const response = await fetch(input, init)
       if (String(input) === href) answer = response.clone()
@@ -67,7 +67,7 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
   }
 }
 
-/** A terminal's next line starts at its left; a pipe gets nothing more than came. */
+/** Ends the line on a terminal, so that the next one starts at its left; a pipe gets just these bytes. */
 async function print(bytes: Uint8Array): Promise<void> {
   const end = process.stdout.isTTY && bytes.at(-1) !== 10 ? '\n' : ''
   await new Promise<void>((resolve, reject) => {
@@ -76,7 +76,7 @@ async function print(bytes: Uint8Array): Promise<void> {
   process.stdout.write(end)
 }
 
-/** Changes nothing of a file that is there, and leaves none that wasn't. */
+/** Leaves an existing file as it is, and no file where there was none. */
 async function requireWritable(path: string): Promise<void> {
   try {
     const isNew = await access(path).then(
@@ -90,7 +90,7 @@ async function requireWritable(path: string): Promise<void> {
   }
 }
 
-/** Shows the user what the client finds wrong with its options. */
+/** Tells the user what is wrong with the client's options. */
 function create<Created>(build: () => Created): Created {
   try {
     return build()

@@ -80,11 +80,11 @@ const run = (args: string[], env: Record<string, string> = {}) => runCliHere(arg
 const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })
 
-/** The words of a command line: a value is one of them, a list as many as it has. */
+/** The words of a command line: a value is one word, a list one for each item. */
 const words = ({ raw }: TemplateStringsArray, ...values: (string | readonly string[])[]): string[] =>
   raw.flatMap((text, index) => [...text.split(' '), ...[values[index] ?? []].flat()]).filter(Boolean)
 
-/** A command that fails with status 2, and says this. */
+/** Expects a command to fail with status 2 and this message. */
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
@@ -163,7 +163,7 @@ describe('tollkeeper audit', () => {
     const [first, second] = await Promise.all(
       payments.map(({ claims }) => issuer.sign({ ...claims, transactionHash })),
     )
-    // Each form that a receipt is handed around in.
+    // Each form in which receipts are handed around.
     const lines = [
       first,
       '',
@@ -355,7 +355,7 @@ describe('tollkeeper receipts', () => {
       refund_status: 'verified',
       valueUsdc: '20000',
     })
-    // A script that runs again signs anew: of the same number, it is the same refund.
+    // A script that runs again signs anew; with the same number, it is the same refund.
     expect(JSON.parse((await refund('0.02')).stdout)).toEqual(JSON.parse(first.stdout))
     expect((await refund('0.03')).stderr).toMatch(/\(payment_replayed\)/)
     await expectRefusal(/--issuer/, ['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
@@ -468,7 +468,7 @@ describe('tollkeeper provider disable, by the operator', () => {
     const shop = await openShop(gateway.app)
     const env = operatorEnv()
     const ask = () => {
-      // A registry of its own: what another process changed is seen after two seconds.
+      // A registry of its own, since changes by another process show after two seconds.
       const json = { providerId: shop.providerId, endpointId: shop.endpointId }
       return call(gateway.withOptions({}), 'POST', '/challenge', { json })
     }
@@ -794,7 +794,7 @@ describe('tollkeeper doctor', () => {
     const statuses = ({ checks }: Awaited<ReturnType<typeof examine>>) =>
       [...checks].map(([name, { status }]) => `${status} ${name.replace(/0x.*/, '')}`)
 
-    // Nobody has deployed yet: the node, the token and the price feed can be looked at, the index can't.
+    // Nothing is deployed yet: the node, the token and the price feed can be checked, the index can't.
     const undeployed = await examine(environment)
     expect(statuses(undeployed)).toEqual([
       'ok configuration',
@@ -818,7 +818,7 @@ describe('tollkeeper doctor', () => {
       'skipped: it needs the contracts on base-sepolia, which it reads',
     )
 
-    // No node and no database: what is behind them isn't said to be wrong.
+    // Without node and database, nothing is said of what depends on them.
     const dark = await examine({
       ...environment,
       RPC_URL_BASE_SEPOLIA: 'http://127.0.0.1:9',
@@ -841,7 +841,7 @@ describe('tollkeeper doctor', () => {
     for (const [, check] of dark.checks)
       if (check.status === 'skip') expect(check.found).toMatch(/^skipped: it needs a (node|database)/)
 
-    // No network at all: the database is looked at all the same.
+    // Without any network, the database is checked all the same.
     expect(statuses(await examine({ NETWORKS: 'nowhere' }))).toEqual([
       'fail configuration',
       'skip nodes, contracts, index',

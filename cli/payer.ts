@@ -13,7 +13,7 @@ type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 
 const mostShown = 1_000
 
-/** `payer debts | forgive`: what payers owe for faults of their own. */
+/** `payer debts | forgive`: debts that payers caused themselves. */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
@@ -55,7 +55,7 @@ export function addPayerCommand(program: Command): void {
     )
 }
 
-/** Loads the database's code only for who asks. */
+/** Loads the database's code only if it is needed. */
 async function withDebts(
   act: (sql: Database, debts: typeof import('#ledger/acceptance/forgiveDebt')) => Promise<void>,
 ): Promise<void> {

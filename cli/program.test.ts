@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { expect, test } from 'vitest'
 import { createProgram } from './program.ts'
 
-/** Every command there is, groups too, by what one types. */
+/** Every command and group, by the words that one types. */
 function walk(command: Command, path: string[] = []): [string, Command][] {
   const typed = [...path, command.name()]
   return [[typed.join(' '), command], ...command.commands.flatMap((each) => walk(each, typed))]

@@ -2,7 +2,7 @@ import type { WriteStream } from 'node:tty'
 import { describe, expect, test } from 'vitest'
 import { createProgressBar } from './progressBar.ts'
 
-/** A terminal that keeps what was written, line starts taken for new lines. */
+/** A terminal that keeps what was written, with each line start as a new line. */
 function terminal(isTTY = true) {
   const written: string[] = []
   const stream = { isTTY, write: (text: string) => written.push(text) } as unknown as WriteStream

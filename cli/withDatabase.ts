@@ -4,9 +4,9 @@ import { readDatabaseUrls } from '#ledger/store/pooler'
 import { CliError } from './cliError.ts'
 
 /**
- * Opens the gateway's database for a command, which doesn't migrate it.
+ * Opens the gateway's database for a command, without migrating it.
  *
- * @throws {CliError} where its tables aren't this version's: the command would misread or spoil them.
+ * @throws {CliError} if its tables aren't this version's: the command would misread or spoil them.
  */
 export async function withDatabase<Result>(
   command: string,

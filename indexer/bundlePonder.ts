@@ -9,14 +9,14 @@ const source = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
 const entries = {
   'bin/ponder': join(source, 'dist/esm/bin/ponder.js'),
   index: join(source, 'dist/esm/index.js'),
-  // Our files are to have the same one as Ponder.
+  // Our files must have the same instance as Ponder.
   viem: fileURLToPath(import.meta.resolve('viem')),
 }
 
 /**
  * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (indexer/DECISIONS.md).
  *
- * @returns a folder that is laid out as the package is. It is built at the first use and kept.
+ * @returns a folder that is laid out as the package is. It is built at first use and kept.
  */
 export async function bundlePonder(): Promise<string> {
   const folder = join(root, 'node_modules/.cache', `ponder-${await hashSources(source)}`)
@@ -32,7 +32,7 @@ export async function bundlePonder(): Promise<string> {
   return folder
 }
 
-/** What a bundle is made of: what is locked, what of it is ours, and Ponder's own files as they stand there, patched or not. */
+/** Hash of what a bundle is made of: the locked versions, our own files, and Ponder's files as they are, patched or not. */
 export async function hashSources(ponder: string): Promise<string> {
   const own = ['package-lock.json', 'indexer/bundlePonder.ts', 'indexer/loadByNode.ts'].map((path) =>
     join(root, path),
@@ -46,7 +46,7 @@ export async function hashSources(ponder: string): Promise<string> {
 
 /**
  * @param folder is made.
- * @returns the packages that are in it: their paths below node_modules.
+ * @returns the bundled packages, as paths below node_modules.
  */
 export async function writeBundle(folder: string): Promise<string[]> {
   const { build } = await import('esbuild')
@@ -78,8 +78,8 @@ export async function writeBundle(folder: string): Promise<string[]> {
 }
 
 /**
- * What Ponder can do without here: vite, the database that it takes where there is no Postgres, and the writing of
- * `ponder-env.d.ts`, which only an editor reads: an installation may belong to somebody else.
+ * Replaces what Ponder doesn't need here: vite, the database for when there is no Postgres, and the writing of
+ * `ponder-env.d.ts`, which only an editor reads and an installation may not allow.
  */
 const replaceUnused: Plugin = {
   name: 'replaceUnused',
@@ -101,7 +101,7 @@ const replaceUnused: Plugin = {
 
 const oneCheckpoint = 'for (const { chainId, finalizedCheckpoint } of checkpoints) {'
 
-/** A schema may hold a chain that this start of Ponder leaves out (launch.ts): it has no block to compare with. */
+/** Lets a schema have a chain that this start of Ponder leaves out (launch.ts), for which there is no block to compare. */
 const allowFewerChains: Plugin = {
   name: 'allowFewerChains',
   setup({ onLoad }) {

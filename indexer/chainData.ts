@@ -4,16 +4,16 @@ import { openReader } from '#chain/reader'
 import { forgetStartHashes } from './startBlocks.ts'
 import { withSql } from './withSql.ts'
 
-// Ponder takes two things for granted that a development chain doesn't keep: that a chain id always means the same
-// chain, and that no reorg is deeper than its finality. Both leave rows behind that no restart heals.
+// Ponder assumes two things that a development chain doesn't keep: that a chain id always means the same chain, and
+// that no reorg is deeper than its finality. If one fails, rows stay behind that no restart heals.
 
 export type Misfit = { network: NetworkSettings['network']; schema: string; detail: string }
 
 /**
- * Compares what Ponder holds as final with the chain itself.
+ * Compares the blocks that Ponder holds as final with the chain.
  *
  * @param schema of the index
- * @returns one entry for each place whose rows are of another chain, or of blocks that are no longer canonical.
+ * @returns one entry for each place with rows of another chain or of blocks that aren't canonical any more.
  */
 export function findMisfits(
   databaseUrl: string,
@@ -56,7 +56,7 @@ export function findMisfits(
 const syncSchema = 'ponder_sync'
 
 /**
- * Removes an index, and Ponder's cache of the chains named, so that the next start reads them anew.
+ * Removes an index, and Ponder's cache of the named chains, so that the next start reads them anew.
  *
  * @throws if a running Ponder holds the schema.
  */
@@ -71,13 +71,13 @@ export function dropIndex(databaseUrl: string, schema: string, chainIds: readonl
           where chain_id in ${transaction([...chainIds])}`
       }
       await forgetStartHashes(transaction, chainIds)
-      // The views of readers go with it; the next start makes them anew.
+      // This drops the readers' views, too; the next start makes them anew.
       await transaction`drop schema if exists ${transaction(schema)} cascade`
     })
   })
 }
 
-/** Whether the index has rows for each of these chains, or had no reason to have any yet. */
+/** Whether the index has rows for each of these chains, or can't have any yet. */
 export function holdsChains(
   databaseUrl: string,
   schema: string,
@@ -92,8 +92,8 @@ export function holdsChains(
 }
 
 /**
- * Takes the checkpoint of chains that Ponder is started without back to what is final. Ponder takes back all that isn't final,
- * theirs as well, but moves the checkpoints of its own chains only.
+ * Sets the checkpoint of chains that Ponder starts without back to their final block. Ponder takes back the rows of all chains that
+ * aren't final, but moves the checkpoints of its own chains only.
  */
 export function takeBackCheckpoints(
   databaseUrl: string,
@@ -109,12 +109,12 @@ export function takeBackCheckpoints(
 }
 
 /**
- * Unlocks the schema if the Ponder that held it is gone. Killed, it can't do so itself, and the next one would wait until
- * its last heartbeat is 25 seconds old.
+ * Unlocks the schema if the Ponder that held it is gone. A killed one can't unlock it, and the next would wait until the
+ * last heartbeat is 25 seconds old.
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres notices at once that a process is gone, but not while it runs one of its queries.
+    // Postgres notices at once that a process is gone, unless it is running one of its queries.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity
@@ -141,7 +141,7 @@ async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
   return row?.isInUse ?? false
 }
 
-/** The newest block that was fetched, or none. */
+/** The newest fetched block, if any. */
 async function readFetched(sql: Queryable, chainId: number): Promise<{ number: bigint; hash: string }[]> {
   if (!(await exists(sql, syncSchema, 'blocks'))) return []
   const rows = await sql<{ number: string; hash: string }[]>`
@@ -149,7 +149,7 @@ async function readFetched(sql: Queryable, chainId: number): Promise<{ number: b
   return rows.map(({ number, hash }) => ({ number: BigInt(number), hash }))
 }
 
-/** The block up to which the index is final, or none. */
+/** The block up to which the index is final, if any. */
 async function readFinalized(
   sql: Queryable,
   schema: string,

@@ -9,7 +9,7 @@ export type IndexerConfig = ReturnType<typeof readIndexerConfig>
 
 export type IndexerOptions = {
   databaseUrl: string
-  /** Of every network that is to be indexed; several URLs of one with commas between. */
+  /** By network that is to be indexed; commas separate several URLs. */
   rpcUrls: { [network in NetworkName]?: string | undefined }
   /** Recipients of the platform's fees. */
   platformWallets: readonly Address[]
@@ -19,33 +19,33 @@ export type IndexerOptions = {
   host?: string | undefined
   /** Of GraphQL. 0, the default, takes a free one. */
   port?: number | undefined
-  /** Schema of the tables. Default: one that is named after what stands in it. */
+  /** Schema of the tables. Default: a name that is derived from its contents. */
   schema?: string | undefined
   /** See {@link readIndexerConfig}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
-  /** How long to wait before a network that was left out of a start is asked again. Default 15,000 ms. */
+  /** How long until a network that was left out of a start is asked again. Default 15,000 ms. */
   retryMs?: number | undefined
-  /** Only answers GraphQL, from what another indexer writes (`ponder serve`); any number of them may run. */
+  /** Only answers GraphQL, from the tables of another indexer (`ponder serve`); any number of these may run. */
   isReader?: boolean | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
   logLevel?: string | undefined
-  /** One JSON object a line. */
+  /** Called with each line of the log, a JSON object. */
   onLog?: ((line: string) => void) | undefined
 }
 
-/** What the environment says; for Ponder (ponder.config.ts) and for what starts it (launch.ts). @throws {ConfigError} */
+/** The environment's settings, for Ponder (ponder.config.ts) and for its launcher (launch.ts). @throws {ConfigError} */
 export function readIndexerConfig(env: Environment) {
   return {
-    /** Of Postgres itself: Ponder works through no pooler in transaction mode. */
+    /** Postgres' own URL: Ponder can't work through a pooler in transaction mode. */
     databaseUrl: readDatabaseUrls(env).directDatabaseUrl,
     networks: readNetworkSettings(env),
     platformWallets: readPlatformWallets(env),
-    /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. null: by URL. */
+    /** How many times Ponder gets an RPC URL, each with a rate limit of its own that starts at 20 requests a second. null: by URL. */
     rpcLanes: readVariable(env, 'INDEXER_RPC_LANES'),
   }
 }
 
-/** What `npm run indexer` and the rebuild script are told by the environment. */
+/** The environment's settings for `npm run indexer` and the rebuild script. */
 export function readIndexerOptions(env: Environment): IndexerOptions {
   const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerConfig(env)
   return {
@@ -61,7 +61,7 @@ export function readIndexerOptions(env: Environment): IndexerOptions {
   }
 }
 
-/** Recipients of platform fees, lower-case, sorted: their order is no reason to index anew. */
+/** Recipients of platform fees, lower-case and sorted, so that their order causes no new index. */
 function readPlatformWallets(env: Environment): Address[] {
   const wallets = [requireVariable(env, 'PLATFORM_WALLET'), ...(readVariable(env, 'PLATFORM_WALLETS') ?? [])]
   return [...new Set(wallets)].sort()

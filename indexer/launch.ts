@@ -31,21 +31,21 @@ export type Indexer = {
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for whatever reason. */
   exited: Promise<number | null>
-  /** Networks that were left out of this start, since none of their nodes answered. */
+  /** Networks that were left out of this start because none of their nodes answered. */
   leftOut: readonly NetworkName[]
-  /** Resolves once a network that was left out answers: whoever starts the indexer anew then has it indexed. */
+  /** Resolves once a network that was left out answers, so that a new start would index it. */
   answersAgain: Promise<void>
-  /** Ends Ponder, which lets go of its schema. */
+  /** Ends Ponder, which then unlocks its schema. */
   close: () => Promise<void>
 }
 
 /**
  * Starts Ponder as a child process with the flags that this project needs.
  *
- * A local chain that was thrown away and started anew is noticed, and what was indexed of the old one is dropped. On
- * any other network that is an error: somebody should look (indexer/rebuild.ts).
+ * If a local chain was thrown away and started anew, the index of the old one is dropped. On any other network that is
+ * an error, which somebody should look at (indexer/rebuild.ts).
  *
- * Ponder starts only if each of its chains answers. A network none of whose nodes does is left out of this start.
+ * Ponder starts only if each of its chains answers, so a network without an answering node is left out of this start.
  *
  * @throws Error if no network answers.
  */
@@ -54,7 +54,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const config = readIndexerConfig(env)
   const host = options.host ?? loopback
   const port = options.port || (await reservePort())
-  // Ponder would take the next free one without a word.
+  // Otherwise Ponder would take the next free port without saying so.
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
   await requirePostgresAt(config.databaseUrl)
@@ -70,14 +70,14 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     await releaseDeadLock(config.databaseUrl, schema)
     if (absent.length > 0) await takeBackCheckpoints(config.databaseUrl, schema, absent.map(chainIdOf))
     env.NETWORKS = present.map(({ network }) => network.name).join(',')
-    // The name of the schema says what stands in it. Ponder's own check would refuse one with a chain more or less.
+    // The schema's name says what is in it. Ponder's own check would refuse a schema with a chain more or less.
     if (options.schema === undefined) env.PONDER_EXPERIMENTAL_DB = 'platform'
   }
 
   const child = spawn(
     process.execPath,
     [
-      '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
+      '--max-semi-space-size=64', // a receipt is large and short-lived, so fewer of them survive into the old space
       join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
@@ -101,7 +101,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       lastLines.push(line)
       if (lastLines.length > 20) lastLines.shift()
       options.onLog?.(line)
-      // It would try for ten minutes more, behind all that time, and end then.
+      // It would try for ten minutes more, fall behind meanwhile, and end then.
       if (line.includes('Encountered unrecoverable reorg')) child.kill('SIGINT')
     })
   }
@@ -122,7 +122,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       throw new Error(`Ponder ended with status ${code}:\n${lastLines.join('\n')}`)
     }),
   ])
-  ready.catch(() => {}) // whoever waits for it hears of it
+  ready.catch(() => {}) // those who wait for it hear of it
 
   return {
     url,
@@ -148,15 +148,15 @@ const retryMs = 15_000
 
 type Choice = {
   schema: string
-  /** Networks that are indexed by this start. */
+  /** Networks that this start indexes. */
   present: NetworkSettings[]
-  /** Those that are left out of it. */
+  /** Networks that this start leaves out. */
   absent: NetworkSettings[]
 }
 
 /**
- * A network that doesn't answer now stays in a schema that holds it already. Where there is none yet, a schema without it is
- * used meanwhile.
+ * Chooses a schema that has the networks which don't answer now, if there is one. Otherwise it uses a schema without them
+ * meanwhile.
  */
 async function chooseSchema(config: IndexerConfig, options: IndexerOptions): Promise<Choice> {
   const { databaseUrl, networks } = config
@@ -171,7 +171,7 @@ async function chooseSchema(config: IndexerConfig, options: IndexerOptions): Pro
   const names = absent.map(({ network }) => network.name).join(', ')
   if (present.length === 0) throw new Error(`no node of ${names} answers: check RPC_URL_…`)
   if (options.schema !== undefined) {
-    // Ponder knows it by its chains.
+    // Ponder identifies the schema by its chains.
     if (absent.length > 0) throw new Error(`no node of ${names} answers, and DATABASE_SCHEMA is set`)
     return { schema: options.schema, present, absent }
   }
@@ -212,8 +212,8 @@ async function untilAnswered(
 }
 
 /**
- * Names the schema after what stands in it: addresses, wallets, code, and which chains these are. Whoever changes any of
- * it gets a new schema beside the old one, and the views move over once it has caught up.
+ * Names the schema after its contents: addresses, wallets, code, and which chains these are. A change of any of these
+ * gets a new schema beside the old one, and the views move over once it has caught up.
  */
 export async function deriveSchema(
   { networks, platformWallets }: IndexerConfig,

@@ -3,21 +3,21 @@ import { registerHooks, stripTypeScriptTypes } from 'node:module'
 import { isAbsolute } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
-// Part of the bundle of Ponder (bundlePonder.ts), in the place of vite, vite-node and vite's plugin, through which Ponder
-// loads the config, the schema and the handlers: it hands them to Node, which runs TypeScript by itself.
+// A part of Ponder's bundle (bundlePonder.ts) in place of vite, vite-node and vite's plugin, through which Ponder
+// loads the config, the schema and the handlers. It hands them to Node, which runs TypeScript by itself.
 
-/** Of Ponder's own plugin, the part that writes the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
+/** The part of Ponder's plugin that writes the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
 type Plugin = { load: (id: string) => string | null }
 
 /** The bundle's entry, which lies in `bin`. */
 const entry = pathToFileURL(process.argv[1] ?? '')
-/** What our files share with Ponder. */
+/** The packages that our files share with Ponder. */
 const bundled: Record<string, string> = {
   ponder: new URL('../index.js', entry).href,
   viem: new URL('../viem.js', entry).href,
 }
 const isVirtual = (url: string) => url.startsWith('ponder:')
-/** Node itself strips no types under node_modules, where the published package lies. */
+/** Node itself strips no types under node_modules, where the published package is. */
 const isPackaged = (url: string) => url.includes('/node_modules/') && url.endsWith('.ts')
 let plugins: readonly Plugin[] = []
 

@@ -1,8 +1,8 @@
 import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
-// `npm run indexer`: Ponder by itself, against the services that the environment names.
-// With `--serve` it only answers GraphQL, from what another one writes.
+// `npm run indexer`: Ponder alone, against the services that the environment names.
+// With `--serve` it only answers GraphQL, from another indexer's tables.
 
 const isReader = process.argv.includes('--serve')
 
@@ -18,7 +18,7 @@ function stop(): void {
 process.on('SIGTERM', stop)
 process.on('SIGINT', stop)
 
-/** Resolves once it has ended, or is to be started anew, which is said by `true`. */
+/** Resolves once it has ended; `true`: it is to be started anew. */
 async function run(): Promise<true | number | null> {
   indexer = await startIndexer({
     ...readIndexerOptions(process.env),

@@ -1,8 +1,8 @@
 import { onchainTable, primaryKey, relations } from 'ponder'
 
-// What the chain says, as raw values: addresses, hashes and nonces lower-case, amounts in USDC base units,
-// times in Unix seconds. Every table starts its key with the chain, so that one
-// instance serves several. Further database indexes: views.ts. docs/indexer.md describes each table for its readers.
+// The chain's raw values: addresses, hashes and nonces lower-case, amounts in USDC base units, times in Unix seconds.
+// Every table's key starts with the chain, so that one instance serves several. Further database indexes: views.ts.
+// docs/indexer.md describes each table for its readers.
 
 /** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
 export const authorization = onchainTable(
@@ -20,12 +20,12 @@ export const authorization = onchainTable(
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
-    // Of a tab, the state that moved: its sequence (5 bytes), and of each line the split (32) and the amount (6). Null: of no tab.
+    // The state of a tab that moved: its sequence (5 bytes), and of each line the split (32) and the amount (6). Null: it is no tab.
     tab: t.hex(),
     batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
   }),
   (table) => ({
-    // The payer first: what one payer signed lies together, so that a page of payments reads few pages of the disk.
+    // The payer comes first, so that one payer's rows lie together and a page of payments reads few pages of the disk.
     pk: primaryKey({ columns: [table.authorizer, table.nonce, table.token, table.chainId] }),
   }),
 )
@@ -43,7 +43,7 @@ export const batch = onchainTable(
     token: t.hex().notNull(),
     trigger: t.integer().notNull(),
     authorizations: t.integer().notNull(), // counted in USDC's logs
-    paymentCount: t.integer().notNull(), // payments of which this batch moved at least one half
+    paymentCount: t.integer().notNull(), // payments with at least one half that this batch moved
     providerTotal: t.bigint().notNull(), // summed over USDC's logs; of tabs, as TabSettlement says
     feeTotal: t.bigint().notNull(),
     outcomes: t.hex().notNull(),
@@ -78,14 +78,14 @@ export const batchRecipient = onchainTable(
   }),
 )
 
-/** What a splitter paid out, whoever swept it. A look-alike is of an address that is no splitter of ours. */
+/** A splitter's payout, whoever swept it. A look-alike comes from an address that is no splitter of ours. */
 export const payout = onchainTable(
   'payout',
   (t) => ({
     chainId: t.integer().notNull(),
     token: t.hex().notNull(),
     splitter: t.hex().notNull(),
-    platformRecipient: t.hex().notNull(), // the platform's wallet; its own splitter while that can't be paid
+    platformRecipient: t.hex().notNull(), // the platform's wallet, or its own splitter while that can't be paid
     platformAmount: t.bigint().notNull(),
     provider: t.hex().notNull(),
     providerAmount: t.bigint().notNull(),
@@ -101,8 +101,8 @@ export const payout = onchainTable(
 )
 
 /**
- * What a keeper settled on one UTC day. The keeper is the sender of `settle`, a contract where one stands in front. Sums
- * over time are made of these rows, so they cost no more when there are more batches.
+ * What a keeper settled on one UTC day. The keeper is the sender of `settle`, which may be a contract in front. Sums
+ * over time add these rows, so they cost no more when there are more batches.
  */
 export const keeperDay = onchainTable(
   'keeper_day',
@@ -112,7 +112,7 @@ export const keeperDay = onchainTable(
     address: t.hex().notNull(),
     batchCount: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
-    total: t.bigint().notNull(), // of all that moved, fees included
+    total: t.bigint().notNull(), // all that moved, fees included
     gasUsed: t.bigint().notNull(),
     gasCost: t.bigint().notNull(), // wei, L1 fee included; a transaction of several batches counts once
     lastBlockTime: t.bigint().notNull(),
@@ -120,7 +120,7 @@ export const keeperDay = onchainTable(
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day, table.address] }) }),
 )
 
-/** A log that couldn't be read. Nothing here counts as paid; the keeper's evidence may. A missing receipt is asked for again. */
+/** A log that couldn't be read. Nothing here counts as paid; the keeper's evidence may. A missing receipt is fetched again. */
 export const quarantine = onchainTable(
   'quarantine',
   (t) => ({
@@ -131,7 +131,7 @@ export const quarantine = onchainTable(
       .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
       .notNull(),
     detail: t.text().notNull(),
-    sequence: t.integer(), // of the batch whose receipt is missing; null: of none
+    sequence: t.integer(), // the batch whose receipt is missing; null: it isn't a batch
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -140,12 +140,12 @@ export const quarantine = onchainTable(
 )
 
 /**
- * A row for each chain of which `quarantine` holds a missing receipt: each block looks at this alone, by its key. A
- * query over `quarantine` is raw SQL, for which Ponder instantiates a parser anew each time.
+ * A row for each chain with a missing receipt in `quarantine`, so that each block reads only this, by its key. A
+ * query over `quarantine` is raw SQL, for which Ponder instantiates a parser each time.
  */
 export const missingReceipt = onchainTable('missing_receipt', (t) => ({ chainId: t.integer().primaryKey() }))
 
-/** How many batches a chain has had: the next sequence. A row, so that a reorg takes it back by itself. */
+/** Number of batches of a chain, and so the next sequence. It is a row so that a reorg takes it back. */
 export const batchCounter = onchainTable('batch_counter', (t) => ({
   chainId: t.integer().primaryKey(),
   batches: t.integer().notNull(),

@@ -5,8 +5,8 @@ import { readIndexerConfig, readIndexerOptions } from './config.ts'
 import { deriveSchema } from './launch.ts'
 import { readStartHashes } from './startBlocks.ts'
 
-// After a reorg that was deeper than Ponder's finality, or another chain under a known chain id: removes the index and
-// what Ponder keeps of these chains, so that the next start reads them anew.
+// For a reorg that was deeper than Ponder's finality, or another chain under a known chain id: removes the index and
+// Ponder's cache of these chains, so that the next start reads them anew.
 //   node indexer/rebuild.ts [--network base]
 
 const { values } = parseArgs({ options: { network: { type: 'string', multiple: true } } })

@@ -2,8 +2,8 @@ import { type Address, getAbiItem, type Hex, pad, toEventSelector } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 
-// Stands between Ponder and the nodes. A batch's receipt proves all that its transaction did, so Ponder needs none of the
-// transaction's other logs, though half of them match a filter of ours: a Transfer of a fee for each payment. It would store
+// Stands between Ponder and the nodes. A batch's receipt proves all that its transaction did, so Ponder doesn't need the
+// transaction's other logs. Half of them match a filter of ours, as Transfers of fees; Ponder would store
 // each, and call a handler for it that has nothing to do.
 
 const batchSettled = toEventSelector(getAbiItem({ abi: batchSettlementAbi, name: 'BatchSettled' }))
@@ -12,12 +12,12 @@ const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
 /** A node, and what the index reads of its chain. */
 export type FilteredNode = {
   url: string
-  /** Of other nodes of its chain, which are asked while it can't be reached: Ponder itself goes on asking one that is gone. */
+  /** Other nodes of its chain, for when it can't be reached: Ponder itself would go on asking it. */
   others?: readonly string[]
   /** The contracts whose BatchSettled are batches. */
   settlements: readonly Address[]
   token: Address
-  /** Where the platform's parts go. */
+  /** Recipients of the platform's parts. */
   platforms: readonly Address[]
 }
 
@@ -29,14 +29,14 @@ type Question = {
 }
 type Answer = { status: number; body: string }
 
-/** Nodes so far. */
+/** Number of filtered nodes so far. */
 let filtered = 0
 
 /**
- * Has `fetch` answer for each node without what the index has no use for. What isn't left out, errors among it, is answered
- * as the node does. Of several nodes Ponder takes URLs only, and fetches them.
+ * Makes `fetch` leave out of each node's answers what the index doesn't need. Anything else, errors included, is passed on
+ * as it came. It replaces URLs, because Ponder takes several nodes only as URLs that it fetches.
  *
- * @returns a URL for each node, of a host that isn't there: only the `fetch` of this process knows it.
+ * @returns for each node a URL of a host that doesn't exist: only the `fetch` of this process knows it.
  */
 export function filterNodes(nodes: readonly FilteredNode[]): string[] {
   const byUrl = new Map(nodes.map((node) => [`http://node-${++filtered}.invalid/`, node]))
@@ -64,7 +64,7 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
     return changeLogs(await ask(body), id, (logs) => {
       const batches = batchesOf(logs, node)
       const kept = logs.filter((log) => isRead(log, node) && !isExplained(log, batches))
-      // None at all would contradict the block's bloom.
+      // No log at all would contradict the block's bloom.
       return kept.length > 0 ? kept : logs.slice(0, 1)
     })
   }
@@ -97,7 +97,7 @@ async function askOneOf(
   }
 }
 
-/** `fetch` refuses a URL with a password in it, and its error would show it in the log. */
+/** Takes the password out of a URL: `fetch` would refuse it, and show it in the error that is logged. */
 function splitCredentials(text: string): { url: string; authorization?: string } {
   const url = new URL(text)
   const { username, password } = url
@@ -122,7 +122,7 @@ function isRead(log: Log, node: FilteredNode): boolean {
   return (isTransfer && node.platforms.some((to) => isSame(topics[2], pad(to)))) || isBatch(log, node)
 }
 
-/** The transactions that hold a batch. */
+/** The transactions with a batch. */
 function batchesOf(logs: readonly Log[], node: FilteredNode): Set<string> {
   return new Set(logs.filter((log) => isBatch(log, node)).map(transactionOf))
 }

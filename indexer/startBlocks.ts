@@ -4,17 +4,17 @@ import { openReader } from '#chain/reader'
 import type { NetworkName } from '#protocol/networks'
 import { withSql } from './withSql.ts'
 
-/** Ours, beside Ponder's own. It survives every rebuild of an index. */
+/** Our own schema beside Ponder's. It survives every rebuild of an index. */
 const schema = 'indexer_start'
 
 export type StartHashes = { [network in NetworkName]?: string }
 
 /**
- * The hash of each network's start block, which names its chain. It is asked for at the first start and kept, so that a later
- * start needs no node for it. Only a local chain is asked each time: it is thrown away and started anew under the same id.
+ * The hash of each network's start block, which identifies its chain. It is fetched at the first start and kept, so a later
+ * start needs no node for it. Only a local chain is asked each time, because it is thrown away and started anew under the same id.
  *
- * @param isReader it keeps nothing
- * @returns no hash for a network that was never asked for it and whose nodes don't answer now.
+ * @param isReader it stores nothing
+ * @returns no hash for a network that was never asked and whose nodes don't answer now.
  */
 export function readStartHashes(
   databaseUrl: string,

@@ -3,13 +3,13 @@ import type { NetworkSettings } from '#chain/networkSettings'
 import { openReader } from '#chain/reader'
 import { withSql } from './withSql.ts'
 
-// Ponder makes the tables. What readers see of them is made here: Ponder drops and builds its own database indexes and
-// views at each start, which takes longer the more there is to index, and leaves readers without them meanwhile.
+// Ponder makes the tables; this module makes what readers see of them. Ponder drops and builds its own database indexes and
+// views at each start, which takes longer the more there is to index, and readers lack them meanwhile.
 
 /** The schema that readers read. */
 const viewsSchema = 'indexer'
 
-/** Beyond the primary keys, by table. Built once, after the past is indexed: that is faster than row by row. */
+/** Further indexes than the primary keys, by table. They are built once after the past is indexed, which is faster than row by row. */
 export const databaseIndexes = {
   authorization: [
     'chain_id, tx_hash, batch_log_index',
@@ -22,7 +22,7 @@ export const databaseIndexes = {
 } as const
 
 /**
- * Shows readers an index that has caught up: builds its database indexes and moves the views to it. Where they show it
+ * Shows readers an index that has caught up: builds its database indexes and moves the views to it. If the views show it
  * already, as after a restart, this does nothing.
  *
  * @param schema of the index
@@ -37,7 +37,7 @@ export function showIndex(
     if (await isShown(sql, schema)) return
     await createIndexes(sql, schema)
     await untilCaughtUp(sql, schema, networks, signal)
-    // It may have ended before it had caught up.
+    // The index may have ended before it caught up.
     signal.throwIfAborted()
     await moveViews(sql, schema)
   })
@@ -51,7 +51,7 @@ async function isShown(sql: postgres.Sql, schema: string): Promise<boolean> {
 }
 
 async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
-  // Ponder goes on writing meanwhile. A build that was interrupted leaves an index that is never used.
+  // Ponder goes on writing meanwhile. An interrupted build leaves an index that is never used.
   const broken = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
     where c.relnamespace = to_regnamespace(${schema}) and not i.indisvalid`
@@ -66,8 +66,8 @@ async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
 }
 
 /**
- * Resolves once the index is where the chains are, and not behind what the views show now. A chain whose nodes don't answer
- * is not waited for.
+ * Resolves once the index is where the chains are, and not behind what the views show now. It doesn't wait for a chain whose
+ * nodes don't answer.
  */
 async function untilCaughtUp(
   sql: postgres.Sql,
@@ -113,8 +113,8 @@ async function readBlocks(sql: postgres.Sql, schema: string): Promise<Map<number
 }
 
 /**
- * Moves the views by renaming schemas: a query sees either all of the old ones or all of the new ones, and none waits for
- * another or ends in a deadlock, as with views that are dropped and made one after the other.
+ * Moves the views by renaming schemas: a query sees either all old views or all new ones, and none waits for
+ * another or ends in a deadlock, as happens with views that are dropped and made one after the other.
  */
 async function moveViews(sql: postgres.Sql, schema: string): Promise<void> {
   const [next, former] = [`${viewsSchema}_next`, `${viewsSchema}_former`]
@@ -129,8 +129,8 @@ async function moveViews(sql: postgres.Sql, schema: string): Promise<void> {
     for (const { name } of tables) {
       await transaction.unsafe(`create view ${next}.${name} as select * from "${schema}".${name}`)
     }
-    // When Ponder starts, it takes back in one transaction every block that isn't final and its word that it is ready,
-    // but leaves the checkpoint as it was. Until it is ready again, only what was final is there.
+    // When Ponder starts, one transaction takes back every block that isn't final and its word that it is ready,
+    // but leaves the checkpoint as it was. Until it is ready again, it has only final blocks.
     await transaction.unsafe(`
       create view ${next}._ponder_checkpoint as
       select c.chain_name, c.chain_id, c.safe_checkpoint, c.finalized_checkpoint,

@@ -53,14 +53,14 @@ export type KeeperDependencies = Pick<
   /** Where open tabs stand, and when they are closed. */
   tabs: Omit<KeeperConfig['tabs'], 'databaseUrl'> & { database: TabDatabase }
   networks: readonly ServedNetwork[]
-  /** Wallets that pay the gas; each settles on every network. */
+  /** The wallets that pay the gas; each settles on every network. */
   accounts: readonly KeeperAccount[]
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
   /** Names this process among those that share the database. */
   holder: string
-  /** Pause between two rounds of what nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
+  /** Pause between two rounds of work that nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
   upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
@@ -71,7 +71,7 @@ export type KeeperDependencies = Pick<
 export type Keeper = {
   app: Hono
   start: () => void
-  /** Finishes the steps that are under way, gives the wallets back, and starts nothing new. */
+  /** Finishes the steps under way, gives the wallets back, and starts nothing new. */
   stop: () => Promise<void>
 }
 

@@ -14,7 +14,7 @@ import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
 import { openAccounts, readKeeperConfig } from './settings/config.ts'
 
-/** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
+/** How long SIGTERM may take; the next start resumes what isn't finished by then. */
 const drainMs = 9_000
 
 async function main(): Promise<void> {
@@ -22,7 +22,7 @@ async function main(): Promise<void> {
   else await mainOfOperator()
 }
 
-/** A stranger's: no database, no HTTP. */
+/** A stranger's keeper: no database, no HTTP. */
 async function mainIndependent(): Promise<void> {
   const config = readIndependentConfig(process.env)
   const stopping = new AbortController()
@@ -83,6 +83,6 @@ async function mainOfOperator(): Promise<void> {
 
 main().catch((error: unknown) => {
   process.stderr.write(`keeper: ${error instanceof Error ? error.message : String(error)}\n`)
-  // Connections that are open would keep it waiting.
+  // Open connections would keep it waiting.
   process.exit(1)
 })

@@ -66,13 +66,13 @@ test.each(publicNetworks)('default: $name', async ({ name, usdc }) => {
   await using played = await playNetwork(name)
   const { code, stdout, stderr } = await deploy(played.args, played.env)
   expect([code, stderr]).toEqual([0, ''])
-  // Told before anything is sent.
+  // Printed before anything is sent.
   expect(stdout.indexOf(address)).toBeGreaterThan(-1)
   expect(stdout.indexOf(address)).toBeLessThan(stdout.indexOf('sent'))
   for (const { address, runtimeCode } of Object.values(contracts)) {
     expect(await played.client.getCode({ address })).toBe(runtimeCode)
   }
-  // The last two blocks have the others, the one before them BatchSettlement.
+  // The last two blocks have the other contracts, the one before them BatchSettlement.
   const startBlock = Number(await played.client.getBlockNumber()) - 2
   expect(await readJson(played.file)).toEqual({
     ...committedDeployments,
@@ -101,7 +101,7 @@ test('behavior: a second run sends nothing, and finds a start block that is not 
 
   for (let i = 0; i < 5; i++) await played.chain.mintUsdc([address], 1n)
   await rm(played.file)
-  // Where a process is told to read, it is recorded too.
+  // Recorded in the file that processes are told to read.
   const told = await deploy(['--network', 'base'], { ...played.env, DEPLOYMENTS_FILE: played.file })
   expect(told.stdout).toMatch(new RegExp(`recorded  ${played.file}\\n$`))
   expect(await readJson(played.file)).toEqual({ ...committedDeployments, base: recorded.base })

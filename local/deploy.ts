@@ -1,4 +1,4 @@
-/** `npm run deploy -- --network <name>`: puts our contracts on a network by Hardhat, and records it in the repository. */
+/** `npm run deploy -- --network <name>`: deploys our contracts to a network by Hardhat, and records it in the repository. */
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import type { PublicClient } from 'viem'

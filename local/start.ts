@@ -22,7 +22,7 @@ const ports = [
 
 const defaultOf = (variable: VariableName) => String(readVariable({}, variable))
 
-/** As a part of the package it is JavaScript, and there is no checkout with npm scripts. */
+/** The package's build of this file is JavaScript, without a checkout and its npm scripts. */
 const [typed, buy] = import.meta.filename.endsWith('.js')
   ? [`${ownCommand} start`, `${ownCommand} buy`]
   : ['npm start', 'npm run buy --']
@@ -64,7 +64,7 @@ try {
   if (network === undefined)
     throw new Error(`--network: expected ${playedNetworks.join(' or ')}, got "${values.network}"`)
   const chosen = await choosePorts()
-  // Not in the checkout, which may run a second `npm start`.
+  // Outside the checkout, which may run a second `npm start`.
   logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
 
   onStopSignal((urgent) => {

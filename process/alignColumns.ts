@@ -1,4 +1,4 @@
-/** Lines of a table, its header first: columns of one width, numeric ones aligned to the right. */
+/** Lines of a table, its header first, with columns of one width and numbers aligned to the right. */
 export function alignColumns(
   header: readonly string[],
   rows: readonly (readonly string[])[],

@@ -2,12 +2,12 @@ import type { MiddlewareHandler } from 'hono'
 import { cors } from 'hono/cors'
 
 /**
- * Lets pages of any origin call and read. Nothing behind it looks at cookies, so any origin may.
+ * Lets pages of any origin call and read. That is safe, since nothing behind it looks at cookies.
  *
- * Only preflights go to hono's own middleware: it touches each response before there is one, which costs a challenge
+ * Only preflights go to hono's own middleware, which touches each response before there is one: for a challenge that costs
  * more than its macaroon.
  *
- * @param exposed whether a page may read all headers of an answer, not only those that any page may.
+ * @param exposed whether a page may read all headers of an answer, not only the default ones.
  */
 export function allowBrowsers(allowMethods: string[], exposed = false): MiddlewareHandler {
   const preflight = cors({ origin: '*', allowMethods, maxAge: 86_400 })

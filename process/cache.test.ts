@@ -3,7 +3,7 @@ import { type CacheOptions, createCache } from './cache.ts'
 
 const ttlMs = 1_000
 
-/** A cache whose loads are answered by hand, and whose values are what the clock said when they were asked for. */
+/** A cache whose loads the test answers by hand; each value is the clock's time when its load began. */
 function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
   const clock = { ms: 0 }
   const asked: string[] = []
@@ -32,7 +32,7 @@ function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
     expect(asked.splice(0)).toEqual(keys)
   }
 
-  /** The keys that were asked for since the last look. */
+  /** The keys that were loaded since the last look. */
   return { cache, clock, asked: () => asked.splice(0), answer, fill }
 }
 
@@ -117,7 +117,7 @@ test('behavior: who waits joins no renewal, which is done its own way and may ta
   clock.ms = 1_000
   expect(await Promise.all([cache.get('a', load), cache.get('a', load)])).toEqual([1_000, 1_000])
   expect(asked).toEqual([true, false])
-  // Late, it doesn't replace what is younger.
+  // It comes late, so it doesn't replace a younger value.
   renewal.resolve(900)
   await answer()
   expect(cache.get('a')).toBe(1_000)

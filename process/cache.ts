@@ -1,15 +1,15 @@
-/** @param isBehind nobody waits for it: it may take its time, as to gather with others. */
+/** @param isBehind nobody waits, so the load may take its time, for example to gather with others. */
 type Load<K, V> = (key: K, isBehind: boolean) => Promise<V>
 
 /** A bounded map of loaded values with one load at a time a key. */
 export type Cache<K, V> = {
   /**
-   * The cached value, or the one that `load` gives. A value that is due for renewal is served and renewed behind.
+   * The cached value, or the one that `load` gives. A value that is due for renewal is served and renewed in the background.
    *
-   * @param load where the caller knows a cheaper way than the cache's own.
+   * @param load a cheaper way than the cache's own, if the caller knows one.
    */
   get(key: K, load?: Load<K, V>): V | Promise<V>
-  /** Loads anew, unless what is cached is younger than `minAgeMs`. */
+  /** Loads anew, unless the cached value is younger than `minAgeMs`. */
   refresh(key: K, minAgeMs?: number, load?: Load<K, V>): V | Promise<V>
   delete(key: K): void
   /** Whether `get` would answer without loading. */
@@ -18,21 +18,21 @@ export type Cache<K, V> = {
 
 export type CacheOptions<K, V> = {
   load: Load<K, V>
-  /** Milliseconds after which a value is no longer served. */
+  /** How many milliseconds a value is served. */
   ttlMs: number
-  /** Milliseconds after which a value is renewed while it's still served; default: never before `ttlMs`. */
+  /** After how many milliseconds a value is renewed while it's still served; default: never before `ttlMs`. */
   refreshAfterMs?: number
   /**
-   * A value's renewal is due earlier or later by up to this, each at random: what was loaded together is not renewed
-   * together. Default: 0.
+   * Moves each renewal at random by up to this much, so that values loaded together aren't renewed together.
+   * Default: 0.
    */
   refreshJitterMs?: number
-  /** How many values are renewed at a time; a later `get` renews the others. Default: any number. */
+  /** Most renewals at a time; a later `get` renews the other values. Default: any number. */
   maxRefreshes?: number
-  /** Entries at most; the oldest give way. */
+  /** Most entries; the oldest give way. */
   max: number
   now: () => number
-  /** From 0 to below 1, evenly. Default: `Math.random`. */
+  /** From 0 to below 1, evenly spread. Default: `Math.random`. */
   random?: () => number
 }
 
@@ -53,15 +53,15 @@ export function createCache<K, V>({
   const loading = new Map<K, Loading<V>>()
   let refreshes = 0
 
-  /** Loads, or joins the load that is under way; but who waits joins none that is behind. */
+  /** Loads, or joins a load under way; a caller who waits joins none in the background. */
   function start(key: K, load: Load<K, V>, isBehind = false): Promise<V> {
     const under = loading.get(key)
     if (under !== undefined && (isBehind || !under.isBehind)) return under.promise
-    // The moment before the load counts: a value is never younger than what it shows.
+    // The time before the load counts, so that a value is never older than its age says.
     const loadedAt = now()
     const promise = load(key, isBehind)
       .then((value) => {
-        // Deleted or loaded anew meanwhile: whoever asked gets it, nobody later does.
+        // If it was deleted or loaded anew meanwhile, those who asked get it, but it isn't cached.
         if (loading.get(key)?.promise === promise) {
           const refreshAt = loadedAt + refreshAfterMs + (2 * random() - 1) * refreshJitterMs
           entries.delete(key)
@@ -81,7 +81,7 @@ export function createCache<K, V>({
     if (refreshes >= maxRefreshes || loading.has(key)) return
     refreshes += 1
     start(key, load, true)
-      // A failed renewal shows itself once the value has run out.
+      // A failed renewal shows once the value has run out.
       .catch(() => {})
       .finally(() => {
         refreshes -= 1

@@ -4,8 +4,8 @@ import type { Context } from 'hono'
 import ipaddr from 'ipaddr.js'
 
 /**
- * What limits count as one client: the peer's address; behind `trustedProxies` proxies, the one that the outermost of them
- * saw. Of an IPv6 address it is the /64, because one subscriber has all the addresses of one.
+ * The address that limits count as one client: the peer's; behind `trustedProxies` proxies, the one that the outermost of them
+ * saw. An IPv6 address counts by its /64, because one subscriber has all addresses of a /64.
  */
 export function clientAddress(c: Context, trustedProxies: number): string {
   if (trustedProxies > 0) {
@@ -13,7 +13,7 @@ export function clientAddress(c: Context, trustedProxies: number): string {
     const hop = hops.at(-trustedProxies)
     if (hop) return subscriberOf(hop.slice(0, 64))
   }
-  // Called without a server, as tests do, there is no peer.
+  // An app that is called without a server, as in tests, has no peer.
   const address = c.env && 'incoming' in c.env ? getConnInfo(c).remote.address : undefined
   return address === undefined ? 'unknown' : subscriberOf(address)
 }
@@ -22,7 +22,7 @@ export function clientAddress(c: Context, trustedProxies: number): string {
 export function subscriberOf(address: string): string {
   if (isIPv4(address)) return address
   if (!ipaddr.isValid(address)) return address
-  const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes the IPv4 address that it is
+  const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes its IPv4 address
   if (!(parsed instanceof ipaddr.IPv6)) return parsed.toString()
   const network = parsed.parts.slice(0, 4).map((part) => part.toString(16))
   return `${network.join(':')}::/64`

@@ -8,10 +8,10 @@ import {
 } from 'viem'
 import { BaseError } from '#protocol/errors'
 
-/** What an answer can fail for without the caller's or our fault. */
+/** Dependencies that can make an answer fail without the caller's or our fault. */
 export type Dependency = 'database' | 'rpc'
 
-/** A chain's nodes didn't answer, or not as many of them as the question needs. */
+/** A chain's nodes didn't answer, or too few of them for the question. */
 export class ChainUnavailable extends BaseError {
   override readonly name = 'ChainUnavailable'
 
@@ -25,7 +25,7 @@ export class ChainUnavailable extends BaseError {
 const databaseCodes =
   /^(?:CONNECT_TIMEOUT|CONNECTION_(?:CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|ECONN\w+|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|ENOENT|08\w{3}|53\w{3}|57P\w{2}|57014|55P03|25P0[34])$/
 
-/** Which dependency is down, judging by an error of its client; undefined for any other error. */
+/** The dependency that is down, by an error of its client; undefined for any other error. */
 export function failedDependency(error: unknown): Dependency | undefined {
   if (isUnreachable(error)) return 'rpc'
   if (error instanceof AggregateError) return failedDependency(error.errors[0])
@@ -33,7 +33,7 @@ export function failedDependency(error: unknown): Dependency | undefined {
   return databaseCodes.test(code) ? 'database' : undefined
 }
 
-/** Whether the chain's node did not answer at all, as opposed to answering with an error. */
+/** Whether the chain's node didn't answer at all, rather than with an error. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof ChainUnavailable) return true
   if (!(error instanceof ViemError)) return false
@@ -49,15 +49,15 @@ export function isUnreachable(error: unknown): boolean {
   )
 }
 
-// SQLSTATE classes that the values of one row can cause: 21, 22 (data), 23 (constraints), and 40 (deadlock, rollback).
+// SQLSTATE classes that values of one row can cause: 21, 22 (data), 23 (constraints), and 40 (deadlock, rollback).
 const rowFaults = /^(?:21|22|23|40)/
 
-/** Whether one row of a group may be what the database objected to. */
+/** Whether the database may have refused a group because of one row. */
 export function isRowFault(error: unknown): boolean {
   return error instanceof postgres.PostgresError && rowFaults.test(error.code)
 }
 
-/** Whether text held a NUL, which Postgres takes in no text: SQLSTATE 22021, character_not_in_repertoire. */
+/** Whether text held a NUL, which no text in Postgres can hold: SQLSTATE 22021, character_not_in_repertoire. */
 export function isUnstorableText(error: unknown): boolean {
   return error instanceof postgres.PostgresError && error.code === '22021'
 }

@@ -5,14 +5,14 @@ export type Environment = Readonly<Record<string, string | undefined>>
 
 export type VariableName = keyof Variables
 
-/** What a variable holds: its value, or null where it is unset and has no default. */
+/** A variable's value, or null if it is unset and has no default. */
 export type VariableValue<Name extends VariableName> = Variables[Name] extends { parser: Parser<infer T> }
   ? Variables[Name] extends { default: string }
     ? T
     : T | null
   : never
 
-/** The environment is wrong; the message names the variable, what was expected and what came unless it is a secret. */
+/** The environment is wrong; the message names the variable, what was expected, and what came unless that is a secret. */
 export class ConfigError extends Error {
   override name = 'ConfigError'
 
@@ -22,7 +22,7 @@ export class ConfigError extends Error {
 }
 
 /**
- * A variable's value, its default where it is unset, or null. A variable that is empty or blank is unset, in every process.
+ * A variable's value, or its default if it is unset, or null. An empty or blank variable is unset, in every process.
  *
  * @throws {ConfigError}
  */
@@ -33,9 +33,9 @@ export function readVariable<Name extends VariableName>(env: Environment, name: 
 }
 
 /**
- * As {@link readVariable}, for what a process can't do without.
+ * As {@link readVariable}, for variables that a process can't do without.
  *
- * @throws {ConfigError} also where it is unset.
+ * @throws {ConfigError} also if it is unset.
  */
 export function requireVariable<Name extends VariableName>(
   env: Environment,
@@ -46,7 +46,7 @@ export function requireVariable<Name extends VariableName>(
   return value as NonNullable<VariableValue<Name>>
 }
 
-/** Whether the environment says anything of a variable. */
+/** Whether the environment sets a variable. */
 export function isSet(env: Environment, name: VariableName): boolean {
   return textOf(env, name) !== undefined
 }
@@ -69,8 +69,8 @@ function textOf(env: Environment, name: string): string | undefined {
 }
 
 /**
- * Variables that no process reads and whose names are a slip away from one that is: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. What only
- * buyers' commands read is none of a process: `NETWORK` may be a slip of `NETWORKS`.
+ * Set variables that no process reads but whose names are one slip away from one: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. Variables
+ * of buyers' commands count as unread: `NETWORK` may be a slip of `NETWORKS`.
  */
 export function findMisspelled(env: Environment): [name: string, meant: VariableName][] {
   const known = (Object.keys(variables) as VariableName[]).filter((name) =>
@@ -84,7 +84,7 @@ export function findMisspelled(env: Environment): [name: string, meant: Variable
     })
 }
 
-/** Whether one letter more, one less, another one, or two neighbours exchanged make `a` out of `b`. */
+/** Whether `a` comes from `b` by adding, removing or changing one letter, or exchanging two neighbours. */
 function isNear(a: string, b: string): boolean {
   if (Math.abs(a.length - b.length) > 1) return false
   let start = 0

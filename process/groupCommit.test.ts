@@ -158,7 +158,7 @@ test('behavior: callers take turns, and where too many wait, whoever has most of
   const crowd = ['a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'a7', 'a8'].map(submit)
   all.push(...crowd.slice(0, 7), submit('b1'))
   await expect(crowd[7]).rejects.toMatchObject({ code: 'overloaded' })
-  // With as many as anybody else, it is told itself.
+  // It has as many waiting as anybody else, so it is refused itself.
   await expect(submit('a9')).rejects.toMatchObject({ code: 'overloaded' })
   first.resolve()
   await Promise.all(all)

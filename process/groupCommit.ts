@@ -1,14 +1,14 @@
 import { BaseError } from '#protocol/errors'
 
 export type GroupCommit<T, R> = {
-  /** Queues one item and answers with its own result. @throws {BaseError} `overloaded` where too many wait. */
+  /** Queues one item and answers with its own result. @throws {BaseError} `overloaded` if too many wait. */
   submit(item: T): Promise<R>
 }
 
 export type GroupCommitOptions<T, R> = {
-  /** Does a group's work in one transaction and gives one result an item, in order. */
+  /** Does a group's work in one transaction, and gives each item its result, in order. */
   commit: (items: T[]) => Promise<R[]>
-  /** Items a group, at most. */
+  /** Most items of a group. */
   maxItems: number
   /** Groups under way at a time: while one waits for the disk, the next is prepared. */
   concurrency: number
@@ -19,11 +19,11 @@ export type GroupCommitOptions<T, R> = {
    * Default: at once.
    */
   beside?: { items: number; afterMs: number }
-  /** How many items may wait for a group; a further one is refused at once. Default: any number. */
+  /** How many items may wait for a group; further ones are refused at once. Default: any number. */
   maxWaiting?: number
-  /** Whose an item is. Callers take turns, and where too many wait, whoever has most of them is told. Default: all are one's. */
+  /** The caller of an item. Callers take turns, and if too many items wait, the one with the most is refused. Default: one for all. */
   callerOf?: (item: T) => string
-  /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
+  /** Whether one item may have caused the error. If not, as when the database is gone, the whole group fails. */
   isItemFault: (error: unknown) => boolean
 }
 
@@ -31,7 +31,7 @@ type Waiting<T, R> = { item: T; resolve: (result: R) => void; reject: (error: un
 
 /**
  * Collects items while a transaction is under way and commits them together: one round trip and one flush to disk for
- * many. A group that fails by one item's fault is done again item by item, so that a bad one fails alone.
+ * many. If one item may have made a group fail, the items are done again one by one, so that a bad one fails alone.
  */
 export function createGroupCommit<T, R>({
   commit,
@@ -83,7 +83,7 @@ export function createGroupCommit<T, R>({
     if (waiting.length > 0 && active < concurrency) startGroup()
   }
 
-  /** The next group: of each caller its first, then of each its second. */
+  /** The next group: each caller's first item, then each one's second. */
   function take(): Waiting<T, R>[] {
     if (waiting.length <= maxItems || callerOf === undefined) return waiting.splice(0, maxItems)
     const counts = new Map<string, number>()
@@ -101,7 +101,7 @@ export function createGroupCommit<T, R>({
     return group
   }
 
-  /** Refuses the last item of the caller who has most of them waiting, if that isn't the one for whom there is to be room. */
+  /** Refuses the last item of the caller with the most waiting, unless that is the new item's caller. */
   function makeRoom(item: T): boolean {
     if (callerOf === undefined) return false
     const byCaller = Map.groupBy(waiting, (one) => callerOf(one.item))
@@ -124,7 +124,7 @@ export function createGroupCommit<T, R>({
     })
   }
 
-  // Once the current turn of the event loop is over, so that requests read in one turn go together.
+  // Runs after the current turn of the event loop, so that requests read in one turn go together.
   function schedule(): void {
     if (scheduled || waiting.length === 0 || active >= concurrency) return
     scheduled = true

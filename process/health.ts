@@ -2,35 +2,35 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describeError } from './log.ts'
 import type { Loop } from './repeat.ts'
 
-/** What `/readyz` says of one thing that a process needs. */
+/** A line of `/readyz` about one thing that a process needs. */
 export type Check = {
   name: string
-  /** The network that it belongs to; what has none is needed for all of them. */
+  /** The network that needs it; absent: all of them do. */
   network?: string
   ok: boolean
   detail?: string
-  /** Shown, and no reason to be unready. */
+  /** It is shown, but doesn't make the process unready. */
   optional?: true
 }
 
 /**
  * - `ok`: all is well.
- * - `degraded`: it works, but not all of it does: a network is down while another works, or something optional is.
- * - `unavailable`: it can't do its work, or a loop of it stands still.
+ * - `degraded`: it works in part: a network is down while another works, or something optional is down.
+ * - `unavailable`: it can't do its work, or one of its loops stands still.
  */
 export type Readiness = { status: 'ok' | 'degraded' | 'unavailable'; checks: Check[] }
 
 export type Probe = Omit<Check, 'ok' | 'detail'> & {
-  /** Throws, or never answers, where something is wrong. */
+  /** Throws, or never answers, if something is wrong. */
   ask: () => Promise<unknown>
 }
 
-/** How long we wait for a dependency: a probe wants an answer even where a dependency gives none. */
+/** How long we wait for a dependency, since a probe needs an answer even if the dependency gives none. */
 const probeLimitMs = 3_000
 /** How long a loop's steps may take or fail. */
 export const standsStillMs = 20_000
 
-/** A loop's own check: whether it has completed a step lately. */
+/** Checks that a loop has completed a step lately. */
 export function probeLoop(loop: Loop, network?: string): Probe {
   return {
     name: `loop ${loop.name}`,
@@ -43,8 +43,8 @@ export function probeLoop(loop: Loop, network?: string): Probe {
 }
 
 /**
- * Asks all probes at once and judges by the answers. Networks fail apart: one that is down makes the process `degraded`;
- * only where all are down, or a loop stands still although its network's node answers, it is `unavailable`.
+ * Asks all probes at once and judges by the answers. If one network is down, the process is `degraded`; it is `unavailable`
+ * only if all are down, or a loop stands still although its network's node answers.
  */
 export async function readReadiness(probes: readonly Probe[]): Promise<Readiness> {
   const checks = await Promise.all(probes.map(check))

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { findMismatch, findSchemaFault } from './jsonSchema.ts'
 
-/** A schema of so many levels. */
+/** A schema with this many levels. */
 const nested = (levels: number): object =>
   levels === 0 ? { type: 'string' } : { properties: { a: nested(levels - 1) } }
 

@@ -1,33 +1,33 @@
 import { Validator } from '@cfworker/json-schema'
 
 /*
- * JSON Schemas that strangers write. They are checked, shown, and held against examples, but nothing that they name is fetched,
- * and no regular expression of theirs is run.
+ * JSON Schemas that strangers write. They are checked, shown, and compared with examples, but nothing that they name is fetched,
+ * and none of their regular expressions is run.
  */
 
 export type JsonSchema = Record<string, unknown>
 
-/** Levels of a schema, one within the other, and schemas in it. */
+/** Most levels of a schema, one within the other, and most schemas in it. */
 const maxDepth = 16
 const maxSchemas = 500
 
 const types = new Set(['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'])
-/** Keywords by what they hold (JSON Schema 2020-12, Core section 10.3, Validation section 6). */
+/** Keywords by the kind of their values (JSON Schema 2020-12, Core section 10.3, Validation section 6). */
 const ofOne = new Set([
   ...['additionalProperties', 'contains', 'else', 'if', 'items', 'not', 'propertyNames', 'then'],
   ...['unevaluatedItems', 'unevaluatedProperties', 'contentSchema'],
 ])
 const ofMany = new Set(['allOf', 'anyOf', 'oneOf', 'prefixItems'])
 const ofNamed = new Set(['$defs', 'definitions', 'dependentSchemas', 'properties'])
-/** What is never resolved or run: expressions can take for ever, names can lead anywhere. */
+/** Keywords that are never resolved or run: expressions can take for ever, names can lead anywhere. */
 const left = new Set(['$anchor', '$id', '$schema', '$vocabulary', 'format', 'pattern', 'patternProperties'])
 
 class Invalid extends Error {}
 
 /**
- * Says what is wrong with a schema; null where nothing is.
+ * Says what is wrong with a schema; null: nothing is.
  *
- * `$ref` is refused: one that leads elsewhere would be fetched by whoever resolves it, and one that leads back takes for ever.
+ * `$ref` is refused: whoever resolves one that leads elsewhere would fetch it, and one that leads back takes for ever.
  */
 export function findSchemaFault(schema: unknown): string | null {
   try {
@@ -40,7 +40,7 @@ export function findSchemaFault(schema: unknown): string | null {
 }
 
 /**
- * Says how a value breaks a schema; null where it doesn't. Expressions and formats are left out of it.
+ * Says how a value breaks a schema; null: it doesn't. It ignores expressions and formats.
  *
  * @param schema one without a {@link findSchemaFault}.
  */
@@ -52,14 +52,14 @@ export function findMismatch(schema: unknown, value: unknown): string | null {
     const { instanceLocation, error } = errors.at(-1) ?? { instanceLocation: '#', error: 'it differs' }
     return `${instanceLocation}: ${error}`.slice(0, 300)
   } catch (error) {
-    // A keyword whose value is of the wrong kind.
+    // A keyword has a value of the wrong kind.
     return `it can't be checked: ${error instanceof Error ? error.message : String(error)}`.slice(0, 300)
   }
 }
 
 type Place = { path: string; depth: number; count: { schemas: number } }
 
-/** A schema without what is {@link left} out. @throws {Invalid} */
+/** A schema without the keywords that are {@link left}. @throws {Invalid} */
 function reduce(schema: unknown, place: Place): unknown {
   if (typeof schema === 'boolean') return schema
   if (!isRecord(schema)) throw new Invalid(`${place.path || 'the schema'}: expected an object`)

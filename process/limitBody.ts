@@ -3,11 +3,11 @@ import { bodyLimit } from 'hono/body-limit'
 import { BaseError } from '#protocol/errors'
 
 /**
- * Refuses bodies over `maxBytes`, without reading further than that.
+ * Refuses bodies over `maxBytes`, without reading further.
  *
- * With a Content-Length, Node's parser holds the client to it, and the number is all there is to look at. Only where
- * there is none does hono's own limit count as it reads; it turns every request into a web stream, which costs more
- * than verifying a signature.
+ * If there is a Content-Length, Node's parser holds the client to it, so checking that number suffices. Without one,
+ * hono's own limit counts while it reads; that turns a request into a web stream, which costs more than
+ * verifying a signature.
  */
 export function limitBody(maxBytes: number): MiddlewareHandler {
   const refuse = () => {

@@ -5,15 +5,15 @@ import { subscriberOf } from './clientAddress.ts'
 type Connection = { host: string; requestsUnderWay: number }
 
 /**
- * Bounds the connections that are open at a time. One that is too many ends another that has no request under way: the one that has
- * rested longest, of the host that has most of them. So who holds thousands of silent connections loses its own, and shuts nobody out.
- * If a request is under way on each of them, the new one is refused.
+ * Bounds the connections that are open at a time. One too many ends the longest resting connection, without a request under way, of
+ * the host with the most of these. So a host with thousands of silent connections loses its own, and shuts nobody out.
+ * If every connection has a request under way, the new one is refused.
  *
- * Node's `maxConnections` refuses the new one in any case, and a silent one stays for as long as `headersTimeout` lets it.
+ * Node's `maxConnections` would always refuse the new one, and let a silent one stay as long as `headersTimeout` allows.
  */
 export function limitConnections(server: Server, most: number): void {
   const open = new Map<Socket, Connection>()
-  /** By host, those without a request under way, the one that has rested longest first. */
+  /** By host, the connections without a request under way, the longest resting one first. */
   const resting = new Map<string, Set<Socket>>()
 
   function rest(socket: Socket, host: string): void {

@@ -2,7 +2,7 @@ import { type DestinationStream, type LevelWithSilent, type Logger, pino } from 
 
 export type { Logger }
 
-/** Fields whose values are proof of payment or credentials: they never reach a log, at any level. */
+/** Fields with proof of payment or credentials, which never reach a log, at any level. */
 const secrets = [
   ...['authorization', 'macaroon', 'payloads', 'signature', 'receipt', 'raw'],
   ...['privateKey', 'key', 'apiKey', 'secret', 'databaseUrl', 'rpcUrls'],
@@ -14,8 +14,8 @@ export function createLogger(name: string, level: LevelWithSilent, destination?:
     name,
     level,
     redact: { paths: secrets.flatMap((field) => [field, `*.${field}`]), censor: '[redacted]' },
-    // Messages of our dependencies repeat what they were given: viem's the RPC URL and the calldata with its signatures,
-    // Postgres' the row that it refused.
+    // Our dependencies' messages repeat their input: viem's have the RPC URL and the calldata with its signatures, Postgres'
+    // the refused row.
     serializers: { err: (error: unknown) => ({ message: describeError(error), stack: framesOf(error) }) },
   }
   return destination === undefined ? pino(options) : pino(options, destination)
@@ -31,7 +31,7 @@ export function describeError(error: unknown): string {
   return scrub(words.length === 0 ? String(error) : words.join(' < ')).slice(0, 1_000)
 }
 
-/** Takes URLs, which may hold credentials, and byte strings that may be signatures out of a text. */
+/** Takes URLs, which may hold credentials, and byte strings, which may be signatures, out of a text. */
 export function scrub(text: string): string {
   return text.replaceAll(/[a-z][a-z+.-]*:\/\/\S+/gi, '<url>').replaceAll(/0x[0-9a-fA-F]{65,}/g, '<bytes>')
 }

@@ -9,7 +9,7 @@ import { ownCommand } from './ownCommand.ts'
 export type Parser<T> = {
   /** What a message says was expected. */
   expected: string
-  /** The value, or undefined where the text isn't what was expected. */
+  /** The value, or undefined if the text isn't as expected. */
   parse: (text: string) => T | undefined
   /** The text may hold a credential, so no message repeats it. */
   isSecret?: boolean
@@ -97,7 +97,7 @@ export const time: Parser<number> = {
 /** The URL may carry a password or an API key. */
 export const url = textWhere('an http(s) URL', (value) => hasProtocol(value, /^https?:$/), true)
 
-/** By network; null: of all that have none of their own. */
+/** By network; null: for all networks without their own. */
 export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
   expected: 'an http(s) URL, or one for each network: base=https://…,polygon=https://…',
   parse(value) {
@@ -173,7 +173,7 @@ export const privateKey: Parser<`0x${string}`> = {
   isSecret: true,
 }
 
-/** Several with commas or white space between, none twice. */
+/** A list with commas or white space between its items, none twice. */
 export function list<T>(one: Parser<T>, expected = `${one.expected}, or several with commas between`) {
   const parser: Parser<T[]> = {
     expected,

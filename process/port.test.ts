@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { isPortFree, loopback, reservePort } from './port.ts'
 
-// Four ports, others in each run: two suites may run on one machine.
+// Four ports, different ones in each run: two suites may run on one machine.
 const from = 12_000 + 4 * Math.floor(Math.random() * 1_900)
 const to = from + 3
 
@@ -23,7 +23,7 @@ test('behavior: a port is reserved once, in whatever process, until that ends', 
   const ours = await reservePort(from, to)
   expect(new Set([...theirs, ours]).size).toBe(4)
   await expect(reservePort(from, to)).rejects.toThrow(`No port from ${from} to ${to} is free`)
-  // Reserved, not listened on.
+  // It is reserved, but nothing listens on it.
   expect(await isPortFree(ours)).toBe(true)
   child.kill('SIGKILL')
   await once(child, 'exit')

@@ -4,17 +4,17 @@ import { createServer } from 'node:net'
 
 export const loopback = '127.0.0.1'
 
-// Above the ports that services are known by, below those that systems give to outgoing connections (Linux: from 32768).
+// Above the well-known ports of services, below those that systems give to outgoing connections (Linux: from 32768).
 const lowest = 20_000
 const highest = 32_767
 
 /**
- * A port on loopback that nothing listens on, and that nobody else is given while this process lives: for a server whose
- * URL must be known before it starts. One that needn't listens on port 0.
+ * Reserves a free port on loopback while this process lives, for a server whose URL must be known before it starts. Any
+ * other server listens on port 0.
  *
- * The lock is a UDP socket on the same number, which the system closes with this process, however that ends.
+ * The lock is a UDP socket on the same number, which the system closes with this process, however it ends.
  *
- * @throws Error where every port from `from` to `to` is taken.
+ * @throws Error if every port from `from` to `to` is taken.
  */
 export async function reservePort(from = lowest, to = highest): Promise<number> {
   const ports = to - from + 1

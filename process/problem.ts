@@ -30,14 +30,14 @@ export function answerProblem(
 }
 
 const codeOfStatus: Partial<Record<number, ErrorCode>> = {
-  400: 'invalid_json', // what hono's validator throws where a body is no JSON
+  400: 'invalid_json', // hono's validator throws it for a body that isn't JSON
   404: 'not_found',
   408: 'request_timeout',
   413: 'payload_too_large',
   415: 'unsupported_media_type',
 }
 
-/** Turns anything thrown into an error with a code. What is nobody's fault but ours becomes `internal_error`. */
+/** Turns anything thrown into an error with a code. An unknown error is our fault and becomes `internal_error`. */
 export function toCodedError(error: unknown): BaseError {
   if (error instanceof BaseError) return error
   if (error instanceof HTTPException) {

@@ -1,7 +1,7 @@
 import type { Sql } from 'postgres'
 import type { Logger } from './log.ts'
 
-/** Whether a request is within its limit, and what is left of the limit. */
+/** Whether a request is within its limit, and how much of the limit is left. */
 export type Allowed = { isAllowed: boolean; limit: number; remaining: number; resetSeconds: number }
 
 export type RateLimiter = {
@@ -16,7 +16,7 @@ const maxKeys = 100_000
 type Counter = { shared: number; pending: number }
 
 export type RateLimiterOptions = {
-  /** Where processes share their counts. Null: this one has no database, and counts by itself. */
+  /** The database where processes share their counts. Null: this process has none, and counts by itself. */
   sql: Sql<{ bigint: bigint }> | null
   log: Logger
   /** Unix milliseconds. */
@@ -24,11 +24,11 @@ export type RateLimiterOptions = {
 }
 
 /**
- * Fixed windows of a minute, counted in memory: no request waits for the database. Once a second, behind the requests,
- * what was counted is added to the shared sums, and these are read back; so a limit is overrun by at most what the
+ * Fixed windows of a minute, counted in memory, so no request waits for the database. Once a second, in the background,
+ * the counts are added to the shared sums, and these are read back; so a limit is exceeded by at most what the
  * other processes let through in a second.
  *
- * If the database can't be reached, each process goes on with what it knows: a limit is then one per process.
+ * If the database can't be reached, each process goes on with what it knows, and has the limit for itself.
  */
 export function createRateLimiter({ sql, log, now }: RateLimiterOptions): RateLimiter {
   let windowStart = 0
@@ -80,7 +80,7 @@ export function createRateLimiter({ sql, log, now }: RateLimiterOptions): RateLi
       }
       let counter = counters.get(key)
       if (counter === undefined) {
-        // Someone invents keys by the thousand: forgetting the oldest beats running out of memory.
+        // Someone invents keys by the thousand: forgetting the oldest is better than running out of memory.
         if (counters.size >= maxKeys) counters.delete(counters.keys().next().value as string)
         counter = { shared: 0, pending: 0 }
         counters.set(key, counter)

@@ -46,17 +46,17 @@ function tell(line: string): void {
 }
 
 /**
- * Sees to it that a process group doesn't outlive this process, however it ends.
+ * Ends a process group when this process ends, however it ends.
  *
  * @param pid leader of a group of its own (`detached: true`)
- * @returns to be called once it has ended
+ * @returns a function to call once the group has ended
  */
 export function reapWithUs(pid: number, signal: 'TERM' | 'INT' = 'TERM'): () => void {
   tell(`add ${signal} ${pid}`)
   return () => tell(`drop ${pid}`)
 }
 
-/** Has a directory removed when this process ends, however it ends. */
+/** Removes a directory when this process ends, however it ends. */
 export function removeWithUs(path: string): void {
   tell(`dir ${path}`)
 }

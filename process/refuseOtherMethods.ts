@@ -2,7 +2,7 @@ import type { Env, Hono } from 'hono'
 import { BaseError } from '#protocol/errors'
 import { answerProblem } from './problem.ts'
 
-/** Answers 405 with `Allow` on every path that was added before, for the methods that it doesn't know. */
+/** Answers 405 with `Allow` on every path that was added before, for all methods without a route there. */
 export function refuseOtherMethods<Environment extends Env>(app: Hono<Environment>): void {
   const methods = new Map<string, Set<string>>()
   for (const { path, method } of app.routes) {

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Work in the background that is taken step by step until it is stopped. */
+/** Background work that is done step by step until it is stopped. */
 export type Loop = {
   readonly name: string
-  /** Milliseconds since a step was last completed; since the start, as long as none was. */
+  /** Milliseconds since a step was last completed, or since the start if none was. */
   sinceStepMs(): number
   /** Takes the next step now. */
   wake(): void
@@ -14,8 +14,8 @@ export type Loop = {
 export type RepeatOptions = {
   name: string
   /**
-   * The pause between two steps. After a first failure it is short, since what failed may be a lost connection; it grows
-   * with each failure in a row, until it is ten seconds longer than this.
+   * The pause between two steps. After a first failure it is short, because the cause may be a lost connection; it grows
+   * with each failure in a row, up to ten seconds more than this.
    */
   everyMs: number
   /** `busy`: the next step follows at once. */
@@ -26,7 +26,7 @@ export type RepeatOptions = {
 const firstRetryMs = 100
 const maxAddedPauseMs = 10_000
 
-/** Takes a step again and again. One that fails is taken again, later and later while it goes on failing. */
+/** Takes a step again and again. One that fails is taken again, with growing pauses while it goes on failing. */
 export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   let isStopping = false
   let pause = new AbortController()
@@ -65,7 +65,7 @@ export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
   }
 }
 
-/** The pause after a number of failures in a row. */
+/** The pause after this many failures in a row. */
 export function retryAfterMs(everyMs: number, failures: number): number {
   return Math.min(firstRetryMs * 2 ** Math.min(failures - 1, 10), everyMs + maxAddedPauseMs)
 }

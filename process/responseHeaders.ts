@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono'
 
 /**
- * What every answer of ours says, unless its route says otherwise: keep it nowhere, for it may hold a key, a challenge or
- * a receipt, and take it for nothing but what its Content-Type says. And every 503 says when to try again.
+ * Headers of every answer, unless its route sets others: caches must not keep it, since it may hold a key, a challenge or
+ * a receipt, and nobody may guess its type. Every 503 says when to try again.
  */
 export const responseHeaders: MiddlewareHandler = async (c, next) => {
   c.header('Cache-Control', 'no-store')

@@ -10,7 +10,7 @@ afterEach(async () => {
   await server?.close()
 })
 
-/** Requests of `/slow` are answered once `answer` is called. */
+/** Starts a server that answers requests of `/slow` once `answer` is called. */
 async function start(options: { maxConnections?: number; headersTimeoutMs?: number }) {
   const slow: (() => void)[] = []
   const isAsked: (() => void)[] = []
@@ -61,7 +61,7 @@ test('behavior: silent connections of one host shut out neither another host nor
   expect(await isClosed(first)).toBe(true)
   expect(await ask(await open('127.0.0.3'))).toBe('HTTP/1.1 200 OK')
   expect(await isClosed(second)).toBe(true)
-  // It is the oldest of all, and its host has no more than this one.
+  // It is the oldest connection, but its host has no more of them than this one.
   expect(await ask(other)).toBe('HTTP/1.1 200 OK')
 })
 

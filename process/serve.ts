@@ -5,7 +5,7 @@ import { limitConnections } from './limitConnections.ts'
 
 export type RunningServer = {
   port: number
-  /** Stops listening, lets requests under way finish, and then cuts what is left. */
+  /** Stops listening, lets requests under way finish, and cuts the rest. */
   close(): Promise<void>
 }
 
@@ -13,7 +13,7 @@ export type ServeOptions = {
   host: string
   /** 0: any free one. */
   port: number
-  /** The variable to change where the port is taken. */
+  /** The variable that changes the port, for the error when it is taken. */
   portVariable: string
   /** Time limit from the connection, or a further request's first byte, to the end of its headers. Default 10,000. */
   headersTimeoutMs?: number
@@ -25,9 +25,9 @@ export type ServeOptions = {
 const drainMs = 8_000
 
 /**
- * Serves an app over HTTP, with limits that bound what a client which sends slowly, or opens many connections, can hold.
+ * Serves an app over HTTP, with limits on what a client can hold by sending slowly or opening many connections.
  *
- * @throws Error that names the port and the variable that changes it, where the port is taken.
+ * @throws Error if the port is taken; it names the port and the variable that changes it.
  */
 export async function serve(
   app: { fetch: (request: Request) => Response | Promise<Response> },

@@ -7,17 +7,17 @@ import type { RateLimiter } from './rateLimiter.ts'
 
 export type ServeMetricsOptions = {
   registry: Registry
-  /** What Prometheus presents; null: anyone may read them. */
+  /** The token that Prometheus sends; null: anybody may read them. */
   token: string | null
-  /** Counts who presents no token. Null: they may ask as often as they like. */
+  /** Counts readers without the token. Null: they may read as often as they like. */
   rateLimiter: RateLimiter | null
   trustedProxies: number
 }
 
-/** Most readings a minute of one address without the token. A reading takes 30 ms, and a scraper asks every few seconds. */
+/** Most reads a minute from one address without the token. A read takes 30 ms, and a scraper comes every few seconds. */
 const mostReadings = 120
 
-/** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. Who presents none is limited by address. */
+/** `GET /metrics` for Prometheus; if `METRICS_TOKEN` is set, only with the token. Reads without it are limited by address. */
 export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
   return async (c) => {
     if (token === null || !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`)) {

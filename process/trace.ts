@@ -3,46 +3,46 @@ import { parseTraceparent, type Traceparent } from '#protocol/traceparent'
 import { type Environment, isSet, readVariable, type VariableValue } from './env.ts'
 import { type Logger, scrub } from './log.ts'
 
-// The one place that knows OpenTelemetry. None of its modules is loaded where no collector is named.
+// Only this module knows OpenTelemetry, and it loads nothing of it unless a collector is named.
 
-/** Bytes of what is stored of a span: 16 of its trace's id, 8 of its own. */
+/** Bytes that are stored of a span: 16 of its trace's id, 8 of its own. */
 const storedBytes = 24
 const traceIdBytes = 16
-/** More than payments fit in a batch; the standard's own default is 128. */
+/** More than the payments of a batch; the standard's default is 128. */
 const mostLinks = 1_024
-/** How often a collector that takes nothing is logged. */
+/** How often at most we log that a collector takes nothing. */
 const complaintEveryMs = 60_000
 
 /** Null: no collector is named, and nothing is traced. */
 export type TraceSettings = { sampler: VariableValue<'OTEL_TRACES_SAMPLER'>; ratio: number } | null
 
 export type Span = {
-  /** What to store, so that a later span can name it; null: it isn't recorded. */
+  /** What to store so that a later span can link to it; null: it isn't recorded. */
   stored: Uint8Array | null
   set: (attributes: Attributes) => void
-  /** @param error what it failed with. */
+  /** @param error the error that the span failed with. */
   end: (error?: unknown) => void
 }
 
 export type SpanOptions = {
-  /** `server`: of a request. Default: of work that nobody asked for. */
+  /** `server`: it is a request's. Default: it is work that nobody requested. */
   kind?: 'server'
-  /** Of the request, as it came. */
+  /** The request's header, as it came. */
   traceparent?: string | undefined
-  /** What was stored of the spans that caused it. */
+  /** The stored form of the spans that caused it. */
   links?: readonly Uint8Array[]
   attributes?: Attributes
 }
 
 export type Tracer = {
   startSpan: (name: string, options?: SpanOptions) => Span
-  /** Sends what is still to be sent, for at most two seconds. */
+  /** Sends what is left, for at most two seconds. */
   stop: () => Promise<void>
 }
 
 /** Reads `OTEL_EXPORTER_OTLP_ENDPOINT` and the sampler. The exporter reads the other `OTEL_EXPORTER_OTLP_*` itself. */
 export function readTraceSettings(env: Environment): TraceSettings {
-  // A header that is misspelt is found here, not by the collector.
+  // Finds a misspelt header here, instead of at the collector.
   const [, sampler, ratio] = [
     readVariable(env, 'OTEL_EXPORTER_OTLP_HEADERS'),
     readVariable(env, 'OTEL_TRACES_SAMPLER'),
@@ -53,12 +53,12 @@ export function readTraceSettings(env: Environment): TraceSettings {
     : null
 }
 
-/** The trace's id, 32 hex digits, of what was stored of a span. */
+/** The trace's id, 32 hex digits, in the stored form of a span. */
 export function traceIdOf(stored: Uint8Array): string {
   return Buffer.from(stored).toString('hex', 0, traceIdBytes)
 }
 
-/** @param service what the spans are of: `tollkeeper-api`, say, unless `OTEL_SERVICE_NAME` says otherwise. */
+/** @param service the name of the spans' service, such as `tollkeeper-api`, unless `OTEL_SERVICE_NAME` sets it. */
 export async function openTracer(
   settings: TraceSettings,
   service: string,
@@ -127,7 +127,7 @@ export async function openTracer(
 type Sdk = typeof import('@opentelemetry/sdk-trace')
 type Sampler = import('@opentelemetry/sdk-trace').Sampler
 
-/** The standard's samplers by their names. What is linked to is recorded, and so is what links to it. */
+/** The standard's samplers by name. A span that links to a recorded one is recorded, too. */
 function samplerOf(sdk: Sdk, { sampler, ratio }: NonNullable<TraceSettings>) {
   const roots = {
     always_on: () => new sdk.AlwaysOnSampler(),
@@ -158,7 +158,7 @@ function toLink(stored: Uint8Array): Link {
   }
 }
 
-/** The library tells of an error as the JSON of its fields. */
+/** The reason of an error that the library gives as the JSON of its fields. */
 function reasonOf(told: string): string {
   try {
     return String(JSON.parse(told).message)
@@ -167,7 +167,7 @@ function reasonOf(told: string): string {
   }
 }
 
-/** An error's name and code: its message may say more than a collector is to know. */
+/** An error's name and code: its message may say more than a collector should know. */
 function nameOf(error: unknown): string {
   if (!(error instanceof Error)) return 'unknown'
   return 'code' in error ? `${error.name} ${String(error.code)}` : error.name

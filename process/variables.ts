@@ -28,7 +28,7 @@ import {
   usdc,
 } from './parsers.ts'
 
-/** Who reads a variable. `independent` is a keeper without a database; `buy` and `mcp` are commands of who buys. */
+/** Who reads a variable. `independent` is a keeper without a database; `buy` and `mcp` are buyers' commands. */
 export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'buy' | 'mcp'
 
 /** One environment variable; `.env.example` and docs/configuration.md are made from these. */
@@ -36,9 +36,9 @@ export type Variable = {
   parser: Parser<unknown>
   readers: readonly Reader[]
   about: string
-  /** What holds where it is unset. */
+  /** Its value if it is unset. */
   default?: string
-  /** What `.env.example` shows, filled in; for what has no default and most installations need. */
+  /** The filled-in value in `.env.example`, for variables without a default that most installations need. */
   example?: string
 }
 
@@ -64,7 +64,7 @@ function ofEachNetwork<Prefix extends string, V extends Variable>(
   ) as Record<`${Prefix}_${Upper<NetworkName>}`, V>
 }
 
-/** A section whose variables have the same readers, but where one names its own. */
+/** A section of variables with the same readers, unless one names its own. */
 function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Partial<Variable>>>(
   readers: readonly Reader[],
   section: Section,
@@ -75,7 +75,7 @@ function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Parti
   }
 }
 
-/** SPEC.md 8.1: batching can't be switched off. Two payments of the least price. */
+/** Two payments of the least price, since batching can't be switched off (SPEC.md 8.1). */
 const leastBatchAmount = 10_000n
 
 const shared = {
@@ -206,7 +206,7 @@ const triggers = readBy(['api', 'keeper'], {
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
-    // The queue's index of payments of high value starts here (ledger/migrations).
+    // The queue's index of high-value payments starts here (ledger/migrations).
     parser: usdc(1_000_000n),
     about: "or at once for a payment of this value. What is about to run out doesn't wait for any of these.",
     default: '10',

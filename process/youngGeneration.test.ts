@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 
-/** The size of the young generation, MB, of a process that has kept about 1 MB of small objects. */
+/** The size of the young generation, MB, in a process that has kept about 1 MB of small objects. */
 async function sizeAfterLoad(before: string): Promise<number> {
   const program = `
     import v8 from 'node:v8'

@@ -7,12 +7,12 @@ export type Asset = { name: string; contentType: string; content: Uint8Array }
 /** The client's files; each name is its content's hash, so a cached file is never stale. */
 export type Bundle = {
   script: string
-  /** What the script imports at its start; pages that it imports later are not among them. */
+  /** The script's imports at its start, without pages that it imports later. */
   imports: string[]
   style: string
   icon: string
   assets: ReadonlyMap<string, Asset>
-  /** Others' packages that are in it. */
+  /** Other people's packages in the bundle. */
   packages: readonly string[]
 }
 
@@ -25,8 +25,8 @@ const contentTypes: Record<string, string> = {
 const client = (path: string) => fileURLToPath(new URL(`client/${path}`, import.meta.url))
 
 /**
- * Each `import()` becomes a file of its own, with what leads to it, even in code that nothing calls: viem's would add 25 kB.
- * They stay as they are in what is left out anyway.
+ * Keeps other packages' `import()`s out of the bundle. Each would become a file of its own, with all that it imports, even in
+ * code that nothing calls: viem's would add 25 kB.
  */
 const ownImportsOnly: Plugin = {
   name: 'own imports only',

@@ -41,7 +41,7 @@ export function addDashboardRoutes(app: App): void {
     c.header('cache-control', 'no-cache')
     return c.html(page(await bundle()))
   })
-  // Catalogues show it beside what is sold here.
+  // Catalogues show this icon beside what is sold here.
   app.get('/favicon.svg', async (c) => {
     const { icon, assets } = await bundle()
     return c.body(assets.get(icon)?.content as Uint8Array<ArrayBuffer>, 200, {

@@ -7,19 +7,19 @@ export type ResolvedAddress = { address: string; family: number }
 /** Resolves a host name to all its addresses. */
 export type Resolve = (hostname: string) => Promise<ResolvedAddress[]>
 
-/** Keeps requests to URLs that strangers chose away from everything that is not the public internet. */
+/** Keeps requests to URLs that strangers chose away from all that isn't the public internet. */
 export type AddressGuard = {
   /**
-   * Looks at a URL when it is registered, so that its owner hears of it at once.
+   * Checks a URL when it is registered, so that its owner hears of a fault at once.
    *
    * @throws {AddressRefusedError}
    */
   check(url: URL): Promise<void>
   /**
-   * Looks again when a connection is made, and connects to just the addresses that it looked at: a name that resolved
+   * Checks again when a connection is made, and connects to just the addresses that it checked: a name that resolved
    * to a public address at registration may resolve to a private one now (DNS rebinding).
    *
-   * For a request's `lookup`; Node doesn't call it for a literal address, which {@link AddressGuard.checkLiteral} does.
+   * For a request's `lookup`. Node doesn't call it for a literal address, so {@link AddressGuard.checkLiteral} does that.
    */
   lookup: LookupFunction
   /** @throws {AddressRefusedError} */
@@ -30,7 +30,7 @@ export class AddressRefusedError extends Error {
   override readonly name = 'AddressRefusedError'
 }
 
-// Public by its number, but answers from inside every Azure machine.
+// A public number, but it answers from inside every Azure machine.
 const azureWireServer = '168.63.129.16'
 
 // RFC 4291 section 2.4: all global unicast that is assigned.
@@ -40,13 +40,13 @@ const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3')
 export function isPublicAddress(address: string): boolean {
   // A zone (fe80::1%eth0) names an interface of this machine.
   if (address.includes('%') || !ipaddr.isValid(address)) return false
-  const parsed = ipaddr.process(address) // takes an IPv4-mapped IPv6 address for the IPv4 address it is
+  const parsed = ipaddr.process(address) // takes an IPv4-mapped IPv6 address for its IPv4 address
   if (parsed instanceof ipaddr.IPv6) return parsed.range() === 'unicast' && parsed.match(globalUnicast)
   return parsed.range() === 'unicast' && parsed.toString() !== azureWireServer
 }
 
 export type AddressGuardOptions = {
-  /** Lets everything through, `http:` as well: for local development. */
+  /** Lets all addresses through, and `http:`, for local development. */
   allowPrivate: boolean
   /** Default: the system's name servers. */
   resolve?: Resolve
@@ -62,7 +62,7 @@ export function createAddressGuard({
   function requirePublic(hostname: string, addresses: string[]): void {
     if (allowPrivate) return
     // One private address among public ones is no accident.
-    // Which one isn't said: that would read our name server out to strangers.
+    // The message doesn't name it, or strangers could read out our name server.
     if (!addresses.every(isPublicAddress)) {
       throw new AddressRefusedError(`${hostname} is not a public address, or resolves to one that is not`)
     }
@@ -122,7 +122,7 @@ function hostnameOf(url: URL): string {
   return url.hostname.startsWith('[') ? url.hostname.slice(1, -1) : url.hostname
 }
 
-/** As everything on this machine resolves names, /etc/hosts included: for local development. */
+/** Resolves names as all programs on this machine do, /etc/hosts included, for local development. */
 function resolveByHost(hostname: string): Promise<ResolvedAddress[]> {
   return lookup(hostname, { all: true, verbatim: true })
 }
@@ -130,8 +130,8 @@ function resolveByHost(hostname: string): Promise<ResolvedAddress[]> {
 /**
  * Asks the name servers directly, with a time limit.
  *
- * The system's own look-up has none, and each takes one of four threads for as long as it lasts: a few names whose name
- * server never answers would stop every look-up of the process.
+ * The system's look-up has none, and each one takes one of four threads until it ends: a few names on name servers that
+ * never answer would stop every look-up of the process.
  */
 export async function resolvePublicly(
   hostname: string,
@@ -140,7 +140,7 @@ export async function resolvePublicly(
 ): Promise<ResolvedAddress[]> {
   const resolver = new Resolver({ timeout: timeoutMs, tries: 1 })
   if (nameServers) resolver.setServers(nameServers)
-  // The time limit of one question to one name server; the resolver asks several, one after the other.
+  // The resolver's limit is for one question to one name server, and it asks several, one after the other.
   const limit = setTimeout(() => resolver.cancel(), timeoutMs)
   try {
     const [four, six] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])

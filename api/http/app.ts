@@ -4,15 +4,15 @@ import type { Traced } from '#process/traceRequests'
 
 export type GatewayEnv = {
   Variables: Traced['Variables'] & {
-    /** The provider whose API key came along. */
+    /** The provider of the API key that was sent. */
     caller: string | undefined
     /** Id of that key. */
     callerKey: string | undefined
     /** What that key may do. */
     callerScope: KeyScope | undefined
-    /** Whether an operator's key came along. */
+    /** Whether an operator's key was sent. */
     isOperator: boolean | undefined
-    /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
+    /** The endpoint of a challenge or verification, once the route has read it, so that its calls are counted. */
     called: { providerId: string; endpointId: string } | undefined
   }
 }

@@ -19,10 +19,10 @@ export type AuthenticateOptions = {
 }
 
 /**
- * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` where it is the operator's.
+ * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` for an operator's key.
  *
- * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
- * known yet costs a query, so an address may try a limited number. A read-only key opens what reads, and nothing else.
+ * A wrong key is refused even where none is needed, because its sender means it. Each unknown key costs a query, so an
+ * address may try a limited number. A read-only key opens only what reads.
  */
 export function authenticate({
   keyOwners,
@@ -59,18 +59,18 @@ export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
   await next()
 }
 
-/** Whose change a request of a provider's own is. */
+/** The author of a change to a provider's own data. */
 export function changerOf(c: Context<GatewayEnv>): Changer {
   return { providerId: c.get('caller') ?? '', by: c.get('callerKey') ?? null }
 }
 
-/** What a route of the provider's own declares. */
+/** The declaration of a provider's own routes. */
 export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }] }
 export const providerViews = { ...ownersOnly, tags: ['Provider views'] }
 
 /**
- * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked
- * for exists: a key tells nothing about others.
+ * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, even if the requested thing
+ * doesn't exist: a key tells nothing about others.
  */
 function requireCaller(caller: string | undefined, providerId: string): void {
   if (caller === undefined) {

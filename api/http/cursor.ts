@@ -2,8 +2,8 @@ import { z } from '@hono/zod-openapi'
 import { Refusal } from './refusal.ts'
 
 /*
- * Fields of a position in a list. Each admits only what its column can hold, so that a value which a client made up is
- * refused here and never becomes an error of Postgres.
+ * Fields of a position in a list. Each admits only values of its column, so that a made-up value is refused
+ * here and never becomes an error of Postgres.
  */
 
 /** A `timestamptz`, as milliseconds, in the years that ISO 8601 writes with four digits. */
@@ -28,7 +28,7 @@ export const integerField = z
 /** A `bigint` that is never negative and that a JSON number holds exactly. */
 export const bigintField = z.codec(z.int().min(0), z.bigint(), { decode: BigInt, encode: Number })
 
-/** A `text` of ours: an id, or what a row is grouped by. */
+/** A `text` of ours: an id, or a value that rows are grouped by. */
 export const textField = z
   .string()
   .max(100)

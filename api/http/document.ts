@@ -6,7 +6,7 @@ type Document = { paths?: Record<string, unknown>; tags?: { name: string; descri
 
 const methods = ['get', 'put', 'post', 'delete', 'patch'] as const
 
-/** Gives each operation of a document what code generators go by, where it has none: its id, and who may call it. */
+/** Completes the operations of a document for code generators: their ids, and who may call them. */
 export function completeOperations(document: Document): void {
   const tags = new Set<string>()
   for (const [path, item] of Object.entries(document.paths ?? {})) {
@@ -34,8 +34,8 @@ const descriptions: Record<string, string> = {
 }
 
 /**
- * A method and path as one word: `GET /providers/{id}/endpoints/{endpointId}` is `getProviderEndpoint`. What a parameter chooses one of
- * is in the singular.
+ * A method and path as one word: `GET /providers/{id}/endpoints/{endpointId}` is `getProviderEndpoint`. A collection is singular
+ * if a parameter chooses one of it.
  */
 function nameOperation(method: string, path: string): string {
   const parts = path.split('/').filter((part) => part !== '')

@@ -139,7 +139,7 @@ test('behavior: processes share their counts through the database, behind the re
   // It looks again only when this look is over.
   await expect.poll(counted).toBe(1n)
   for (let i = 0; i < 5; i++) expect((await challenge(first)).status).toBe(200)
-  // The next request of each is what makes it look.
+  // The next request of each process makes it look.
   gateway.setNow(later + 2_000)
   await challenge(first)
   await expect.poll(counted).toBe(7n)

@@ -5,15 +5,15 @@ import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'
 
-/** An address that registers more often than this is a script; a key is shared by a provider's processes. */
+/** An address that registers more often is a script; a provider's processes share a key. */
 export const fixedRateLimits = { register: 60, keyFactor: 10 }
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 
-/** One of them comes with each payment. */
+/** Headers with payments: each payment has one of them. */
 const paymentHeaders = ['authorization', 'payment-signature', 'x-payment']
 
-/** Health and keys are asked for by machines that must not be turned away. */
+/** Machines ask for health and keys, and must not be turned away. */
 const unlimited = new Set(['/healthz', '/readyz', '/metrics', '/.well-known/jwks.json'])
 
 export type LimitRateOptions = {
@@ -22,8 +22,8 @@ export type LimitRateOptions = {
 }
 
 /**
- * Counts requests by client address, and those with an API key by the key as well; refuses those over either limit with
- * 429. Anyone can have keys, so a key never lifts the limit of an address.
+ * Counts requests by client address, and those with an API key also by key; answers 429 over either limit. Anyone can have
+ * keys, so a key never lifts the limit of an address.
  */
 export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
@@ -55,7 +55,7 @@ function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): vo
 
 function kindOf({ req }: Context): Kind {
   const { path, method } = req
-  // A request that is passed on to an upstream can be a challenge or a verification.
+  // A request for an upstream can be a challenge or a verification.
   if (path.startsWith('/p/'))
     return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'

@@ -6,7 +6,7 @@ type Series = { observe(seconds: number): void }
 
 /** Times every request, by route, never by path: paths hold ids. */
 export function measure({ requests }: ApiMetrics): MiddlewareHandler {
-  // Finding a series by its labels takes longer than counting in it. There are as many as routes and statuses.
+  // Finding a series by its labels takes longer than counting in it. There is one for each route and status.
   const known = new Map<string, Series>()
 
   return async (c, next) => {

@@ -4,7 +4,7 @@ import { hashSecret } from '#ledger/registry/apiKeys'
 import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 
-/** `tko_` and 256 random bits: it opens what the operator sees, disables providers and queues failed payments again; nothing of a provider's own. */
+/** `tko_` and 256 random bits. It opens the operator's views, suspends providers, requeues payments; nothing of a provider's own. */
 export function newOperatorKey(): { key: string; hash: string } {
   const key = `tko_${randomBytes(32).toString('base64url')}`
   return { key, hash: hashSecret(key).toString('hex') }
@@ -24,7 +24,7 @@ export const requireOperator: MiddlewareHandler<GatewayEnv> = async (c, next) =>
   await next()
 }
 
-/** What a route of the operator's declares. */
+/** The declaration of the operator's routes. */
 export const operatorsOnly = {
   middleware: requireOperator,
   security: [{ operatorKey: [] }],

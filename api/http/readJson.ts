@@ -6,8 +6,8 @@ import { Refusal } from './refusal.ts'
 const jsonType = /^application\/(?:[\w.-]+\+)?json *(?:;|$)/i
 
 /**
- * Reads a body by its schema, with the answers that `app.openapi` gives to a bad one: its validators take as long as a macaroon,
- * so the routes that every payment takes read their bodies themselves.
+ * Reads a body by its schema, and answers a bad one as `app.openapi` does. Its validators take as long as a macaroon,
+ * so the routes of every payment read their bodies themselves.
  *
  * @throws {Refusal} `unsupported_media_type`, `invalid_json`, `invalid_request`, `invalid_field`
  */

@@ -1,6 +1,6 @@
 import { BaseError } from '#protocol/errors'
 
-/** The gateway's own no: a request that is understood and not fulfilled. Its code says the HTTP status. */
+/** A refusal by the gateway: it understood the request but doesn't fulfil it. The code decides the HTTP status. */
 export class Refusal extends BaseError {
   override readonly name = 'Refusal'
 }

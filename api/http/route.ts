@@ -3,7 +3,7 @@ import { requireOwner } from './authenticate.ts'
 import { type ProblemStatus, problems } from './problems.ts'
 import * as wire from './wire.ts'
 
-/** What the names in a path stand for. */
+/** The meaning of the names in a path. */
 const pathIds = {
   id: wire.providerId,
   endpointId: wire.endpointId,
@@ -27,7 +27,7 @@ export type Declaration = Pick<
   headers?: z.ZodObject
   /** Of a JSON body. */
   body?: z.ZodType
-  /** What it refuses besides what follows from the rest of the declaration. */
+  /** Refusals besides those that follow from the rest of the declaration. */
   refuses?: readonly ProblemStatus[]
 }
 
@@ -48,8 +48,8 @@ type NamesIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest
   : never
 
 /**
- * A route as `app.openapi` takes it. Its refusals in the OpenAPI document follow from what it declares: who may call it, its
- * path, query, headers and body. A route that asks neither database nor chain refuses nothing: it needs `createRoute` alone.
+ * A route for `app.openapi`. Its refusals in the OpenAPI document follow from its declaration: who may call it, its
+ * path, query, headers and body. A route that asks neither database nor chain refuses nothing, and needs only `createRoute`.
  */
 export function route<const M extends RouteConfig['method'], const P extends string, D extends Declaration>(
   method: M,
@@ -91,7 +91,7 @@ function refusalsOf(path: string, declared: Declaration): ProblemStatus[] {
   const { security, middleware, query, headers, body, refuses = [] } = declared
   const isOwners = middleware === requireOwner
   const needsKey = security?.every((key) => Object.keys(key).length > 0)
-  // Whoever isn't the provider of the path's `{id}` is refused before anything is looked up.
+  // Anybody but the provider of the path's `{id}` is refused before anything is looked up.
   const looksUp = namesIn(path).some((name) => !(isOwners && name === 'id'))
   const statuses: ProblemStatus[] = [503, ...refuses]
   if (security !== undefined) statuses.push(401)

@@ -38,71 +38,71 @@ export type UpstreamSettings = {
   allowPrivate: boolean
   /** Bytes of a request's body, at most. */
   maxBodyBytes: number
-  /** Time limit for the connection to stand. */
+  /** Time limit for opening the connection. */
   connectTimeoutMs: number
   /** Time limit from the last byte of the request to the first byte of the answer. */
   answerTimeoutMs: number
   /** Time limit between two bytes of the answer. */
   idleTimeoutMs: number
-  /** Requests of one provider at a time. */
+  /** Most requests of one provider at a time. */
   concurrency: number
 }
 
 export type TabSettings = {
   /** What a payer may owe. */
   credit: TabCredit
-  /** USDC base units that payers of whom nothing ever settled may be lent together on a UTC day. */
+  /** USDC base units that all payers without settlements may be lent together on a UTC day. */
   budget: bigint
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
 }
 
-/** What the gateway is told; config.ts reads it from the environment. */
+/** The gateway's settings, which config.ts reads from the environment. */
 export type GatewaySettings = {
   /** The gateway's public URL, without a slash at the end. */
   issuer: string
-  /** Where every fee goes, lower-case. */
+  /** The recipient of every fee, lower-case. */
   platformWallet: Address
   feeSchedule: FeeSchedule
-  /** USDC base units, where it is above the network's own. */
+  /** USDC base units, if above the network's own minimum. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
-  /** How many seconds clients of x402 are asked to sign for. */
+  /** How many seconds an offer that x402's clients sign is valid. */
   offerTimeoutSeconds: number
   /** The first one mints; all of them verify. */
   macaroonSecrets: readonly MacaroonSecret[]
-  /** Unix seconds: what was minted earlier is refused. */
+  /** Unix seconds: macaroons minted earlier are refused. */
   macaroonNotBefore: number
   checkBalance: boolean
   balanceTtlMs: number
   payerCaps: PayerCaps
-  /** How buyers are trusted who buy on tabs; null: nothing is sold on tabs. */
+  /** The trust in buyers on tabs; null: nothing is sold on tabs. */
   tabs: TabSettings | null
   /** USDC base units that may be unsettled for a provider; null: any. */
   providerCap: bigint | null
   contractTimeoutMs: number
-  /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
+  /** USDC base units from which `/verify` answers only once the settlement is mined; null: never. */
   settleBeforeServe: bigint | null
   /** How long it waits for that. */
   settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
-  /** USDC base units for 10^18 wei, where there is no price feed. */
+  /** USDC base units for 10^18 wei, if there is no price feed. */
   gasTokenUsd: bigint
-  /** USDC base units a UTC day for the gas of all who pay no fee for it and have no grant. */
+  /** USDC base units a UTC day for the gas of all who pay no fee and have no grant. */
   gasAllowance: bigint
-  /** What the keeper is told: how many times its fee a payment's gas may cost; null: the network's default. */
+  /** How many times its fee a payment's gas may cost, as in the keeper's settings; null: the network's default. */
   gasPerFee: bigint | null
-  /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
+  /** Wei, as in the keeper's settings; null: the node's suggestion. For whether settling is dear. */
   priorityFeePerGas: bigint | null
-  /** Views refuse beyond: the index is being rebuilt. */
+  /** Beyond this the record counts as behind: the index is being rebuilt. */
   maxIndexLagBlocks: bigint
   /** Due batches are published for anybody to settle. */
   publicQueue: boolean
-  /** How long we keep what a payment was presented with after the payment is over. */
+  /** How long we keep a payment's presentation after the payment is over. */
   retentionDays: number
-  /** Whether what is sold is listed for buyers to find. */
+  /** Whether the catalogue lists what is sold, for buyers. */
   discovery: boolean
-  /** Null: none. */
+  /** Null: there are no limits. */
   rateLimits: RateLimits | null
   registration: Registration
   /** How many proxies in front of the gateway write X-Forwarded-For. */
@@ -115,8 +115,8 @@ export type GatewaySettings = {
   mail: MailSettings | null
   /** Settings of the gateway's proxy, `/p/{providerId}/…`. */
   upstream: UpstreamSettings
-  /** What Prometheus presents to read the metrics; null: anyone may. */
+  /** The token that Prometheus sends to read the metrics; null: anyone may. */
   metricsToken: string | null
-  /** Where a trace is shown: `{traceId}` stands for its id. Null: nowhere. */
+  /** URL of a trace's page, with `{traceId}` for its id. Null: there is none. */
   traceUrlTemplate: string | null
 }

@@ -2,10 +2,10 @@
 export type TextPage<Position> = { text: string; next: Position | null }
 
 /**
- * Writes pages as the client reads them: a slow client holds two pages in memory, not the whole answer. While one page is
- * written, the next is read. A page that can't be read cuts the connection, so that no client takes a part for the whole.
+ * Writes pages as the client reads them, so a slow client holds two pages in memory, not the whole answer. The next page is
+ * read while one is written. A page that can't be read cuts the connection, so no client takes a part for the whole.
  *
- * @param first read before the headers: what fails there still gets an honest status.
+ * @param first read before the headers, so that its failure still gets an honest status.
  */
 export function streamPages<Position>(
   first: TextPage<Position>,
@@ -15,12 +15,12 @@ export function streamPages<Position>(
   let coming: Promise<TextPage<Position>> | null = Promise.resolve(first)
   return new ReadableStream({
     async pull(controller) {
-      // A page may hold nothing of what was asked for: the client waits for one that does.
+      // A page may be empty of results: the client waits for one that isn't.
       for (let isWritten = false; !isWritten; ) {
         if (coming === null) return controller.close()
         const { text, next }: TextPage<Position> = await coming
         coming = next === null ? null : readPage(next)
-        // It is awaited only after the client has taken this page; until then, a failure isn't unhandled.
+        // It is awaited only after the client has taken this page; this keeps an earlier failure from being unhandled.
         coming?.catch(() => {})
         isWritten = text !== ''
         if (isWritten) controller.enqueue(encoder.encode(text))

@@ -4,7 +4,7 @@ import type { Context } from 'hono'
 import { Refusal } from './refusal.ts'
 
 /*
- * Two people who change one thing don't overwrite each other unknowingly: who changes it names the version that they saw
+ * Keeps two people from overwriting each other's change unknowingly: a change names the version that its author saw
  * (RFC 9110 section 13.1.1, RFC 6585 section 3).
  */
 
@@ -32,7 +32,7 @@ export function requireVersion(ifMatch: string | undefined, { version }: { versi
   throw new Refusal('precondition_failed', `It is at version ${version} now`, { details: { version } })
 }
 
-/** Whether a change leaves all as it was: then it makes no new version. */
+/** Whether a change leaves everything as it was, and so makes no new version. */
 export function isUnchanged<T extends object>(before: T, after: Partial<T>): boolean {
   return Object.entries(after).every(([name, value]) => isDeepStrictEqual(before[name as keyof T], value))
 }

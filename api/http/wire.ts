@@ -6,7 +6,7 @@ import { networkByChainId, networkNames } from '#protocol/networks'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
 
 /*
- * The words that several routes use in requests and answers. What only one route uses stands beside that route. The
+ * Fields that several routes use in requests and answers. A field of one route stands beside that route. The
  * OpenAPI document is generated from the same schemas.
  */
 
@@ -91,11 +91,11 @@ function isoOf(ms: number): string {
 const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
 
-/** One is looked up as it comes: what has the wrong form is simply unknown. */
+/** An id is looked up as it comes: one of the wrong form is simply unknown. */
 const id = (prefix: string) =>
   z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
 
-/** One that narrows a list is checked: without that, a mistyped one would look like an empty list. */
+/** An id that filters a list is checked, or a mistyped one would look like an empty list. */
 export const idFilter = (prefix: string) =>
   z
     .string()
@@ -112,7 +112,7 @@ export const keyId = id('key')
 export const webhookId = id('wh')
 export const deliveryId = id('whd')
 
-/** @param what is so for one of these reasons. */
+/** @param what is true for one of these reasons. */
 export const heldBy = (what: string) =>
   z
     .enum(['gas_price', ...holdReasons])
@@ -178,7 +178,7 @@ export const indexedBlock = z
   .nullable()
   .openapi({ description: 'How far the chain was read; null: nothing of it was yet' })
 
-/** By the network's name. */
+/** By network name. */
 export const indexedBlocks = z.record(z.string(), indexedBlock).openapi({
   example: { base: 38_000_000 },
   description: "How far the chain was read, on each network of the provider's wallets",
@@ -205,7 +205,7 @@ export const cursorOut = z.string().nullable().openapi({ description: 'Of the ne
 
 export const text = (max: number) => z.string().max(max)
 
-/** What was asked for of an endpoint: a full URL, a path and query on the endpoint's own origin, or a tool of MCP. */
+/** The requested resource of an endpoint: a full URL, a path and query on the endpoint's own origin, or a tool of MCP. */
 export const resource = text(2048)
   .refine(
     (given) => isToolUrl(given) || isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
@@ -214,7 +214,7 @@ export const resource = text(2048)
   .openapi({ example: '/forecast?city=7', description: "A path's origin is that of the endpoint's URL" })
 
 /**
- * The URL that a `resource` stands for.
+ * The URL of a `resource`.
  *
  * Not `new URL(given, base)`, which would take `//other/path` for another host.
  */
@@ -228,10 +228,10 @@ export const resourceUrl = text(2048)
   .transform((url) => new URL(url))
   .openapi({ type: 'string', example: 'https://weather.example/forecast' })
 
-/** The parts of a path that a URL parser takes out, while some servers route by them: dot segments, backslashes, tabs. */
+/** Parts of a path that a URL parser removes but some servers route by: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
 
-/** As x402 names a tool of MCP. What a URL parser would change isn't one, so that each has one name. */
+/** Whether it is x402's name of an MCP tool. A text that a URL parser would change isn't, so that each tool has one name. */
 function isToolUrl(url: string): boolean {
   return /^mcp:\/\/tool\/[^?#]+$/.test(url) && !unplainPath.test(url) && URL.parse(url)?.href === url
 }

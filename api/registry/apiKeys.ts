@@ -4,7 +4,7 @@ import { type Changer, changeRegistry } from '#ledger/registry/registryChanges'
 import type { Database, Queryable } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
 
-/** An API key without its secret, which is shown once and never again. */
+/** An API key without its secret, which is shown once. */
 export type ApiKey = {
   keyId: string
   label: string

@@ -17,7 +17,7 @@ import { countQuota, dropOldQuotas } from './quota.ts'
 
 const tags = ['Providers']
 const dayMs = 24 * 60 * 60_000
-/** Confirmations that are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
+/** How many confirmations are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
 const confirmationsADay = { provider: 3, mailbox: 3, total: 500 }
 
 const sendCode = route('post', '/providers/{id}/contact/code', {
@@ -48,7 +48,7 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Route
     const providerId = c.req.valid('param').id
     const address = addressOf(await findProvider(sql, providerId))
     await sql.begin(async (tx) => {
-      // The provider first: one that is over its own limit uses up nobody else's.
+      // The provider first, so that one over its own limit uses up nobody else's.
       const { provider: own, mailbox, total } = confirmationsADay
       const count = (counted: string, limit: number, what: string) =>
         countQuota(tx, { counted: `contact ${counted}`, limit, windowMs: dayMs, what }, now())
@@ -85,7 +85,7 @@ export function addContactRoutes(app: App, { sql, mailer, settings, now }: Route
   })
 }
 
-/** @throws {Refusal} where there is nothing that mail can be sent to. */
+/** @throws {Refusal} if there is no address for mail. */
 function addressOf(found: Provider | undefined): string {
   if (found === undefined) throw new Refusal('unknown_provider')
   if (found.contact !== null && isMailAddress(found.contact)) return found.contact

@@ -167,9 +167,9 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
     wire.urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
 
   /**
-   * Refuses what the gateway's own address doesn't lead to: it serves no more of a provider than what is below the provider's own path.
+   * Refuses URLs that the gateway's own address doesn't serve: of a provider it serves only what is below the provider's own path.
    *
-   * @throws {Refusal} `invalid_field`; `unknown_upstream` where there is nothing behind that path.
+   * @throws {Refusal} `invalid_field`; `unknown_upstream` if no server is behind that path.
    */
   async function requireServed(tx: Queryable, url: string, providerId: string): Promise<void> {
     if (!isBelow(url, settings.issuer)) return
@@ -259,7 +259,7 @@ const emptyShown: Shown = {
   ...{ inputSchema: null, inputExample: null, outputSchema: null, outputExample: null },
 }
 
-/** What buyers are shown: as asked for, and the rest as before. */
+/** The fields for buyers: the requested ones, and the others as before. */
 function shownOf(body: Partial<Record<keyof Shown, unknown>>, before: Shown): Shown {
   const names = Object.keys(emptyShown) as (keyof Shown)[]
   return Object.fromEntries(
@@ -288,7 +288,7 @@ type WalletChoice = {
   network?: string | undefined
 }
 
-/** What an endpoint is to be paid on: the wallets asked for, or the provider's oldest one on the network asked for. */
+/** The wallets that an endpoint is paid to: the requested ones, or the provider's oldest one on the requested network. */
 async function chooseWallets(
   sql: Queryable,
   networks: GatewayNetworks,
@@ -312,7 +312,7 @@ async function chooseWallets(
   return [wallet]
 }
 
-/** The wallets of an endpoint that may be paid on several networks, in the order asked for. */
+/** The wallets of an endpoint for several networks, in the requested order. */
 async function chooseSeveral(
   sql: Queryable,
   providerId: string,

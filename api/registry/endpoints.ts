@@ -9,7 +9,7 @@ import { isShadowed, parseRoute } from './routeTable.ts'
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 export type Method = (typeof methods)[number]
 
-/** Most endpoints of a provider, disabled ones included: a process reads all of them together. */
+/** Most endpoints of a provider, disabled ones included, because a process reads all of them together. */
 export const maxEndpoints = 1000
 
 export type EndpointWallet = { walletId: string; chainId: number }
@@ -26,7 +26,7 @@ export type Endpoint = {
   price: bigint
   description: string
   mimeType: string
-  /** How it is called and what it answers, for who looks for it (ledger/discovery). */
+  /** How it is called and what it answers, for buyers (ledger/discovery). */
   inputSchema: JsonSchema | null
   outputSchema: JsonSchema | null
   inputExample: unknown
@@ -51,8 +51,8 @@ const columns = (sql: Queryable) => sql`
     '[]') as wallets`
 
 /**
- * @throws {Refusal} `endpoint_exists` if the provider has one for this method and path already, or more specific ones for all
- * paths of one; `endpoint_limit_reached`.
+ * @throws {Refusal} `endpoint_exists` if the provider has one for this method and path, or more specific ones for all
+ * paths of this one; `endpoint_limit_reached`.
  */
 export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Promise<Endpoint> {
   const endpointId = newId('ep')
@@ -82,7 +82,7 @@ export async function updateEndpoint(
   const [first, ...others] = endpoint.wallets
   if (first === undefined) throw new TypeError('An endpoint needs a wallet')
   const { path, shape } = parseRoute(new URL(endpoint.url))
-  // First, since the others must be of the first one's kind: test or production.
+  // Deleted first, since the later ones must be of the first one's kind: test or production.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   await refuseTaken(tx`
     update endpoint set wallet_id = ${first.walletId}, chain_id = ${first.chainId}, method = ${endpoint.method},
@@ -97,7 +97,7 @@ export async function updateEndpoint(
   return readEndpoint(tx, endpointId)
 }
 
-/** Null is no JSON: nothing was registered. */
+/** Null means that nothing is registered, so it isn't stored as JSON. */
 function jsonOf(tx: Transaction, value: unknown) {
   return value === null ? null : tx.json(value as never)
 }
@@ -122,9 +122,9 @@ async function refuseTaken(query: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Refuses a route that leaves an endpoint no path, its own or another one that is enabled: no request would ever be charged as that. */
+/** Refuses a route that leaves an enabled endpoint, itself included, without a path: no request would ever be charged as that. */
 async function refuseShadowed(tx: Transaction, providerId: string, shape: string): Promise<void> {
-  // Only those that begin alike and differ in how many `:name` follow, and in the `*`, can shadow each other.
+  // Only routes that begin alike, and then differ in the number of `:name` and in the `*`, can shadow each other.
   const start = shape.replace(/(\/:)*(\/\*)?$/, '').replace(/\/$/, '')
   const routes = await tx<(Pick<Endpoint, 'method' | 'path' | 'disabledAt'> & { shape: string })[]>`
     select method, path, shape, disabled_at as "disabledAt" from endpoint
@@ -160,7 +160,7 @@ export async function listEndpoints(sql: Queryable, providerId: string): Promise
     order by e.created_at, e.id limit ${maxEndpoints}`
 }
 
-/** Those that are paid to a wallet on any network, disabled ones as well: they may be enabled again. */
+/** Endpoints that are paid to a wallet on any network, even disabled ones, since they may be enabled again. */
 export async function findEndpointsPaidTo(sql: Queryable, walletId: string): Promise<Endpoint[]> {
   return sql<Endpoint[]>`
     select ${columns(sql)} from endpoint e

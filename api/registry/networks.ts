@@ -9,13 +9,13 @@ import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { createPayees, type Payees } from './payees.ts'
 
-/** A served network, and what is remembered of its accounts. */
+/** A served network, and the cached state of its accounts. */
 export type GatewayNetwork = {
   served: ServedNetwork
   reads: ChainReads
   payees: Payees
   payers: Payers
-  /** What gas costs there, and how many times its fee a payment's may cost. */
+  /** The price of gas there, and how many times its fee a payment's gas may cost. */
   meter: GasMeter
   gasPerFee: bigint
 }
@@ -24,15 +24,15 @@ export type GatewayNetwork = {
 export type GatewayNetworks = {
   readonly byChainId: ReadonlyMap<number, GatewayNetwork>
   /**
-   * The network of a name; the first one without a name.
+   * The network of a name; without a name, the first one.
    *
    * @throws {Refusal} `unknown_network`, `network_not_served`
    */
   named(name: string | undefined): GatewayNetwork
-  /** The chain id of a name, for a filter: undefined without a name. */
+  /** The chain id of a name, for a filter; undefined without a name. */
   chainIdNamed(name: string | undefined): number | undefined
   /**
-   * The network of a chain id that our tables hold. It may have been served once and be so no longer.
+   * The network of a chain id in our tables. It may have been served once but no longer.
    *
    * @throws {Refusal} `network_not_served`
    */
@@ -55,7 +55,7 @@ export type GatewayNetworksOptions = {
   now: () => number
 }
 
-/** @param served The first one is the default where a request names none. */
+/** @param served The first one is the default if a request names none. */
 export function createGatewayNetworks(
   served: ServedNetwork[],
   options: GatewayNetworksOptions,

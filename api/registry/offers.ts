@@ -12,7 +12,7 @@ import { createCache } from '#process/cache'
 import { type Method, maxEndpoints } from './endpoints.ts'
 import { createRouteTable, parseRoute, type Route, type RouteTable } from './routeTable.ts'
 
-/** What a challenge is made from: an endpoint, who is paid for it, and what its provider asks of callers. */
+/** What a challenge is made from: an endpoint, its payees, and what its provider requires of callers. */
 export type Offer = {
   endpointId: string
   providerId: string
@@ -27,22 +27,22 @@ export type Offer = {
   requiresKey: boolean
   /** What a challenge says for discovery; null: it isn't listed. */
   discovery: ChallengeDiscovery | null
-  /** Why there is no new challenge for it; null: there is. */
+  /** Why it gets no new challenges; null: it does. */
   disabled: 'endpoint_disabled' | 'provider_disabled' | null
 }
 
 export type Offers = {
   ofEndpoint(endpointId: string): Promise<Offer | undefined>
   /**
-   * The most specific endpoint registered for a path and method; see `RouteTable`. Of two for one path, one for the method
-   * itself goes before one for `*`. One that is disabled keeps its place, so that nothing is sold as something else.
+   * The most specific endpoint registered for a path and method; see `RouteTable`. For one path, an endpoint for the method itself
+   * goes before one for `*`. A disabled one keeps its place, so that nothing is sold as something else.
    */
   ofRoute(providerId: string, method: string, path: string): Promise<Offer | undefined>
 }
 
 export type OffersOptions = {
   sql: Database
-  /** Whether challenges say anything for discovery. */
+  /** Whether challenges have fields for discovery. */
   discovery: boolean
   /** How long an offer may be served after its registration has changed. */
   ttlMs: number
@@ -119,8 +119,8 @@ export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOp
       const table = await lookUp(tables, providerId)
       const offer = await findRoute(table, method, path)
       if (table === undefined || offer !== undefined || !wasCached) return offer
-      // Another process may have registered it the moment before. Whoever asks for what there isn't, again and again, has
-      // one read anew no more often than once a millisecond for each of its routes: they take 15 microseconds.
+      // Another process may just have registered it. A caller who asks again and again for missing routes causes a read at most
+      // once a millisecond for each of the provider's routes: each takes 15 microseconds.
       return findRoute(await tables.refresh(providerId, table.size), method, path)
     },
   }
@@ -136,7 +136,7 @@ function toOffer(row: OfferRow, isListing: boolean): Offer {
   return { ...offer, discovery: discovery ?? null }
 }
 
-/** Looks something up, and never caches that it is missing: another process may register it the next moment. */
+/** Looks something up without caching that it is missing: another process may register it the next moment. */
 async function lookUp<V>(cache: ReturnType<typeof createCache<string, V | undefined>>, key: string) {
   const value = await cache.get(key)
   if (value === undefined) cache.delete(key)

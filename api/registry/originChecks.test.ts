@@ -11,7 +11,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import { createOriginChecks } from './originChecks.ts'
 
-// Anybody can register or declare anybody's URL with a wallet of his own: only what the URL's own 402 says makes it his.
+// Anybody can register or declare anybody's URL with a wallet of his own: only the URL's own 402 makes it his.
 
 const gateway = useGateway()
 let shop: Shop

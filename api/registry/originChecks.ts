@@ -14,8 +14,8 @@ import type { AddressGuard } from '../http/addressGuard.ts'
 import { send } from '../telling/send.ts'
 
 /*
- * Anybody can register, or declare, anybody's URL, with a wallet of his own. So the api asks each one whom it wants paid: what its 402
- * names is proven to be its seller's. The keeper asks nobody: it holds gas keys.
+ * Anybody can register or declare anybody's URL, with his own wallet. So the api asks each origin whom it wants paid: a wallet that its
+ * 402 names is proven to be its seller's. The keeper asks nobody, because it holds gas keys.
  */
 
 const atOnce = 4
@@ -24,7 +24,7 @@ const maxBytes = 32_768
 
 export type OriginChecksOptions = { sql: Database; guard: AddressGuard; issuer: string }
 
-/** One round: asks what is due. Says whether there may be more. */
+/** One round: asks the origins that are due. Says whether there may be more. */
 export function createOriginChecks({
   sql,
   guard,
@@ -36,7 +36,7 @@ export function createOriginChecks({
     const due = await takeUnproven(sql, atOnce)
     await Promise.all(
       due.map(async (one) => {
-        // What is registered below the gateway's own address is served by its proxy, which pays the one who registered it.
+        // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
         const isOwn = one.declaredId === null && one.origin === own
         await recordFinding(sql, one, isOwn ? { kind: 'proven', said: null } : await ask(one, guard))
       }),
@@ -48,7 +48,7 @@ export function createOriginChecks({
 async function ask(one: Unproven, guard: AddressGuard): Promise<Finding> {
   const result = await send({
     url: urlToAsk(one.url),
-    // Nothing is paid, so nothing is done there; and no other method is sent to a place that somebody else chose.
+    // Nothing is paid, so nothing is done there. Other methods aren't sent to a place that a stranger chose.
     method: /^(POST|PUT|PATCH)$/.test(one.method) ? 'POST' : 'GET',
     headers: { accept: 'application/json', 'content-type': 'application/json' },
     body: '{}',
@@ -67,12 +67,12 @@ async function ask(one: Unproven, guard: AddressGuard): Promise<Finding> {
   return { kind: 'proven', said: one.declaredId === null ? null : readSaid(required, one) }
 }
 
-/** A URL for one of the paths of a route: what stands for a part is the part itself. */
+/** A URL for one of the paths of a route, in which each `:name` stands for itself. */
 function urlToAsk(url: string): string {
   return url.replace(/\/:(\w+)(?=\/|$)/g, '/$1').replace(/\*$/, '')
 }
 
-/** Whom an answer asks to pay: each `payTo`, and of a splitter whom it pays. */
+/** The payees that an answer names: each `payTo`, and behind a splitter its wallet. */
 function readPayees(answer: unknown): string[] {
   const { accepts } = record(answer)
   if (!Array.isArray(accepts)) return []
@@ -85,7 +85,7 @@ function readPayees(answer: unknown): string[] {
   })
 }
 
-/** What a declared resource says of itself; null where it says nothing that can be shown. */
+/** A declared resource's own description; null if it has nothing to show. */
 function readSaid(required: unknown, { url, payTo }: Unproven): Said | null {
   const { resource, accepts, extensions } = record(required)
   const { bazaar } = record(extensions)

@@ -9,12 +9,12 @@ import { Refusal } from '../http/refusal.ts'
 export type Payees = {
   /** @throws {Refusal} `payee_refused`, with the reason. */
   requirePayable(address: Address): Promise<void>
-  /** Whether USDC pays the TabSettlement contract what tabs sign: as long as it doesn't, tabs are neither offered nor taken. */
+  /** Whether USDC would pay the TabSettlement contract; while it wouldn't, tabs are neither offered nor taken. */
   takesTabs(): boolean | Promise<boolean>
 }
 
 const blacklistTtlMs = 60_000
-/** As long as USDC is what it was: it may change by an upgrade. */
+/** How long the answer is cached: an upgrade of USDC may change it. */
 const tabsTtlMs = 60_000
 
 export function createPayees(served: ServedNetwork, platformWallet: Address, now: () => number): Payees {

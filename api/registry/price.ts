@@ -3,7 +3,7 @@ import type { Network } from '#protocol/networks'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 
-/** The least price that settles alone on a network, USDC base units: its own, or a higher one by config. */
+/** The least price that settles alone on a network, USDC base units: the network's own, or a higher configured one. */
 export function minimumPriceOn(
   { minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>,
   network: Network,
@@ -12,7 +12,7 @@ export function minimumPriceOn(
   return configured > network.minimumPrice ? configured : network.minimumPrice
 }
 
-/** The least price that anything is sold for on a network, USDC base units: on tabs, one base unit. */
+/** The least price on a network, USDC base units: with tabs, one base unit. */
 export function leastPriceOn(
   settings: Pick<GatewaySettings, 'minimumPrices' | 'tabs'>,
   network: Network,
@@ -31,7 +31,7 @@ export type PriceQuestion = {
 }
 
 /**
- * What is to be paid, USDC base units.
+ * The price to pay, USDC base units.
  *
  * @throws {Refusal} `price_below_registered`, `price_below_minimum`
  */

@@ -205,9 +205,9 @@ export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions
 }
 
 /**
- * Finds out which of the provider's wallets signed each origin.
+ * Finds which of the provider's wallets signed each origin.
  *
- * @throws {Refusal} `invalid_field` where none of them did: a contract's signature can't be told from a stranger's.
+ * @throws {Refusal} `invalid_field` if none did: a contract's signature can't be told from a stranger's.
  */
 async function checkProofs(
   tx: Transaction,

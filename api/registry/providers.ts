@@ -6,11 +6,11 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
-  /** Since when mail is sent to it: its owner has confirmed it. */
+  /** Since when mail is sent to it, because its owner has confirmed it. */
   contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
-  /** Whether what it sells is listed for buyers to find. */
+  /** Whether the catalogue lists what it sells. */
   listed: boolean
   /** How catalogues show it, by x402's rules. */
   serviceName: string | null
@@ -22,7 +22,7 @@ export type Provider = {
   disabledAt: Date | null
 }
 
-/** That a wallet sells at an origin: the wallet's signature (EIP-191) of it. Catalogues compare it with who is paid there. */
+/** A wallet's signature (EIP-191) that it sells at an origin. Catalogues compare it with who is paid there. */
 export type OwnershipProof = { origin: string; address: Address; signature: Hex }
 
 type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey'>
@@ -64,7 +64,7 @@ export async function updateProvider(
   return row
 }
 
-/** What `disabled: true` or `false` in a change makes of `disabledAt`; undefined leaves it. */
+/** The `disabledAt` that `disabled: true` or `false` in a change means; undefined leaves it. */
 export function disabledSince(
   { disabledAt }: { disabledAt: Date | null },
   disabled: boolean | undefined,

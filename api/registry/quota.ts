@@ -1,12 +1,12 @@
 import type { Queryable } from '#ledger/store/database'
 import { Refusal } from '../http/refusal.ts'
 
-/** What is counted, how often it may be in each window of time, and how the refusal names the limit. */
+/** What is counted, most of it in a window of time, and the limit's name in the refusal. */
 export type Quota = { counted: string; limit: number; windowMs: number; what: string }
 
 /**
- * Counts in the transaction of what is counted: one that fails isn't, and no process lets one through that another has
- * counted already. For what is rare; requests have the rate limiter.
+ * Counts within the transaction of the counted thing, so a failed one doesn't count, and no process admits more than the limit.
+ * For rare things; requests have the rate limiter.
  *
  * @param now Unix milliseconds
  * @throws {Refusal} `rate_limited`
@@ -27,7 +27,7 @@ export async function countQuota(
   })
 }
 
-/** Drops what counts no more. After {@link countQuota}, which has two such transactions wait for each other. */
+/** Deletes expired counts. Call it after {@link countQuota}, which makes two such transactions wait for each other. */
 export async function dropOldQuotas(sql: Queryable, now: number): Promise<void> {
   await sql`delete from quota where ends_at <= ${new Date(now)}`
 }

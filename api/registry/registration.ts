@@ -7,10 +7,10 @@ import { countQuota, dropOldQuotas } from './quota.ts'
 
 const hourMs = 3_600_000
 
-/** Providers that all addresses together may register in an hour. Only a botnet comes near it; a token is the way out then. */
+/** Most providers that all addresses together may register in an hour. Only a botnet reaches it; then require a token. */
 export const registrationsAnHour = 5_000
 
-/** @throws {Refusal} `registration_closed`; `unauthorized` without the token that it takes. */
+/** @throws {Refusal} `registration_closed`; `unauthorized` if it takes a token that the request lacks. */
 export function requireAdmission(registration: Registration, presented: string | undefined): void {
   if (registration.mode === 'closed') throw new Refusal('registration_closed')
   if (registration.mode === 'open') return
@@ -34,7 +34,7 @@ export async function countRegistration(
   const { limits } = registration
   const count = (counted: string, limit: number, what: string) =>
     countQuota(tx, { counted: `registration ${counted}`, limit, windowMs: hourMs, what }, now)
-  // The address first: one that is over its own limit uses up nobody else's.
+  // The address first, so that one over its own limit uses up nobody else's.
   await count(address, limits.address, 'registrations an hour from one address')
   await count('', limits.total, 'registrations an hour in all')
   await dropOldQuotas(tx, now)

@@ -3,8 +3,8 @@ import type { App } from '#api/http/app'
 import { call, openShop, pay, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
-// What a provider changes after it has registered: others buy meanwhile, other processes answer them, and others of its
-// own people change it as well.
+// A provider's changes after its registration, while others buy, other processes answer, and others of its own people
+// make changes, too.
 
 const gateway = useGateway()
 let app: App

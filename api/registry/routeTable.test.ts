@@ -152,7 +152,7 @@ describe('properties', () => {
   )
   const asked = fc.array(hostile, { maxLength: 6 }).map((segments) => `/${segments.join('/')}`)
 
-  /** Straight from the definition: every route by itself, the best by comparing segment by segment. */
+  /** Straight from the definition: looks at each route by itself, and finds the best by comparing segment by segment. */
   function matches(path: string, registered: string): boolean {
     const segments = path === '/' ? [] : path.slice(1).replace(/\/$/, '').split('/')
     const { parts } = route(registered)

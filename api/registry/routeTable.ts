@@ -2,9 +2,9 @@ import { toolPrefix } from '#protocol/toolResource'
 import { Refusal } from '../http/refusal.ts'
 
 /*
- * Which registered endpoint a path is of. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//`
- * is `/`. A caller who finds such a difference would have one endpoint charged and another one served. So what may change
- * where a path is split is no path here, and what only reads like a literal segment matches nothing.
+ * Finds the registered endpoint of a path. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//`
+ * is `/`. A caller who finds such a difference would have one endpoint charged and another one served. So a path that servers
+ * may split differently is refused, and a segment that only reads like a literal matches nothing.
  */
 
 /** One segment of a registered path, or all that follow. */
@@ -14,20 +14,20 @@ type RoutePart = { kind: 'literal'; text: string; loose: string } | { kind: 'par
 export type Route = {
   /** Without a slash at the end. */
   path: string
-  /** The same for two routes that match the same paths, or that some server may take for the same. */
+  /** Equal for two routes that match the same paths, or that some server may take for the same. */
   shape: string
   parts: readonly RoutePart[]
-  /** Of a tool of MCP, which no path of HTTP is ever taken for. */
+  /** It is an MCP tool's, which no path of HTTP ever matches. */
   isTool: boolean
 }
 
-/** Most segments of a path, so that no path makes a look-up dear. */
+/** Most segments of a path, so that no path makes a look-up expensive. */
 const maxSegments = 32
 const parameterPattern = /^:[A-Za-z_]\w*$/
-/** Slashes, backslashes, control characters, matrix parameters, what was encoded twice, dot segments. Of a segment that is decoded. */
+/** In a decoded segment: slashes, backslashes, control characters, matrix parameters, double encoding, dot segments. */
 const structural = /[/\\;\p{Cc}]|%[\da-f]{2}|^\.{1,2}$/u
 
-/** What the endpoint of a URL is found by: a path, whatever the origin; the whole name of a tool of MCP. */
+/** The text by which the endpoint of a URL is found: its path, on any origin; for an MCP tool the whole name. */
 export function pathOf({ pathname, href }: URL): string {
   return isTool(href) ? href : pathname
 }
@@ -37,7 +37,7 @@ function isTool(path: string): boolean {
 }
 
 /**
- * Reads the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
+ * Parses the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
  *
  * @throws {Refusal} `invalid_field`
  */
@@ -62,8 +62,8 @@ export function parseRoute(url: URL): Route {
 }
 
 /**
- * Whether others leave a route no path of its own: `/a/*` beside `/a` and `/a/:b/*`. Such are only routes that end in `*`, for a
- * segment that is a literal of none is matched by `:name` and `*` alone.
+ * Whether others leave a route no path of its own, as `/a` and `/a/:b/*` do with `/a/*`. That happens only to routes that end in
+ * `*`, because a segment that is no literal is matched only by `:name` and `*`.
  *
  * @param others the shapes of routes for the same method, or for any.
  */
@@ -85,7 +85,7 @@ function invalid(message: string): Refusal {
 type Segment = {
   /** As it came, with percent-encoding in upper case. */
   text: string
-  /** As the most tolerant server would read it, encoded so that it is no `*` and no `:`. */
+  /** As the most tolerant server would read it, encoded so that it is neither `*` nor `:`. */
   loose: string
 }
 
@@ -105,7 +105,7 @@ function readSegments(pathname: string): Segment[] | undefined {
   return segments
 }
 
-/** As the most tolerant server reads it: a full-width dot is a dot, `℀` is `a/c`. Undefined for what is no UTF-8. */
+/** As the most tolerant server reads it: a full-width dot is a dot, `℀` is `a/c`. Undefined if it isn't UTF-8. */
 function fold(text: string): string | undefined {
   try {
     return decodeURIComponent(text).normalize('NFKC').toLowerCase().normalize('NFKC')
@@ -117,10 +117,10 @@ function fold(text: string): string | undefined {
 export type RouteTable<T> = {
   size: number
   /**
-   * The most specific route of a path: from the left, a literal segment goes before `:name`, and that before `*`; so of
-   * two that end in `*` the longer one is found.
+   * The most specific route of a path: from the left, a literal segment goes before `:name`, and that before `*`, so the
+   * longer of two that end in `*` is found.
    *
-   * @param choose takes one of those that were registered with one shape, such as by the method that was asked for
+   * @param choose picks one of the endpoints that have one shape, for example by the request's method
    */
   find(pathname: string, choose: (registered: readonly T[]) => T | undefined): T | undefined
 }
@@ -133,7 +133,7 @@ type Node<T> = {
   rest: T[]
 }
 
-/** Most steps of a look-up: more than it takes, unless somebody chose the routes to make it dear. */
+/** Most steps of a look-up; only routes that somebody chose to make it expensive need more. */
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {
@@ -170,7 +170,7 @@ export function createRouteTable<T extends { route: Route }>(entries: readonly T
       }
       const found = search(isTool(pathname) ? tools : paths, 0)
       if (found === undefined || steps > maxSteps) return undefined
-      // A server that isn't as tolerant serves something else for it, so no less specific one is taken either.
+      // A server that isn't as tolerant serves something else for this path, so no less specific route is taken either.
       return hasLiterals(found.route, segments) ? found : undefined
     },
   }
@@ -180,7 +180,7 @@ function emptyNode<T>(): Node<T> {
   return { literals: new Map(), parameter: undefined, here: [], rest: [] }
 }
 
-/** Whether the path has the very literals of the route, not only what reads like them. */
+/** Whether the path has the very literals of the route, not only something that reads like them. */
 function hasLiterals({ parts }: Route, segments: readonly Segment[]): boolean {
   return parts.every((part, index) => part.kind !== 'literal' || part.text === segments[index]?.text)
 }

@@ -85,7 +85,7 @@ const rotate = route('post', '/providers/{id}/upstream/secret', {
   responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
 
-/** What a provider says of its own server, for the gateway's proxy. */
+/** Routes for a provider's own server, which the gateway's proxy calls. */
 export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: RouteOptions): void {
   /** @throws {Refusal} `unknown_provider`, `unknown_upstream` */
   async function change(

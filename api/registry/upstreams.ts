@@ -4,13 +4,13 @@ import type { Queryable, Transaction } from '#ledger/store/database'
 /** How long the former secret is still sent after a rotation. */
 const rotationMs = 24 * 60 * 60_000
 
-/** A provider's own server, which the gateway passes paid requests on to. */
+/** A provider's own server, which gets paid requests from the gateway. */
 export type Upstream = {
   /** Without a slash at the end. */
   url: string
-  /** Which body a 402 has for a client that asks for none: SPEC.md's, or the one of x402 v1. */
+  /** The body of a 402 for a client that asks for none: SPEC.md's, or that of x402 v1. */
   body: ChallengeBody
-  /** Shows the server that the gateway is calling. */
+  /** Proves to the server that the gateway is calling. */
   secret: string
   secretSince: Date
   previousSecret: string | null
@@ -20,7 +20,7 @@ export type Upstream = {
 export const challengeBodies = ['tollkeeper', 'x402-v1'] as const
 type ChallengeBody = (typeof challengeBodies)[number]
 
-/** Where buyers call what the gateway serves from a provider's upstream. */
+/** The path by which buyers call a provider's upstream. */
 export function proxyPath(providerId: string): string {
   return `/p/${providerId}`
 }
@@ -33,7 +33,7 @@ export async function findUpstream(sql: Queryable, providerId: string): Promise<
   return row
 }
 
-/** Sets the URL; the secret is made with the first one, and stays. So does `body` where none is given. */
+/** Sets the URL. The secret is made with the first one and stays; so does `body` if none is given. */
 export async function setUpstream(
   tx: Transaction,
   providerId: string,
@@ -47,7 +47,7 @@ export async function setUpstream(
   return row
 }
 
-/** Makes a new secret. The one before is sent beside it for {@link rotationMs}, so that the server can switch over. */
+/** Makes a new secret. The previous one is sent beside it for {@link rotationMs}, so that the server can switch over. */
 export async function rotateUpstreamSecret(
   tx: Transaction,
   providerId: string,

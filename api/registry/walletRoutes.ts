@@ -153,7 +153,7 @@ export function addWalletRoutes(app: App, { sql, networks }: RouteOptions): void
   })
 }
 
-/** One that was retired is in use again. */
+/** Registers a wallet; a retired one is in use again. */
 async function registerWallet(
   tx: Transaction,
   record: RecordChange,

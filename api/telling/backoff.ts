@@ -10,7 +10,7 @@ const longestPauseMs = 60 * 60_000
 
 /**
  * How long we send nothing to a receiver that did not answer: five seconds, four times as long each time, an hour at
- * most. Its messages wait, and lose no attempt by that.
+ * most. Its messages wait, without losing an attempt.
  *
  * @param silences Sendings in a row without an answer, at least 1.
  */
@@ -23,11 +23,11 @@ const longestDelayMs = 24 * 60 * 60_000
 /**
  * When to send a message again after a sending that failed.
  *
- * Five seconds, then four times as long each time, a day at most; moved by up to a quarter, so that the messages that
+ * Five seconds, then four times as long each time, a day at most. Each pause is moved by up to a quarter, so that messages that
  * failed together don't come back together.
  *
  * @param attempts Sendings so far, at least 1.
- * @param retryAfterMs What the receiver asked for, where it did.
+ * @param retryAfterMs The receiver's wish, if it has one.
  * @param random In [0, 1).
  * @returns milliseconds, null when no attempt is left
  */

@@ -3,7 +3,7 @@ import { ownCommand, whereItRuns } from '#process/ownCommand'
 import type { Mail } from './mailer.ts'
 import type { ClaimedMail, Notice } from './notices.ts'
 
-/** How many of each kind a mail lists; it counts the rest. */
+/** How many items of each kind a mail lists; it counts the rest. */
 const listed = 20
 
 const headings: Record<Notice['event'], (count: number) => string> = {
@@ -18,7 +18,7 @@ const headings: Record<Notice['event'], (count: number) => string> = {
     `${n === 1 ? 'A webhook was' : `${n} webhooks were`} switched off, because the receiver answered 410 Gone:`,
 }
 
-/** One mail of all that happened since the last one. */
+/** One mail about all that happened since the last one. */
 export function composeNotices(
   { providerId, address }: Pick<ClaimedMail, 'providerId' | 'address'>,
   notices: readonly Notice[],
@@ -47,12 +47,12 @@ export function composeNotices(
       `${issuer}/dashboard/ shows why, and what can be done.`,
       'There is at most one such mail an hour. Whoever changes the contact of the provider ends them.',
     ].join('\n\n'),
-    // The same happenings, the same name, whichever process sends it and however often.
+    // The same notices get the same name, in any process and however often it is sent.
     id: hash('sha256', `${providerId}|${notices.map(({ outboxId }) => outboxId).join()}`).slice(0, 32),
   }
 }
 
-/** Nothing in it was chosen by anybody but the provider, the gateway and who reads it. */
+/** All of its text comes from the provider, the gateway and the reader. */
 export function composeConfirmation(
   { providerId, address, code }: { providerId: string; address: string; code: string },
   issuer: string,

@@ -8,8 +8,8 @@ const utf8 = new TextEncoder()
 export type Contact = { providerId: string; address: string }
 
 /**
- * A code that shows who has it reads the mail of a contact: an expiry, and the gateway's HMAC over it, provider and address.
- * Nothing is stored of it, as of a challenge.
+ * A code which shows that its bearer reads a contact's mail: an expiry, and the gateway's HMAC over it, provider and address.
+ * Like a challenge, it isn't stored.
  *
  * @param now Unix milliseconds
  */
@@ -33,7 +33,7 @@ export function isContactCode(
   return secrets.some((secret) => timingSafeEqual(sign(contact, expiry, secret), presented))
 }
 
-/** A macaroon's identifier begins with byte 1, so none of its HMACs is one of these. */
+/** A macaroon's identifier begins with byte 1, so none of its HMACs equals one of these. */
 function sign({ providerId, address }: Contact, expiry: number, { key }: MacaroonSecret): Buffer {
   const text = `contact|${providerId}|${expiry}|${address}`
   return Buffer.from(hmacSha256(key, utf8.encode(text))).subarray(0, 16)

@@ -7,7 +7,7 @@ import { mailedEvents, noticeEvents } from './notices.ts'
 /** A message that this process has claimed and must send now. */
 export type ClaimedDelivery = {
   id: string
-  /** This sending's number, from 1. */
+  /** The number of this sending, from 1. */
   attempt: number
   messageId: string
   webhookId: string
@@ -15,7 +15,7 @@ export type ClaimedDelivery = {
   /** Whether the receiver answered its last sending soon. */
   answersSoon: boolean
   url: string
-  /** The current secret first, then the one before while it's good. */
+  /** The current secret first, then the previous one while it's valid. */
   secrets: string[]
   event: WebhookEvent
   paymentId: string | null
@@ -28,14 +28,14 @@ export type ClaimedDelivery = {
 export type AttemptResult = {
   endedAt: Date
   httpStatus: number | null
-  /** Null where it counts as received. */
+  /** Null if it counts as received. */
   failure: string | null
   detail: string | null
   response: string | null
 }
 
 /**
- * Makes deliveries out of outbox rows, one for each receiver that wants the event, and notices of what is mailed.
+ * Turns outbox rows into deliveries, one for each receiver that wants the event, and into notices for mail.
  *
  * @returns how many outbox rows were taken, at most `limit`
  */
@@ -56,7 +56,7 @@ export async function dispatchOutbox(
         and w.deleted_at is null and w.disabled_at is null`
     const deliveries = wanted.filter((row) => row.webhookId !== null)
     if (deliveries.length > 0) {
-      // The message id is made of what names the event, so it's the same wherever and whenever it is made.
+      // The message id is derived from what names the event, so it's the same wherever and whenever it is made.
       await tx`
         insert into webhook_delivery (id, outbox_id, webhook_id, message_id, next_attempt_at, created_at)
         select pair.id, o.id, pair.webhook_id,
@@ -88,13 +88,13 @@ export type Sending = Pick<ClaimedDelivery, 'webhookId' | 'providerId' | 'answer
 /** How many messages may be under way at once in one process. */
 export type SenderShares = {
   senders: number
-  /** To one receiver. One that doesn't answer soon, or was never tried, gets one. */
+  /** To one receiver. One that doesn't answer soon, or was never tried, gets one message at a time. */
   perWebhook: number
   /** To all receivers of one provider. */
   perProvider: number
   /** To all receivers together that don't answer soon: the rest of the senders is kept free for those that do. */
   slow: number
-  /** To those of one provider. */
+  /** To slow receivers of one provider. */
   slowPerProvider: number
 }
 
@@ -110,12 +110,12 @@ export function senderShares(senders: number): SenderShares {
 }
 
 /**
- * Claims messages that are due and writes down that they are being sent, before any is.
+ * Claims messages that are due, and stores that they are being sent before any is.
  *
- * Providers take turns, whoever has fewest under way first, so that none waits for another one's many messages; receivers
- * that don't answer soon take turns in a part of the senders.
+ * Providers take turns, the one with the fewest under way first, so that none waits for another one's many messages.
+ * Receivers that don't answer soon take turns in a part of the senders.
  *
- * @param leaseMs After it a message is due again, unless {@link recordAttempt} has said what came of it.
+ * @param leaseMs After this time a message is due again, unless {@link recordAttempt} has stored its result.
  */
 export async function claimDeliveries(
   sql: Queryable,
@@ -186,9 +186,9 @@ export async function claimDeliveries(
 }
 
 /**
- * Writes down what came of a sending and when the next one is due, if any.
+ * Stores the result of a sending, and when the next one is due, if any.
  *
- * A sender that outlived its lease still tells what it saw, but no longer moves the schedule: another one holds it.
+ * A sender that outlived its lease still stores its result, but no longer moves the schedule, which another one holds.
  */
 export async function recordAttempt(
   sql: Queryable,
@@ -212,9 +212,9 @@ export async function recordAttempt(
 export type ReceiverResult = { startedAt: Date; endedAt: Date; isAnswered: boolean; answersSoon: boolean }
 
 /**
- * Writes down how a receiver took its last sending. One that didn't answer is left alone for a while.
+ * Stores how a receiver took its last sending. One that didn't answer is left alone for a while.
  *
- * Sendings that were under way together count as one silence: only what started after the last pause adds to it.
+ * Sendings that were under way together count as one silence: only those that began after the last pause add to it.
  */
 export async function recordReceiver(
   sql: Queryable,
@@ -242,7 +242,7 @@ export async function recordReceiver(
     where id = ${webhookId}`
 }
 
-/** Stops sending to a receiver that answered 410 Gone, and has its provider told. */
+/** Stops sending to a receiver that answered 410 Gone, and tells its provider. */
 export async function disableWebhook(sql: Queryable, webhookId: string, now: Date): Promise<void> {
   await sql`
     with disabled as (
@@ -256,7 +256,7 @@ export async function disableWebhook(sql: Queryable, webhookId: string, now: Dat
     where webhook_id = ${webhookId} and next_attempt_at is not null`
 }
 
-/** What waits, and since when the oldest could have been sent: for the metrics. */
+/** How much waits, and since when the oldest could have been sent, for the metrics. */
 export async function deliveryBacklog(
   sql: Queryable,
 ): Promise<{ pending: number; oldestDueAt: Date | null }> {

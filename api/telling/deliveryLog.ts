@@ -63,7 +63,7 @@ export async function deliveriesOf(
 }
 
 /**
- * Makes a message due at once, whatever became of it so far; the receiver knows it by its unchanged message id.
+ * Makes a message due at once, whatever its result so far; the receiver knows it by its unchanged message id.
  *
  * @returns false if there is no such delivery, or if nothing can be sent to its receiver
  */

@@ -192,7 +192,7 @@ test('behavior: a crash between sending and writing it down sends again', async 
   const clock = createClock()
   await dispatchOutbox(database, { now: clock.now(), limit: 10 })
   const claim = { shares: senderShares(16), underWay: [], leaseMs: 32_000 }
-  // What a process leaves behind that dies while it sends.
+  // A process that died while it was sending leaves this behind.
   const [claimed] = await claimDeliveries(database, { ...claim, now: clock.now() })
   if (!claimed) throw new Error('nothing was claimed')
   const loop = createLoop({ now: clock.ms })
@@ -208,7 +208,7 @@ test('behavior: a crash between sending and writing it down sends again', async 
       ],
     },
   ])
-  // It lives, and tells late of a failure: the message is delivered, and isn't due again.
+  // It lives, and reports a failure late: the message is delivered, and isn't due again.
   const failed = { httpStatus: 500, failure: 'http_status', detail: '', response: null } as const
   await recordAttempt(database, claimed, { ...failed, endedAt: clock.now() }, clock.now())
   expect(await loop.deliverDue()).toBe(0)
@@ -270,7 +270,7 @@ test("behavior: one provider's twenty receivers that never answer hold up nobody
   })
   loop.start()
   await delivered
-  // New receivers share what is left of the slow ones' part: the tarpits of one provider got two of 16 senders.
+  // New receivers share the rest of the slow ones' part: the tarpits of one provider got two of 16 senders.
   expect(tarpit.received).toHaveLength(2)
 })
 

@@ -22,7 +22,7 @@ export type DeliveryLoopOptions = {
   sql: Database
   guard: AddressGuard
   log: Logger
-  /** By what providers are mailed what they have to act on. Default: no mail is sent. */
+  /** How mail reaches providers that must act. Default: no mail is sent. */
   mail?: MailOptions | null
   /** Unix milliseconds. */
   now?: () => number
@@ -34,16 +34,16 @@ export type DeliveryLoopOptions = {
   senders?: number
   /** For one sending; default 10,000. */
   timeoutMs?: number
-  /** A receiver whose answer takes longer counts as slow; default 2,000. */
+  /** How long a receiver may take to answer without counting as slow; default 2,000. */
   soonMs?: number
-  /** Called with what came of each sending. */
+  /** Called with the result of each sending. */
   onAttempt?: (outcome: MailResult['outcome'], receiver: 'webhook' | 'mail') => void
   onError?: () => void
 }
 
 export type DeliveryLoop = {
   start(): Loop
-  /** Sends all that is due now; for tests, and for callers with a schedule of their own. @returns how many were sent */
+  /** Sends all that is due now, for tests and for callers with their own schedule. @returns how many were sent */
   deliverDue(): Promise<number>
   /** Takes up nothing new and waits for what is under way. */
   close(): Promise<void>
@@ -53,10 +53,10 @@ export type DeliveryLoop = {
 const leaseMarginMs = 50_000
 
 /**
- * Sends what the outbox holds to the receivers that providers registered: webhooks, and contacts that were confirmed, by mail.
+ * Sends the outbox to the receivers that providers registered: webhooks, and by mail confirmed contacts.
  *
- * At least once: a message is claimed for a while, sent, and its result written down; where the last step doesn't
- * happen it is sent again. Any number of processes share the work.
+ * It sends at least once: a message is claimed for a while, sent, and its result stored; if the last step doesn't
+ * happen, it is sent again. Any number of processes share the work.
  */
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const { sql, guard, log, mail = null, onAttempt, onError } = options
@@ -177,7 +177,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   }
 }
 
-/** The message as Standard Webhooks has it on the wire. */
+/** The message in the wire format of Standard Webhooks. */
 function signMessage(
   delivery: ClaimedDelivery,
   timestamp: Date,
@@ -186,7 +186,7 @@ function signMessage(
   const body = JSON.stringify({
     type: event,
     timestamp: createdAt.toISOString(),
-    // A refund's `data` names the payment that it gives back.
+    // A refund's `data` names the payment that it refunds.
     data: { paymentId, txHash, ...data },
   })
   const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))

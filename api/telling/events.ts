@@ -1,4 +1,4 @@
-/** What a provider can be told of; the keeper writes each into the outbox in the transaction that causes it. */
+/** Events for providers. Whatever causes one writes it into the outbox in the same transaction. */
 export const webhookEvents = [
   'payment.settled',
   'payment.reverted',

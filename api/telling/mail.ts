@@ -13,8 +13,8 @@ export type MailOptions = {
 export type MailResult = { outcome: 'delivered' | 'failed' | 'exhausted'; notices: number; error?: unknown }
 
 /**
- * Mails a provider what happened to its payments and webhooks, and writes down what came of it. Where the last step doesn't
- * happen the same mail is sent again, by the same name.
+ * Mails a provider what happened to its payments and webhooks, and stores the result. If the last step doesn't happen, the
+ * same mail is sent again under the same name.
  *
  * @param now Unix milliseconds
  */

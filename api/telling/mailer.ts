@@ -6,7 +6,7 @@ export type Mail = {
   to: string
   subject: string
   text: string
-  /** Names the mail: sent twice, it is one for a mail program that looks. */
+  /** Identifies the mail: if it is sent twice, a mail program that looks at ids shows one. */
   id: string
 }
 

@@ -1,6 +1,6 @@
 import type { Database, Queryable, Transaction } from '#ledger/store/database'
 
-/** The events that are mailed as well: a provider may not notice them, and has to act. */
+/** The events that are also mailed, since the provider has to act and may not notice them otherwise. */
 export const mailedEvents = [
   'settlement.failing',
   'settlement.failed',
@@ -9,11 +9,11 @@ export const mailedEvents = [
   'webhook.disabled',
 ] as const
 
-/** How long we gather what happens before the first mail tells of it. */
+/** How long we gather events before the first mail tells of them. */
 const gatherMs = 60_000
 /** The least time between two mails to one provider. */
 const pauseMs = 60 * 60_000
-/** Most happenings that one mail tells of. */
+/** Most events that one mail tells of. */
 const mostNotices = 1_000
 
 export type Notice = {
@@ -26,7 +26,7 @@ export type Notice = {
 /** A mail that this process has claimed and must send now. */
 export type ClaimedMail = { providerId: string; address: string; attempt: number }
 
-/** Writes down that the owner of a contact reads its mail. What happened before isn't told, nor what another contact wasn't told. */
+/** Stores that the owner of a contact reads its mail. Earlier events, and those for another contact, aren't mailed to it. */
 export async function confirmContact(
   sql: Transaction,
   { providerId, address, now }: { providerId: string; address: string; now: Date },
@@ -40,7 +40,7 @@ export async function confirmContact(
   if (changed.length > 0) await sql`delete from mail_notice where provider_id = ${providerId}`
 }
 
-/** Makes notices out of outbox rows, for providers whose contact is confirmed, and says when they are to be sent. */
+/** Turns outbox rows into notices, for providers with a confirmed contact, and sets when to send them. */
 export async function noticeEvents(sql: Queryable, outboxIds: readonly bigint[], now: Date): Promise<void> {
   const ids = outboxIds.map(String)
   await sql`
@@ -62,9 +62,9 @@ export async function noticeEvents(sql: Queryable, outboxIds: readonly bigint[],
 }
 
 /**
- * Claims a mail that is due, and writes down that it is being sent, before it is.
+ * Claims a mail that is due, and stores that it is being sent before it is.
  *
- * @param leaseMs After it a mail is due again, unless {@link recordMail} has said what came of it.
+ * @param leaseMs After this time a mail is due again, unless {@link recordMail} has stored its result.
  */
 export async function claimMail(
   sql: Queryable,
@@ -91,9 +91,9 @@ export async function readNotices(sql: Queryable, providerId: string): Promise<N
 }
 
 /**
- * Writes down that a mail was sent, or given up, and when the next one is due, if there is more to tell.
+ * Stores that a mail was sent or given up, and when the next one is due if there is more to tell.
  *
- * @param told the notices that were in it
+ * @param told the notices that it contained
  */
 export async function recordMail(
   sql: Database,
@@ -102,7 +102,7 @@ export async function recordMail(
   now: Date,
 ): Promise<void> {
   await sql.begin(async (tx) => {
-    // Held, so that what another process notices meanwhile is either seen below or waits.
+    // Locked, so that another process's notice is either seen below or waits.
     await tx`select from confirmed_contact where provider_id = ${providerId} for update`
     await tx`delete from mail_notice where outbox_id = any(${told.map(({ outboxId }) => `${outboxId}`)}::bigint[])`
     await tx`
@@ -113,7 +113,7 @@ export async function recordMail(
   })
 }
 
-/** Writes down when a mail that could not be sent is tried again. */
+/** Stores when a mail that could not be sent is tried again. */
 export async function postponeMail(
   sql: Queryable,
   { providerId, attempt }: ClaimedMail,

@@ -3,7 +3,7 @@ import type { Queryable } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
 import type { WebhookEvent } from './events.ts'
 
-/** How long the former secret stays good after a rotation. */
+/** How long the former secret stays valid after a rotation. */
 const rotationMs = 24 * 60 * 60_000
 
 /** Most receivers of one provider. */
@@ -18,7 +18,7 @@ export type Webhook = {
   createdAt: Date
   /** The receiver answered 410 Gone: nothing is sent to it any more. */
   disabledAt: Date | null
-  /** Until when the secret before the last rotation signs as well. */
+  /** Until when the previous secret signs, too. */
   previousSecretExpiresAt: Date | null
 }
 
@@ -58,7 +58,7 @@ export async function findWebhook(sql: Queryable, providerId: string, id: string
   return row ?? null
 }
 
-/** Removes a receiver; what waits for it is not sent any more, what was sent stays in the database. */
+/** Removes a receiver: its waiting messages are not sent any more; sent ones stay in the database. */
 export async function deleteWebhook(sql: Queryable, providerId: string, id: string): Promise<boolean> {
   const rows = await sql`
     with gone as (
@@ -74,8 +74,8 @@ export async function deleteWebhook(sql: Queryable, providerId: string, id: stri
 }
 
 /**
- * Makes `secret` the one that signs, next to the one before it until `now` + {@link rotationMs}. Also brings a receiver
- * that said 410 Gone back.
+ * Makes `secret` the signing one, beside the previous one until `now` + {@link rotationMs}. It also enables a receiver
+ * again that said 410 Gone.
  */
 export async function rotateSecret(
   sql: Queryable,

@@ -11,11 +11,11 @@ export type SendOptions = {
   guard: AddressGuard
   /** Milliseconds for the whole exchange. */
   timeoutMs: number
-  /** Read of the response's body at most; the rest is not waited for. */
+  /** Most bytes of the response's body that are read; the rest is not waited for. */
   maxResponseBytes?: number
 }
 
-/** The result of one sending. Without a status we don't know whether the receiver got it. */
+/** The result of one sending. Without a status, nobody knows whether the receiver got it. */
 export type SendResult =
   | {
       status: 'answered'
@@ -27,10 +27,10 @@ export type SendResult =
   | { status: 'unanswered'; failure: 'address_refused' | 'timeout' | 'connection_failed'; detail: string }
 
 /**
- * Asks a URL that a stranger chose, by POST as a rule. Never throws.
+ * Sends to a URL that a stranger chose, by POST as a rule. Never throws.
  *
- * Node's own client rather than fetch: it follows no redirect, and takes a `lookup` that pins the address it connects
- * to. Each request has a connection of its own, so that none goes to an address that was looked at long ago.
+ * It uses Node's own client rather than fetch, because it follows no redirect and takes a `lookup` that pins the address. Each
+ * request has a connection of its own, so that none goes to an address that was checked long ago.
  */
 export function send(options: SendOptions): Promise<SendResult> {
   const { headers, method = 'POST', body, guard, timeoutMs, maxResponseBytes = 16_384 } = options
@@ -55,7 +55,7 @@ export function send(options: SendOptions): Promise<SendResult> {
     request.on('response', (response) => {
       const chunks: Buffer[] = []
       let size = 0
-      // The status is the answer; a body that never ends doesn't take it back.
+      // The status is the answer, and a body that never ends doesn't change it.
       const answered = () => {
         resolve({
           status: 'answered',
@@ -85,7 +85,7 @@ function failureOf(error: Error): 'address_refused' | 'timeout' | 'connection_fa
   return error.name === 'AbortError' || error.name === 'TimeoutError' ? 'timeout' : 'connection_failed'
 }
 
-// RFC 9110 section 10.2.3; a date is taken for "soon", our own schedule decides.
+// RFC 9110 section 10.2.3. A date counts as "soon", and our own schedule decides.
 function parseRetryAfter(value: string | undefined): number {
   return value !== undefined && /^\d{1,9}$/.test(value) ? Number(value) * 1000 : 0
 }

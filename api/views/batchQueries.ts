@@ -2,7 +2,7 @@ import type { Address, Hash } from 'viem'
 import type { Database } from '#ledger/store/database'
 import type { BlockRow } from './blockFacts.ts'
 
-/** Whose batches: those that paid a wallet, or any of a provider's, with its own count and sum; or everybody's. */
+/** Whose batches: those that paid a wallet or a provider's wallets, with its own count and sum; or everybody's. */
 export type BatchOwner =
   | { chainId: number; wallet?: Address | undefined }
   | { providerId: string; chainId?: number | undefined }
@@ -18,16 +18,16 @@ export type BatchFilter = BatchOwner & {
 /** Where a page of batches ended, whatever the chain. `blockTime` in Unix seconds. */
 export type BatchPosition = Pick<BatchRow, 'blockTime' | 'position' | 'chainId'>
 
-/** One BatchSettled, as far as it concerns the one asked for. */
+/** One BatchSettled, with the part of the owner that was asked for. */
 export type BatchRow = BlockRow & {
   chainId: number
   position: bigint
   sequence: number
   keeper: Address
   paymentCount: number
-  /** USDC base units: of all provider wallets, where nobody's share was asked for. */
+  /** USDC base units: of all provider wallets, if no owner was asked for. */
   total: bigint
-  /** Everybody's payments in it, and fees. */
+  /** All payments in it, and fees. */
   batchPaymentCount: number
   feeTotal: bigint
   /** Of the whole transaction; the cost in wei, L1 fee included. */
@@ -60,7 +60,7 @@ export async function listBatches(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Each address's first ones by its index, and of these the first: any batch among them has all of its rows.
+  // Reads each address's first batches by its index, and the first of these: any of them has all of its rows.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`
@@ -98,7 +98,7 @@ function numberOf(sql: Database) {
   )::int)`
 }
 
-/** The addresses by which somebody is paid, and which part is his: wallets, and splitters that pay them a share. */
+/** The addresses that pay an owner, and its part of each: wallets, and splitters that pay them a share. */
 export function paidAddresses(sql: Database, owner: BatchOwner) {
   const [own, ofPlatform] =
     'providerId' in owner

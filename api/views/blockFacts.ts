@@ -4,7 +4,7 @@ import { readGasTokenPrice } from '#chain/settlementCost'
 import type { Database } from '#ledger/store/database'
 import { isUnreachable } from '#process/dependencies'
 
-/** A block with what our tables have of it; null where that isn't known yet. */
+/** A block as our tables have it; null for what isn't known yet. */
 export type BlockRow = {
   blockNumber: bigint
   blockHash: Hash
@@ -15,8 +15,8 @@ export type BlockRow = {
 }
 
 /**
- * Adds to blocks the time of their confirmation that nobody has written down yet. The recorder alone does: by these it notices
- * a reorg, and they are of one chain.
+ * Adds confirmation times to blocks that have none stored yet. Only the recorder stores them: it notices reorgs by them,
+ * so all must be of one chain.
  *
  * @param recordedBlock how far the record is.
  */
@@ -42,7 +42,7 @@ export async function addConfirmations(
   )
 }
 
-/** Adds to blocks the prices that aren't stored yet, and stores them. Without a feed, or where no node has that block's state, there is none. */
+/** Adds missing prices to blocks, and stores them. There is none without a feed, or if no node has that block's state. */
 export async function addGasTokenPrices(
   sql: Database,
   { network: { chainId, ethUsdFeed }, client }: ServedNetwork,

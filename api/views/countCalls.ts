@@ -8,10 +8,10 @@ import type { UsageCounters } from './usageCounters.ts'
 export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics: ApiMetrics }
 
 /**
- * Counts what becomes of challenges and verifications, for the endpoint that the route says was `called`.
+ * Counts the results of challenges and verifications, for the endpoint that the route reports as `called`.
  *
- * Counts only refused verifications that its provider asked for: a stranger would lower a rate of success by asking for
- * what nobody sells.
+ * Refused verifications count only if the endpoint's provider asked for them, or a stranger could lower its rate of success by
+ * asking for what nobody sells.
  */
 export function countCalls({ offers, usage, metrics }: CountCallsOptions): MiddlewareHandler<GatewayEnv> {
   return async (c, next) => {
@@ -21,7 +21,7 @@ export function countCalls({ offers, usage, metrics }: CountCallsOptions): Middl
     metrics[isVerification ? 'verifications' : 'challenges'].inc({ result: code ?? 'ok' })
     const called = c.get('called')
     if (called === undefined) return
-    // Refused requests may name any endpoint: only one that exists is counted, so that nobody fills the memory.
+    // Refused requests may name any endpoint. Only existing ones are counted, so that nobody fills the memory.
     const offer = await Promise.resolve(offers.ofEndpoint(called.endpointId)).catch(() => undefined)
     if (offer?.providerId !== called.providerId) return
     if (code !== undefined && !(isVerification && c.get('caller') === offer.providerId)) return

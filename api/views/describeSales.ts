@@ -4,13 +4,13 @@ import type { Listing } from '#ledger/discovery/listings'
 import { formatUsdc } from '#protocol/amount'
 
 /*
- * What an origin sells, in the documents that are looked for there: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash
+ * The documents in which readers look for what an origin sells: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash
  * read one object), `/.well-known/x402`, `/llms.txt`.
  */
 
-/** Most endpoints that the documents of an origin name: an agent reads all of them. The catalogue has the rest. */
+/** Most endpoints in an origin's documents, since an agent reads all of them. The catalogue has the rest. */
 const maxShown = 100
-/** Of all schemas and examples together. */
+/** Most bytes of all schemas and examples together. */
 const maxSchemaBytes = 262_144
 
 export type SalesOptions = {
@@ -47,7 +47,7 @@ export function describeSales(options: SalesOptions): Sales {
   }
 }
 
-/** `/cities/:city/*` as OpenAPI writes it. */
+/** `/cities/:city/*` in OpenAPI's form. */
 function pathOf(resource: string): string {
   const { pathname } = new URL(resource)
   return pathname.replace(/\/:(\w+)(?=\/|$)/g, '/{$1}').replace(/\*$/, '{rest}')
@@ -58,7 +58,7 @@ function describe(
   sold: readonly Sold[],
 ) {
   const paths: Record<string, Record<string, object>> = {}
-  // `/a/{b}` and `/a/{c}` are one path to OpenAPI: the first one names it.
+  // `/a/{b}` and `/a/{c}` are one path to OpenAPI, named by the first one.
   const named = new Map<string, string>()
   const ids = new Map<string, number>()
   let left = maxSchemaBytes
@@ -161,7 +161,7 @@ function queryParameters(schema: Described['inputSchema'], example: unknown): ob
   }))
 }
 
-/** What stands between two line breaks can't begin another line, and no text of a provider's is longer than this. */
+/** Joins lines, so that no provider's text can begin a line of its own, and cuts it at the longest allowed length. */
 const oneLine = (text: string) => text.replace(/\s+/g, ' ').trim().slice(0, 500)
 
 function writeLlms({ title, issuer, origin }: SalesOptions, sold: readonly Sold[]): string {

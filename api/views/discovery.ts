@@ -136,7 +136,7 @@ const getSales = route('get', '/discovery/providers/{id}', {
   responses: { 200: jsonAnswer('The documents', sales) },
 })
 
-/** What can be found of what is sold here; nothing where the operator lists nothing. */
+/** Routes for finding what is sold here; none if the operator lists nothing. */
 export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: RouteOptions): void {
   if (catalogue === null) return
   const { issuer } = settings
@@ -185,7 +185,7 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Route
   app.get('/llms.txt', async (c) => c.text((await sold()).llms, 200, kept))
 }
 
-/** Where most of it is sold, beside the gateway itself. */
+/** The origin where most of it is sold, besides the gateway itself. */
 function chooseOrigin(listings: readonly Listing[], gatewayOrigin: string): string {
   const counts = new Map<string, number>()
   for (const { resource } of listings) {

@@ -2,10 +2,10 @@ import type { Database } from '#ledger/store/database'
 import { paidAddresses } from './batchQueries.ts'
 import type { BlockRow } from './blockFacts.ts'
 
-/** What settling a provider's payments cost in one block, as its share of the batches by the number of payments. */
+/** A provider's share of the cost of a block's batches, by the number of payments. */
 export type GasShare = Omit<BlockRow, 'confirmedAt'> & {
   chainId: number
-  /** Whether the keepers of this gateway sent the transactions, or somebody else's. */
+  /** Whether this gateway's keepers sent the transactions. */
   isOurs: boolean
   batches: number
   /** Wei, L1 fee included, rounded up. */

@@ -53,7 +53,7 @@ export function addHealthRoutes(app: App, options: RouteOptions): void {
   })
 }
 
-/** What the process needs, and whether it has it. */
+/** Checks for all that the process needs. */
 export function readinessProbes({ sql, networks, loops }: RouteOptions): Probe[] {
   return [
     { name: 'database', ask: () => sql`select 1` },

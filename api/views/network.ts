@@ -79,7 +79,7 @@ const cached = `public, max-age=${keptMs / 1_000}`
 const dayMs = 86_400_000
 const shownDays = { day: 30, week: 26 * 7 } as const
 const mostKeepers = 50
-/** The least number of payments for which we say how long they took: fewer would tell of one buyer, or one provider. */
+/** From how many payments on we say how long they took: fewer would tell of one buyer, or one provider. */
 const leastTimes = 20
 
 const addNetworkRoute = view('/network', {
@@ -161,7 +161,7 @@ async function readActivity(
   const [{ total, intervals, keepers }, times, { usdPerToken, source }] = await Promise.all([
     readNetworkActivity(sql, { chainId, interval, from, keepers: mostKeepers }),
     readSettlementTimes(sql, { chainId, interval, from, least: leastTimes }),
-    // What settled needs no node to be shown.
+    // Settlements can be shown without a node.
     readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd).catch(() => ({
       usdPerToken: settings.gasTokenUsd,
       source: 'configured' as const,
@@ -191,7 +191,7 @@ async function readActivity(
   }
 }
 
-/** The first UTC day that is shown: of weeks a Monday, so that none is shown in part. */
+/** The first UTC day that is shown; for weeks a Monday, so that none is shown in part. */
 function firstDay(interval: NetworkInterval, now: number): Date {
   const first = new Date(now - (shownDays[interval] - 1) * dayMs)
   first.setUTCHours(0, 0, 0, 0)

@@ -4,7 +4,7 @@ import type { Database } from '#ledger/store/database'
 export const networkIntervals = ['day', 'week'] as const
 export type NetworkInterval = (typeof networkIntervals)[number]
 
-/** Sums over what BatchSettlement settled on a network, whoever sent it. */
+/** Sums over all that settled on a network, whoever sent it. */
 export type SettledSums = {
   batches: number
   payments: number
@@ -21,16 +21,16 @@ export type SettlementTimes = { median: number; p95: number }
 export type NetworkActivity = {
   /** `keepers`: how many of them settled anything. */
   total: SettledSums & { keepers: number }
-  /** The oldest first; an interval in which nothing settled is left out. */
+  /** The oldest first, without intervals in which nothing settled. */
   intervals: (SettledSums & { startsAt: Date })[]
-  /** Who settled the most payments first. `lastBlockTime` in Unix seconds. */
+  /** The keepers with the most payments first. `lastBlockTime` in Unix seconds. */
   keepers: (SettledSums & { address: Address; lastBlockTime: bigint })[]
 }
 
 /**
- * What settled on a network since the start of a UTC day, as the chain shows it.
+ * All that settled on a network since the start of a UTC day, as the chain shows it.
  *
- * One statement, so one snapshot, over a row for each keeper and day: however many payments there are.
+ * One statement, so one snapshot. It reads a row for each keeper and day, however many payments there are.
  */
 export async function readNetworkActivity(
   sql: Database,
@@ -81,7 +81,7 @@ const nothing = { batches: 0, payments: 0, total: 0n, gasUsed: 0n, gasCost: 0n, 
 /**
  * How long this gateway's payments took, by when they were accepted.
  *
- * @param least an interval with fewer payments is left out, so that no figure is about one buyer
+ * @param least intervals with fewer payments are left out, so that no figure is about one buyer
  */
 export async function readSettlementTimes(
   sql: Database,

@@ -81,7 +81,7 @@ export const operation = z
 
 /** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
 const keptMs = 5_000
-/** Most wallets that we show of a network's queue, the oldest payment first. */
+/** How many wallets of a network's queue we show, those with the oldest payment first. */
 const mostWallets = 100
 
 const monthMs = 30 * 86_400_000
@@ -145,7 +145,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
       countGivenUpPayers(sql, chainId),
       countFailedSweeps(sql, chainId),
     ])
-  // Where no node answers, what providers were told is all that the record can be compared with.
+  // If no node answers, the record can only be compared with what providers were told.
   const index = judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks)
   const { head } = index
   return {
@@ -183,7 +183,7 @@ async function readNetwork(sql: Database, served: ServedNetwork, maxLagBlocks: b
   }
 }
 
-/** Whose wallets these are. */
+/** The providers of these wallets. */
 async function readPayeeProviders(sql: Database, chainId: number, payees: readonly Address[]) {
   const rows = await sql<{ address: Address; providerId: string; name: string }[]>`
     select w.address, p.id as "providerId", p.name

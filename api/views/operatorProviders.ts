@@ -95,7 +95,7 @@ export function addOperatorProvidersRoute(app: App, options: RouteOptions): void
 
 type ListedProvider = Omit<z.input<typeof listedProvider>, 'revenue'> & { id: string }
 
-/** All providers, the newest first, with how much of each is in use. */
+/** All providers, the newest first, with the amount that each has in use. */
 async function listProviders(
   sql: Queryable,
   { after, limit }: { after: { createdAt: Date; id: string } | null; limit: number },

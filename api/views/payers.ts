@@ -69,7 +69,7 @@ export async function findTopPayers(
 ): Promise<z.input<typeof topPayer>[]> {
   const onChain = sql`and is_testnet(chain_id) = ${testnet}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
-  // Over all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
+  // Over all time, a payer is among the greatest of the sums, or has payments that are not in the sums yet.
   const summed = period
     ? sql`
       select r.chain_id, r.payer, sum(r.payments) as payments, sum(r.gross) as gross, sum(r.settled_net) as settled_net,

@@ -109,14 +109,14 @@ export const addPendingRoute = view('/settlements/pending', {
 
 type PendingQuestion = {
   settings: DueSettings
-  /** How many batches further down the queue to start; 0: with the most urgent payments. */
+  /** How many batches further down the queue to begin; 0: with the most urgent payments. */
   page: number
   now: Date
 }
 
 /**
- * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, also where its gas
- * is too dear for us, and what stands in a batch of ours that should have been mined long ago.
+ * The due batches of `GET /settlements/pending`: payments for which a trigger has fired, even if their gas is too dear for us, and
+ * those of a batch of ours that should have been mined long ago.
  */
 function createPendingBatches(sql: Database) {
   const byChain = new Map<number, ReadDueBatches>()
@@ -145,7 +145,7 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Before what is due: to look for that returns what was deferred, and what is deferred stands in no batch.
+    // Read before what is due, because looking for that returns deferred payments, which are in no batch.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
     for (const payments of Map.groupBy(stalled, ({ feeRecipient }) => feeRecipient).values()) {
@@ -154,9 +154,9 @@ function createPendingBatches(sql: Database) {
     }
     const from = served.deployment.batchSettlement
     for (const due of await readDueBatches({ settings, from, page, now })) {
-      // They may cost whoever settles them gas for nothing, and it isn't strangers who let them in.
+      // They may cost whoever settles them gas for nothing, and strangers didn't let them in.
       if (due.lane === 'quarantined') continue
-      // Somebody waits for these, and may give them up: what is published can't be.
+      // Somebody waits for these and may give them up, but what is published can't be given up.
       if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)

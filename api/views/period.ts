@@ -5,7 +5,7 @@ export type Interval = 'hour' | 'day' | 'month' | 'total'
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
 
-/** How many days a view shows at most, by its interval, and how many unless told. */
+/** How many days a view shows, by its interval: at most, and by default. */
 const days: Record<Interval, { usual: number; most: number }> = {
   hour: { usual: 2, most: 31 },
   day: { usual: 30, most: 366 },
@@ -14,9 +14,9 @@ const days: Record<Interval, { usual: number; most: number }> = {
 }
 
 /**
- * The whole intervals that [from, to) touches, UTC; up to now unless told.
+ * The whole intervals that [from, to) touches, UTC; by default up to now.
  *
- * @throws {Refusal} `invalid_date_range` where it is reversed, empty, or longer than the interval allows.
+ * @throws {Refusal} `invalid_date_range` if it is reversed, empty, or longer than the interval allows.
  */
 export function choosePeriod(
   interval: Interval,

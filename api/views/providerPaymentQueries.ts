@@ -72,7 +72,7 @@ export type ProviderPayment = z.input<typeof providerPayment> & {
   facilitatorFee: bigint
 }
 
-/** Where a page ended. `sale`: of a tab. */
+/** Where a page ended. `sale`: a tab's. */
 export type PaymentPosition = { acceptedAt: Date; paymentId: string; sale?: number | undefined }
 
 export type PaymentFilters = {
@@ -84,17 +84,17 @@ export type PaymentFilters = {
   /** Accepted in [from, to). */
   from?: Date | undefined
   to?: Date | undefined
-  /** What the buyer paid, both parts, base units. */
+  /** The buyer's price, both parts, base units. */
   minAmount?: bigint | undefined
   maxAmount?: bigint | undefined
-  /** Only payments of which a half settled in this transaction. */
+  /** Only payments with a half that settled in this transaction. */
   txHash?: Hex | undefined
   withoutTabs?: boolean
   after: PaymentPosition | null
   limit: number
   /** Default: the newest first. */
   oldestFirst?: boolean
-  /** Decides whether an authorization that nobody used has run out. */
+  /** Decides whether an unused authorization has expired. */
   now: Date
 }
 
@@ -119,11 +119,11 @@ type WantedRow = Row & { payment_status: PaymentStatus }
 const rowsLookedAt = 5_000
 
 /**
- * A provider's payments, newest or oldest first. What was sold on tabs is among them, a row for each hour of an endpoint.
+ * A provider's payments, newest or oldest first. Sales on tabs are among them, a row for each hour of an endpoint.
  *
- * A status is partly the chain's business and stands in no column. So the filter takes what could have it, by an index, and
- * then asks what each of them is; rows that turn out otherwise are bounded a page. So are those of another amount, of which
- * there is no index either.
+ * A status depends on the chain, too, and no column holds it. So the query takes by an index all rows that may have it, and
+ * then computes the status of each; a page reads a bounded number of others. The same goes for amounts, which have no
+ * index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { limit } = filters
@@ -133,7 +133,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, { ...filters, after }, chunk)
-    // A search that stopped first may have payments beyond that point which come before those of the others.
+    // If a search stopped early, its further payments may come before those of other searches, so the page ends there.
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
       if (!isWanted(row, filters)) continue
@@ -168,8 +168,8 @@ function positionOf(row: Row | undefined): PaymentPosition | null {
 type Fragment = ReturnType<typeof settledBy>
 
 /**
- * Where payments of a status can be: tables of which an index of each is in the order of the page. What the filters ask
- * of the payment itself is joined, and costs nothing where they don't.
+ * The tables in which payments of a status can be, each with an index in the order of the page. Conditions on the payment itself
+ * join it, and cost nothing if there are none.
  */
 function candidates(sql: Queryable, { status, now, withoutTabs = false }: PaymentFilters) {
   const placed = (table: Fragment, condition: Fragment) => sql`(
@@ -182,7 +182,7 @@ function candidates(sql: Queryable, { status, now, withoutTabs = false }: Paymen
     select payment_id, null::smallint as number, provider_id, endpoint_id, chain_id, payer, accepted_at
     from (select *, id as payment_id from payment) k where ${condition}
   )`
-  // What was sold on a tab, whose stage is in the row `q`, and its end in `k`.
+  // Sales on a tab, with its stage in the row `q` and its end in `k`.
   const sold = (condition: Fragment) => sql`(
     select s.payment_id, s.number, s.provider_id, s.endpoint_id, s.chain_id, s.payer, s.accepted_at
     from tab_sale s
@@ -215,7 +215,7 @@ function candidates(sql: Queryable, { status, now, withoutTabs = false }: Paymen
         return [
           [
             ended(sql`k.kind = 'failed'`),
-            // Ran out, and the keeper hasn't come to say so yet.
+            // It has expired, and the keeper hasn't concluded it yet.
             queued(expired),
             ended(sql`${spent} and ${expired}`),
           ],
@@ -244,7 +244,7 @@ function candidates(sql: Queryable, { status, now, withoutTabs = false }: Paymen
   return withoutTabs ? own : [...own, ...ofTabs]
 }
 
-/** The first of each search, in one order. Of other statuses only those that end a search leave the database. */
+/** The first rows of all searches, in one order. Rows with other statuses leave the database only if they end a search. */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
   const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
   const { minAmount, maxAmount } = filters
@@ -304,7 +304,7 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
     order by page.accepted_at ${direction}, page.payment_id ${direction}, page.number ${direction}`
 }
 
-/** What has moved of the payment `p`, `standing` there, or of the sale `s` of a tab: a lateral subquery of just one row. */
+/** The part of the payment `p`, `standing` there, or of a tab's sale `s` that has moved: a lateral subquery of just one row. */
 function movedOf(sql: Queryable) {
   return sql`(
     select standing.provider_tx as "transactionHash", standing.fee_tx as "platformTransactionHash",
@@ -323,7 +323,7 @@ function movedOf(sql: Queryable) {
   )`
 }
 
-/** The payments of which a transaction moved something: an array, which are few and looked up one by one. */
+/** An array of the payments that a transaction moved, which are few and looked up one by one. */
 function settledBy(sql: Queryable, txHash: Hex) {
   return sql`array(select payment_id from authorization_event
     where left(tx_hash, 10) = left(${txHash}, 10) and tx_hash = ${txHash} and (state = 'settled' or exists (

@@ -8,7 +8,7 @@ import { view } from '../view.ts'
 import { findProviderPayments, type PaymentPosition, providerPayment } from './providerPaymentQueries.ts'
 import { answerCsv, toPaymentLine } from './statement.ts'
 
-/** What payments and failures are narrowed by. */
+/** Filters of payments and failures. */
 export const paymentFilters = z.object({
   endpointId: wire.idFilter('ep').optional(),
   payer: wire.address.optional(),

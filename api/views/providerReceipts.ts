@@ -15,7 +15,7 @@ const receiptsQuery = paymentFilters
   .omit({ limit: true })
   .extend({ status: z.enum(paymentStatuses).optional() })
 
-// Not a literal: hono takes each type with "json" in its name for one JSON value.
+// Not a literal, because hono takes each type with "json" in its name for one JSON value.
 const jsonLines: string = 'application/jsonl'
 
 const getReceipts = route('get', '/providers/{id}/receipts', {
@@ -35,11 +35,11 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   },
 })
 
-/** How many receipts are signed in a row: 5 ms, in which nobody else is served. */
+/** How many receipts are signed in a row, which takes 5 ms, in which nobody else is served. */
 const pageSize = 200
 
 /**
- * How new a payment may be to be left out. An earlier one could still become visible after a later one, and a reader who goes
+ * Payments newer than this are left out. One of them could still become visible after a later one, and a reader who goes
  * on after the later one would never see it.
  */
 const unsettledOrderMs = 10_000
@@ -88,7 +88,7 @@ export function addProviderReceiptRoute(
       const ids = payments.map(({ paymentId }) => paymentId)
       const records = await findPayments(sql, ids, at)
       const found = ids.flatMap((id) => records.get(id) ?? [])
-      // It may have become another one between the two looks.
+      // Its status may have changed between the two reads.
       const text = found.filter((one) => status === undefined || one.status === status).map(sign)
       return { text: text.join(''), next }
     }

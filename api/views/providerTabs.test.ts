@@ -52,7 +52,7 @@ const fail = (paymentId: string) =>
     { now: new Date() },
   )
 
-/** A tab of each status that one can have, and one of which an older state moved. */
+/** A tab of each possible status, and one of which an older state moved. */
 async function seedStatuses() {
   const { database } = gateway
   const verified = await seed()

@@ -154,9 +154,9 @@ const noWork: WalletWork = {
   ...{ firstQueuedAt: new Date(0), firstUrgentAt: 0n, firstValidBefore: 0n },
 }
 
-/** The same of what was sold on closed tabs, by requests. */
+/** The same for sales on closed tabs, counted in requests. */
 type TabWork = WalletWork & {
-  /** That wait, without what failed before. */
+  /** Tabs that wait, without those that failed before. */
   tabs: number
 }
 
@@ -167,7 +167,7 @@ type ProviderWorkQuestion = {
   now: Date
 }
 
-/** @returns by the wallet's id, those that have any */
+/** @returns the work by wallet id, of the wallets that have any */
 async function readProviderWork(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
@@ -202,7 +202,7 @@ function servedTokens(sql: Database, tokens: ProviderWorkQuestion['tokens']) {
     as served (chain_id, token)`
 }
 
-/** What was sold on tabs that may still move. When they settle depends on everybody's: here by the time alone. */
+/** Sales on tabs that may still move. When they settle depends on all tabs, so only the time trigger counts here. */
 async function readProviderTabs(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,

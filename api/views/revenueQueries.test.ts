@@ -116,7 +116,7 @@ test('behavior: moving payments into the sums changes no figure', async () => {
 test('behavior: a payment that is opened again leaves the sums', async () => {
   const { settled } = await seedMix()
   await conclude(settled)
-  // A reorg below what was taken for final.
+  // A reorg below a block that counted as final.
   await forget(settled)
   expect(await revenue()).toMatchObject([{ settledNet: 95_000n }])
   await reopenPayments(database, [settled.paymentId])

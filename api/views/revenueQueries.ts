@@ -20,12 +20,12 @@ export type RevenueSums = {
   gross: bigint
   /** The platform's part. */
   fee: bigint
-  /** Of the provider's part, what has arrived, and what will not: the rest of it is outstanding. */
+  /** The provider's part: what has arrived, and what will not; the rest of it is outstanding. */
   settledNet: bigint
   failedNet: bigint
-  /** Of the platform's part, what has arrived. */
+  /** The part of the fee that has arrived. */
   settledFee: bigint
-  /** Of `settledNet`, what still waits in splitters. */
+  /** The part of `settledNet` that still waits in splitters. */
   waitingNet: bigint
 }
 
@@ -56,7 +56,7 @@ export type RevenueQuery = {
 /** Where a page ended: newest interval first, then by what it is grouped by. */
 export type RevenuePosition = { startsAt: Date | null; group: string }
 
-/** A row's place among those of its interval. */
+/** A row's place within its interval. */
 export function groupKey({ endpointId, chainId, wallet }: RevenueRow): string {
   return endpointId ?? (chainId === null ? '' : wallet === null ? String(chainId) : `${chainId}:${wallet}`)
 }
@@ -78,9 +78,9 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
 }
 
 /**
- * A provider's revenue: the sums of what can't move any more, and the rest from the record as it is now.
+ * A provider's revenue: the stored sums of what can't move any more, and the rest by the record as it is now.
  *
- * One statement, so one snapshot: a payment that is being moved into the sums is seen in just one of the two.
+ * One statement, so one snapshot: a payment that is just moving into the sums is counted once.
  */
 export async function findRevenue(
   sql: Database,
@@ -141,7 +141,7 @@ export async function findRevenue(
     limit ${limit}`
 }
 
-/** The sums that make up [from, to): by hour or by day as asked, of longer times whole months and the days around them. */
+/** The sums that make up [from, to): by hour or day as asked; for longer times whole months, and the days around them. */
 export function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
   const within = (period: string, since: Date, until: Date) =>
     sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`
@@ -166,8 +166,8 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
 }
 
 /**
- * What is not in the sums yet adds to them now: payments in the queue, those whose end isn't final, and what was sold on such tabs.
- * A row each: what it is of, `accepted_at`, and the columns of the sums.
+ * What is not in the sums yet: payments in the queue, those whose end isn't final, and sales on such tabs. Each row has
+ * its group, `accepted_at`, and the columns of the sums.
  */
 export function openRevenue(
   sql: Queryable,
@@ -175,7 +175,7 @@ export function openRevenue(
 ) {
   const its = sql`provider_id = ${providerId}
     ${period ? sql`and accepted_at >= ${period.from} and accepted_at < ${period.to}` : sql``}`
-  // It will not arrive: it was used otherwise, or nothing tries any more.
+  // It will not arrive, because it was used otherwise, or nobody tries any more.
   const isLost = (kind: ReturnType<typeof sql>) =>
     sql`coalesce(${kind} = 'failed', false) or half.provider in ('cancelled', 'foreign_use')`
   const shares = sql`share.is_voided, share.payments, share.voided_payments, share.settled_payments, share.gross, share.fee,
@@ -207,8 +207,8 @@ export function openRevenue(
 }
 
 /**
- * A provider's payments that wait in splitters: what came in after the last payout. They are few, since a splitter with many
- * is swept; found from the splitters, whatever else the provider was ever paid.
+ * A provider's payments that wait in splitters because they came in after the last payout. They are few, since a splitter with
+ * many is swept, and they are found from the splitters, so other payments cost nothing.
  */
 function waitingPayments(
   sql: Queryable,
@@ -224,7 +224,7 @@ function waitingPayments(
   )`
 }
 
-/** What a provider owes for payments accepted in [from, to) that came through the facilitator and settled, by chain. */
+/** What a provider owes for settled payments accepted in [from, to) that came through the facilitator, by chain. */
 export async function sumFacilitatorFees(
   sql: Database,
   { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,

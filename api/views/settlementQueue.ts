@@ -9,29 +9,29 @@ export type QueueQuestion = {
   chainId: number
   token: Address
   wallet: Address
-  /** 0: provider wallets wait for their part; 1: the platform's for its fees. */
+  /** 0: a provider's wallet waits for its part; 1: the platform's for its fees. */
   half: 0 | 1
   now: Date
 }
 
-/** What a wallet waits for, and how the keeper sees it. */
+/** The payments that a wallet waits for, and how the keeper sees them. */
 export type WalletQueue = {
   paymentCount: number
   amount: bigint
   firstQueuedAt: Date
   /** Why the oldest waits for cheaper gas; null: it doesn't. */
   heldBy: HoldReason | null
-  /** Those for which a trigger can fire; null: none. */
+  /** Payments for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
-  /** When the first of the others is tried, or now where it is in a batch or due; null: there are no others. */
+  /** When the first of the others is tried, or now if it is in a batch or due; null: there are no others. */
   nextAttemptAt: Date | null
 }
 
 /**
- * What a wallet waits for: its halves that were accepted, are wanted, and have not moved. Those in an open batch are
- * among them until the record shows that they moved.
+ * What a wallet waits for: accepted halves that are wanted and have not moved. Those in an open batch count until
+ * the record shows that they moved.
  *
- * @returns null where it waits for nothing
+ * @returns null if it waits for nothing
  */
 export async function readWalletQueue(
   sql: Database,
@@ -41,7 +41,7 @@ export async function readWalletQueue(
     select id from queue_group
     where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
   )`
-  // Of what was sold on tabs, each request counts. When they settle depends on everybody's: here by the time alone.
+  // Of sales on tabs each request counts. When they settle depends on all tabs, so only the time trigger counts here.
   const own =
     half === 0
       ? sql`

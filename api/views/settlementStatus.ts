@@ -68,7 +68,7 @@ function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
   }
 }
 
-/** When the next of it is settled. */
+/** When the next payment is settled. */
 function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
   const times = [waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt]
   return new Date(Math.min(...times.map((time) => time?.getTime() ?? Number.POSITIVE_INFINITY)))

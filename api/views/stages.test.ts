@@ -16,7 +16,7 @@ import { closeTab } from '../../test/support/tabs.ts'
 import { randomHex, validFor } from '../../test/support/usdc.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 
-// One payment at each stage, and all doors asked about it. They must agree with docs/where-is-my-payment.md.
+// One payment at each stage, and every door's answer about it. They must agree with docs/where-is-my-payment.md.
 
 const gateway = useGateway()
 
@@ -29,7 +29,7 @@ type QueueOfWallet = {
   triggers: { time: { since: string | null } }
 }
 
-/** What each door says of a shop's only payment. */
+/** Each door's answer about a shop's only payment. */
 async function askDoors(shop: Shop, paymentId: string) {
   const { app, database, served } = gateway
   const at = `/providers/${shop.providerId}`

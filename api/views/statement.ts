@@ -186,7 +186,7 @@ const columns = [
   'requests',
 ] as const
 
-/** Lines in the columns of the statement, as they are read. */
+/** Streams lines in the statement's columns as they are read. */
 export async function answerCsv<Position>(
   c: Context,
   filename: string,

@@ -127,7 +127,7 @@ test.each(endings)(
     expect(
       await database`select sum(payments)::int as summed from revenue where provider_id = ${provider.providerId} and period = 'day'`,
     ).toEqual([{ summed: 35 }])
-    // A reorg below what was taken for final: just what was added is taken out, whatever the lines say by now.
+    // A reorg below a block that counted as final: just what was added is taken out, whatever the lines say by now.
     await database`update tab_line set moved = null where payment_id = ${tab.paymentId}`
     await database`delete from authorization_event where payment_id = ${tab.paymentId}`
     await reopenPayments(database, [tab.paymentId])

@@ -50,8 +50,8 @@ type Line = Omit<z.input<typeof line>, 'requests' | 'sales'> & { position: numbe
 /**
  * The tab of a payment.
  *
- * @param providerId whose lines are told; undefined: nobody's.
- * @returns null for a payment that is none.
+ * @param providerId the provider whose lines are shown; undefined: none are.
+ * @returns null for a payment that isn't a tab.
  */
 export async function readTab(
   sql: Database,

@@ -1,12 +1,12 @@
 import type { Database } from '#ledger/store/database'
 
-/** What became of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
+/** The result of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
 export type UsageOutcome = 'challenged' | 'paid' | (string & {})
 
 export type UsageCounters = {
   /** Counts a call in memory; costs no I/O. */
   count(endpoint: { providerId: string; endpointId: string }, outcome: UsageOutcome): void
-  /** Adds what was counted to the database. Those that can't be written stay, for the next time. @throws what the database says */
+  /** Adds the counts to the database. Those that can't be written stay for the next time. @throws the database's error */
   flush(): Promise<void>
 }
 
@@ -20,7 +20,7 @@ type Count = { providerId: string; endpointId: string; hour: Date; outcome: stri
 
 const hourMs = 3_600_000
 
-/** Counts calls without a write a request. A crash loses what was counted since the last flush. */
+/** Counts calls without a write for each request. A crash loses the counts since the last flush. */
 export function createUsageCounters(options: UsageCountersOptions): UsageCounters {
   const { sql, now = Date.now } = options
   let counts = new Map<string, Count>()
@@ -38,7 +38,7 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
     const taken = [...counts.values()]
     counts = new Map()
     try {
-      // In the order of the key: processes that flush at once wait for each other instead of deadlocking.
+      // In the order of the key, so that processes that flush at once wait for each other instead of deadlocking.
       await sql`
         insert into usage as u (provider_id, hour, endpoint_id, outcome, calls)
         select provider_id, hour, endpoint_id, outcome, calls

@@ -18,7 +18,7 @@ type OpenTab = Omit<TabState, 'payer' | 'lines'> & {
 }
 
 /**
- * Each buyer buys of the shops in turn, and opens another tab after so many requests: not all of them at the same time.
+ * Each buyer buys from the shops in turn, and opens another tab after `requestsPerTab` requests; first tabs differ in length.
  *
  * @param port of the api process that is asked.
  */

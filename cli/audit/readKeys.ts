@@ -5,9 +5,9 @@ import { readText } from './readReceipts.ts'
 
 export type KeySource = {
   jwks: JSONWebKeySet
-  /** The file or URL, as shown in the report. */
+  /** The file or URL, for the report. */
   source: string
-  /** The issuer was taken from the receipts, so they only prove that this issuer signed them. */
+  /** The issuer comes from the receipts, so they only prove that this issuer signed them. */
   isSelfNamed: boolean
 }
 

@@ -6,7 +6,7 @@ import { CliError } from '../cliError.ts'
 export type ReceiptLine = { jws: string; line: number }
 
 /**
- * Reads receipts, one a line: the JWS itself, the same as a JSON string, or an object that carries it as `receipt`, as
+ * Reads receipts, one a line: the JWS itself, a JSON string of it, or an object with it as `receipt`, as
  * `GET /receipts/{id}` and the middleware give it. Anything else is passed on, and the audit reports it as forged.
  *
  * @param path `-` is standard input.

@@ -8,7 +8,7 @@ export type Lines = readonly { line: number }[]
 const stateColour = (state: AuditState) =>
   state === 'settled' ? 'green' : state === 'pending' ? 'yellow' : 'red'
 
-/** At most this many receipts that don't reconcile are listed. */
+/** Most receipts that are listed as not reconciling. */
 const listed = 50
 
 /** Formats the report for a person. */

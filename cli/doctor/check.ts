@@ -1,6 +1,6 @@
 export type Check = {
   name: string
-  /** `warn`: works, but needs attention. `skip`: not made; `found` says what it lacked. */
+  /** `warn`: works, but needs attention. `skip`: not checked; `found` says what was missing. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
   /** What to do about it. */

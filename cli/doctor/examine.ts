@@ -6,8 +6,8 @@ import { examineGas } from './examineGas.ts'
 import { readNetworks } from './networks.ts'
 
 /**
- * Checks everything that the environment names, each thing after what it needs. One check that fails stops no other but those
- * that need it, and these say so.
+ * Checks everything that the environment names, each after what it depends on. If a check fails, only those that depend on it
+ * are skipped, and they say so.
  */
 export async function* examine(env: Environment): AsyncGenerator<Check> {
   const networks = yield* readNetworks(env)

@@ -11,7 +11,7 @@ import { contracts } from '../../local/chain/contracts.ts'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
-/** The age of the newest block from which we say that a node has stopped, on every network in the table. */
+/** Age of the newest block from which a node counts as stopped, on every network in the table. */
 const staleSeconds = 120n
 
 /** Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed. */
@@ -87,7 +87,7 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
   }
 }
 
-/** Where nothing is recorded, it looks at the address that every network has in common. */
+/** If no deployment is recorded, it looks at the address that all networks have in common. */
 async function examineContract(
   examined: ExaminedNetwork,
   field: keyof typeof contracts,

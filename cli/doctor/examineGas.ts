@@ -12,7 +12,7 @@ const batchGas = 15_500_000n
 /** How many full batches a wallet should be able to pay for. */
 const comfortable = 20n
 
-/** Checks that each wallet of the keeper can pay for batches at the network's current gas price, and that its signer signs. */
+/** Checks that each wallet of the keeper can pay for batches at the current gas price, and that its signer signs. */
 export async function* examineGas(
   env: Environment,
   networks: readonly ExaminedNetwork[],
@@ -60,7 +60,7 @@ export async function* examineGas(
   }
 }
 
-/** Has it sign what no chain takes, a transaction without gas: only what it signs says which chain it is set to. */
+/** Has it sign a transaction without gas, which no chain takes: only the signature says which chain it is set to. */
 async function examineSigner(account: RemoteAccount, { name: network, chainId }: Network): Promise<Check> {
   const { address } = account
   const name = `${network}: signer of ${address.slice(0, 8)}`

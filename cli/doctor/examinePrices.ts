@@ -2,12 +2,12 @@ import type { Queryable } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { type Check, ok, warn } from './check.ts'
 
-/** What clients of x402 pay at most as they come, USDC base units: those of v2; and those of v1 and Cloudflare's agents. */
+/** The most that x402's clients pay by default, USDC base units: those of v2, and those of v1 and Cloudflare's agents. */
 const caps = { v2: 1_000_000n, v1: 100_000n }
 
 export const pricesCheck = 'prices'
 
-/** Says which of the registered prices buyers with other people's clients refuse until they raise a limit of their own. */
+/** Names the registered prices that other people's clients refuse until their buyers raise a limit. */
 export async function examinePrices(database: Queryable): Promise<Check> {
   const rows = await database<{ url: string; method: string; price: bigint }[]>`
     select e.url, e.method, e.price from endpoint e join provider p on p.id = e.provider_id

@@ -6,21 +6,21 @@ import type { Deployment, Deployments } from '#protocol/deployments'
 import { type Network, networks } from '#protocol/networks'
 import { type Check, fail, ok } from './check.ts'
 
-/** One network that is to be served: what the environment says of it, and what the checks find out for each other. */
+/** A network to serve: the environment's settings, and what the checks find out for each other. */
 export type ExaminedNetwork = {
   network: Network
-  /** Empty where the variable is missing or wrong. */
+  /** Empty if the variable is missing or wrong. */
   rpcUrls: readonly string[]
-  /** Undefined where none is recorded. */
+  /** Undefined if none is recorded. */
   deployment: Deployment | undefined
   /** Of the first RPC that answers for this chain. */
   client?: PublicClient
   head?: bigint
-  /** False: an index of nothing is no use. Undefined: nobody could look. */
+  /** False: there is nothing to index. Undefined: nobody could look. */
   hasContracts?: boolean
 }
 
-/** Reads as much of the environment as can be read: a network without contracts still has nodes to look at. */
+/** Reads as much of the environment as it can: a network without contracts still has nodes to check. */
 export function* readNetworks(env: Environment): Generator<Check, ExaminedNetwork[]> {
   const name = 'configuration'
   const problems: string[] = []

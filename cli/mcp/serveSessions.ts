@@ -14,28 +14,28 @@ export type SessionOptions = {
   /** 0: any free one. */
   port: number
   warn: (message: string) => void
-  /** What clients present as a bearer token. Null: nothing. */
+  /** The bearer token of clients. Null: they need none. */
   token?: string | null
   /** How long a session may be idle, in milliseconds. Default 600,000. */
   idleMs?: number
 }
 
-/** How many servers run at once. A stranger may open a session without paying: who was idle the longest makes room. */
+/** Most servers at a time. Anybody may open a session without paying, so the longest idle one makes room. */
 const mostSessions = 32
 const maxBodyBytes = 4_194_304
 
 type Session = {
   transport: WebStandardStreamableHTTPServerTransport
-  /** Requests that have no answer yet. */
+  /** Requests without an answer yet. */
   waiting: Set<RequestId>
   usedAt: number
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp` of the host, with what `open` connects for each session.
+ * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives.
  *
- * On loopback the Host must be a name of loopback, or a page in a browser of this machine could call it by a name of its own that it
- * resolves to here (DNS rebinding). Beyond loopback the names of a machine aren't known to it; there a token is what a page can't have, or anybody may call.
+ * On loopback the Host must be a name of loopback, or a page in this machine's browser could reach it by a name of its own that
+ * resolves to here (DNS rebinding). Beyond loopback a machine doesn't know its names, so only a token keeps pages and others out.
  */
 export async function serveSessions(
   open: (transport: Transport) => Promise<unknown>,
@@ -45,7 +45,7 @@ export async function serveSessions(
   const running = new Set<Session>()
   const isLocal = isLoopback(host)
 
-  /** @returns undefined where all are busy. */
+  /** @returns undefined if all are busy. */
   async function begin(): Promise<Session | undefined> {
     if (running.size >= mostSessions) {
       const idle = [...running].filter(({ waiting }) => waiting.size === 0)
@@ -98,7 +98,7 @@ export async function serveSessions(
       known.usedAt = Date.now()
       return known.transport.handleRequest(c.req.raw)
     }
-    // A server is started for nothing less.
+    // Nothing less than this starts a server.
     const parsedBody =
       c.req.method === 'POST'
         ? await c.req.raw
@@ -126,7 +126,7 @@ export async function serveSessions(
   }
 }
 
-/** Watches what passes a transport that is connected. */
+/** Counts the messages that pass a connected transport. */
 function countRequests(session: Session): void {
   const { transport, waiting } = session
   const { onmessage } = transport
@@ -144,7 +144,7 @@ function countRequests(session: Session): void {
   }
 }
 
-/** @param name of a host, as `--host` or a URL has it. */
+/** @param name of a host, as in `--host` or a URL. */
 export function isLoopback(name: string): boolean {
   return ['localhost', '::1', '[::1]'].includes(name) || (isIPv4(name) && name.startsWith('127.'))
 }

@@ -81,7 +81,7 @@ async function run(verb: string, action: Action, flags: ActionFlags, id?: string
     status,
     ...(inQuery ? { query: given } : { body }),
   })
-  // Of what is gone nothing comes back: `retire` says what is retired.
+  // A deleted thing has no fields, so the line says what is `retired`, for example.
   if (method === 'DELETE') printAnswer({ [`${verb}d`]: id ?? path }, flags)
   else if (render === undefined || flags.json) printAnswer(answer, flags)
   else process.stdout.write(`${render(answer)}\n`)
@@ -127,7 +127,7 @@ and which webhook was switched off.`,
   addExample(command, 'provider contact --provider prov_… --code …')
 }
 
-/** By the provider at its gateway, or by the operator in the database. */
+/** Adds a switch that the provider uses at its gateway, and the operator in the database. */
 function addSwitchCommand(
   provider: Command,
   verb: 'disable' | 'enable',
@@ -146,7 +146,7 @@ function addSwitchCommand(
   addExample(command, `provider ${verb} --provider prov_…`)
 }
 
-/** `key issue`, or `key` alone: how the operator lets a provider in again. */
+/** `key issue`, or `key` alone, by which the operator lets a provider in again. */
 function addIssueCommand(group: Command): void {
   const command = group
     .command('issue', { isDefault: true })

@@ -14,7 +14,7 @@ export function withGateway(command: Command): Command {
     .option('--json', 'print the answer as JSON')
 }
 
-/** For what only the provider itself may do. */
+/** For commands that only the provider itself may run. */
 export function withKey(command: Command): Command {
   return withGateway(command)
     .addOption(
@@ -35,7 +35,7 @@ export function ownPath({ provider = '' }: GatewayFlags, ...rest: string[]): str
 type Request = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
-  /** Of an answer with a body. */
+  /** Expected status of an answer with a body. */
   status?: number | undefined
   query?: Record<string, unknown>
   body?: unknown
@@ -71,7 +71,7 @@ export async function ask(
   }
 }
 
-/** @returns the answer; without fields where it has no body */
+/** @returns the answer; an empty object if it has no body */
 export async function request(flags: GatewayFlags, asked: Request): Promise<Record<string, unknown>> {
   const response = await ask(flags, asked, AbortSignal.timeout(15_000))
   if (response.status === 204) return {}
@@ -97,8 +97,8 @@ export async function refuse({ gateway }: GatewayFlags, response: Response): Pro
 }
 
 /**
- * Changes what stands at a path. Without `ifVersion` it's what stands there now; with it, nothing is changed that somebody
- * else has changed since.
+ * Changes the resource at a path, in its current version. With `ifVersion`, nothing is changed that somebody
+ * else has changed since that version.
  */
 export async function update(
   flags: GatewayFlags & { ifVersion?: string },
@@ -112,7 +112,7 @@ export async function update(
   printAnswer(await request(flags, { method: 'PATCH', path, headers: { 'if-match': ifMatch }, body }), flags)
 }
 
-/** Shows an answer: as JSON, or a line a field. A secret in it was shown this once. */
+/** Prints an answer as JSON, or a line a field. A secret in it is shown only this once. */
 export function printAnswer(answer: Record<string, unknown>, { json }: Pick<GatewayFlags, 'json'>): void {
   const lines = Object.entries(answer).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value)
@@ -123,7 +123,7 @@ export function printAnswer(answer: Record<string, unknown>, { json }: Pick<Gate
   if (secret && !json) process.stderr.write(`Keep the ${secret}: it is not shown again.\n`)
 }
 
-// The gateway reads it; it is only passed on, never calculated with.
+// The gateway parses it; here it is only passed on, never calculated with.
 export function parsePrice(value: string): string {
   if (!/^\d+(\.\d{1,6})?$/.test(value)) throw new InvalidArgumentError('Expected decimal USDC like 0.01.')
   return value

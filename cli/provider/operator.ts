@@ -6,7 +6,7 @@ import { CliError } from '../cliError.ts'
 import { withDatabase } from '../withDatabase.ts'
 import { printAnswer } from './gateway.ts'
 
-// What the operator does to a provider, in the gateway's database.
+// The operator's changes to a provider, in the gateway's database.
 
 type OperatorFlags = { provider: string; json?: boolean }
 

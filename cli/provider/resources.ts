@@ -5,20 +5,20 @@ import { parsePrice } from './gateway.ts'
 
 /** One command, which is one request of the gateway's API. */
 export type Action = {
-  /** Method and path, below the provider's own; `:id` is the command's argument. */
+  /** Method and path below the provider's own; `:id` is the command's argument. */
   does: string
-  /** What it is for: in the list of commands, and in its own help. */
+  /** What it is for, in the list of commands and in its own help. */
   text: [summary: string, about: string]
-  /** They are the request's body; of GET and DELETE its query. */
+  /** The fields of the request's body, or of the query of GET and DELETE. */
   options?: Option[]
   toBody?: (flags: Record<string, unknown>) => Record<string, unknown>
-  /** Flags of the example in its help; the id and `--provider` are put before them. */
+  /** Flags of the example in its help, after the id and `--provider`. */
   example?: string
-  /** Status of the answer, where it isn't the usual one: 201 of a POST, else 200 or 204. */
+  /** Status of the answer, unless it is the usual one: 201 for POST, else 200 or 204. */
   status?: number
   /** Whether it takes `--if-version`. */
   isVersioned?: true
-  /** How the answer is shown without `--json`, where it isn't one line a field. */
+  /** Formats the answer without `--json`, unless that is one line a field. */
   render?: (answer: Record<string, unknown>) => string
 }
 
@@ -27,9 +27,9 @@ export type Actions = Record<string, Action>
 /** A group of commands. */
 export type Resource = {
   text: [summary: string, about: string]
-  /** How its ids begin. */
+  /** Prefix of its ids. */
   prefix?: string
-  /** By what one types. The name of the first may be left out. */
+  /** By the words that one types. The name of the first may be left out. */
   actions: Actions
 }
 
@@ -39,7 +39,7 @@ export const scopeOption = () =>
   new Option('--scope <scope>', 'read: it shows, and changes nothing').choices(['full', 'read'])
 const exampleAddress = '--address 0x1000000000000000000000000000000000000001'
 
-/** What can be done to the provider itself: `provider show`. */
+/** Actions on the provider itself: `provider show`. */
 export const providerActions: Actions = {
   show: { does: 'GET ', text: ['what is registered', 'Shows the provider.'] },
   update: {

@@ -23,7 +23,7 @@ export function requireNumber({ number }: RefundFlags): void {
   if (!isOne) throw new CliError('invalid_flags', `--number: Expected 1 to ${maxRefunds}`)
 }
 
-/** @returns the payload of a refund of a payment, of which the gateway says what is open. */
+/** @returns the payload of a refund of a payment, whose open amount the gateway says. */
 export async function signRefund(
   paymentId: string,
   { amount, number, keyFile, issuer, gateway }: RefundFlags,
@@ -40,7 +40,7 @@ export async function signRefund(
   if (chosen === undefined) throw new CliError('refund_refused', 'It has had as many refunds as it may')
   const value = amount === undefined ? BigInt(refundableUsdc) : parseUsdc(amount)
   if (value === 0n) throw new CliError('refund_exceeds_payment', 'Nothing of it is left to refund')
-  // The nonce decides of which payment it is a refund: nobody else's word is taken for it.
+  // The nonce decides which payment it refunds, so nobody else's word is taken for it.
   const nonce = refundNonce((issuer ?? gateway).replace(/\/+$/, ''), paymentId, chosen)
   if (next?.number === chosen && next.nonce !== nonce)
     throw new CliError(
@@ -66,7 +66,7 @@ export async function signRefund(
   return encodePayload({ ...authorization, signature })
 }
 
-/** The key is in no message, whatever is wrong with it. */
+/** No error message has the key, whatever is wrong with it. */
 async function readKey(file: string | undefined): Promise<Hex> {
   const text =
     file === undefined

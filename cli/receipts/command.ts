@@ -4,7 +4,7 @@ import { paymentStatuses } from '#protocol/paymentStatus'
 import { withKey } from '../provider/gateway.ts'
 import type { ReceiptsFlags } from './download.ts'
 
-/** `receipts`: all of a provider's, to a file or into a pipe. */
+/** `receipts`: writes all receipts of a provider to a file or a pipe. */
 export function addReceiptsCommand(program: Command): void {
   withKey(program.command('receipts'))
     .summary("download a provider's receipts")

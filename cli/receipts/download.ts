@@ -13,18 +13,18 @@ export type ReceiptsFlags = GatewayFlags & {
   network?: string
 }
 
-/** Where lines go, and from where to go on. */
+/** Where lines go, and from which receipt to go on. */
 type Output = {
   cursor: string | undefined
   write: (lines: string[]) => Promise<void>
   close: () => Promise<void>
 }
 
-/** After how many tries in a row that brought nothing we give up; what has come stays. */
+/** How many vain tries in a row make us give up; what has come stays. */
 const mostFailures = 5
 const firstDelayMs = 500
 
-/** Writes all receipts that are asked for, going on by itself where the connection breaks. */
+/** Writes all requested receipts, and goes on by itself if the connection breaks. */
 export async function downloadReceipts(flags: ReceiptsFlags): Promise<void> {
   const output = await openOutput(flags.file)
   const bar = createProgressBar(process.stderr)
@@ -88,7 +88,7 @@ function cursorOf(line: string | undefined): string | undefined {
   }
 }
 
-/** Whole lines, as they come. What is torn is asked for again. */
+/** Whole lines, as they come. A torn line is fetched again. */
 async function* readLines(
   { from, to, status, network, ...flags }: ReceiptsFlags,
   cursor: string | undefined,

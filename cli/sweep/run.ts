@@ -43,7 +43,7 @@ export type SweepFlags = {
 
 type Waiting = SplitterTerms & { address: Address; balance: bigint }
 
-/** The least price of each percentage tier: all others of it have the same splitter. */
+/** The least price of each percentage tier: all prices of a tier have the same splitter. */
 const percentagePrices = [minimumPrice, 10_000n]
 const mostSweeps = 40
 /** Gas of the transaction besides the sweeps. */
@@ -74,7 +74,7 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
         abi: splitterFactoryAbi,
         functionName: 'sweep',
         args: [deployment.usdc, platform, part.map(encodeSplit)],
-        // An estimate would be of a call in which a sweep runs out of gas: one that fails stops no other.
+        // An estimate would find a call in which one sweep runs out of gas, since a failed one stops no other.
         gas: sweepGasLimit(part.length) + baseGas,
         chain: null,
       })
@@ -116,7 +116,7 @@ async function readTerms({
   )
 }
 
-/** Those that hold something, the fullest first. */
+/** Splitters that hold something, the fullest first. */
 async function findWaiting(
   client: PublicClient,
   { splitterFactory, usdc }: Deployment,

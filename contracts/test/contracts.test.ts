@@ -42,8 +42,8 @@ import { contracts } from '../../local/chain/contracts.ts'
 import { prepareChain } from '../../local/chain/prepareChain.ts'
 import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 
-// What Solidity's own tests can't show: that the TypeScript which others import packs what the deployed bytes take, and reads
-// what they answer. A network in this process costs half a second; each transaction a millisecond.
+// Checks what Solidity's own tests can't: that the published TypeScript packs what the deployed bytes take, and reads
+// their answers. A network in this process costs half a second, each transaction a millisecond.
 
 const network = networks.base
 const token = network.usdc as Address
@@ -103,11 +103,11 @@ async function pairOf(payer: PrivateKeyAccount, payee: Address) {
 const balanceOf = (owner: Address) =>
   opened.client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
 
-/** What the call would answer, and then what it does. */
+/** Simulates a call, then sends it. */
 async function send(data: Hex, to = batchSettlement.address, gas = 2_000_000n) {
   const { client, wallet } = opened
   const { data: answer = '0x' } = await client.call({ to, data, account: wallet.account, gas })
-  // With less it would succeed as well, and leave the rest of the batch.
+  // With less gas it would succeed as well, but leave the rest of the batch.
   const hash = await wallet.sendTransaction({ to, data, gas })
   const { status, logs } = await client.waitForTransactionReceipt({ hash })
   expect(status).toBe('success')
@@ -190,7 +190,7 @@ test('default: settleAuthorizations: one signature pays a splitter, and the swee
   expect(parseEventLogs({ abi: batchSettlementAbi, logs })).toMatchObject([
     { eventName: 'BatchSettled', args: { authorizations: 1n, providerTotal: 50_000n, feeTotal: 0n } },
   ])
-  // SweepFailed is all that it logs itself.
+  // SweepFailed is the only event that the factory logs itself.
   expect(parseEventLogs({ abi: splitterFactoryAbi, logs })).toEqual([])
   expect(decodeSettle(input)).toEqual({ batch, items: [{ authorization: paid }], sweep })
   expect([await balanceOf(payee), (await balanceOf(platform)) - before]).toEqual([47_500n, 2_500n])
@@ -218,7 +218,7 @@ describe('tabs', () => {
     return { ...signed, nonce: message.nonce, signature }
   }
 
-  /** Of new providers, each paid in shares of his own. */
+  /** Lines for new providers, each with his own shares. */
   const newLines = (count: number): TabLine[] =>
     Array.from({ length: count }, (_, index) => ({
       split: encodeSplit({
@@ -276,7 +276,7 @@ describe('tabs', () => {
       [tabs[0], tabs[3]].map((tab) => ({ sequence: 3, lines: tab?.lines })),
     )
     expect(decodeSettleTabs(input)).toEqual({ batch: tabBatch, tabs })
-    // One BatchSettled for whatever settles: the index reads it with the other contract's ABI.
+    // There is one BatchSettled for all that settles, so the index reads it with the other contract's ABI.
     expect(parseEventLogs({ abi: batchSettlementAbi, logs }).map(({ eventName }) => eventName)).toEqual([
       'AuthorizationFailed',
       'BatchSettled',

@@ -17,7 +17,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     blockTime: block.timestamp,
   }
 
-  // Numbered before it is read: its place among the others doesn't hang on what can be read of it.
+  // Numbered before it is read, so that its number doesn't depend on what can be read of it.
   const { batches: sequence } = await db
     .insert(batchCounter)
     .values({ chainId: place.chainId, batches: 1 })
@@ -25,7 +25,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
 
   await fetchAhead(context, { ...place, logIndex }, addresses)
   const found = await fetchReceipt(context, place, addresses)
-  // A receipt without this very event isn't one either.
+  // A receipt without this very event counts as missing, too.
   if (found?.reading.batches.includes(logIndex)) {
     await recordBatch(db, place, logIndex, sequence, found)
   } else {

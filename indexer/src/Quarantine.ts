@@ -8,9 +8,9 @@ import { recordBatch, recordTransfer } from './record.ts'
 
 const atOnce = 10
 
-// What no node could show when its event came is asked for again every few blocks, until one can. What is read then
-// belongs, for Ponder, to the block in which it is read: a reorg that takes that one back also puts the row back.
-// The first that is still missing ends the turn, so that missing ones cost one question every few blocks.
+// A receipt that no node had when its event came is fetched again every few blocks, until one has it. For Ponder, what is read
+// then belongs to the current block: a reorg that takes this block also puts the row back. The first receipt that is
+// still missing ends the turn, so that missing ones cost one call every few blocks.
 ponder.on('Quarantine:block', async ({ context }) => {
   const { db, chain } = context
   if (!(await db.find(missingReceipt, { chainId: chain.id }))) return
@@ -18,7 +18,7 @@ ponder.on('Quarantine:block', async ({ context }) => {
     .select()
     .from(quarantine)
     .where(and(eq(quarantine.chainId, chain.id), eq(quarantine.reason, 'receipt_unavailable')))
-    .orderBy(sql`random()`) // one that stays away for good must not keep the others waiting
+    .orderBy(sql`random()`) // a receipt that stays away for good must not keep the others waiting
     .limit(atOnce)
   if (rows.length === 0) await db.delete(missingReceipt, { chainId: chain.id })
   const addresses = addressesOf(context)

@@ -6,8 +6,8 @@ import { recordTransfer, setAside } from './record.ts'
 
 let lastBlock: string | undefined
 
-// Fees that reach a platform wallet. Most do so in batches, which BatchSettlement.ts reads; this finds the payments
-// that a stranger sent straight to USDC, or through a contract of his own.
+// Fees that reach a platform wallet. Most come in batches, which BatchSettlement.ts reads; this finds payments that a
+// stranger sent straight to USDC, or through a contract of his own.
 ponder.on('Usdc:Transfer', async ({ event, context }) => {
   const { db } = context
   const { block, log, transaction } = event
@@ -20,8 +20,8 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
     blockTime: block.timestamp,
   }
 
-  // A call of `settle` is most likely a batch, whose receipt is needed anyway. But anybody may make as many calls as
-  // he likes with a token of his own: all but the first of a block are told by the block's logs.
+  // A call of `settle` is most likely a batch, whose receipt is needed anyway. But anybody can make many calls with a token
+  // of his own, so only the first of a block fetches its receipt; the others are judged by the block's logs.
   const isFirst = lastBlock !== block.hash
   lastBlock = block.hash
   const to = transaction.to?.toLowerCase()

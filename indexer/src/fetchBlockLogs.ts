@@ -20,12 +20,12 @@ export type BlockReadings = ReadonlyMap<Hex, Reading>
 let last: { key: string; readings: BlockReadings | null } | undefined
 
 /**
- * Reads all authorizations of a block out of one answer; null if no node has the block's logs.
+ * Reads all authorizations of a block from one answer; null if no node has the block's logs.
  *
- * Anybody may send the platform as many transfers as he pays gas for. So they cost one call a block, whatever their
- * number, and none each.
+ * Anybody may send the platform as many transfers as he pays gas for, so all of a block's transfers together cost one
+ * call.
  *
- * @param transferLogIndex A transfer that stands in the block: an answer without it is of a node that is behind.
+ * @param transferLogIndex A transfer in the block: an answer without it comes from a node that is behind.
  */
 export async function fetchBlockLogs(
   { chain }: Pick<Context, 'chain'>,

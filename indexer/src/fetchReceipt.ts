@@ -9,14 +9,14 @@ export type TransactionPlace = { txHash: Hex; blockHash: Hex }
 
 export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
-/** The last one read: a transaction brings many events in a row, and they share a receipt, or that nobody has it. */
+/** The last receipt read, or that no node has it: a transaction's many events come in a row and share it. */
 let last: { key: string; found: FoundReceipt | null } | undefined
 
 /**
  * Fetches and reads a transaction's receipt as it stands in the given block; null if no node has it.
  *
- * Not through `context.client`: Ponder keeps a receipt by its transaction's hash alone and drops it at no reorg, so the
- * same bytes mined again would get the receipt of the block that is gone.
+ * It doesn't use `context.client`: Ponder stores a receipt by its transaction's hash alone and keeps it in a reorg, so
+ * the same bytes mined again would get the receipt of the lost block.
  */
 export async function fetchReceipt(
   { chain }: Chain,
@@ -35,13 +35,13 @@ export async function fetchReceipt(
   return found
 }
 
-/** Whether a receipt is here or on its way: then it costs no further call. */
+/** Whether a receipt is here or on its way, so that it costs no further call. */
 export function isFetched({ chain }: Chain, place: TransactionPlace): boolean {
   const key = keyOf(chain.id, place)
   return last?.key === key || plans.get(chain.id)?.underWay.has(key) === true
 }
 
-/** Batches that follow: those not asked for yet, and the receipts on their way before their turn. */
+/** The next batches: those not fetched yet, and the receipts on their way. */
 type Plan = {
   until: bigint
   next: Map<string, TransactionPlace> // by key: a transaction may hold several batches
@@ -54,10 +54,10 @@ const planBlocks = 2_000n
 let lastCall = 0
 
 /**
- * Has the receipts of the batches that follow fetched while this one is handled. Only speed hangs on it.
+ * Fetches the receipts of the next batches while this one is handled. Only speed depends on it.
  *
- * Handlers run one after the other, so without it reading the past, or a block with many batches, waits for one answer
- * at a time. A batch that comes alone asks nothing.
+ * Handlers run one after the other, so otherwise the past, and a block with many batches, would wait for one answer
+ * at a time. A batch that comes alone fetches nothing ahead.
  */
 export async function fetchAhead(
   { chain }: Chain,
@@ -81,7 +81,7 @@ export async function fetchAhead(
           params: [{ address: [settlement, tabSettlement], topics, ...range }],
         }),
       isComplete: () => true,
-      isPatient: false, // some nodes take a smaller range only: then it goes without
+      isPatient: false, // some nodes take only a smaller range: then nothing is fetched ahead
     })
     plan = { until: blockNumber, next: new Map(), underWay: new Map() }
     plans.set(chain.id, plan)
@@ -98,7 +98,7 @@ export async function fetchAhead(
   for (const [key, place] of plan.next) {
     if (plan.underWay.size >= depth) break
     plan.next.delete(key)
-    // If no node has it now, it is asked for again in its turn.
+    // If no node has it now, it is fetched again in its turn.
     plan.underWay.set(key, request(chain.name, place, false))
   }
 }

@@ -14,16 +14,16 @@ const unreachablePauseMs = 1_000
 
 export type Asking<Answer> = {
   ask: (node: PublicClient) => Promise<Answer>
-  /** Whether a node's answer is the thing itself; a node that is behind answers with less. */
+  /** Whether a node's answer is complete; a node that is behind answers with less. */
   isComplete: (answer: NonNullable<Answer>) => boolean
   /** Default true. Without patience each node is asked once. */
   isPatient?: boolean
 }
 
 /**
- * Asks one node after the other until one has it; null if they answer and none has it.
+ * Asks one node after the other until one has it; null if all answer and none has it.
  *
- * While no node can be reached it goes on asking, and the index stands still: an outage makes no holes.
+ * While no node can be reached it goes on asking, and the index stands still, so an outage makes no holes.
  */
 export async function askNodes<Answer>(
   network: string,
@@ -40,7 +40,7 @@ export async function askNodes<Answer>(
         if (answer && isComplete(answer)) return answer
       } catch (error) {
         if (isRefusal(error)) hasAnswered = true
-        // One that can't be reached, or stands still until its time limit, is asked last from now on.
+        // A node that can't be reached, or hangs until its time limit, is asked last from now on.
         else nodes.push(...nodes.splice(nodes.indexOf(node), 1))
       }
     }
@@ -50,7 +50,7 @@ export async function askNodes<Answer>(
   }
 }
 
-/** Whether the node itself says no, as to a block that it doesn't know; a limit or a fault of its own passes. */
+/** Whether the node itself refuses, as for a block that it doesn't know; a limit or a fault of its own passes. */
 function isRefusal(error: unknown): boolean {
   if (error instanceof LimitExceededRpcError || error instanceof InternalRpcError) return false
   return error instanceof RpcError || error instanceof RpcRequestError
@@ -58,7 +58,7 @@ function isRefusal(error: unknown): boolean {
 
 const known = new Map<string, PublicClient[]>()
 
-/** Those that ponder.config.ts reads from the same variable. */
+/** The nodes that ponder.config.ts reads from the same variable. */
 function nodesOf(network: string): PublicClient[] {
   let nodes = known.get(network)
   if (nodes === undefined) {

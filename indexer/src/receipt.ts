@@ -45,7 +45,7 @@ export type Addresses = {
   settlement: Hex
   tabSettlement: Hex
   token: Hex
-  /** Where the platform's parts go. */
+  /** Recipients of the platform's parts. */
   platforms: readonly Hex[]
 }
 
@@ -61,7 +61,7 @@ export type AuthorizationEntry = {
   | { state: 'cancelled'; recipient: null; value: null; half: null; tab: null }
 )
 
-/** What a splitter paid out, as USDC's own logs show it: the platform's Transfer, and right after it the provider's. */
+/** A splitter's payout as USDC's own logs show it: the platform's Transfer, and right after it the provider's. */
 export type PayoutEntry = {
   splitter: Hex
   platformRecipient: Hex
@@ -79,32 +79,32 @@ export type Unreadable = {
 
 /** What a transaction's receipt proves. */
 export type Reading = {
-  /** Two Transfers of one sender in a row, the first one to the platform. Whether it is a splitter, its reader knows. */
+  /** Two Transfers in a row from one sender, the first to the platform. Only the reader knows whether the sender is a splitter. */
   payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
   /** The log positions of its BatchSettled of the token, ascending. */
   batches: number[]
-  /** Whom its batches of tabs paid, by the position of their BatchSettled. */
+  /** The recipients of its batches of tabs, by the position of the BatchSettled. */
   paidByTabs: ReadonlyMap<number, Received>
 }
 
 /** What each wallet received in a batch. */
 export type Received = ReadonlyMap<Hex, { paymentCount: number; total: bigint }>
 
-/** What TabsSettled says: the tabs of a batch that settled, in order. */
+/** A TabsSettled: the tabs of a batch that settled, in order. */
 type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<Hex> }[] }
 
 /**
  * Reads the authorizations out of a receipt.
  *
  * Only the token's own logs count: an AuthorizationUsed at log i with the token's Transfer at i + 1 and the same
- * `from`. Which batch settled one follows from the order of the logs: `settle` emits BatchSettled last, with one
+ * `from`. Its batch follows from the order of the logs: `settle` emits BatchSettled last, with one
  * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
- * previous BatchSettled. Calldata is never decoded: a wrapper's would mean something else.
+ * previous BatchSettled. Calldata is never decoded, since a wrapper's would mean something else.
  *
- * Before its BatchSettled, and right after its last use, a batch of tabs logs TabsSettled, which doesn't name the token. Between
- * the two only another token can have called the contract again, whose batches lie within.
+ * A batch of tabs logs TabsSettled, which doesn't name the token, between its last use and its BatchSettled. Between these two
+ * logs only another token can have called the contract again, and its batches lie within.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
   const { settlement, tabSettlement, token } = addresses
@@ -197,8 +197,8 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
 }
 
 /**
- * The number of lines (2 bytes) and the sequence (5) of each tab, and of each line the index of its split (2) and its amount
- * (6). Packed here is a tab by itself: its sequence, and of each line its split (32 bytes) and its amount.
+ * The data holds the number of lines (2 bytes) and the sequence (5) of each tab, and for each line the index of its split (2) and its
+ * amount (6). A packed tab is its sequence, and for each line its split (32 bytes) and its amount.
  */
 function readTabs(data: Hex): TabBatch['tabs'] {
   const [splits, lines] = decodeAbiParameters(tabsSettledData, data)
@@ -222,7 +222,7 @@ function readTabs(data: Hex): TabBatch['tabs'] {
   return tabs
 }
 
-/** Whom a batch of tabs paid: each provider for its tabs; the platform and whoever settled, for all of them. */
+/** The recipients of a batch of tabs: each provider for its tabs; the platform and whoever settled, for all of them. */
 function readPaid(
   logs: readonly ReceiptLog[],
   { logIndex, tabs }: TabBatch,
@@ -241,7 +241,7 @@ function readPaid(
   return received
 }
 
-/** Anybody can move nothing on behalf of anybody (`transferFrom` of 0): only what moved counts. */
+/** Only what moved counts, since anybody can move nothing on behalf of anybody (`transferFrom` of 0). */
 function readPayout(
   first: ReceiptLog,
   second: ReceiptLog | undefined,
@@ -275,8 +275,8 @@ function readPayout(
 }
 
 /**
- * What one batch is to record of its transaction: all since the batch before it, and the last one also what follows.
- * So each authorization is recorded by one event, and nobody has to look whether it's there already.
+ * The part of a transaction that one batch records: all since the batch before it, and for the last one also what follows.
+ * So one event records each authorization, and nobody has to look whether it's there already.
  */
 export function shareOf(
   { entries, unreadable, batches, payouts }: Omit<Reading, 'paidByTabs'>,
@@ -293,7 +293,7 @@ export function shareOf(
   }
 }
 
-/** What the BatchSettled at a log position says. Its sums are taken over only of tabs: USDC's logs show those of the others. */
+/** What the BatchSettled at a log position says. Its sums count only for tabs: USDC's logs show those of other batches. */
 export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) {
   const log = logs.find((log) => hexToNumber(log.logIndex) === logIndex)
   if (log === undefined) throw new Error(`the receipt has no log ${logIndex}`)
@@ -307,7 +307,7 @@ export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) 
   return { event: { batchId, keeper, token, trigger, outcomes }, totals: { providerTotal, feeTotal } }
 }
 
-/** Which half each settled authorization of a batch was, in the order in which they settled; null: unreadable. */
+/** The half that each settled authorization of a batch was, in the order of settlement; null: unreadable. */
 function readHalves(data: Hex): ('provider' | 'fee')[] | null {
   try {
     const [, , , , outcomes] = decodeAbiParameters(batchSettledData, data)
@@ -320,12 +320,12 @@ function readHalves(data: Hex): ('provider' | 'fee')[] | null {
   }
 }
 
-/** How many payments of a batch moved at least one half. */
+/** Number of payments of a batch with at least one settled half. */
 export function countPayments(outcomes: Hex): number {
   return readOutcomes(outcomes).filter(({ provider, fee }) => provider === settled || fee === settled).length
 }
 
-/** A byte a payment: the provider's half in the high nibble, the fee's in the low one. */
+/** One byte for each payment: the provider's half in the high nibble, the fee's in the low one. */
 function readOutcomes(outcomes: Hex): { provider: number; fee: number }[] {
   return Array.from({ length: size(outcomes) }, (_, i) => ({
     provider: Number.parseInt(outcomes.charAt(2 + 2 * i), 16),
@@ -333,7 +333,7 @@ function readOutcomes(outcomes: Hex): { provider: number; fee: number }[] {
   }))
 }
 
-/** The address in a topic, lower-case as nodes answer it. */
+/** The address in a topic, lower-case as in nodes' answers. */
 function toAddress(topic: Hex): Hex {
   return `0x${topic.slice(26)}`
 }

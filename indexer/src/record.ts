@@ -91,7 +91,7 @@ export async function recordBatch(
     await db.insert(batchRecipient).values(rows)
   }
 
-  // The gas is the transaction's: it counts with the first of its batches.
+  // The gas is the transaction's, so it counts with the first of its batches.
   const isFirst = reading.batches[0] === logIndex
   const gasCost = gasUsed * effectiveGasPrice + (l1Fee ?? 0n)
   await countForKeeper(db, place, event.keeper, {
@@ -103,8 +103,8 @@ export async function recordBatch(
 }
 
 /**
- * Writes what a transfer to the platform is a part of, in a transaction without a batch: a splitter's payout, or the payment
- * that it belongs to, and whatever else the transaction used, since a stranger may send both halves in one. A plain transfer
+ * Writes what a transfer to the platform belongs to, in a transaction without a batch: a splitter's payout, or a payment,
+ * with whatever else the transaction used, since a stranger may send both halves in one. A plain transfer
  * writes nothing.
  */
 export async function recordTransfer(
@@ -119,7 +119,7 @@ export async function recordTransfer(
   if (paidOut) await db.insert(payout).values({ ...place, token, ...paidOut })
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
   if (own === undefined) return
-  // Where a transaction holds many fees, the first of them has recorded them all.
+  // If a transaction has many fees, the first of them has recorded all.
   const { authorizer, nonce } = own
   const isRecorded = await db.find(authorization, { chainId: place.chainId, token, authorizer, nonce })
   if (isRecorded) return
@@ -128,8 +128,8 @@ export async function recordTransfer(
 }
 
 /**
- * The token uses a nonce once, and one event records it, so nothing is looked up: live, that would be a query for each
- * of a batch's three hundred.
+ * The token uses a nonce once, and one event records it, so nothing is looked up: at the head, that would be a query for
+ * each of a batch's three hundred authorizations.
  */
 async function recordAuthorizations(
   db: Db,
@@ -166,7 +166,7 @@ async function countForKeeper(
     }))
 }
 
-/** Quarantines a log that couldn't be read. Never a reason to stop. */
+/** Quarantines a log that couldn't be read. That never stops the index. */
 export async function setAside(
   db: Db,
   { chainId, txHash, blockNumber, blockHash, blockTime }: Place,

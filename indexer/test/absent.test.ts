@@ -58,7 +58,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   await settleOne(base, 200n)
   for (let i = 0; i < 35; i++) await base.client.mine({ blocks: 1 })
 
-  // It was never indexed: there is no row of it, so every reader says that its index is behind.
+  // It was never indexed and has no row, so every reader says that its index is behind.
   proxy.cut()
   const without = await start()
   await without.untilIndexed(31337, early)
@@ -81,7 +81,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   ])
   await end(both)
 
-  // It was indexed: what is final of it stays to be seen, and its checkpoint says that no more is there.
+  // It was indexed: its final part stays visible, and its checkpoint says that there is no more.
   proxy.cut()
   const { blockNumber: block } = await settleOne(local, 400n)
   const partly = await start()

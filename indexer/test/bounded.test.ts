@@ -38,7 +38,7 @@ const encodeDust = () =>
 
 type Sent = { to: Hex; data: Hex; gas: bigint }
 
-/** Ponder may ask for long for a block that a revert has dropped: it must have read all of them before. */
+/** Ponder may ask for a long time for a block that a revert has dropped, so it must have read all blocks before. */
 const untilCaughtUp = async () => index.untilIndexed(chainId, await chain.client.getBlockNumber())
 
 /** Puts transactions into one block, in this order, and returns the calls that the handlers made because of it. */
@@ -61,7 +61,7 @@ async function indexBlock(transactions: readonly Sent[]) {
   return {
     hashes,
     receiptCalls: calls.filter(({ method }) => method === 'eth_getTransactionReceipt').length,
-    // Ponder's own questions for the logs of a block name no contract.
+    // Ponder's own calls for the logs of a block name no contract.
     logCalls: calls.filter(
       ({ method, params }) => method === 'eth_getLogs' && (params[0] as { address?: unknown }).address,
     ).length,
@@ -188,7 +188,7 @@ describe('what no node could show is read again, by itself', () => {
     await until(isFilled)
     expect(await readBatch(hidden.transactionHash)).toEqual(filled)
 
-    // The block in which it was filled is taken back, and with it what was read there.
+    // A reorg takes back the block in which it was filled, with what was read there.
     await chain.client.revert({ id: snapshot })
     await chain.createBuyer() // an empty block would be the same again
     const isFilledAgain = async () => {

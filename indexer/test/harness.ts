@@ -109,7 +109,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     splitterFactory,
     sender: sender.address.toLowerCase() as Address,
     send,
-    /** Writes what DEPLOYMENTS_FILE is to hold. */
+    /** Writes the contents for DEPLOYMENTS_FILE. */
     writeDeployments: () => writeDeployments(chain.deployments),
     /** A new buyer with 1,000 USDC. */
     createBuyer: async (): Promise<PrivateKeyAccount> => {
@@ -279,7 +279,7 @@ export function trackRunning() {
   }
 }
 
-/** Has one payment settled by itself. */
+/** Settles one payment by itself. */
 export async function settleOne(chain: TestChain, amount: bigint): Promise<TransactionReceipt> {
   return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
 }

@@ -79,7 +79,7 @@ function throughMulticall(calls: readonly { target: Hex; callData: Hex }[]): Pro
   return chain.send(multicall3Address, encodeMulticall(calls))
 }
 
-/** A "token" that makes these calls when it is asked to transfer, and moves nothing of its own. */
+/** A "token" that makes these calls on a transfer, and moves nothing itself. */
 async function callingToken(calls: readonly { target: Hex; callData: Hex }[]): Promise<Hex> {
   const bytecode = codeThatCalls(multicall3Address, encodeMulticall(calls))
   const address = keccak256(bytecode).slice(0, 42) as Hex
@@ -295,7 +295,7 @@ describe('what a stranger sends', () => {
     expect(quarantine).toEqual([])
     expect((await walletOf(providerA)).total - before.total).toBe(11n)
 
-    // The gas of the transaction is counted once, though it holds two batches.
+    // The gas of the transaction counts once, though it has two batches.
     const [keeper] =
       await index.sql`select * from indexer.keeper_day where address = ${multicall3Address.toLowerCase()}`
     expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
@@ -420,10 +420,10 @@ describe('the index follows the chain', () => {
     await chain.client.mine({ blocks: 1 })
     await chain.client.mine({ blocks: 1 })
     await until(async () => (await readTransaction(gone)).batches.length === 0)
-    // Where the head is first seen fallen back, Ponder reverts one block too many, and reads it again with the next.
+    // Where the head first seems to fall back, Ponder reverts one block too many, and reads it again with the next.
     await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 240_000 })
 
-    // The same bytes again, behind another transaction: the same hash, but other log positions. Whatever is cached
+    // The same bytes again, behind another transaction: the hash is the same, but the log positions aren't. Whatever is cached
     // by the hash is wrong now.
     await chain.client.setAutomine(false)
     const other = await chain.signPayment(buyer, providerB, 1n, 1n)
@@ -518,7 +518,7 @@ describe('splitters', () => {
       args: [chain.usdc, platformWallet, splits],
     })
 
-  /** One authorization to the splitter, settled. */
+  /** Settles one authorization to the splitter. */
   async function pay(splits: bigint[], value = 20_000n): Promise<TransactionReceipt> {
     const single = await chain.signSingle(await chain.createBuyer(), splitterOf(), value)
     const batch = { token: chain.usdc, feeRecipient: platformWallet, batchId: zeroHash }

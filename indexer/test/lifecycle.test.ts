@@ -25,7 +25,7 @@ import {
 
 const { track, end, forget } = trackRunning()
 
-/** A node that answers null where it is told to. */
+/** A node that answers null to some calls. */
 async function startProxy(target: string, hides: (call: { method: string }) => boolean) {
   const server = createServer(async (request, response) => {
     const body = await text(request)
@@ -52,13 +52,13 @@ async function readBatches({ sql }: TestIndex) {
   return sql`select chain_id, sequence, provider_total from indexer.batch order by chain_id, sequence`
 }
 
-/** Ponder locks all tables to drop its triggers, when it starts and in a reorg: a reader that is in the way reads once more. */
+/** Ponder locks all tables to drop its triggers, at its start and in a reorg; a reader in its way reads once more. */
 function ignoreDeadlock(error: { code?: string }): never[] {
   if (error.code === '40P01' || error.code === '55P03') return []
   throw error
 }
 
-/** What readers stand on, beyond the tables: database indexes and views, as Postgres numbers them. */
+/** What readers depend on beyond the tables: database indexes and views, as Postgres numbers them. */
 async function readRelations({ sql, schema }: TestIndex) {
   return sql`
     select oid, relname from pg_class
@@ -66,9 +66,9 @@ async function readRelations({ sql, schema }: TestIndex) {
     order by oid`
 }
 
-/** Reads block and rows all the time, each time in one statement, so in one snapshot. */
+/** Reads block and rows all the time, in one statement and so in one snapshot. */
 async function watchViews(databaseUrl: string) {
-  // It gives way before Postgres looks for deadlocks (after 1 s), or Ponder would be the one that is ended.
+  // It gives way before Postgres looks for deadlocks (after 1 s), or Postgres would end Ponder.
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {}, connection: { lock_timeout: 500 } })
   const seen: { block: bigint; batches: number }[] = []
   let isWatching = true
@@ -150,7 +150,7 @@ describe('restarts', () => {
     ])
     expect(await readPaid(index)).toEqual([100n, 200n, 200n, 200n])
 
-    // A failover without a reset: new connections work, and nothing ends those that stand.
+    // A failover without a reset: new connections work, and nothing ends the old ones.
     proxy.abandon()
     const { blockNumber } = await settleOne(chain, 300n)
     await index.untilIndexed(31337, blockNumber)
@@ -184,7 +184,7 @@ describe('restarts', () => {
     expect(
       await next.sql`select nspname from pg_namespace where nspname like 'indexer!_former' escape '!'`,
     ).toEqual([])
-    // Nor can it be taken from the one that runs.
+    // Nor can it be dropped while one runs.
     const { dropIndex } = await import('../chainData.ts')
     await expect(dropIndex(databaseUrl, next.schema, [31337])).rejects.toThrow('in use by a running indexer')
   })
@@ -252,7 +252,7 @@ describe('the chain is not the one that was indexed', () => {
     expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
       { nonce: direct.fee.nonce },
     ])
-    // Of a batch's transaction Ponder reads the batch's own event alone, and of none what it was called with.
+    // Of a batch's transaction Ponder reads only the batch's own event, and never any calldata.
     expect(
       await first.sql`select l.topic0, t.input from ponder_sync.logs l
         join ponder_sync.transactions t using (chain_id, block_number, transaction_index)

@@ -31,7 +31,7 @@ const elsewhere = [
   log('0x04', stranger, transfer, stranger, platform),
 ]
 
-/** What the node answers, by what it is asked for. */
+/** The node's answers, by request. */
 let answers: (question: { method: string; params?: unknown[] }) => {
   status?: number
   body: unknown

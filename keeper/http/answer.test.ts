@@ -2,11 +2,11 @@ import { expect, test } from 'vitest'
 import { codeOfFailure, toRefusal } from './answer.ts'
 
 test.each([
-  // What a batch of ours ended with.
+  // How a batch of ours can end.
   ['deferred', 'dependency_unavailable'],
   ['token_paused', 'dependency_unavailable'],
   ['account_blacklisted', 'settlement_failed'],
-  // What the chain said in words of the protocol.
+  // Failures on chain that have a code of the protocol.
   ['insufficient_balance', 'insufficient_balance'],
   ['insufficient_gas_funds', 'insufficient_gas_funds'],
   ['payment_voided', 'payment_voided'],

@@ -5,10 +5,10 @@ import { isLooseStage } from '#ledger/queue/stages'
 import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import { isDecided, isUsedUp } from './facilitator/settlementWatch.ts'
 
-/** Why a transfer of a submission can't be settled; nothing of the submission is, then. */
+/** Why a transfer can't be settled; then nothing of its submission is. */
 export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
 
-/** What `POST /submit` answers where transfers are refused: the code of the first failure, and all of them in its details. */
+/** `POST /submit`'s answer when transfers are refused: the code of the first failure, and all of them in its details. */
 export function toRefusal(
   failures: readonly PresentedFailure[],
   details: object = {},
@@ -28,7 +28,7 @@ const codes: Record<string, ErrorCode> = {
   token_paused: 'dependency_unavailable',
 }
 
-/** The code that a caller gets for what the chain or a batch of ours failed with. */
+/** The code that a caller gets for a failure on chain or of a batch. */
 export function codeOfFailure(code: string): ErrorCode {
   return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }
@@ -42,17 +42,17 @@ export function codeOfFailure(code: string): ErrorCode {
  */
 export type TransferStatus = 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
 
-/** What became of a transfer: in which transaction it is, if in any. */
+/** Where a transfer stands, and its transaction, if it has one. */
 export type TransferPlace = { status: TransferStatus; txHash: Hex | null }
 
 export type SubmitAnswer = {
-  /** Of the submission's own transaction, or of one that carries some of it already. */
+  /** The submission's own transaction, or one that has a part of it already. */
   txHash: Hex
-  /** What became of each transfer, in the order in which they came. */
+  /** Where each transfer stands, in the order in which they came. */
   transfers: TransferPlace[]
 }
 
-/** A transfer of a submission, as a half of the payment that it is. */
+/** A transfer of a submission, as a half of its payment. */
 export type WatchedTransfer = { half: 0 | 1; progress: SettlementProgress | undefined }
 
 /** The answer of `POST /submit` to a submission that wasn't given up. */
@@ -69,7 +69,7 @@ export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   return { txHash, transfers }
 }
 
-/** Whether a payment waits, but not as a part of this submission: not yet, or not any more since that was given up. */
+/** Whether a payment waits, but not within this submission: not yet, or no longer since the submission was given up. */
 export function isLetGo(
   { stage, submission }: Pick<SettlementProgress, 'stage' | 'submission'>,
   key: Hex,
@@ -77,7 +77,7 @@ export function isLetGo(
   return isLooseStage(stage) && submission !== key
 }
 
-/** Whether a transfer looks lost, and may move all the same: by a transaction that is out, or after a reorg. */
+/** Whether a transfer looks lost but may still move, by a transaction that is out or after a reorg. */
 export function isUndecided(watched: WatchedTransfer, key: Hex): boolean {
   const { half, progress } = watched
   if (progress === undefined || isLetGo(progress, key)) return false
@@ -88,7 +88,7 @@ export function isUndecided(watched: WatchedTransfer, key: Hex): boolean {
   )
 }
 
-/** The answer while a no might not stay true: the same transfers again hear what became of them. */
+/** The answer while a no might turn out wrong: the caller asks again with the same transfers. */
 export function pendingAnswer(watched: readonly WatchedTransfer[] = []): BaseError {
   const transfers = watched.map(placeOf)
   const details = { ...(transfers.length > 0 && { transfers }), retryAfter: 2 }
@@ -96,9 +96,9 @@ export function pendingAnswer(watched: readonly WatchedTransfer[] = []): BaseErr
 }
 
 /**
- * The answer to a submission that was given up: why, and where each transfer stands.
+ * The answer for a submission that was given up: why, and where each transfer stands.
  *
- * @param blamed the transfers that can't be settled now, as far as that can be told.
+ * @param blamed the transfers that can't be settled now, as far as we can tell.
  */
 export function refusalOf(
   watched: readonly WatchedTransfer[],
@@ -133,7 +133,7 @@ function placeOf(watched: WatchedTransfer): TransferPlace {
   return { status: 'queued', txHash: null }
 }
 
-/** The failure of a transfer, where the record shows one. */
+/** The failure of a transfer, if the record shows one. */
 function failureOf(watched: WatchedTransfer, transfer: number): TransferFailure[] {
   const state = stateOf(watched)
   if (state === 'cancelled') return [{ transfer, code: 'authorization_cancelled' }]

@@ -33,7 +33,7 @@ export function createApp(
   const { rateLimiter, trustedProxies, tracer } = context
   const app = createOperationsApp({ ...operations, rateLimiter, trustedProxies })
 
-  // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
+  // A buyer's page may have any origin. CORS gives pages nothing new: they can POST plain text without it.
   app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
     const text = await c.req.text()

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { bodies } from './facilitator/request.ts'
 
 /*
- * `GET /openapi.json` of the facilitator: what others call it for. `/submit` and the operator's routes are described in the docs.
+ * `GET /openapi.json` of the facilitator, for those who call it. The docs describe `/submit` and the operator's routes.
  */
 
 const requirementsExample = {

@@ -12,16 +12,16 @@ import { withoutKey } from './keyPath.ts'
 export type OperationsOptions = {
   readiness: () => Promise<Readiness>
   metrics: Metrics
-  /** What Prometheus presents to read them; null: anyone may. */
+  /** The token that Prometheus sends to read them; null: anybody may. */
   metricsToken: string | null
-  /** Counts readings of the metrics without the token. */
+  /** Counts reads of the metrics without the token. */
   rateLimiter: RateLimiter
-  /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
+  /** Number of proxies in front of this server whose `X-Forwarded-For` is believed. */
   trustedProxies: number
   log: Logger
 }
 
-/** What operators and their probes ask of every keeper, with a database or without. */
+/** The routes of operators and their probes, of every keeper, with a database or without. */
 export function createOperationsApp({
   readiness,
   metrics,

@@ -18,15 +18,15 @@ const bodySchema = z.strictObject({
     .max(maxTransfers),
 })
 
-/** What the body of `POST /submit` asks for. */
+/** The parsed body of `POST /submit`. */
 export type Submission = {
   served: ServedNetwork
   transfers: SignedAuthorization[]
-  /** The same for the same transfers, in whatever order they come. */
+  /** Equal for the same transfers in any order. */
   key: Hex
 }
 
-/** @throws {BaseError} for what no later attempt could make right: the form of the body, or of a transfer. */
+/** @throws {BaseError} for faults that no later attempt could mend: the form of the body or of a transfer. */
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
   const refuse = (fault: string) => new BaseError('invalid_request', fault)
   const { network, transfers: given } = parse(bodySchema, body, refuse)

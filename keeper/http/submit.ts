@@ -35,12 +35,12 @@ import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
 
 /**
- * Settles signed transfers (SPEC.md 4.2), all or none, and answers with the transaction that carries them.
+ * Settles signed transfers (SPEC.md 4.2), all or none, and answers with their transaction.
  *
- * The gas is ours, so everything that could waste it is refused before the chain is asked, and what we have tried in vain
- * is not tried again.
+ * The gas is ours. So whatever could waste it is refused before the chain is asked, and an authorization that we tried in vain
+ * isn't tried again.
  *
- * @throws {BaseError} with the code that the answer is to carry; nothing was sent then.
+ * @throws {BaseError} with the answer's code; then nothing was sent.
  */
 export async function submitTransfers(
   context: HttpContext,
@@ -83,13 +83,13 @@ function scopeOf({ served }: Submission) {
   return { chainId: served.network.chainId, token: served.token }
 }
 
-/** Whether a transfer is of no payment yet, or of a submission that failed. */
+/** Whether a transfer has no payment yet, or only one of a failed submission. */
 function isNew(known: ReadonlyMap<string, KnownAuthorization>, transfer: SignedAuthorization): boolean {
   const payment = known.get(nameOf(transfer))
   return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
-/** The nonce of what is known is spoken for: what was accepted is what gets settled. */
+/** Refuses other transfers under a known nonce: what was accepted is what gets settled. */
 function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string, KnownAuthorization>): void {
   for (const [index, transfer] of transfers.entries()) {
     const payment = known.get(nameOf(transfer))
@@ -110,13 +110,13 @@ function pairFees({ platformWallets }: HttpContext, { transfers }: Submission): 
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** The new transfers of a submission, as payments, and the cost of its transaction. */
+/** The new transfers of a submission as payments, and the cost of its transaction. */
 type Accepted = { candidates: Candidate[]; cost: GasShare }
 
 /**
- * What a submission presents, once it has passed the door.
+ * Judges a submission that has passed the door.
  *
- * @throws {PresentedRefused|BaseError} for what can't be settled now.
+ * @throws {PresentedRefused|BaseError} for transfers that can't be settled now.
  */
 async function judge(
   context: HttpContext,
@@ -156,7 +156,7 @@ async function judge(
 
 const triedInVain = 'A transaction of ours tried it, and it failed: sign another authorization'
 
-/** All of a submission goes into one transaction, because its answer names one. */
+/** Requires that a submission fits into one transaction, because its answer names one. */
 function requireFit(
   transfers: readonly SignedAuthorization[],
   feeOf: readonly (number | null)[],
@@ -175,7 +175,7 @@ type Judged = {
   presented: readonly Checked[]
 }
 
-/** What of a submission is new, or failed before, as payments. */
+/** A submission's transfers that are new, or that failed before, as payments. */
 function toCandidates(
   { now, platformWallet }: HttpContext,
   submission: Submission,
@@ -206,7 +206,7 @@ function toCandidates(
   })
 }
 
-/** Stores what of a submission is new, and makes all of it due: all, or nothing. */
+/** Stores the new payments of a submission, and makes all of it due: all, or nothing. */
 async function store(
   context: HttpContext,
   { key, served }: Submission,
@@ -249,7 +249,7 @@ async function waitForAnswer(
         until,
         (one) => isDecided(one) || one.txHash !== null || isLetGo(one, key),
       )
-      // What its payer took back is given up before the caller hears so: a reorg would bring it back.
+      // A transfer that its payer took back is given up before the caller hears so, or a reorg would bring it back.
       const isTakenBack = one && isUsedUp(one) && !one.isLost && submitted.has(id)
       return isTakenBack && (await giveUpUnsent(sql, id, now())) ? watch.wait(id, 0) : one
     }),
@@ -259,7 +259,7 @@ async function waitForAnswer(
     const payment = payments.get(nameOf(transfer))
     return { half: payment?.half ?? 0, progress: payment && progress.get(payment.paymentId) }
   })
-  // A no is given once it stays true, whatever a reorg brings back.
+  // A no is given only once it stays true, even after a reorg.
   if (watched.some((one) => isUndecided(one, key))) throw pendingAnswer(watched)
   const isGivenUp = seen.some(
     (one) =>

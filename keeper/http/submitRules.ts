@@ -10,14 +10,14 @@ import type { SignedAuthorization } from '#protocol/payload'
 import type { HttpContext } from './context.ts'
 import type { Submission } from './parseSubmission.ts'
 
-/** A request of `POST /submit`: the key that it carries, and where it comes from. */
+/** A request of `POST /submit`: its key, and where it comes from. */
 export type SubmitCaller = { apiKey: string | null; address: string }
 
 /**
- * Finds out who asks, and counts the request. Keys are free to everybody who registers, so a key alone spends none of our
- * gas: it lets payers with code in, and draws what fees don't carry from its provider's grant.
+ * Finds out who asks, and counts the request. Keys are free, so a key alone spends none of our gas: it admits payers with
+ * code, and draws what fees don't carry from its provider's grant.
  *
- * @returns the key's provider; null: no key came along.
+ * @returns the key's provider; null: no key was sent.
  * @throws {BaseError} `rate_limited`; `unauthorized` for a key that isn't in force.
  */
 export async function admitCaller(
@@ -32,7 +32,7 @@ export async function admitCaller(
   return providerId
 }
 
-/** @throws {BaseError} `rate_limited` where it is one too many of this minute. */
+/** @throws {BaseError} `rate_limited` if this minute has too many. */
 export function countRequest(
   rateLimiter: RateLimiter,
   key: string,
@@ -47,9 +47,9 @@ export function countRequest(
 }
 
 /**
- * Takes nothing new of a provider that is disabled or suspended: neither with its key, nor for its wallets.
+ * Takes nothing new from a provider that is disabled or suspended, neither with its key nor for its wallets.
  *
- * @param isKnown whether a transfer was accepted before: that settles all the same.
+ * @param isKnown whether a transfer was accepted before: that one settles all the same.
  * @throws {BaseError} `provider_disabled`
  */
 export async function requireOpen(
@@ -79,7 +79,7 @@ export function requireValues(transfers: readonly SignedAuthorization[]): void {
   throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', { details })
 }
 
-/** What the transaction costs that settles these transfers. @param feeOf of each the transfer whose fee it is; null: none's */
+/** The cost of a transaction with these transfers. @param feeOf for each transfer the one whose fee it is; null: it is no fee */
 export async function priceSubmission(
   meter: GasMeter,
   presented: readonly Checked[],

@@ -8,9 +8,9 @@ const defaultBudget = 5_000_000n
 export type IndependentConfig = ReturnType<typeof readIndependentConfig>
 
 /**
- * Reads the environment of a keeper that has no database.
+ * Reads the environment of a keeper without a database.
  *
- * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
+ * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readIndependentConfig(env: Environment) {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
@@ -25,7 +25,7 @@ export function readIndependentConfig(env: Environment) {
     /** Where health and metrics are served; null: nowhere. */
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
-    // Somebody else's gateway is not to be asked four times a second.
+    // Another operator's gateway is not to be asked four times a second.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
     settings: { ...sending, dailyBudget: sending.dailyBudget ?? defaultBudget },
   }

@@ -15,19 +15,19 @@ type Attempt = SignedTransaction & { at: number; triedAt: number | null }
 
 type InFlight = { batch: PlannedBatch; items: BatchItem[]; attempts: Attempt[]; at: number }
 
-/** What a wallet has done since it began. `spent` and `earned`: gas and rewards, USDC base units. */
+/** What a wallet has done since the start. `spent` and `earned`: gas and rewards, USDC base units. */
 type Done = { batches: number; payments: number; spent: bigint; earned: bigint }
 
 export type MemoryJournal = ReturnType<typeof createMemoryJournal>
 
-/** How long we leave an item alone that failed on chain or was used by somebody else, though its gateway still publishes it. */
+/** How long we leave an item alone that failed on chain or was used by others, though its gateway still publishes it. */
 const deferMs = 60_000
-/** How long we leave an item alone whose gas nothing pays for. */
+/** How long we leave an item alone when nothing pays for its gas. */
 const heldMs = 15_000
 /** How long we wait while the token is paused. */
 const pausedTokenMs = 15_000
 
-/** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */
+/** The journal of a keeper without a database. When it ends, chain and gateway still know what it forgets. */
 export function createMemoryJournal(
   budget: Budget,
   now: () => Date,
@@ -37,7 +37,7 @@ export function createMemoryJournal(
   let pausedUntil = 0
   const done: Done = { batches: 0, payments: 0, spent: 0n, earned: 0n }
   const minedFailures = new Map<Address, number>()
-  /** By authorization: until when (ms) it is left alone. */
+  /** By authorization: until when (ms) we leave it alone. */
   const deferredUntil = new Map<string, number>()
   const untried = new Set<string>()
   const keyOf = ({ provider }: BatchItem) => authorizationKey(provider.authorization)
@@ -73,7 +73,7 @@ export function createMemoryJournal(
       },
       ageMs: now().getTime() - current.at,
       readItems: async () => current.items,
-      // What waits in splitters from before, only an index knows.
+      // Only an index knows what earlier payments left in splitters.
       readSweeps: async (items, most) => countDueSweeps(items, defaultTriggers.sweepCount).slice(0, most),
       async save(transaction, drops) {
         sayHeld(drops)
@@ -95,12 +95,12 @@ export function createMemoryJournal(
       },
       async close({ outcome, drops = [] }) {
         const at = now().getTime()
-        // The chain isn't the one that said so: what a reorg dropped is to be settled again, and now.
+        // A reorg dropped the transaction, so the items may be settled again at once.
         if (outcome === 'lost') deferredUntil.clear()
         sayHeld(drops)
         for (const { item, reason } of drops)
           deferredUntil.set(keyOf(item), at + (reason === 'held' ? heldMs : deferMs))
-        // Nothing of the token moves: each batch that is looked at would say the same.
+        // The token is paused: every batch would find the same.
         if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
         end()
         return true
@@ -123,7 +123,7 @@ export function createMemoryJournal(
     pausedUntil: () => pausedUntil,
     report: () => ({ ...done, stillOut: inFlight?.attempts[0]?.hash ?? null }),
     readOpen: async () => (inFlight ? opened(inFlight) : null),
-    // What it began before, it has forgotten or seen mined.
+    // It has forgotten its earlier batches, or seen them mined.
     readOffers: async () => [],
     async markTried(hash) {
       for (const attempt of inFlight?.attempts ?? [])

@@ -48,7 +48,7 @@ const answerSchema = z.object({
     )
     .max(1_000),
   batchSettlement: address,
-  /** Null: of a gateway from before there were tabs. */
+  /** Null: the gateway is too old for tabs. */
   tabSettlement: address.nullable().default(null),
   token: address,
 })
@@ -59,10 +59,10 @@ const timeoutMs = 20_000
 const mostBytes = 8_000_000
 
 /**
- * Asks a gateway for what is due (`GET /settlements/pending`). Nothing that it says is believed but the payloads' own
- * words: contract and token are ours, and whether a signature is good, the chain is asked before anything is sent.
+ * Asks a gateway for what is due (`GET /settlements/pending`). Only its payloads' own words count: contract and token are ours,
+ * and the chain is asked whether a signature is good before anything is sent.
  *
- * @throws if the gateway doesn't answer, or with something else.
+ * @throws if the gateway doesn't answer, or answers in another form.
  */
 export async function fetchPending(
   gatewayUrl: string,
@@ -114,7 +114,7 @@ export async function fetchPending(
   })
 }
 
-/** An item that pays TabSettlement, as the tab that it is said to be: only a signature of just these lines will do. */
+/** An item that pays TabSettlement, with the tab that its gateway states: only a signature over just these lines will do. */
 function asTab(
   item: BatchItem,
   { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },
@@ -129,7 +129,7 @@ function asTab(
   return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
 }
 
-/** Of two states of a tab the first one listed would move: only the newest is. */
+/** Keeps only the newest state of each tab: of two, the first in the batch would move. */
 function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   const newest = new Map<string, BatchItem>()
   for (const item of tabs) {
@@ -140,7 +140,7 @@ function newestOf(tabs: readonly BatchItem[]): BatchItem[] {
   return [...newest.values()]
 }
 
-/** Its payloads as what a batch can hold; null for those that can't be settled together, or any more. */
+/** An item for a batch from its payloads; null if they can't be settled together, or not any more. */
 function toItem(payloads: readonly string[], position: number, now: Date): BatchItem | null {
   const authorizations = parse(payloads)
   const [provider, fee] = authorizations

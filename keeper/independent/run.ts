@@ -26,10 +26,10 @@ import { createSettler, type Settler } from './settler.ts'
 const mostPages = 10
 
 /**
- * Runs a keeper that needs nobody's leave: it settles what a gateway publishes as due, with a key and gas money of its
- * own, and without a database. What it forgets when it ends, chain and gateway know.
+ * Runs a keeper that needs nobody's permission: it settles what a gateway publishes as due, with its own key and gas
+ * money, and without a database. When it ends, chain and gateway still know what it forgets.
  *
- * @param stopping ends it after the steps that are under way.
+ * @param stopping ends it after the steps under way.
  */
 export async function runIndependentKeeper(config: IndependentConfig, stopping: AbortSignal): Promise<void> {
   const log = createLogger('keeper', config.logLevel)
@@ -62,7 +62,7 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
         settings: { ...config.settings, ...gasLimitsOf(served.network, config.settings) },
         budget,
         payersWithCode,
-        // Wallets of one keeper don't race each other.
+        // One keeper's wallets don't race each other.
         readPending: () => fetchPending(config.gatewayUrl, served, index % mostPages, now()),
         now,
         randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
@@ -83,13 +83,13 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
     log.info({ ...reportOf(settler), spentToday: formatUsdc(budget.spentToday()) }, 'stopped')
 }
 
-/** What a wallet has done, spent on gas and earned so far; USDC. */
+/** What a wallet has settled, spent on gas and earned so far; USDC. */
 function reportOf({ network, wallet, settler }: { network: string; wallet: Address; settler: Settler }) {
   const { spent, earned, ...done } = settler.report()
   return { network, wallet, ...done, spent: formatUsdc(spent), earned: formatUsdc(earned) }
 }
 
-/** Health, metrics, and what each wallet has done, where a port is set for them. */
+/** Serves health, metrics and each wallet's report, if a port is set for them. */
 async function serveOperations(
   { http, metricsToken }: IndependentConfig,
   options: Omit<OperationsOptions, 'metricsToken' | 'rateLimiter' | 'trustedProxies'>,

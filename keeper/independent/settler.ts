@@ -114,7 +114,7 @@ export function createSettler(dependencies: SettlerDependencies) {
         dearest.ageMs >= settings.replaceAfterMs &&
         (await readNonce(served.clients, wallet.address)) < dearest.nonce
       ) {
-        // A reorg dropped what was mined before it, and nobody sends that again: the next batch starts from there.
+        // A reorg dropped the transaction before it, and nobody sends that again, so the next batch starts from there.
         log.warn({ batch: open.batch.batchId }, 'a reorg took the nonce before this one back: starting anew')
         await open.close({ outcome: 'lost', failure: 'deferred' })
         return 'busy'
@@ -126,10 +126,10 @@ export function createSettler(dependencies: SettlerDependencies) {
   }
 }
 
-/** `worth`: what the platform gets by them, USDC base units. */
+/** `worth`: the platform's part of them, USDC base units. */
 type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: bigint }
 
-/** What is published, by what can share a transaction, as much of each as fits. */
+/** Reads what is published, and groups what can share a transaction, as much as fits. */
 async function readLanes(
   { readPending, payersWithCode }: SettlerDependencies,
   journal: MemoryJournal,
@@ -145,7 +145,7 @@ async function readLanes(
       if (item.tab) return 'tab'
       return hasCode(item) ? 'code' : 'shared'
     }
-    // Tabs of payers with code are apart in their lane.
+    // Tabs of payers with code go apart within their lane.
     const kinds = Map.groupBy(pending.items, (item) => `${laneOf(item)} ${item.tab ? hasCode(item) : ''}`)
     for (const items of kinds.values()) {
       const lane = items[0] ? laneOf(items[0]) : 'refused'
@@ -174,7 +174,7 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
   return own.slice(0, countFitting(alike, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 
-/** What keeps it from working would else be said at every look. */
+/** Logs each obstacle once, not at every look. */
 function createSayOnce(log: Logger) {
   let last = ''
   return (message: string, level: 'info' | 'warn' = 'warn'): void => {
@@ -184,8 +184,8 @@ function createSayOnce(log: Logger) {
 }
 
 /**
- * A run before this one may have been killed with its transaction out. That one settles what this one would: it is given
- * the time that a transaction of our own is given. After that ours takes its nonce, and offers more.
+ * Waits for a transaction that an earlier run, killed since, may have sent. It settles what this run would, so it gets the time
+ * of a transaction of our own. After that ours takes its nonce, and offers more.
  */
 function createEarlierWait({ served, address, settings, now, log }: SettlerContext) {
   let since: number | 'not yet' | 'over' = 'not yet'

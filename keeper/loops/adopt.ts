@@ -7,14 +7,14 @@ import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { createSettlerContext } from './worker.ts'
 
-/** How long a transaction that nobody can replace keeps its payments while nobody mines it. */
+/** How long an unmined transaction that nobody can replace keeps its payments. */
 const giveUpMs = 10 * 60_000
 
 /**
- * Looks after batches of wallets whose key isn't here and whose keeper is gone: what isn't signed is let go, what is
- * signed is sent again and followed, which needs no key.
+ * Looks after batches of wallets whose keeper is gone and whose key isn't here: lets unsigned ones go, and sends signed ones
+ * again and follows them, which needs no key.
  *
- * @param own Wallets that this keeper works with itself.
+ * @param own the wallets that this keeper works with.
  */
 export async function adoptAbandoned(
   context: Context,
@@ -23,7 +23,7 @@ export async function adoptAbandoned(
 ): Promise<void> {
   const { sql, served, settings, log } = context
   const { chainId } = served.network
-  // A keeper that is only slow, or being restarted, comes first.
+  // A keeper that is only slow, or restarting, comes first.
   for (const address of await readAbandonedWallets(sql, chainId, own, settings.leaseMs)) {
     const lease = await acquireLease(sql, { chainId, address, holder, ttlMs: settings.leaseMs })
     if (!lease) continue
@@ -41,7 +41,7 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
   const open = settler.journal.open(batch, offers)
   await advanceBatch(settler, open)
-  // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
+  // If it is mined after all, it settles what is left, and the other batch what it left: nothing moves twice.
   const [dearest] = open.offers
   if (dearest === undefined) await release(context, lease, batch, 'released')
   else if (dearest.ageMs >= giveUpMs) await release(context, lease, batch, 'lost')

@@ -19,19 +19,19 @@ import { isTooDear, withoutHeld } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
-/** How long we wait before we look again at what a stranger settled and isn't concluded. */
+/** How long we leave a payment alone that a stranger settled and that isn't concluded. */
 const settledElsewhereMs = 15_000
-/** Most looks at the queue in one step; each may find a whole batch settled by others. */
+/** Most looks at the queue in one step; each may find a whole batch that others settled. */
 const mostRounds = 50
-/** How often a pair goes alone at most, for the splitters that wait. */
+/** How often at most a pair goes alone so that waiting splitters can be swept. */
 const sweepBesidePairsMs = 600_000
 const failedAtOnce = 100
 
 /**
  * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets take turns:
- * of two that looked at the same moment, both would want the same payments, and one would go without a batch.
+ * if two looked at once, both would want the same payments, and one would end up without a batch.
  *
- * The index must be current: what it calls open is taken for open, until the chain itself is asked.
+ * The index must be current: a payment that it calls open counts as open until the chain itself is asked.
  */
 export function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
   const { memory } = context
@@ -45,7 +45,7 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
   await checkpoint('before-claim')
   await failCondemned(context)
   const turns = memory.turns.get(lease.address) ?? []
-  // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
+  // Payments that others settled leave the queue when they are found, so the triggers are checked again after each find.
   for (let round = 0; round < mostRounds; round++) {
     const due = (await isTokenPaused(context))
       ? []
@@ -101,7 +101,7 @@ async function claimFirst(
       context.now(),
     )
     if (unsettleable.length > 0) {
-      // The chain shows that somebody else settled it, or that nobody can: it is out of the way.
+      // The chain shows that somebody else settled it, or that nobody can, so it leaves the queue.
       await context.sql.begin(async (tx) => {
         await deferPayments(tx, unsettleable, new Date(context.now().getTime() + settledElsewhereMs))
         await sweepChosen(context, tx, unsettleable)
@@ -115,21 +115,21 @@ async function claimFirst(
   return result
 }
 
-/** With what the platform gets by its next batch. */
+/** Adds what its next batch brings the platform. */
 function withWorth({ lane, payments }: DueBatch) {
   const alike = takeAlike(payments)
   const fit = countFitting(alike, isApart({ lane, payments }), batchGasCut)
   return { lane, worth: alike.slice(0, fit).reduce((sum, { fee }) => sum + fee, 0n) }
 }
 
-/** Whether each of its payers is budgeted in full. */
+/** Whether each of its payers gets its full gas. */
 function isApart({ lane, payments }: Pick<DueBatch, 'lane' | 'payments'>): boolean {
   return lane === 'quarantined' || payments[0]?.hasCode === true
 }
 
 /**
- * Whether splitters wait while nothing but pairs does, whose function of the contract sweeps nothing. Then the most urgent one
- * goes alone, its provider's half as a single authorization beside the sweeps, and its fee later.
+ * Whether splitters wait while only pairs are due, whose contract function sweeps nothing. Then the most urgent pair goes alone:
+ * its provider's half as a single authorization beside the sweeps, and its fee later.
  */
 async function waitSplittersForPairs(
   { sql, now, memory }: Context,
@@ -142,7 +142,7 @@ async function waitSplittersForPairs(
   return (await countWaitingSplitters(sql, { chainId, token, platform }, now())) > 0
 }
 
-/** The gas that a batch leaves to sweeps, of splitters that have waited for it. Only where it isn't left anyway. */
+/** The gas that a batch leaves to sweeps for which splitters have waited; 0 if there is room anyway. */
 async function keptForSweeps(
   { sql, now }: Context,
   { chainId, token, feeRecipient: platform }: DueBatch['group'],
@@ -156,7 +156,7 @@ async function keptForSweeps(
   return roomForSweeps(await countWaitingSplitters(sql, { chainId, token, platform }, now()))
 }
 
-/** What was submitted together isn't settled without a part of it that can't be any more. */
+/** Fails submissions of which a part can't be settled any more, since they settle whole or not at all. */
 async function failSpoiled(
   { now }: Context,
   tx: Queryable,
@@ -170,7 +170,7 @@ async function failSpoiled(
   await giveUpTogether(tx, ids, { code: spoiledCodes[spoiled.state], now: now() })
 }
 
-/** Why a half can't be settled any more, by what the record says of it: what is open has run out. */
+/** Why a half can't be settled any more, by its state in the record: an open one has expired. */
 const spoiledCodes: Record<HalfState, string> = {
   settled: 'authorization_used',
   foreign_use: 'authorization_used',
@@ -178,7 +178,7 @@ const spoiledCodes: Record<HalfState, string> = {
   open: 'authorization_expired',
 }
 
-/** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
+/** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation passed. */
 async function failCondemned(context: Context): Promise<void> {
   const { sql, served, now } = context
   const { chainId } = served.network

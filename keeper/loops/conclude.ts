@@ -23,16 +23,16 @@ import { sweepChosen } from './sweep.ts'
 const deferMs = 5_000
 
 /**
- * Goes through a network's mined batches: takes down what their receipts show, lets go of what they didn't settle, and
- * closes those that are final. The index isn't needed for that.
+ * Goes through a network's mined batches: stores what their receipts show, lets go of what they didn't settle, and
+ * closes those that are final. It doesn't need the index.
  *
- * @param safeBlock Up to here everything that we have acted on is final; null while that isn't known.
+ * @param safeBlock Everything up to here that we have acted on is final; null while that isn't known.
  */
 export async function concludeMined(context: Context, safeBlock: bigint | null): Promise<void> {
   const { sql, served, log, metrics, memory } = context
   const { chainId, name } = served.network
   const batches = await readMinedBatches(sql, chainId)
-  // Those that another keeper has closed meanwhile would be remembered for ever.
+  // Batches that another keeper has closed meanwhile would be remembered for ever.
   const open = new Set(batches.map(({ id }) => id))
   for (const known of [memory.judged, memory.mined])
     for (const id of known.keys()) if (!open.has(id)) known.delete(id)
@@ -74,7 +74,7 @@ function isSettlement({ succeeded, kind }: TransactionRow): boolean {
 }
 
 /**
- * Records what the receipt shows, and lets go of every item that isn't settled in full, for its reason.
+ * Records what the receipt shows, and lets go of every item that isn't fully settled, with the reason.
  *
  * @returns whether its block stands.
  */
@@ -104,7 +104,7 @@ async function judgeItems(
   const sweeps = readSweeps(receipt, { factory, token })
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const judge = async (tx: Queryable) => {
-    // Nothing of ours may have happened in it; a reorg that takes it is to be noticed all the same.
+    // It may show nothing of ours, but a reorg that takes it must be noticed.
     await recordBlock(tx, chainId, { blockNumber: block, blockHash: hash, blockTime: timestamp })
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await recordEvents(tx, { chainId, token }, evidence, 'receipt')
@@ -132,7 +132,7 @@ async function judgeItems(
   return true
 }
 
-/** @returns its payment, unless an attempt was counted for it: whether it is over is for the sweep to say. */
+/** @returns its payment, unless an attempt was counted for it: then the sweep decides whether it is over. */
 async function releaseUnsettled(
   context: Context,
   tx: Queryable,
@@ -170,7 +170,7 @@ function outcomeOf(tried: ReadonlyMap<string, Tried> | undefined, { provider, fe
   return { provider: of(provider), fee: fee && of(fee) }
 }
 
-/** The failure that is the payment's own, if there is one. */
+/** The failure that the payment itself caused, if there is one. */
 function failureOf({ provider, fee }: ItemOutcome): Pick<Failure, 'code' | 'detail'> | null {
   for (const tried of [provider, fee]) {
     if (tried?.outcome !== 'failed') continue

@@ -35,25 +35,25 @@ export type Context = {
 /** State that may be lost at any time: a restart only looks again. */
 export function createMemory() {
   return {
-    /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
+    /** Batches with a used nonce though none of their transactions is mined, and since when (ms). */
     missingSince: new Map<string, number>(),
-    /** Receipts of batches that this process found mined, until they are judged. */
+    /** Receipts of mined batches that this process found, until they are judged. */
     mined: new Map<bigint, TransactionReceipt>(),
-    /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
+    /** Mined batches with a stored receipt, and their block: they are looked at again when that is final. */
     judged: new Map<bigint, bigint>(),
     /** No reorg is being followed, and the record has what the index has. */
     isFollowed: false,
-    /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
+    /** Payments with a half that is used on chain, though nobody found its log: when (ms) to look again. */
     lookups: new Map<string, { at: number; patienceMs: number }>(),
     /** The claim that began last, which the next one waits for. */
     lastClaim: Promise.resolve() as Promise<unknown>,
     /** By wallet: the lanes of its last batches, the latest last. */
     turns: new Map<Address, Lane[]>(),
-    /** Until when (ms) the network is said to wait for cheaper gas; 0: it isn't. */
+    /** Until when (ms) the network is reported as waiting for cheaper gas; 0: it isn't waiting. */
     dearUntil: 0,
     /** When (ms) a pair was last claimed alone, so that its batch could sweep. */
     sweptBesideAt: 0,
-    /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
+    /** The token was paused: when (ms) to ask again. null: it isn't, as far as we know. */
     tokenLookAt: null as number | null,
   }
 }

@@ -15,7 +15,7 @@ const deferMs = 5_000
 /** How long a payment is deferred while the token is paused. */
 const pausedTokenMs = 60_000
 
-/** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
+/** Releases what a plan leaves out, with the reason of each. An item with one half still planned stays. */
 export async function applyDrops(
   context: Context,
   tx: Queryable,

@@ -16,9 +16,9 @@ import { applyDrops } from './drops.ts'
 import { failPayment } from './failPayment.ts'
 
 export type BatchEnd = {
-  /** The state it must still be in; in any other, somebody else has dealt with it. */
+  /** The state it must still be in; otherwise somebody else has dealt with it. */
   from: BatchState
-  /** Fences the write where the batch belongs to a wallet at work; a mined one belongs to nobody. */
+  /** Fences the write if the batch belongs to a wallet at work; a mined one belongs to nobody. */
   lease?: Lease
   /** Written in the same database transaction, before the batch is closed. `false` leaves it open. */
   before?: (tx: Queryable) => Promise<unknown>
@@ -28,8 +28,8 @@ export type BatchEnd = {
 }
 
 /**
- * Ends a batch: the only place that does. What is still in it can be claimed again, and the outcome is counted, in one
- * database transaction and once.
+ * Ends a batch; nothing else does. In one database transaction, its remaining payments can be claimed again, and the outcome
+ * is counted once.
  *
  * @returns whether this call ended it.
  */
@@ -50,7 +50,7 @@ export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd)
   return isEnded
 }
 
-/** Lets all payments of a batch go, each for its reason: they can be claimed again, and what was submitted together fails together. */
+/** Lets all payments of a batch go, with the reason of each: they can be claimed again, but a submission fails as a whole. */
 export async function letGo(
   context: Context,
   tx: Queryable,

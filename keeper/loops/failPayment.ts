@@ -2,7 +2,7 @@ import { type PaymentFailure, recordFailure } from '#ledger/queue/failures'
 import type { Queryable } from '#ledger/store/database'
 import type { Context } from './context.ts'
 
-/** Counts a failure of a payment, unless that is not ours to fail any more; says so, and tells its provider where it must. */
+/** Counts a failure of a payment that is still ours to fail, logs it, and tells its provider if it must. */
 export async function failPayment(
   { served, now, log, metrics }: Context,
   tx: Queryable,

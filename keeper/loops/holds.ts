@@ -7,12 +7,12 @@ import type { Queryable } from '#ledger/store/database'
 import { type Ceiling, createCeiling } from '../settler/ceiling.ts'
 import type { Context } from './context.ts'
 
-/** How long we wait before we look again at a payment whose gas nothing pays for. */
+/** How long we leave a payment alone when nothing pays for its gas. */
 const holdMs = 15_000
 /** How long "gas is too dear" holds. Each look renews it, so it ends by itself when a keeper dies. */
 const dearMs = 60_000
 
-/** What gas may be spent for, where the database says what is left for it. */
+/** What gas may be spent for, if the database says how much is left for it. */
 export function createLedgerCeiling({ sql, served, settings, meter, now }: Context): Ceiling {
   const { dailyBudget, gasAllowance } = settings
   return createCeiling({
@@ -35,7 +35,7 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
   })
 }
 
-/** Whether nothing at all is sent, because gas is dearer than may be offered. The network says so meanwhile. */
+/** Whether nothing at all is sent because gas costs more than we may offer. The network reports it meanwhile. */
 export async function isTooDear(context: Context): Promise<boolean> {
   const { sql, served, memory, metrics, log, now } = context
   const { chainId, name } = served.network
@@ -55,7 +55,7 @@ export async function isTooDear(context: Context): Promise<boolean> {
   return isDear
 }
 
-/** Those of a due batch that something pays the gas for; the others wait, each with its reason. No batch is opened for that. */
+/** The payments of a due batch whose gas something pays; the others wait, each with its reason, without a batch. */
 export async function withoutHeld(
   context: Context,
   lane: DueBatch['lane'],
@@ -71,7 +71,7 @@ export async function withoutHeld(
   return payments.filter((_, index) => reasons[index] === null)
 }
 
-/** Lets payments wait for cheaper gas. Where it is too dear for all of them, that isn't theirs to say. */
+/** Lets payments wait for cheaper gas. If it is too dear for all of them, they don't give that as their reason. */
 export async function holdBack(
   { served, metrics, now }: Context,
   sql: Queryable,

@@ -20,7 +20,7 @@ const voidedAtOnce = 150
 const clockSlackSeconds = 900n
 const mostPatienceMs = 60_000
 
-/** Finds out by whom a half was used that the record doesn't explain. No attempt is counted for a stranger's doing. */
+/** Finds out who used a half that the record doesn't explain. A stranger's use counts as no attempt. */
 export async function lookUpRequested(context: Context): Promise<void> {
   const { sql, served, log, metrics, checkpoint, memory } = context
   const { chainId, name } = served.network
@@ -49,7 +49,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
     used.filter(({ nonce }) => !nonces.has(nonce)).map(({ paymentId }) => paymentId),
   )
   for (const id of unexplained) {
-    // The node that said that it was used may be ahead of the one that was asked for the log.
+    // The node that said it was used may be ahead of the one that was asked for the log.
     const patienceMs = Math.min((memory.lookups.get(id)?.patienceMs ?? 500) * 2, mostPatienceMs)
     memory.lookups.set(id, { at: at + patienceMs, patienceMs })
   }
@@ -74,9 +74,9 @@ function toWanted({ from, nonce, since }: LookupRequest) {
 }
 
 /**
- * Looks whether the provider's half of a voided payment was used all the same: the provider saw the signatures. The index
- * doesn't show it where the platform's fee was left out. One look reads the most valuable ones, and goes round the others,
- * so that decoys delay the discovery of a violation, but don't prevent it.
+ * Checks whether the provider's half of a voided payment was used all the same, since the provider saw the signatures. The index
+ * doesn't show it if the platform's fee was left out. One look reads the most valuable halves and some of the others in turn,
+ * so decoys delay the discovery of a violation but don't prevent it.
  */
 export function createVoidWatch({
   sql,

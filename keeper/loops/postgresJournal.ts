@@ -107,12 +107,12 @@ async function saveMined(
     const refused = payersOf(verdict.failed.map(({ item }) => item))
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: isSuccess, cost, now: now(), refused }),
-      // The conclusion of a mined batch says more of payments whose failure its own report shows.
+      // If a mined batch's own report shows the failures, its conclusion says more of them.
       quarantinePayers(tx, row, refused),
-      // Last: whoever is accepted locks its payer before its drawer.
+      // Last, because an acceptance locks its payer before its drawer.
       bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
-    // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
+    // Like any batch it stays `mined` until its block is final, but its payments needn't wait for that.
     if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)
     await setBatchState(tx, row.id, 'mined')
   })
@@ -136,7 +136,7 @@ async function letGoOfReverted(
 function dropsOf({ failed, spent, untried }: Verdict): Drop[] {
   const refused = new Set(payersOf(failed.map(({ item }) => item)))
   return [
-    // What was skipped behind a refusal lets everybody else go first.
+    // An item that was skipped behind a refusal lets all others go first.
     ...untried.flatMap((item): Drop[] =>
       refused.has(item.provider.authorization.from) ? [{ item, reason: 'deferred' }] : [],
     ),

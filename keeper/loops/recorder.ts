@@ -4,7 +4,7 @@ import type { RecordedBlock } from '#ledger/facts/record'
 import { createRecorder, type Recorder, type RecorderOptions } from '#ledger/outcomes/recorder'
 import type { Context } from './context.ts'
 
-/** The record of a network, and what follows for our batches where a reorg takes a block of theirs. */
+/** The record of a network, and what a reorg that takes its blocks means for our batches. */
 export function createKeeperRecorder(
   context: Context,
   options: Pick<RecorderOptions, 'lookEveryMs'> = {},
@@ -19,7 +19,7 @@ export function createKeeperRecorder(
   })
 }
 
-/** Takes back that batches were mined in a block that is gone: they are followed again, and found mined elsewhere or sent again. */
+/** Undoes that batches were mined in a lost block: they are followed again, and found mined elsewhere or sent again. */
 export async function unmineBatches(
   context: Context,
   block: Pick<RecordedBlock, 'blockHash'>,

@@ -11,7 +11,7 @@ test('default: what the index could not read is counted by reason, and gone when
   const metrics = createMetrics()
   const served = { network: networks.localhost, token: randomHex(20) }
   const quarantined = async () => {
-    // A reporter of its own: one counts no more often than its share of time allows.
+    // A reporter of its own, since one counts no more often than its share of time allows.
     await createReporter({ sql, served, metrics, now: () => new Date() })()
     const { values } = await metrics.indexQuarantined.get()
     return Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value]))

@@ -6,7 +6,7 @@ import { countHeld, countOpenBatches, readQueueDepth } from '#ledger/queue/queue
 import { holdReasons } from '#ledger/queue/stages'
 import type { Context } from './context.ts'
 
-/** Most of the time, as a share, that we spend on counting for metrics. */
+/** Largest share of the time that we spend on counting for metrics. */
 const share = 0.05
 const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
 
@@ -17,7 +17,7 @@ type ReporterOptions = Pick<Context, 'sql' | 'metrics' | 'now'> & {
   served: Pick<ServedNetwork, 'network' | 'token'>
 }
 
-/** Tells the metrics how much waits, and for whom. */
+/** Reports how much waits, and for whom, to the metrics. */
 export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
   const { name: network, chainId } = served.network
   let nextAt = 0

@@ -20,8 +20,8 @@ const atOnce = 500
 type Decided = { payment: OpenPayment; conclusion: Conclusion }
 
 /**
- * Concludes payments that stand in no batch of ours: settled by whomever, cancelled, used for something else, expired or
- * voided; and takes up again what a reorg gave back. The only place that does, but for the closing of a batch.
+ * Concludes payments that are in no batch of ours: settled by anybody, cancelled, used for something else, expired or
+ * voided; and resumes what a reorg gave back. Besides the closing of a batch, nothing else concludes payments.
  *
  * The record must be current.
  */
@@ -50,7 +50,7 @@ async function readChainFacts({
   return head && { ...head, safeBlock: head.blockNumber - finalityBlocks }
 }
 
-/** The same, at once, for payments that have just left a batch. What would take a question to the chain waits. */
+/** Does the same at once for payments that have just left a batch, but leaves out what needs a call to the chain. */
 export async function sweepChosen(
   context: Context,
   tx: Queryable,
@@ -73,7 +73,7 @@ function decideAll(payments: readonly OpenPayment[], chain: ChainFacts): Decided
     .filter(({ conclusion }) => conclusion.action !== 'leave')
 }
 
-/** Asks the chain about halves that expired open: one that was used in the last moment is to be looked up instead. */
+/** Asks the chain about halves that expired open, and requests a look-up for those used in the last moment. */
 async function withoutUsed(
   { sql, served, now }: Context,
   { blockNumber }: { blockNumber: bigint },

@@ -12,7 +12,7 @@ import { readRecordState } from './recordState.ts'
 export type StepResult = 'busy' | 'idle'
 
 /**
- * One wallet of one network at work, under its lease, one process at a time. Nothing that matters is kept in memory: a step
+ * One wallet of one network at work, under its lease, in one process at a time. Memory holds nothing that matters: each step
  * starts from what is stored.
  */
 export function createWorker(context: Context, holder: string, wallet: SettlementWallet) {
@@ -26,7 +26,7 @@ export function createWorker(context: Context, holder: string, wallet: Settlemen
     async step(): Promise<StepResult> {
       lease = await acquire()
       if (!lease) return 'idle'
-      // A slow RPC may make a step take longer than the lease. A renewal that fails is noticed by the next fenced write.
+      // A slow RPC may make a step outlast the lease. The next fenced write notices a failed renewal.
       const renewal = setInterval(() => void acquire().catch(() => {}), settings.leaseMs / 3)
       try {
         return await step(context, lease, wallet)
@@ -53,7 +53,7 @@ async function step(context: Context, lease: LeaseState, wallet: SettlementWalle
   return 'busy'
 }
 
-/** What the settler works with where the journal is the database. */
+/** The settler's dependencies if the journal is the database. */
 export function createSettlerContext(context: Context, lease: Lease, wallet: SettlementWallet | null) {
   const { sql, served, memory } = context
   return {

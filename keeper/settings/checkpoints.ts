@@ -1,6 +1,6 @@
 /**
- * A named point of the settlement path; production does nothing at it, a crash test ends the process there.
- * Every await that could be the last one of this process is followed or preceded by one.
+ * A named point of the settlement path, at which production does nothing and a crash test ends the process.
+ * One stands before or after every await that could be the last of this process.
  */
 export type Checkpoint = (name: CheckpointName) => Promise<void> | void
 

@@ -29,7 +29,7 @@ export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof
 /**
  * Reads the keeper's environment; process/variables.ts says what each variable means.
  *
- * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
+ * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readKeeperConfig(env: Environment) {
   const networks = readNetworkSettings(env)
@@ -107,23 +107,23 @@ export function readSendingSettings(env: Environment) {
 
 /** Where the keys of the gas wallets are. */
 export type WalletSettings = {
-  /** Those that are here. */
+  /** The keys on this machine. */
   privateKeys: Hex[]
   /** Null: no remote signer. */
   signer: (SignerSettings & { addresses: Address[] }) | null
 }
 
 export type SignerSettings = {
-  /** By network; null: of all that have none of their own. */
+  /** By network; null: for all networks without their own. */
   urls: ReadonlyMap<NetworkName | null, string>
   /** PEM texts. */
   tls: Record<'ca' | 'cert' | 'key', string | undefined>
 }
 
 /**
- * As {@link readWallets}, for whoever can't do without.
+ * As {@link readWallets}, for callers that need a wallet.
  *
- * @throws {ConfigError} also where there is none, or where a network has no signer.
+ * @throws {ConfigError} also if there is none, or if a network has no signer.
  */
 export function requireWallets(env: Environment, served: readonly NetworkSettings[]): WalletSettings {
   const wallets = readWallets(env)
@@ -138,7 +138,7 @@ export function requireWallets(env: Environment, served: readonly NetworkSetting
   return wallets
 }
 
-/** The keys that are here, from the file if one is named, and the wallets that a remote signer signs for. */
+/** Reads the keys on this machine, from the file if one is named, and the wallets of a remote signer. */
 export function readWallets(env: Environment): WalletSettings {
   const file = readVariable(env, 'KEEPER_KEY_FILE')
   const inline = readVariable(env, 'KEEPER_PRIVATE_KEYS') ?? []
@@ -154,7 +154,7 @@ export function readWallets(env: Environment): WalletSettings {
   }
   const here = new Set(privateKeys.map((key) => privateKeyToAddress(key).toLowerCase()))
   const twice = addresses.find((address) => here.has(address))
-  // The lease of a wallet is its process's: within one, two accounts of an address would take each other's nonces.
+  // A lease belongs to a process, so within one process two accounts of an address would take each other's nonces.
   if (twice)
     throw new ConfigError('KEEPER_SIGNER_ADDRESSES', 'addresses whose keys are not here as well', twice)
   return { privateKeys, signer: { ...signer, addresses } }
@@ -175,7 +175,7 @@ export function readSigner(env: Environment): SignerSettings | null {
   return urls && { urls, tls }
 }
 
-/** Opens the wallets; nothing is asked of a signer yet. @throws {ConfigError} for PEM files that hold no certificate or key. */
+/** Opens the wallets, without asking a signer yet. @throws {ConfigError} for PEM files without a certificate or key. */
 export function openAccounts({ privateKeys, signer }: WalletSettings): KeeperAccount[] {
   const own = privateKeys.map((key) => privateKeyToAccount(key))
   if (signer === null) return own
@@ -183,7 +183,7 @@ export function openAccounts({ privateKeys, signer }: WalletSettings): KeeperAcc
   return [...own, ...signer.addresses.map((address) => createRemoteAccount(address, signerOf))]
 }
 
-/** @returns what gives the signer of a chain. */
+/** @returns a function that gives the signer of a chain. */
 export function openSigners(settings: SignerSettings): (chainId: number) => RemoteSigner {
   const signers = new Map([...settings.urls.values()].map((url) => [url, openSigner(url, settings.tls)]))
   return (chainId) => {

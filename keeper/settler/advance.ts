@@ -12,10 +12,10 @@ const pauseMs = 15_000
 /** How long we must see a nonce used before we take its batch for lost. */
 const lostAfterMs = 10_000
 
-/** What a step made of a batch. `sent`: its first transaction is out. `mined`: the wallet is free. */
+/** How a step left a batch. `sent`: its first transaction is out. `mined`: the wallet is free. */
 export type Progress = 'sent' | 'mined' | 'waiting'
 
-/** Takes a batch one step on, from whatever its journal says of it: to its first transaction, or until one is mined. */
+/** Takes a batch one step on from where its journal has it: to its first transaction, or until one is mined. */
 export async function advanceBatch(context: SettlerContext, open: OpenBatch): Promise<Progress> {
   try {
     if (open.offers.length > 0) return (await track(context, open)) ? 'mined' : 'waiting'
@@ -30,11 +30,11 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
 }
 
 /**
- * Asks the chain what of a batch can be settled, signs that, stores the transaction, and only then sends it.
+ * Asks the chain which part of a batch can be settled, signs that, stores the transaction, and only then sends it.
  *
- * Of a claimed batch, of which nothing is signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
- * more: the batch without what was settled meanwhile, or, if nothing is left of it, an empty transaction to oneself. The stored
- * bytes were sent again before: only a real jam gets there. Where the fee cap leaves no room, they are all that there is.
+ * From a claimed batch, which isn't signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
+ * more: the batch without what was settled meanwhile, or, if nothing is left, an empty transaction to itself. Only a real jam gets
+ * this far, since the stored bytes were sent again before. If the fee cap leaves no room, it offers nothing new.
  *
  * @returns whether another transaction is out.
  * @throws {Unfunded} if the wallet can't pay for it
@@ -54,7 +54,7 @@ async function offer(context: SettlerContext, wallet: SettlementWallet, open: Op
     return false
   }
   const kind = isFirst ? 'settle' : plan ? 'replacement' : 'cancellation'
-  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with all of them.
+  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with it.
   await sendOffer(context, wallet, open, prepared, kind, isFirst ? drops : [])
   if (!isFirst) await checkpoint('after-replacement-broadcast')
   else
@@ -66,11 +66,11 @@ async function offer(context: SettlerContext, wallet: SettlementWallet, open: Op
 }
 
 /**
- * Follows a batch whose transaction is stored until one of its hashes is mined: sends it again, offers more, or takes
+ * Follows a batch with a stored transaction until one of its hashes is mined: sends it again, offers more, or takes
  * its nonce back. Concludes nothing while an RPC fails.
  *
- * @returns whether it was found mined: the wallet is free.
- * @throws {Unfunded} if the wallet can't pay for what is offered.
+ * @returns whether it was found mined, so that the wallet is free.
+ * @throws {Unfunded} if the wallet can't pay for the offer.
  */
 async function track(context: SettlerContext, open: OpenBatch): Promise<boolean> {
   const { served, settings, metrics, address, wallet, missingSince, now, log } = context
@@ -88,7 +88,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
     readNonce(served.clients, address).catch(unavailableOnly),
   ])
   if (mined === 'unavailable' || nextNonce === 'unavailable') {
-    // Not found by those that answered: that says nothing. To send it again can't hurt.
+    // That the nodes that answered didn't find it proves nothing, and to send it again does no harm.
     await resendIfDue(context, dearest)
     return false
   }
@@ -97,7 +97,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
     return true
   }
   if (nextNonce > dearest.nonce) {
-    // The nonce is used, and none of our hashes is anywhere: another program signs with this key.
+    // The nonce is used, but none of our hashes is mined: another program signs with this key.
     const since = missingSince.get(batch.batchId) ?? now().getTime()
     missingSince.set(batch.batchId, since)
     if (now().getTime() - since < lostAfterMs) return false
@@ -111,16 +111,16 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
   }
   missingSince.delete(batch.batchId)
   if (nextNonce < dearest.nonce) {
-    // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
+    // A reorg also dropped closed batches, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
-      // If the wallet can't pay for an earlier one, this one may be out all the same: a node may have taken it without a word.
+      // Even if the wallet can't pay for an earlier one, this one may be out: a node may have taken it without saying so.
       await resendIfDue(context, before).catch(unfundedOnly)
     }
   }
 
   const resent = await resendIfDue(context, dearest)
   const isStuck = dearest.ageMs >= settings.replaceAfterMs
-  // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
+  // The base fee has risen above the offer, and may never fall below it again.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
   if ((isStuck || isTooCheap) && nextNonce === dearest.nonce && wallet) await offer(context, wallet, open)
   return false
@@ -136,8 +136,8 @@ function unavailableOnly(error: unknown): 'unavailable' {
 }
 
 /**
- * Pauses a wallet that can't pay for its batch, and releases the batch, for a wallet that can. No payment's attempt is
- * spent. What a node has taken already stays: it may be mined as soon as there is money.
+ * Pauses a wallet that can't pay for its batch, and releases the batch to a wallet that can. No payment loses an
+ * attempt. What a node has taken stays: it may be mined as soon as there is money.
  */
 async function releaseUnfunded(
   { journal, log, address }: SettlerContext,
@@ -155,7 +155,7 @@ async function releaseUnfunded(
 }
 
 /**
- * Pauses a wallet whose signer gave nothing that may be sent, and releases its batch for a wallet that can sign. What is signed
+ * Pauses a wallet whose signer gave nothing that may be sent, and releases its batch to a wallet that can sign. What is signed
  * already is followed and sent again; only a dearer offer for it has to wait.
  */
 async function releaseUnsigned(

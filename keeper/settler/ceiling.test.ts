@@ -8,7 +8,7 @@ const now = new Date('2026-11-23T12:00:00Z')
 const seconds = BigInt(now.getTime() / 1000)
 const payee: Address = `0x${'11'.repeat(20)}`
 
-/** At 3,000 USD an ether. */
+/** Prices at 3,000 USD an ether. */
 function pricesAt(wei: bigint): GasPrices {
   return { baseFeePerGas: wei, expected: wei, most: 2n * wei, dataFee: 0n, usdPerToken: 3_000_000_000n }
 }
@@ -61,7 +61,7 @@ test('default: shares come to what the batch costs, and each that leaves makes i
   const entries = [spender(), spender(), spender({ isPair: false, recipient: `0x${'22'.repeat(20)}` })]
   const shares = shareGas(entries, prices)
   const sum = shares.reduce((total, { expected }) => total + expected, 0n)
-  // The model of a batch of this shape, at 3 millionths of a dollar a unit.
+  // The model's gas for a batch of this shape, at 3 millionths of a dollar a unit.
   expect(Number(sum) / 3).toBeCloseTo(332_400, -2)
   const [first] = shareGas(entries.slice(0, 2), prices)
   expect(first?.expected).toBeGreaterThan(shares[0]?.expected ?? 0n)
@@ -75,7 +75,7 @@ test('behavior: 190 payments of half a cent at 0.03 gwei hold up none of ten of 
 })
 
 test('behavior: what each could not carry alone, many carry together; and who leaves may take others along', async () => {
-  // Alone 169,200 units for half a cent of fees times ten; of two, each bears 30,000 less, and half of its payee.
+  // Alone it takes 169,200 units, for half a cent of fees times ten; of two, each bears 30,000 less, and half of its payee.
   const { ceiling } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const judge = (count: number) => ceiling.judge(many(count, halfCent), { isWhole: false })
   expect(await judge(1)).toEqual(['gas_cost'])
@@ -95,7 +95,7 @@ test('behavior: a wallet with code pays for what it may burn, and only itself wa
 
 test('behavior: about to expire, what a fee lacks is added while the budget lasts; who carries its gas never needs it', async () => {
   const urgent = { ...halfCent, urgentAt: seconds }
-  // In the company of the ten that pay.
+  // Together with the ten that pay.
   const share = shareOf(spender(urgent), strangers(11), pricesAt(30_000_000n))
   const lack = share.expected - 500n
   const { ceiling, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })

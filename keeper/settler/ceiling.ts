@@ -14,18 +14,18 @@ import { weiToUsd } from '#chain/settlementCost'
 import type { GasMeans } from '#ledger/queue/queue'
 import type { HoldReason } from '#ledger/queue/stages'
 
-/** A payment that wants gas, and what it has for it. */
+/** A payment that wants gas, and what can pay for it. */
 export type Spender = Entry &
   GasMeans & {
-    /** Null: of a keeper without a database. */
+    /** Null: a keeper without a database has it. */
     paymentId: string | null
-    /** What settling it pays the wallet that does. Default 0. */
+    /** The reward of the wallet that settles it. Default 0. */
     reward?: bigint
-    /** Its fee can't be settled any more, and its provider isn't made to wait for that. */
+    /** Its fee can't be settled any more, and its provider shouldn't wait because of that. */
     hasLostFee?: boolean
   }
 
-/** What a payment would draw beyond its fee, USDC base units. */
+/** The amount that a payment would draw beyond its fee, USDC base units. */
 export type Draw = { spender: Spender; amount: bigint; fromBudget: boolean }
 
 export type Ceiling = ReturnType<typeof createCeiling>
@@ -33,19 +33,19 @@ export type Ceiling = ReturnType<typeof createCeiling>
 export type CeilingOptions = {
   meter: GasMeter
   settings: Pick<GasLimits, 'maxFeePerGas' | 'gasPerFee'>
-  /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
+  /** Draws what fees don't carry from its source, in order; for each draw, whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
   /** Whether this much is left of what the operator adds to fees. Takes nothing. */
   isInBudget: (amount: bigint) => Promise<boolean>
-  /** Who pays the gas. A stranger gets nothing of the fees but the reward of tabs, so its budget bears all the rest. */
+  /** Who pays the gas. A stranger gets only the reward of tabs, no fees, so its budget bears the rest. */
   bears: 'what fees lack' | 'all'
   now: () => Date
 }
 
 /**
- * Says what gas may be spent: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
- * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
- * times their fee, and whatever it costs shortly before they run out.
+ * Decides which gas may be spent: at most a maximum price, and for each payment what its fee carries. What a fee lacks is
+ * drawn from the operator's money: for payments bought at the gateway while their gas costs at most `gasPerFee`
+ * times their fee, and at any cost shortly before they expire.
  */
 export function createCeiling(options: CeilingOptions) {
   const { meter, settings, draw, isInBudget, bears, now } = options
@@ -65,7 +65,7 @@ export function createCeiling(options: CeilingOptions) {
     return amount <= gasLeft ? null : { spender, amount, fromBudget: isSold }
   }
 
-  /** Whether what its fee lacks may be added already. */
+  /** Whether the operator may already add what its fee lacks. */
   function mayDraw({ isSold, urgentAt, hasLostFee }: Spender): boolean {
     return hasLostFee === true || Number(urgentAt) * 1000 <= now().getTime() || (!isSold && bears !== 'all')
   }
@@ -75,7 +75,7 @@ export function createCeiling(options: CeilingOptions) {
     return (spender.isSold && isCarried(share, spender.fee)) || findDraw(share, spender) === null
   }
 
-  /** Those that go at once in each other's company, if there is enough for what their fees lack. Whoever leaves makes it dearer for the others. */
+  /** Payments that can go together at once, if their draws succeed. Each one that leaves makes the batch dearer for the others. */
   function findCompany(spenders: readonly Spender[], prices: GasPrices): Map<Spender, GasShare> {
     let paying = spenders
     for (;;) {
@@ -109,7 +109,7 @@ export function createCeiling(options: CeilingOptions) {
     return spenders.map((spender) => reasons.get(spender) ?? null)
   }
 
-  /** As one: what was submitted together pays together. */
+  /** Judges a submission as one, since it pays together. */
   async function judgeWhole(spenders: readonly Spender[], prices: GasPrices): Promise<HoldReason | null> {
     const [first] = spenders
     if (!first) return null

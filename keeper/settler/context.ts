@@ -10,19 +10,19 @@ import type { Metrics } from '../settings/metrics.ts'
 import type { Ceiling } from './ceiling.ts'
 import type { Journal } from './journal.ts'
 
-/** What the steps of a settlement work with, whoever's keeper takes them. */
+/** What the steps of a settlement work with, in any keeper. */
 export type SettlerContext = {
   served: ServedNetwork
   settings: SendingSettings
   address: Address
-  /** null: its key is not here. The stored bytes can be sent by anybody; only a new offer needs the key. */
+  /** null: its key is not here. Anybody can send the stored bytes; only a new offer needs the key. */
   wallet: SettlementWallet | null
   journal: Journal
   ceiling: Ceiling
   payersWithCode: PayersWithCode
-  /** The oldest block whose state may judge an authorization: what the index has seen. */
+  /** The oldest block whose state may judge an authorization: one that the index has seen. */
   readNotBefore: () => Promise<bigint>
-  /** Batches whose nonce is used, but by none of their transactions, and since when (ms). May be forgotten. */
+  /** Batches with a used nonce though none of their transactions is mined, and since when (ms). May be forgotten. */
   missingSince: Map<string, number>
   now: () => Date
   checkpoint: Checkpoint
@@ -44,11 +44,11 @@ export type SettlementWallet = {
     maxFeePerGas: bigint
     maxPriorityFeePerGas: bigint
   }) => Promise<Hex>
-  /** Of its signer, where its key is elsewhere. */
+  /** Checks its signer, if its key is elsewhere. */
   probe?: Probe
 }
 
-/** The wallet can't pay for its batch. In wei; undefined where a node says so and not how much is missing. */
+/** The wallet can't pay for its batch. In wei; undefined if a node doesn't say how much is missing. */
 export class Unfunded extends Error {
   override name = 'Unfunded'
   readonly balance: bigint | undefined

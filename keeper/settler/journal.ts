@@ -8,15 +8,15 @@ import type { Offer, SignedTransaction } from '#ledger/batches/transactions'
 import type { SplitterTerms } from '#protocol/splitter'
 import type { Drop, PlannedBatch } from './plan.ts'
 
-/** What a mined transaction says against items that the simulation had let pass. */
+/** What a mined transaction proves against items that the simulation had let pass. */
 export type Verdict = {
-  /** Tried by the contract, and refused by the token: their payers' fault, whatever the simulation was told. */
+  /** Tried by the contract and refused by the token: their payers' fault, whatever the simulation said. */
   failed: { item: BatchItem; failure: Pick<Failure, 'code' | 'detail'> }[]
   /** Used or cancelled: the index or the chain will say by whom. */
   spent: BatchItem[]
-  /** Perhaps never tried, for want of gas: settled next with the full gas of each budgeted. */
+  /** Perhaps never tried, for want of gas: settled next with full gas for each. */
   untried: BatchItem[]
-  /** It took all its gas although no payer can burn more than is budgeted: our model of the gas is wrong. */
+  /** It took all its gas, though payers can't burn more than they were given: our gas model is wrong. */
   ranOut: boolean
 }
 
@@ -27,26 +27,26 @@ export type Unsettled = {
   failure: string
   /** Why items of it weren't settled: each goes where its reason leads. */
   drops?: readonly Drop[]
-  /** Not if a node has ever taken a transaction of it, which may be mined yet. */
+  /** Doesn't end it if a node has ever taken a transaction of it, which may still be mined. */
   unlessTaken?: boolean
 }
 
-/** A batch on its way, as its journal knows it. */
+/** A batch that isn't closed, as its journal has it. */
 export type OpenBatch = {
   batch: PlannedBatch
-  /** Everything that was signed for it, the dearest (the one that counts) first; empty: nothing yet. */
+  /** All signed transactions, the dearest (the one that counts) first; empty: none yet. */
   offers: readonly Offer[]
   /** Milliseconds since it was claimed. */
   ageMs: number
   readItems: () => Promise<BatchItem[]>
-  /** At most `most` splitters to sweep with these items of it, the batch's own or others of its platform. */
+  /** At most `most` splitters to sweep with these items, the batch's own or others of its platform. */
   readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
   /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
   /**
-   * It stands in a block: the wallet is free.
+   * Stores that it stands in a block, so the wallet is free.
    *
-   * @param books what its gas cost, and what it paid its wallet for the tabs that it settled, in USDC base units.
+   * @param books its cost of gas, and the wallet's reward for its tabs, in USDC base units.
    */
   markMined: (mined: Mined, verdict: Verdict, books: { cost: bigint; reward: bigint }) => Promise<void>
   /** @returns whether this call ended it. */
@@ -54,16 +54,16 @@ export type OpenBatch = {
 }
 
 /**
- * Where the settler keeps what it has begun: Postgres for the operator's keeper, memory for one without a database, for
+ * Where the settler keeps its batches: Postgres for the operator's keeper, memory for one without a database, for
  * which the chain and the gateway remember.
  */
 export type Journal = {
-  /** The batch that this wallet has begun and not seen mined; null: none. */
+  /** The batch that this wallet has claimed and not seen mined; null: none. */
   readOpen: () => Promise<OpenBatch | null>
-  /** The dearest offer for each nonce in a range, whatever became of its batch; the lowest nonce first. */
+  /** The dearest offer for each nonce in a range, whatever its batch's state; the lowest nonce first. */
   readOffers: (nonces: { from: number; below: number }) => Promise<Offer[]>
-  /** A stored transaction was handed to the nodes; `isTaken`: one of them said that it has it. */
+  /** Stores that a transaction was sent to the nodes; `isTaken`: one of them said that it has it. */
   markTried: (hash: Hex, isTaken: boolean) => Promise<void>
-  /** Keeps the wallet from starting anything new for a while. */
+  /** Lets the wallet start nothing new for a while. */
   pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas' | SignerCode) => Promise<void>
 }

@@ -15,7 +15,7 @@ const outOfGasPauseMs = 60_000
 
 const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
 
-/** Writes down what stands in a block, and what it says against the batch's payers. The wallet is free. */
+/** Stores the mined transaction, and what it proves against the batch's payers. The wallet is free. */
 export async function recordMined(context: SettlerContext, open: OpenBatch, mined: Mined): Promise<void> {
   const { served, log, metrics, checkpoint, address: wallet } = context
   const { batchId: batch } = open.batch
@@ -46,12 +46,12 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
 }
 
 /**
- * What our own transaction, now that it is mined, says against items that its simulation had let pass.
+ * What our mined transaction proves against items that its simulation had let pass.
  *
- * The contract tries the first item of each payer of a batch in which each is budgeted in full: if such a batch reverts, the
- * first nonce of a payer that is still unused was refused, however well he lied to the simulation. His others were skipped;
- * in a cheaper batch some may not have been tried, because others burned their gas: these are settled next with each budgeted
- * in full.
+ * The contract tries the first item of each payer if all have their full gas. So if such a batch reverts, the first unused
+ * nonce of each payer was refused, however well that payer lied to the simulation. The payer's other items were skipped.
+ * In a cheaper batch some items may not have been tried, because others burned their gas: these are settled next, with full gas
+ * for each.
  */
 async function judgeMined(
   context: SettlerContext,
@@ -65,7 +65,7 @@ async function judgeMined(
     : judgeReverted(context, offer, await open.readItems(), receipt)
 }
 
-/** The contract's own report names what failed. What is to follow is concluded elsewhere; here it counts against payers. */
+/** The contract's own report names the failures. Here they count against payers; what follows is concluded elsewhere. */
 async function judgeSettled(
   { served }: SettlerContext,
   { batch, readItems }: OpenBatch,
@@ -106,7 +106,7 @@ async function judgeReverted(
       at,
     ),
   ])
-  // Nothing of this token moved: nobody's fault.
+  // The token is paused, which is nobody's fault.
   if (paused) return noVerdict
   const isBudgetedInFull = callGas >= callGasLimit(true) || planned.length === 1
   const ranOut = isBudgetedInFull && gasUsed * 100n >= offer.gas * 97n
@@ -127,7 +127,7 @@ async function judgeReverted(
   return verdict
 }
 
-/** The token's reason where it still stands; a wallet that lies gives none, and then its signature is what is wrong. */
+/** The token's reason while it still gives one; a lying wallet leaves none, so its signature is to blame. */
 async function whyRefused(
   { served, address }: SettlerContext,
   gasPrice: bigint,

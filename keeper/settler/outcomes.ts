@@ -17,10 +17,10 @@ import {
 } from '#protocol/settlement'
 import { decodeSettleTabs } from '#protocol/tabSettlement'
 
-/** What became of one authorization in our own transaction. */
+/** The outcome of one authorization in our own transaction. */
 export type Tried = { outcome: Outcome; reason: Hex | null }
 
-/** What our own transaction made of what was in it. */
+/** The outcomes of our own transaction. */
 export type Outcomes = {
   /** Whether any authorization was tried and refused. */
   hasFailed: boolean
@@ -29,8 +29,8 @@ export type Outcomes = {
 }
 
 /**
- * Reads from a transaction's stored calldata and its own receipt what became of each authorization: events of anybody
- * else's transaction can say what they like. The calldata is read only where somebody asks: where all settled, nobody does.
+ * Reads the outcome of each authorization from a transaction's stored calldata and its own receipt; events of other
+ * transactions can say anything. The calldata is read only on demand, which never comes if all settled.
  */
 export function readOutcomes(
   { batchSettlement, tabSettlement }: Contracts,
@@ -111,7 +111,7 @@ function indexTried(
   }
 }
 
-/** Which splitters paid something out in a transaction, and which of those that were to be swept didn't. */
+/** Which splitters paid out in a transaction, and which of those that it should sweep didn't. */
 export function readSweeps(
   { logs }: TransactionReceipt,
   { factory, token }: { factory: Address; token: Address },
@@ -124,7 +124,7 @@ export function readSweeps(
   return { swept: topicOf(transferTopic, token, 1), failed: topicOf(sweepFailedTopic, factory, 2) }
 }
 
-/** What TabSettlement paid a wallet in a transaction, in base units. */
+/** TabSettlement's payment to a wallet in a transaction, in base units. */
 export function readReward(
   { logs }: TransactionReceipt,
   { token, deployment }: { token: Address; deployment: Pick<Deployment, 'tabSettlement'> },

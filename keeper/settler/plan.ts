@@ -18,38 +18,38 @@ import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
 import { encodeSettleTabs } from '#protocol/tabSettlement'
 import type { Spender } from './ceiling.ts'
 
-/** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
+/** One entry of the contract's `payments`: both open halves of an item, or the only open one. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
-/** Why an item can't be settled in this batch. `isPartial`: its fee half alone; the provider's stays in the batch. */
+/** Why an item can't be settled in this batch. `isPartial`: only its fee half; the provider's stays in the batch. */
 export type Drop = { isPartial?: boolean } & DropReason
 
 type DropReason =
   | { item: BatchItem; reason: 'already_settled' }
-  /** Used or cancelled on chain, and the index doesn't say by whom yet. */
+  /** Used or cancelled on chain; the index doesn't say yet by whom. */
   | { item: BatchItem; reason: 'nonce_used' }
-  /** Its payer has code, and the batch's others have none, or the other way round. */
+  /** Its payer has code but the batch's others don't, or the other way round. */
   | { item: BatchItem; reason: 'payer_kind_differs'; hasCode: boolean }
   | { item: BatchItem; reason: 'failed'; failure: Failure }
   /** Not its fault: the batch ran out of gas before it. */
   | { item: BatchItem; reason: 'deferred' }
-  /** Nothing pays for its gas at the moment. */
+  /** Nothing pays for its gas now. */
   | { item: BatchItem; reason: 'held'; by: HoldReason | 'gas_price' }
-  /** Nothing of this token moves at the moment. */
+  /** The token is paused now. */
   | { item: BatchItem; reason: 'token_paused' }
 
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
-/** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
+/** @param shape `hasCode`: every authorization has the most gas that it may use, so each is tried. */
 export type Plan = PaymentsPlan | TabsPlan
 type AnyPlan = { entries: PlanEntry[]; calldata: Hex; gas: bigint }
 export type PaymentsPlan = AnyPlan & { contract: 'batchSettlement'; shape: BatchShape }
 type TabsPlan = AnyPlan & { contract: 'tabSettlement'; shape: null }
 
 /**
- * What settles the open halves of an item; null if nothing is to be settled.
+ * The open halves of an item as an entry; null if nothing is to be settled.
  *
- * Two halves that can't share an entry (their windows differ, say) go one after the other: the fee is only sent for once
+ * Two halves that can't share an entry, because their windows differ, say, go one after the other: the fee is sent only once
  * the provider's half is known to have moved.
  */
 export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipient'>): PlanEntry | null {
@@ -64,14 +64,14 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
       settlement: shared.length === 1 && shared[0] ? shared[0] : { authorization: provider.authorization },
     }
   }
-  // Whoever cancelled the provider's half owes no fee.
+  // Where the provider's half was cancelled, no fee is owed.
   if (provider.state === 'settled' && fee?.state === 'open') {
     return { item, settlement: { authorization: fee.authorization } }
   }
   return null
 }
 
-/** An entry as what wants gas. */
+/** An entry in its role as a spender of gas. */
 export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Spender {
   const { to: recipient } = settlement.authorization
   const { isSold = true, gasLeft = 0n } = item.means ?? {}
@@ -90,12 +90,12 @@ export function shapeOfTab({ tab }: BatchItem): QueuedTab | null {
   return { rewardShare, lines: lines.length, splits: [...new Set(lines.map(({ split }) => `${split}`))] }
 }
 
-/** Until when a half of an entry can settle, Unix seconds: a tab's `validBefore` says more than that. */
+/** Until when a half of an entry can settle, Unix seconds; a tab's `validBefore` holds more than that. */
 function validUntil({ tab, provider }: BatchItem): bigint {
   return tab ? BigInt(tab.expiry) : provider.authorization.validBefore
 }
 
-/** What the platform gets by an entry, or got before. */
+/** The platform's part of an entry, settled before or now. */
 function feeOf({ item, settlement }: PlanEntry): bigint {
   const { fee, splitter, tab, means } = item
   if (!fee) return splitter || tab ? sharedFee(item) : (means?.fee ?? 0n)
@@ -107,8 +107,8 @@ function feeOf({ item, settlement }: PlanEntry): bigint {
 export type PlannedSweeps = { factory: Address; splitters: readonly SplitterTerms[] }
 
 /**
- * In the order in which the contract is to try them: by payer, so that it skips the rest of one that failed, and the least
- * of each first, so that what fails for want of balance explains those behind it.
+ * Sorts entries in the order in which the contract should try them: by payer, so that it skips the rest after a failure, and each
+ * payer's least first, so that one without balance explains the ones after it.
  */
 function sortByPayer(entries: readonly PlanEntry[]): PlanEntry[] {
   return entries.toSorted(({ settlement: { authorization: a } }, { settlement: { authorization: b } }) => {
@@ -155,7 +155,7 @@ export function planPayments(
   return { contract: 'batchSettlement', entries, shape, calldata, gas }
 }
 
-/** The same for whichever contract settles these entries. Those of a batch of tabs are tabs of one reward. */
+/** Builds the plan for the contract that settles these entries. All tabs of a batch have one reward. */
 export function buildPlan(batch: PlannedBatch, entries: readonly PlanEntry[], hasCode: boolean): Plan {
   const rewardShare = entries[0]?.item.tab?.rewardShare
   if (rewardShare === undefined) return planPayments(batch, entries, hasCode)
@@ -187,7 +187,7 @@ function toBytes(hex: Hex): Uint8Array {
   return Buffer.from(hex.slice(2), 'hex')
 }
 
-/** Why a batch that is settled as a whole can't be; null: all of it is planned, or settled already. */
+/** Why a batch that settles as a whole can't; null: all of it is planned, or settled already. */
 export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop[]): string | null {
   const codes = [
     ...items
@@ -195,11 +195,11 @@ export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop
       .map(({ state }) => (state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used')),
     ...drops.flatMap((drop) => (drop.reason === 'already_settled' ? [] : codeOfDrop(drop))),
   ]
-  // The payments' own fault comes before what may be over in a moment.
+  // A fault of a payment comes before what may be over in a moment.
   return codes.find((code) => code !== 'deferred') ?? codes[0] ?? null
 }
 
-/** The failure of a payment that must be settled together with others, when one of them can't be. */
+/** Why a payment fails that must settle together with others, when one of them can't. */
 export function codeOfDrop(drop: Drop): string {
   if (drop.reason === 'failed') return drop.failure.code
   return drop.reason === 'nonce_used' ? 'authorization_used' : 'deferred'

@@ -26,20 +26,20 @@ import { type Offerable, resendIfDue } from './send.ts'
 
 type Prepared = Offerable & {
   drops: readonly Drop[]
-  /** Why a batch that is settled as a whole isn't; null: it is, or it may be settled in part. */
+  /** Why a batch that settles as a whole isn't; null: it is, or it may be settled in part. */
   refused: string | null
 }
 
-/** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
+/** Who will send the transaction, and its offer: the simulation sees the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Gas to diagnose one transfer: all that its payer's code may use in a batch, and the token's own. */
+/** Gas to diagnose one transfer: the most that its payer's code may use in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
 
 /**
  * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it.
  *
- * @returns null where the nonce takes no more than was offered for it already: that is sent again, if it was of another batch.
+ * @returns null if nothing may be added to the last offer for the nonce: that is sent again, if it was another batch's.
  * @throws {Unfunded} if the wallet can't pay for it.
  */
 export async function prepareBatch(context: SettlerContext, open: OpenBatch): Promise<Prepared | null> {
@@ -56,7 +56,7 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
     { network: served.network.name, wallet: address },
     Number(balance / 10n ** 9n) / 1e9,
   )
-  // A nonce of a batch that is over comes back after a reorg, or where no node had taken it. What is offered for one only rises.
+  // An ended batch's nonce comes back after a reorg, or if no node had taken it. The offer for a nonce only rises.
   const [own] = offers
   const nonce = own?.nonce ?? state.nonce
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
@@ -68,18 +68,18 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
   }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)
   const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
-  // What nothing pays the gas for is left out; what was out before is offered again at any cost.
+  // A payment whose gas nothing pays for is left out; one that was sent before is offered again at any cost.
   const { plan, drops } = await prepareItems(context, batch, items, signer, at, own === undefined)
   const offerable = { nonce, fees, balance }
-  // Through POST /submit all that was asked for is settled, or nothing.
+  // POST /submit settles all that was asked for, or nothing.
   const refused = batch.lane === 'direct' && !own ? refusalOfWhole(items, drops) : null
   if (!plan || refused !== null) return { ...offerable, plan: null, drops, refused }
   return { ...offerable, plan: await addSweeps(context, open, plan, offerable), drops, refused }
 }
 
 /**
- * Lets a plan sweep the splitters that are due, as many as fit and its fees carry: to settle comes first, and what waits in a
- * splitter is nobody else's. Only the contract's function for single authorizations sweeps.
+ * Adds sweeps of due splitters to a plan, as many as fit and its fees carry. Settling comes first, since a splitter's money
+ * is safe. Only the contract's function for single authorizations sweeps.
  */
 async function addSweeps(
   { served, ceiling }: SettlerContext,
@@ -119,9 +119,9 @@ function halvePair(batch: PlannedBatch, { entries, shape }: PaymentsPlan): Payme
 /**
  * Asks the chain what a batch would do, and leaves out what would fail.
  *
- * Nothing is written. An RPC that fails throws: it says nothing about any payment.
+ * Nothing is written. If an RPC fails it throws, since that says nothing about any payment.
  *
- * @param at one block for all of it, which the index has seen, or a later one: see pinBlock.
+ * @param at one block for all calls, which the index has seen, or a later one: see pinBlock.
  * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
  */
 async function prepareItems(
@@ -159,11 +159,11 @@ async function prepareItems(
   }
 
   let entries = await judgeGas(same)
-  // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
+  // Each round drops at least one entry. Most often there are two: one finds failures, and in the other the rest passes.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
     entries = plan.entries
-    // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
+    // An OP-stack chain adds the data's fee; if only that is missing, the nodes refuse the transaction, and it is released then.
     requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const call = {
       from: signer.address,
@@ -187,7 +187,7 @@ async function prepareItems(
     ) {
       return { plan, drops }
     }
-    // Those that are left share what the others would have borne.
+    // The remaining entries share what the others would have borne.
     entries = await judgeGas(kept)
   }
   return { plan: null, drops }
@@ -198,13 +198,13 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
 }
 
 /**
- * Payers with code go by themselves, with the most gas that each may use, so that what one of them burns is not the
- * others'. So do quarantined items, whose payers may have code only while their batch is mined.
+ * Separates payers with code, each with the most gas that it may use, so that none burns another's gas.
+ * Quarantined items go with them, since their payers may have code only while the batch is mined.
  */
 function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // A submission goes together, with gas for its dearest payment.
+  // A submission goes together, with enough gas for its dearest payment.
   if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
   const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
   const others = wanted
@@ -219,7 +219,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** Looks for one explanation of many refusals, with one question for all of them. */
+/** Looks for one cause of many refusals, with one query for all of them. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],
@@ -239,14 +239,14 @@ async function readCauses(
   return { isPaused: paused, spent: new Set(refused.filter((_, index) => spent[index])) }
 }
 
-/** What is known for all of a batch when each of its entries is judged. */
+/** What is known for the whole batch when each of its entries is judged. */
 type Inquiry = { served: SettlerContext['served']; signer: Signer; causes: Causes; at: At }
 
 type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /**
- * Judges each entry; one that was skipped, after the others. Its payer failed before it: for want of balance, and then this
- * one fails too, since each payer's least comes first; or for a reason that says nothing of this one.
+ * Judges each entry, skipped ones last. A skipped entry's payer failed before it: either for want of balance, so that this
+ * one fails too, because each payer's least comes first; or for a reason that says nothing of this one.
  */
 async function judgeAll(
   inquiry: Inquiry,
@@ -276,7 +276,7 @@ async function judgeAll(
   )
 }
 
-/** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
+/** Decides about one entry by its outcome in the simulation (null: the batch as a whole settled nothing). */
 async function judge(
   inquiry: Inquiry,
   entry: PlanEntry,
@@ -287,7 +287,7 @@ async function judge(
   if (outcome?.provider === 'settled' && (!fee || outcome.fee === 'settled')) return { keep: entry }
   if (outcome?.provider === 'not_tried') return { drop: { item, reason: 'deferred' } }
 
-  // The provider's half goes through, the fee's doesn't: the provider isn't made to wait for it.
+  // The provider's half passes and the fee doesn't, so the provider isn't made to wait for the fee.
   if (outcome?.provider === 'settled' && fee) {
     const single = { item, settlement: { authorization } }
     const drop: Drop =
@@ -313,13 +313,13 @@ async function explain(
   }
   if (isPaused) return { item, reason: 'token_paused' }
   const failure = await diagnose(client, token, signer.address, authorization, at, {
-    // With a price, the node's own limit would ask for more money than a wallet has.
+    // With a price, the node's default limit would require more money than a wallet has.
     ...(signer.gasPrice !== undefined && { gasPrice: signer.gasPrice, gas: diagnosisGas }),
   })
   if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
   if (failure?.owner === 'token') return { item, reason: 'deferred' }
   if (failure) return { item, reason: 'failed', failure }
-  // Alone it would go through, and in the batch it failed: others of the same payer came first and took the balance.
+  // It would pass alone but failed in the batch: others of its payer came first and took the balance.
   if (outcome === 'failed') {
     const detail = 'the balance does not cover what this payer owes in one batch'
     return { item, reason: 'failed', failure: { owner: 'payment', code: 'insufficient_balance', detail } }

@@ -11,7 +11,7 @@ import type { Drop, Plan } from './plan.ts'
 const cancellationGas = 21_000n
 
 export type Offerable = {
-  /** null: nothing is left to be settled. */
+  /** null: nothing is left to settle. */
   plan: Plan | null
   nonce: number
   fees: Fees
@@ -20,10 +20,10 @@ export type Offerable = {
 }
 
 /**
- * Offers a transaction for a nonce: signs what was prepared, or, if nothing is left of it, an empty transaction to oneself;
+ * Offers a transaction for a nonce: signs the plan, or, if nothing is left of it, an empty transaction to itself;
  * stores it, and only then sends it.
  *
- * @param drops what the batch loses by it.
+ * @param drops the items that the batch loses by it.
  * @throws {Unfunded} if the wallet can't pay for it; it may be stored by then.
  */
 export async function sendOffer(...offer: Parameters<typeof signAndSend>): Promise<void> {
@@ -69,7 +69,7 @@ async function signAndSend(
     to: plan ? served.deployment[plan.contract] : wallet.address,
     data: plan?.calldata ?? '0x',
   })
-  // Known from here on, before anybody else has seen the bytes.
+  // We know the hash from here on, before anybody else has seen the bytes.
   const hash = hashHex(raw)
   const step = kind === 'settle' ? 'write-ahead' : 'replacement-write-ahead'
   await checkpoint(`before-${step}`)
@@ -86,7 +86,7 @@ async function signAndSend(
   return hash
 }
 
-/** Hands a stored transaction out again, if that was last done long enough ago. */
+/** Sends a stored transaction again, if the last time was long enough ago. */
 export async function resendIfDue(context: SettlerContext, offer: Offer): Promise<BroadcastResult | null> {
   const { triedAgoMs } = offer
   if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
@@ -94,9 +94,9 @@ export async function resendIfDue(context: SettlerContext, offer: Offer): Promis
 }
 
 /**
- * Hands out a transaction that is stored already, for the first time or again.
+ * Sends a stored transaction, for the first time or again.
  *
- * @throws {Unfunded} if every node refuses it for want of gas money: the balance went since it was looked at.
+ * @throws {Unfunded} if every node refuses it for want of gas money, which went since it was checked.
  */
 async function sendStored(
   { served, journal, metrics, log, checkpoint, address }: SettlerContext,

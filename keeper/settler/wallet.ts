@@ -8,10 +8,10 @@ import type { SettlementWallet } from './context.ts'
 
 type Failure = { error: SignerError; at: number }
 
-/** How long a signer that gave no signature is said to fail, though it answers: nothing may be due for hours. */
+/** How long a signer that gave no signature is reported as failing, though it answers: nothing may be due for hours. */
 const rememberedMs = 300_000
 
-/** The wallet of an account on one network. What a key of this process signs needs no look; all else is checked. */
+/** The wallet of an account on one network. Signatures by a key of this process need no check; all others are checked. */
 export function createWallet(account: KeeperAccount, network: Network): SettlementWallet {
   let failure: Failure | null = null
   const isOwn = isKeyHere(account)
@@ -36,7 +36,7 @@ export function createWallet(account: KeeperAccount, network: Network): Settleme
   }
 }
 
-/** Of wallets whose key is elsewhere. Where others can settle, one whose signer fails makes nothing unready. */
+/** Probes of wallets whose key is elsewhere. If others can settle, a failing signer doesn't make the keeper unready. */
 export function signerProbes(wallets: readonly SettlementWallet[]): Probe[] {
   const isOneOfSeveral = wallets.length > 1
   return wallets.flatMap(({ probe }) =>
@@ -44,7 +44,7 @@ export function signerProbes(wallets: readonly SettlementWallet[]): Probe[] {
   )
 }
 
-/** Fails while the last signature did, and where the signer doesn't answer or hasn't the key. */
+/** Fails if the last signature did, and if the signer doesn't answer or lacks the key. */
 function probeOf(account: SigningAccount, { name, chainId }: Network, failure: () => Failure | null): Probe {
   return {
     name: `signer ${name} ${account.address.toLowerCase()}`,

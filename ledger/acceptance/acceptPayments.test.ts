@@ -142,7 +142,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   const group = [
     known,
     candidate(first, { authorizations: [provides] }),
-    // Its fee is the authorization that another payment of the payer's presents as the provider's part.
+    // Its fee is an authorization that another payment of this payer presents as the provider's part.
     candidate(first, { authorizations: fee ? [fee] : [provides] }),
     candidate(third, { requestId: known.requestId }),
     twin,
@@ -152,7 +152,7 @@ test('error: a challenge or an authorization counts once, within a group, betwee
   ]
   const verdicts = await acceptPayments(database, group)
   expect(verdicts.slice(0, 4)).toEqual(['replayed', 'replayed', 'replayed', 'replayed'])
-  // Of twins in one group one is taken, whichever it is.
+  // One of the twins in a group is taken, whichever it is.
   const taken = verdicts.slice(4, 7)
   expect(taken.filter((verdict) => verdict === 'accepted').length).toBeGreaterThanOrEqual(1)
   const { stored, torn, totals } = await readStored([known, ...group])

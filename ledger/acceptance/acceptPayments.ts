@@ -20,49 +20,49 @@ export type AcceptedAuthorizations =
   | [AcceptedAuthorization]
   | [provider: AcceptedAuthorization, fee: AcceptedAuthorization]
 
-/** What a payment came through x402's facilitator with. */
+/** What x402's facilitator adds to a payment. */
 export type Facilitation = {
-  /** Whose API key came along; null: none did. */
+  /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
   paymentIdentifier: string | null
   /** What the provider owes for it, base units. */
   fee: bigint
 }
 
-/** The draw for a payment's gas that no fee carries, USDC base units. */
+/** What a payment draws for its gas because no fee carries it, USDC base units. */
 export type GasDraw = {
-  /** Whose grant it is drawn from; null, or a provider without a grant: the common allowance. */
+  /** Whose grant pays; the common allowance where it is null or the provider has no grant. */
   providerId: string | null
   amount: bigint
-  /** What these may draw a UTC day. */
+  /** How much all who use the common allowance may draw a UTC day. */
   common: bigint
 }
 
-/** Which door a payment came through. */
+/** How a payment came in. */
 export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission'
 
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
   id: string
   source: PaymentSource
-  /** The challenge that it answers; null: it came through another door than the gateway's /verify. */
+  /** The challenge that it answers; null: it didn't come through the gateway's /verify. */
   requestId: string | null
-  /** Null: of a facilitator's caller without an API key, a submission or a refund. */
+  /** Null: a submission, a refund, or a facilitator's caller without an API key. */
   providerId: string | null
-  /** Null: came through another door than the gateway's /verify. */
+  /** Null: it didn't come through the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
   payer: Address
   payerHasCode: boolean
-  /** The provider's and the platform's wallet, and the part of each in what was signed. */
+  /** The provider's and the platform's wallet, and each one's part of what was signed. */
   payee: Address
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** Whom the one authorization pays that carries both parts; null: each part has its own. */
+  /** The splitter that one authorization pays for both; null: each part has its own authorization. */
   splitter: Address | null
-  /** The provider's, and then the platform's where it has one of its own. */
+  /** The provider's, then the platform's if it has its own. */
   authorizations: AcceptedAuthorizations
   price: bigint
   tier: string
@@ -76,26 +76,26 @@ export type Candidate = {
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
-  /** Default: its fee carries its gas. */
+  /** Absent: its fee carries its gas. */
   gas?: GasDraw
-  /** Until when its caller hears an answer, Unix milliseconds of the database's clock. Default: as long as it takes. */
+  /** Until when its caller waits, Unix milliseconds of the database's clock. Default: for ever. */
   deadline?: number
-  /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
+  /** The most that the payer's `accepted_total` may reach: its balance or cap, plus what it no longer owes. */
   limit: bigint | null
 }
 
 /**
  * - `accepted`: stored, durable
  * - `replayed`: its challenge or one of its authorizations was stored before
- * - `over_limit`: the payer's balance or cap doesn't cover it, as far as `limit` knew
- * - `gas_not_covered`: nothing is left today for its gas
- * - `late`: its caller hears no answer any more
+ * - `over_limit`: the payer's balance or cap, as `limit` has it, doesn't cover it
+ * - `gas_not_covered`: today's allowance for its gas is used up
+ * - `late`: its caller has stopped waiting
  */
 export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered' | 'late'
 
 /**
- * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, in one statement and so in
- * one round trip (ledger/migrations/0001_schema.sql). What happens to one doesn't touch the others.
+ * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, all by one statement (see
+ * ledger/migrations/0001_schema.sql). A refused one leaves the others as they are.
  *
  * @returns one verdict a candidate, in order.
  */

@@ -11,18 +11,18 @@ import { type PresentedFailure, refuse } from './checkSignatures.ts'
 import type { Checked } from './door.ts'
 import type { Allowance, Payers } from './payers.ts'
 
-// A group has a price of its own, so that a few payments wait for the group that is under way. Of many, one prepares while
-// another waits for the disk.
+// A commit costs the same for few and many, so a few payments wait for the group under way. With many, one group prepares
+// while another waits for the disk.
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
-// Half a second's work of a small machine with one api. A caller who would wait for longer had better try again.
+// Half a second's work of a small machine with one api. Whoever would wait longer should try again.
 const maxWaiting = 1_000
 
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
- * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
+ * @param state what the chain just said of the payer, if it was asked: then its balance isn't read again.
  * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
  * `gas_not_covered`; `overloaded` where too many wait.
  */
@@ -30,7 +30,7 @@ export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
-  /** Until when its caller hears an answer, by `performance.now()`: nobody is charged for what nobody was told. */
+  /** Until when its caller waits, by `performance.now()`: nobody is charged without hearing it. */
   deadlineMs?: number,
 ) => Promise<'accepted' | 'replayed'>
 
@@ -41,14 +41,14 @@ export function createAccept(database: Database): Accept {
     concurrency: groupsInFlight,
     beside,
     maxWaiting,
-    // Keys are free: one of them keeps none of the others waiting.
+    // Keys are free, so one key may not keep the others waiting.
     callerOf: ({ providerId, facilitation, payee }) => facilitation?.providerId ?? providerId ?? payee,
     isItemFault: isRowFault,
   })
 
   /**
-   * If the database's answer was lost, perhaps after the commit, submitting the same candidate again tells: the payer's row makes
-   * it wait for a commit under way, and of one that was done it finds itself.
+   * Where the database's answer was lost, perhaps after the commit, the same candidate is submitted again: the lock on the payer's
+   * row waits for a commit under way, and after that commit the candidate finds itself.
    */
   async function submit(candidate: Candidate): Promise<Verdict> {
     try {
@@ -56,7 +56,7 @@ export function createAccept(database: Database): Accept {
     } catch (error) {
       if (failedDependency(error) !== 'database') throw error
       const verdict = await acceptance.submit(candidate).catch((again: unknown) => {
-        // Whether it is stored is open. `overloaded` would say that it isn't.
+        // Nobody knows whether it is stored. `overloaded` would say that it isn't.
         throw again instanceof BaseError && again.code === 'overloaded' ? error : again
       })
       if (verdict === 'accepted') return verdict
@@ -73,7 +73,7 @@ export function createAccept(database: Database): Accept {
   }
 }
 
-/** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
+/** Accepts nothing in as many sessions as can work at a time, so that each is open and has its plans. */
 export async function warmSessions(database: Database): Promise<void> {
   await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
 }
@@ -83,7 +83,7 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // We refuse what can't fit without a write. If it fits, the database says whether it still does.
+    // What can't fit is refused without a write. For the rest the database decides.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)
@@ -102,18 +102,18 @@ function requireStored(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'r
   return verdict
 }
 
-/** Of what was asked in time and would be answered too late: it is not accepted. */
+/** Refuses what came in time but would be answered too late: it isn't accepted. */
 export function tooLate(): BaseError {
   return new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
 }
 
 /**
- * The same for payments that are stored together, or not at all.
+ * Reserves the payers' balances for payments that are stored together, or not at all.
  *
- * @param presented all that is to be settled with them: it may be more than is new.
- * @param replaced what counts as unsettled of each payer until it is deleted.
- * @returns the candidates, with what their payers' totals may reach.
- * @throws {PresentedRefused} with all of what was presented by a payer that can't pay.
+ * @param presented all that is to be settled with them, known payments included.
+ * @param replaced what each payer still has reserved by payments that these replace.
+ * @returns the candidates, with the most that their payers' totals may reach.
+ * @throws {PresentedRefused} names all that a payer presented who can't pay.
  */
 export async function requireStanding(
   candidates: readonly Candidate[],
@@ -142,19 +142,19 @@ function sumOf(amounts: readonly bigint[]): bigint {
   return amounts.reduce((sum, amount) => sum + amount, 0n)
 }
 
-/** The allowance after an unsettled `amount` was deleted. */
+/** The allowance once an unsettled `amount` is deleted. */
 function without(allowance: Allowance, amount: bigint): Allowance {
   const { limit, unsettled } = allowance
   return { ...allowance, unsettled: unsettled - amount, limit: limit === null ? null : limit + amount }
 }
 
-/** Whether an amount fits, as far as the allowance knew when it was read. */
+/** Whether the allowance covers an amount, as of when it was read. */
 function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, needed: bigint): boolean {
   if (debt > 0n || blockedBy !== undefined) return false
   return limit === null || unsettled + needed <= available
 }
 
-/** Why a payer buys nothing, whatever it costs; undefined: it may. */
+/** Why a payer can buy nothing at any price; undefined: it can buy. */
 export function standingRefusal({ debt, blockedBy }: Allowance): BaseError | undefined {
   if (blockedBy !== undefined) return new BaseError(blockedBy)
   if (debt === 0n) return undefined
@@ -165,7 +165,7 @@ export function standingRefusal({ debt, blockedBy }: Allowance): BaseError | und
   )
 }
 
-/** Why so much doesn't fit. */
+/** Why an allowance doesn't cover an amount. */
 export function refusalFor(allowance: Allowance, needed: bigint): BaseError {
   const { by, available, unsettled } = allowance
   const refusal = standingRefusal(allowance)

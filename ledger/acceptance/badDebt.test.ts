@@ -29,7 +29,7 @@ type Case = {
   place?: 'retrying' | 'failed' | 'failed for good' | 'settled' | 'voided'
   /** Why it failed, or why its fee is missing. */
   code?: string
-  /** `half: code`, for each half that is owed. */
+  /** `half: code` of each half that its payer owes. */
   owed: string[]
 }
 

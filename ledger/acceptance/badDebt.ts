@@ -2,11 +2,11 @@ import { halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
 /**
- * Failures of the payer's own making. A payment that ends with one of them was served and is still owed.
+ * Failures that are the payer's fault. A payment that ends with one of them was served and is still owed.
  *
- * `account_blacklisted` isn't among them: the token doesn't say whether payer or payee is meant. Nor is
- * `authorization_expired`: a payment whose last attempt failed for the payer's fault keeps that failure's code when it
- * expires, so what expired by itself was ours to settle in time.
+ * `account_blacklisted` isn't among them, because the token doesn't say whether it means payer or payee. Nor is
+ * `authorization_expired`: a payment that expires after a failed attempt keeps that attempt's code, so one with this code
+ * expired because we didn't settle it in time.
  */
 const payerFaultCodes = [
   'authorization_cancelled',
@@ -16,14 +16,14 @@ const payerFaultCodes = [
 ] as const
 
 /**
- * The halves that their payers owe for a fault of their own: cancelled, used for something else, or given up because the
- * balance was short or the signature bad. The one definition of bad debt.
+ * The halves that payers owe through their own fault: cancelled, used for something else, or given up because the
+ * balance was too low or the signature bad. The one definition of bad debt.
  *
- * Of a tab of which another state moved, they owe what that lacks on each line. What came through the facilitator isn't owed to us: its seller serves only what is settled.
+ * If another state of a tab moved, they owe what it lacks on each line. Facilitated payments owe nothing: sellers serve once settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
- * and `code` (one of {@link payerFaultCodes}). A half that moves after all, or whose payment is queued again or forgiven,
- * is no longer among them.
+ * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
+ * again or forgiven.
  */
 export function badDebt(sql: Queryable) {
   return sql`(

@@ -14,22 +14,22 @@ export type SignatureCheckOptions = {
   contractTimeoutMs: number
 }
 
-/** What is asked, and of whom it is taken. */
+/** What to check, and who may present it. */
 export type CheckOptions = SignatureCheckOptions & {
-  /** Whether to look up the nonces as well, in the call that reads the payers' accounts. */
+  /** Whether the call that reads the payers' accounts looks up the nonces, too. */
   asksNonces: boolean
-  /** Whether that call also asks if USDC has blacklisted who is paid. */
+  /** Whether that call also asks if USDC has blacklisted the payees. */
   asksPayees?: boolean
-  /** Whether payers may have code. If not, what their own keys did not sign costs no call to the chain. Default: they may. */
+  /** Whether payers may be contracts. If not, a signature that isn't by the payer's key costs no call. Default: they may. */
   mayHaveCode?: boolean
-  /** Called before the chain is asked, and with `true` before payers' contracts are; throws where that is too much to ask. */
+  /** Called before the chain is asked, and with `true` before payers' contracts are; throws to refuse the call. */
   admit?: (hasCode: boolean) => void
 }
 
-/** Why an authorization is refused; `index`: its position among those that were presented. */
+/** Why an authorization is refused; `index`: its position among the presented ones. */
 export type PresentedFailure = { index: number; code: ErrorCode; detail: string }
 
-/** Authorizations that are refused for the same reason, all of them. */
+/** Authorizations, all refused for the same reason. */
 export class PresentedRefused extends BaseError {
   readonly failures: readonly PresentedFailure[]
 
@@ -44,7 +44,7 @@ export class PresentedRefused extends BaseError {
   }
 }
 
-/** @throws {PresentedRefused} if there is one. */
+/** @throws {PresentedRefused} if there is a failure. */
 export function refuse(
   [first, ...others]: readonly PresentedFailure[],
   details?: Record<string, unknown>,
@@ -68,7 +68,7 @@ export function refuseWhere<T>(
 export type SignatureCheck = {
   /** Whether the payer has code. */
   hasCode: boolean
-  /** What the chain says of the payer, and whether the nonce is used; undefined where that was not asked for. */
+  /** What the chain says of the payer and its nonce; undefined if it wasn't asked. */
   state: PayerState | undefined
   isUsed: boolean
 }
@@ -77,10 +77,10 @@ export type SignatureCheck = {
 const togetherAtMost = 32
 
 /**
- * Holds the signatures of authorizations against their payers: by its contract (ERC-1271) where a payer has code, else by
- * recovery of its key. The cheapest questions first: keys, what is remembered, the chain, contracts.
+ * Checks the signatures of authorizations: by the payer's contract (ERC-1271) if it has code, else by recovering its key. The
+ * cheapest checks come first: keys, the cache, the chain, contracts.
  *
- * @throws {BaseError} `invalid_signature`; `unauthorized` for payers with code that may have none; `payee_refused`;
+ * @throws {BaseError} `invalid_signature`; `unauthorized` where payers may have no code, but one has; `payee_refused`;
  *   `dependency_unavailable` where a payer's contract does not answer in time.
  */
 export async function checkSignatures(
@@ -100,7 +100,7 @@ export async function checkSignatures(
     if (!mayHaveCode) refuseSignatures(isUnsigned, withoutKey)
   }
   admit(isUnsigned.includes(true))
-  // Balance and nonces are asked for only where the payer itself wants something.
+  // The chain is asked for balance and nonces only where they are wanted.
   const isPlain = await Promise.all(
     authorizations.map(
       async ({ from }, index) => isUnsigned[index] === true && !(await payers.hasCode(from)),
@@ -146,10 +146,10 @@ export async function checkSignatures(
   return checks
 }
 
-/** Whether its payer has code isn't looked up: junk without a key is to cost no call to the chain. */
+/** Nobody looks up whether the payer has code: junk without a key must cost no call to the chain. */
 const withoutKey = 'its own key did not sign it. If the payer is a contract, send it with an API key'
 
-/** All of one block: the payers' accounts, the nonces, and whether who is paid can be. */
+/** Reads the payers' accounts, the nonces, and whether payees can be paid, all at one block. */
 async function readStates(
   reads: ChainReads,
   authorizations: readonly SignedAuthorization[],

@@ -6,25 +6,25 @@ import type { Candidate } from './acceptPayments.ts'
 import { type CheckOptions, checkSignatures, type PresentedFailure, refuse } from './checkSignatures.ts'
 
 // The one door for signed money. A source brings its terms: a macaroon, a seller's requirements, a refund, a submission.
-// From then on all go the same way: signatures and nonces here, standing and uniqueness in acceptance.ts, and the row.
+// After that all sources share the steps: signatures and nonces here, standing and uniqueness in acceptance.ts, and the row.
 
-/** The authorizations of one payment: one a part, the provider's first, or one for both. */
+/** A payment's authorizations: the provider's, then the platform's; or one for both. */
 export type Presented = readonly [SignedAuthorization, SignedAuthorization?]
 
-/** What was presented, with what the payer's key, its contract and the chain say of it. */
+/** An authorization, with what the payer's key, its contract and the chain say of it. */
 export type Checked = SignedAuthorization & {
   hasCode: boolean
-  /** What the chain said of the payer, where it was asked. */
+  /** What the chain said of the payer, if it was asked. */
   state: PayerState | undefined
   /** The block at which an unbound nonce was unused; null for a bound one. */
   acceptedBlock: bigint | null
 }
 
 /**
- * Holds signatures against the payers, and nonces against the chain.
+ * Checks signatures and nonces.
  *
- * @param isBound for each authorization, whether its nonce can stand for no other payment. Default: none's can.
- * @param countPayer called once the signatures are good; throws over the payer's limit.
+ * @param isBound for each authorization, whether its nonce belongs to this payment alone. Default: no nonce does.
+ * @param countPayer called once the signatures are good; throws when the payer has reached its limit.
  * @throws {BaseError} `authorization_used`; and as {@link checkSignatures}.
  */
 export async function checkPresented<const T extends readonly SignedAuthorization[] | Presented>(
@@ -49,13 +49,13 @@ export async function checkPresented<const T extends readonly SignedAuthorizatio
   }) as { [K in keyof T]: Checked }
 }
 
-/** What a source says of a payment, whatever was signed for it. Times in Unix milliseconds. */
+/** What a source says of a payment, without what was signed. Times in Unix milliseconds. */
 export type Terms = Omit<Candidate, 'id' | 'payer' | 'payerHasCode' | 'authorizations' | 'limit'> & {
   /** Default: a new one. */
   id?: string
 }
 
-/** A payment of these terms, for what was presented: one a part, the provider's first, or one for both. */
+/** A payment of these terms by these authorizations: the provider's, then the platform's; or one for both. */
 export function toCandidate(terms: Terms, [first, second]: readonly [Checked, Checked?]): Candidate {
   return {
     id: newId('pay'),

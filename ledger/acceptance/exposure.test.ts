@@ -58,7 +58,7 @@ test('behavior: what settled after the block of a balance is unsettled there, al
   await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date())
   expect(await unsettledOf(payer, { block: 199n })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 200n })).toBe(0n)
-  // No node that is asked lacks a block of ten minutes ago.
+  // Every node that is asked has a block of ten minutes ago.
   const now = Math.floor(Date.now() / 1000)
   expect(await unsettledOf(payer, { block: 199n, now: now + 590 })).toBe(50_000n)
   expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
@@ -93,7 +93,7 @@ test('behavior: of the balance of then and the latest, the lower one counts', as
     },
   )
   expect(await payers.allowance(payer)).toMatchObject({ available: 80_000n, limit: 80_000n })
-  // A reorg gave back what had settled, or somebody paid in: that was not there when it was asked what is owed.
+  // A reorg gave settled money back, or somebody paid in, after the debts were read.
   expect(await payers.allowance(payer, stateOf(130_000n, 99n))).toMatchObject({ available: 80_000n })
   expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
 })

@@ -7,24 +7,24 @@ import { badDebt } from './badDebt.ts'
 
 /** What a payer owes, in USDC base units. */
 export type Exposure = {
-  /** All that was ever accepted of it. */
+  /** All that was ever accepted from it. */
   acceptedTotal: bigint
-  /** What of it can still move, and had not by the block that was asked for. */
+  /** What it has accepted that can still move, and had not by the block asked for. */
   unsettled: bigint
-  /** What of that is reserved for open tabs. */
+  /** The part of that which is reserved for open tabs. */
   reserved: bigint
-  /** What it owes for a fault of its own, and nobody forgave. */
+  /** What it owes through its own fault and nobody forgave. */
   debt: bigint
   /**
-   * Whether a payment of it waits that failed on chain though the simulation had let it pass (quarantine.ts), or whose wallet has
-   * disowned to a keeper what it agreed to here.
+   * Whether it has a waiting payment that failed on chain after the simulation passed (quarantine.ts), or one that its wallet agreed
+   * to here and then disowned to a keeper.
    */
   isQuarantined: boolean
-  /** Whether anything accepted of it ever settled; false where that was not asked for. */
+  /** Whether any of its payments ever settled; false if that wasn't asked. */
   everSettled: boolean
   /** What it bought on tabs that ended too small to settle. */
   leftUnpaid: bigint
-  /** What of it ever settled for good, without fees, on this network; 0 where that was not asked for. */
+  /** What it ever settled for good on this network, without fees; 0 if that wasn't asked. */
   settled: bigint
   /** The fees that settled with that. */
   settledFees: bigint
@@ -38,7 +38,7 @@ export type ExposureQuestion = {
   now: number
   /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
   withHistory: boolean
-  /** Whether `settled` and `settledFees` are wanted. Default: it isn't. */
+  /** Whether `settled` and `settledFees` are wanted. Default: no. */
   withSettled?: boolean
 }
 
@@ -46,16 +46,16 @@ export type ExposureQuestion = {
 const graceSeconds = 120
 
 /**
- * How long after its final end we still look at a payment. What settled earlier did so in blocks that every node we ask has, so
- * a payer's long past makes nothing slower.
+ * How long after its final end we still look at a payment. All nodes have the blocks of older settlements, so a payer's long
+ * past costs nothing.
  */
 const endedSeconds = 600
 
 /**
- * What each payer has accepted and not settled, both from one snapshot.
+ * What each payer has accepted in all, and what of that isn't settled, from one snapshot.
  *
- * Voided payments and what expired by itself count as neither: they can't move any more, or are not to. What is reserved for open
- * tabs counts as unsettled, until the tab's payment stands in its place.
+ * Unsettled leaves out voided and expired payments, which can't or shouldn't move any more. It includes reservations of open
+ * tabs, until the tab's payment takes their place.
  */
 export async function readExposures(
   database: Database,

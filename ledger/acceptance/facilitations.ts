@@ -17,9 +17,9 @@ import type { Database, Queryable } from '../store/database.ts'
 /** A payment that the facilitator reserved or settles. */
 export type FacilitatedPayment = {
   paymentId: string
-  /** Whose API key came along; null: none did. */
+  /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
-  /** SHA-256 in hex of what was presented; null once that is forgotten. */
+  /** SHA-256 in hex of what was presented; null once it is deleted. */
   requestHash: string | null
   paymentIdentifier: string | null
   /** POST /settle hasn't come yet. */
@@ -32,7 +32,7 @@ function columns(sql: Queryable) {
     exists (select from queue q where q.payment_id = f.payment_id and ${isReserved(sql)}) as "isReserved"`
 }
 
-/** What holds an authorization: a payment of the facilitator's, another payment (`null`), or nothing. */
+/** Who holds an authorization: a facilitator's payment, another payment (`null`), or nobody (`undefined`). */
 export async function findFacilitated(
   sql: Queryable,
   { chainId, token, payer, nonce }: { chainId: number; token: Address; payer: Address; nonce: Hex },
@@ -60,9 +60,9 @@ export async function findByPaymentIdentifier(
 }
 
 /**
- * Makes reserved payments due, also such as have lapsed and are still there.
+ * Makes reserved payments due, even lapsed ones that still exist.
  *
- * @returns which of them are reserved no longer, by this call.
+ * @returns the payments that this call took out of their reservation.
  */
 export async function settleReserved(
   database: Database,
@@ -82,14 +82,14 @@ export async function settleReserved(
 /**
  * Deletes reservations that lapsed: authorization and balance are free again.
  *
- * `payer.accepted_total` keeps them, like voided payments: a payer may have used a reserved authorization itself, and were
- * that subtracted, a limit that is remembered would allow it once more.
+ * `payer.accepted_total` still counts them, as it does voided payments: the payer may have used a reserved authorization
+ * itself, and a cached limit would then allow the same money once more.
  *
  * @returns how many.
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
   const isLapsed = sql`${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
-  // As a rule there is none. A deletion of nothing costs its trigger all the same.
+  // Most often there is none, and even an empty deletion costs its trigger.
   const found = await sql`select from queue q where ${isLapsed} limit 1`
   if (found.length === 0) return 0
   const { count } = await sql`
@@ -98,10 +98,10 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
 }
 
 /**
- * How many payments of a caller are reserved or wait to be settled, and whether it sells nothing now: disabled by itself, or
- * suspended by the operator.
+ * How many payments a caller has reserved or waiting, and whether it may sell nothing now because it is disabled or the operator
+ * suspended it.
  *
- * @param caller a provider, or, of callers without a key, the wallet that is paid.
+ * @param caller a provider, or the paid wallet of callers without a key.
  */
 export async function readCaller(
   sql: Queryable,
@@ -122,28 +122,28 @@ export async function readCaller(
 export type SettlementProgress = {
   paymentId: string
   state: HalfState
-  /** Of the platform's half; null: it has none of its own. */
+  /** Of the platform's half; null: it has none. */
   feeState: HalfState | null
-  /** Of the queue; null: it is over. */
+  /** Its stage in the queue; null: it is over. */
   stage: Stage | null
-  /** What it is settled together with. */
+  /** The submission that it is settled with. */
   submission: Hex | null
   /** Null: it isn't over. */
   ended: OutcomeKind | null
-  /** It isn't settled, and never will be, whatever a reorg brings back. */
+  /** It isn't settled and never will be, even after a reorg. */
   isLost: boolean
   /** Nothing of it can move any more. */
   isFinal: boolean
   failureCode: string | null
   /** Of its last failure, in words. */
   failureDetail: string | null
-  /** Of the transaction that settled it, or else of the dearest one that is out. */
+  /** The transaction that settled it; else the dearest one that was sent. */
   txHash: Hex | null
-  /** Of the transaction in which the platform's half was used or cancelled. */
+  /** The transaction that used or cancelled the platform's half. */
   feeTxHash: Hex | null
-  /** Of the AuthorizationUsed that settled it; its Transfer follows. */
+  /** Position of the AuthorizationUsed that settled it; its Transfer follows. */
   logIndex: number | null
-  /** Of the batch that the transaction is of; null: a stranger's. */
+  /** The batch of that transaction; null: a stranger sent it. */
   batchId: Hex | null
 }
 
@@ -180,13 +180,13 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** How long one caller has the turn to be told that a payment is settled. Then it was told, or its keeper is gone. */
+/** How long one caller has the turn to hear that a payment is settled. After that it has heard, or its keeper is gone. */
 const tellingSeconds = 5
 
 /**
- * Takes the turn to tell a caller that a payment is settled. It ends with {@link endTelling}, or lapses.
+ * Takes the turn to tell a caller that a payment is settled. The turn ends with {@link endTelling}, or lapses.
  *
- * @returns since when; `told`: somebody was told before; `busy`: somebody else is being told, and may not hear it.
+ * @returns when the turn began; `told`: somebody has heard; `busy`: somebody else is being told.
  */
 export async function beginTelling(sql: Queryable, paymentId: string): Promise<Date | 'told' | 'busy'> {
   const [row] = await sql<{ since: Date | null; isTold: boolean }[]>`
@@ -201,7 +201,7 @@ export async function beginTelling(sql: Queryable, paymentId: string): Promise<D
   return row?.since ?? (row?.isTold ? 'told' : 'busy')
 }
 
-/** Ends the turn that began then: its caller heard it, or somebody else is to. */
+/** Ends the turn that began at `since`: its caller has heard, or the next one may. */
 export async function endTelling(
   sql: Queryable,
   paymentId: string,

@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { badDebt } from './badDebt.ts'
 
-/** What a payer owes for one payment of its that was served. */
+/** A payer's debt for one payment that was served. */
 export type Debt = {
   chainId: number
   payer: Address
@@ -20,7 +20,7 @@ export type DebtFilter = {
   paymentId?: string | undefined
 }
 
-/** What payers owe for faults of their own, oldest first. */
+/** Debts that payers caused, oldest first. */
 export async function findDebts(sql: Queryable, filter: DebtFilter, limit: number): Promise<Debt[]> {
   const { chainId, payer, paymentId } = filter
   return sql<Debt[]>`
@@ -36,9 +36,9 @@ export async function findDebts(sql: Queryable, filter: DebtFilter, limit: numbe
 }
 
 /**
- * Gives up what a payer owes, or one payment of it, and keeps why. Within seconds the payer can buy again.
+ * Forgives all that a payer owes, or one payment, and stores the reason. The payer can buy again within seconds.
  *
- * @returns what was forgiven.
+ * @returns the debts that were forgiven.
  */
 export async function forgiveDebts(
   sql: Queryable,

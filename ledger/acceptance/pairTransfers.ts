@@ -2,10 +2,10 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { settlementItems } from '#protocol/settlement'
 
 /**
- * Finds the platform fees among transfers that come as SPEC.md 4.2 has them: the provider's, then its fee.
+ * Finds the platform fees among transfers in SPEC.md 4.2's order: the provider's, then its fee.
  *
- * @param isFee whether an address takes fees; the fee recipient of a batch is one for all of them.
- * @returns for each transfer the position of the one that it's the fee of, or null.
+ * @param isFee whether an address takes fees; a batch has one fee recipient.
+ * @returns for each transfer the position of the one whose fee it is, or null.
  */
 export function pairTransfers(
   transfers: readonly SignedAuthorization[],

@@ -38,7 +38,7 @@ test('behavior: balances that were read together are renewed over half of their 
     caps: { payer: null, newPayer: null },
     balanceTtlMs: 30_000,
     now: Date.now,
-    // Even, as the multiples of the golden section are.
+    // Evenly spread, as multiples of the golden section are.
     random: () => (drawn++ * 0.618034) % 1,
   })
   const addresses = Array.from({ length: 600 }, (_, i): Address => `0x${i.toString(16).padStart(40, '0')}`)
@@ -57,12 +57,12 @@ test('behavior: balances that were read together are renewed over half of their 
   }
   expect(most).toBeLessThanOrEqual(64)
   expect(readAt[0]).toBeGreaterThanOrEqual(7_500)
-  // 600 come due over 15 s, 40 a second, and the first of them a second time before the last are.
+  // 600 come due over 15 s, 40 a second; the first are due a second time before the last are.
   for (let second = 8; second < 30; second++) {
     const inSecond = readAt.filter((at) => Math.floor(at / 1_000) === second)
     expect(inSecond.length).toBeGreaterThan(20)
     expect(inSecond.length).toBeLessThan(80)
-    // Those of one moment go into one call of the node.
+    // All that come due at one moment share one call of the node.
     expect(new Set(inSecond).size).toBeLessThanOrEqual(5)
   }
 })

@@ -6,17 +6,17 @@ import { createGroupCommit } from '#process/groupCommit'
 import type { Database } from '../store/database.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 
-/** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
+/** What may be unsettled at a time, USDC base units; null: the balance alone decides. */
 export type PayerCaps = {
   payer: bigint | null
-  /** For a payer of which nothing ever settled here. */
+  /** For a payer that never settled anything here. */
   newPayer: bigint | null
 }
 
-/** What a payer may owe who buys on tabs: so much, and this share of what ever settled of it, up to the fees that it paid. */
+/** What a payer may owe for tabs: a base, and a share of all that it settled, but no more than the fees that it paid. */
 export type TabCredit = { base: bigint; basisPoints: bigint }
 
-/** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
+/** How long the gateway relies on a balance. It renews it in the background after about half of that. */
 export const balanceTtlMs = 30_000
 
 export type PayersOptions = {
@@ -38,30 +38,29 @@ export type Allowance = {
   /**
    * What `payer.accepted_total` may reach; null: nothing limits it.
    *
-   * Balance (or cap), plus all that was accepted and is no longer owed. A settlement lowers the balance by what it adds
-   * to the rest, so the limit stays true while it's cached, and the database holds the payer's total against it without
-   * looking at the index again.
+   * It is the balance (or cap), plus all that was accepted and is no longer owed. A settlement lowers the balance by what it adds
+   * to the rest. So a cached limit stays true, and the database checks the payer's total against it without reading the index.
    */
   limit: bigint | null
   /** What the limit comes from. */
   by: 'balance' | 'cap'
-  /** The same for what is bought on tabs, which is bounded by what a payer has shown, too; null: nothing limits it. */
+  /** The limit for purchases on tabs, which also depends on what the payer has settled so far; null: nothing limits it. */
   tabLimit: bigint | null
-  /** The same by what settled of the payer alone: what goes beyond it is lent, of a budget of all; null: nothing has settled. */
+  /** The limit by the payer's own settlements. Beyond it, the common budget lends; null: nothing has settled. */
   earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
   /** USDC base units. */
   unsettled: bigint
-  /** USDC base units that the payer owes for a fault of its own (ledger/acceptance/badDebt.ts): it buys nothing until they are paid. */
+  /** USDC base units that the payer owes through its own fault (ledger/acceptance/badDebt.ts). Until they are paid it buys nothing. */
   debt: bigint
-  /** Why nothing of this payer's would move, or may not; undefined: it would, or that was not read. */
+  /** Why no payment of this payer would or may move; undefined: it would, or this wasn't read. */
   blockedBy: 'payer_blacklisted' | 'payer_quarantined' | 'token_paused' | undefined
-  /** Whether the account has code, where that was read with the balance. */
+  /** Whether the account has code, if that was read with the balance. */
   hasCode: boolean | undefined
 }
 
-/** What a payer owes as of a block, and what the chain says of it there; undefined where balances don't count. */
+/** What a payer owes as of a block, and what the chain says of it there; undefined if balances don't count. */
 type Standing = { exposure: Exposure; state: PayerState | undefined }
 
 type ExposureAsked = { payer: Address; block: bigint }
@@ -70,19 +69,19 @@ export type Payers = ReturnType<typeof createPayers>
 
 const maxPayers = 200_000
 /**
- * How long we rely on what a payer owes, where a balance or a cap bounds it. Until then, payments that were settled, voided or
- * expired since still count as owed, so we accept no more than there was money for at the reading. What doesn't fit is read
- * anew. Each process reads it, and the cost grows with the payer's open payments.
+ * How long we rely on a payer's debts, where a balance or a cap bounds them. Payments settled, voided or expired since then
+ * still count as owed, which is the safe side. If a payment doesn't fit, the debts are read anew. Each process reads them, at a
+ * cost that grows with the payer's open payments.
  */
 const exposureTtlMs = 300_000
-// The least time between two reads of the chain that a buyer without money can cause.
+// Shortest time between two reads of the chain that a buyer without money can cause.
 const minRefreshMs = 100
 /**
- * Most renewals at a time. Payers that were first seen together, as after a start or a rest, come due together, and the requests
- * beside them wait for what renewals take of the processor.
+ * Most renewals at a time. Payers that were first seen together, as after a start, come due together, and renewals take
+ * processor time from the requests beside them.
  */
 const maxRefreshes = 64
-/** Nobody waits for a renewal, and one alone costs nearly as much as many together: they gather. */
+/** Renewals gather: nobody waits for one, and one alone costs nearly as much as many together. */
 const renewed = { items: 32, afterMs: 250 }
 const renewals = {
   maxItems: renewed.items,
@@ -102,7 +101,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
   async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {
     const read = await readExposures(options.database, served, {
       payers: asked.map(({ payer }) => payer),
-      // The earliest of them: what moved after it counts as unsettled, which is right for a later one as well.
+      // The earliest block: what moved after it counts as unsettled, which is right for later ones, too.
       block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
       now: Math.floor(now() / 1000),
       withHistory: caps.newPayer !== null,
@@ -113,7 +112,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
 
   const exposures = createGroupCommit<ExposureAsked, Exposure>({
     commit: readGroup,
-    // Many in one question cost little more than one: payers gather while a question is under way.
+    // One query for many costs little more than for one, so payers gather while a query runs.
     maxItems: payersAQuery,
     concurrency: queriesInFlight,
     isItemFault: () => false,
@@ -185,15 +184,15 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
   }
 }
 
-/** How long a value is served, and when it is renewed: between a quarter and three quarters of that. */
+/** How long a value is served, and when it is renewed: after a quarter to three quarters of that. */
 function relyOn(ttlMs: number) {
   return { ttlMs, refreshAfterMs: ttlMs / 2, refreshJitterMs: ttlMs / 4, maxRefreshes }
 }
 
 /**
- * What a payer owes beside a state of the chain since when it owes that.
- *
- * Two balances hold, the one of then and the latest: what settled in between lowered the latest, and counts as owed still; a
+ * Combines a payer's debts with two states of the chain: the one when the debts were read, and the latest.
+ * The lower balance counts, which never allows too much: settlements since then lowered the latest balance but still count as
+ * owed, and a reorg raises the latest balance, while the earlier one knows what had settled.
  * reorg raises it, and of what was taken for settled the balance of then knows. So the lower one never allows too much.
  */
 function toAllowance(
@@ -223,7 +222,7 @@ function toAllowance(
   }
 }
 
-/** The latest state, with the lower balance of both. */
+/** The latest state, but with the lower of both balances. */
 function lower(earlier: PayerState | undefined, latest: PayerState | undefined): PayerState | undefined {
   if (earlier === undefined || latest === undefined) return earlier
   return { ...latest, balance: earlier.balance < latest.balance ? earlier.balance : latest.balance }

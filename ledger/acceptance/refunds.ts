@@ -4,23 +4,23 @@ import { type Accept, reserveWith } from './acceptance.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
 // A refund is a payment from a provider's wallet to the payer of another payment. It is accepted, settled, retried and taken
-// back by a reorg like any other; its companion row in `refund` says of which payment it is.
+// back by a reorg like any other; its companion row in `refund` names the payment that it refunds.
 
-/** Which refund of which payment. */
+/** The payment that is refunded, and the number of its refund. */
 export type RefundOf = { paymentId: string; number: number; providerId: string }
 
 /**
  * Stores a refund and reserves its wallet's balance for it.
  *
- * A constraint refuses more than was paid, whatever is counted here.
+ * A constraint refuses more than was paid, so a wrong sum here can't.
  *
- * @throws {BaseError} `refund_exceeds_payment`; and what {@link Accept} throws of the wallet.
+ * @throws {BaseError} `refund_exceeds_payment`; and what {@link Accept} throws for the wallet.
  */
 export function acceptRefund(database: Database, of: RefundOf): Accept {
   return reserveWith((candidate) => storeRefund(database, of, candidate))
 }
 
-/** Stores a refund of which all is checked but what {@link acceptRefund} says. */
+/** Stores a refund that needs only the checks of {@link acceptRefund}. */
 export function storeRefund(database: Database, of: RefundOf, candidate: Candidate): Promise<Verdict> {
   return database.begin((sql) => insertRefund(sql, of, candidate)) as Promise<Verdict>
 }
@@ -30,7 +30,7 @@ async function insertRefund(
   { paymentId, number, providerId }: RefundOf,
   candidate: Candidate,
 ): Promise<Verdict> {
-  // Locks the payment's total: those that are asked for in parallel are counted one after the other.
+  // Locks the payment's total, so that parallel refunds are counted one after the other.
   await sql`
     insert into refund_total (payment_id, amount, paid)
     select id, 0, provider_amount + fee_amount from payment where id = ${paymentId}
@@ -56,8 +56,8 @@ async function insertRefund(
 }
 
 /**
- * Gives back what was counted for refunds that failed and can't move any more. Not a moment sooner: whoever has seen the
- * signature of one that was given up can still send it while it is valid.
+ * Gives back what refunds had reserved that failed and can't move any more. Until they expire they count, because whoever has
+ * seen the signature can still send it.
  */
 async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
   await sql`

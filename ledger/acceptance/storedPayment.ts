@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import { isAuthorization } from '../facts/halves.ts'
 import type { Database } from '../store/database.ts'
 
-/** What we need to answer a request again, besides what it presents: the claims of its receipt. */
+/** What answers a repeated request, besides what it presents: the claims of its receipt. */
 export type StoredPayment = {
   paymentId: string
   requestId: string | null
@@ -21,9 +21,9 @@ export type StoredPayment = {
   /** USDC base units. */
   price: bigint
   idempotencyKey: string | null
-  /** When its presentation ended without a verdict, and nobody took it over since. */
+  /** When its presentation ended without a verdict; null once another presentation took it over. */
   releasedAt: Date | null
-  /** SHA-256 in hex; null once the request is forgotten. */
+  /** SHA-256 in hex; null once the request is deleted. */
   requestHash: string | null
 }
 

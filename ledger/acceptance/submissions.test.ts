@@ -54,7 +54,7 @@ function candidateOf(...signed: SignedAuthorization[]): Candidate {
   })
 }
 
-/** Asks for some transfers, or payments of which each half has one: all together. */
+/** Submits transfers together: each is a payment, or one with its fee. */
 async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
   const known = await findPayments(sql, seedScope, asked.flat())
   const isNew = (one: SignedAuthorization) => {
@@ -136,7 +136,7 @@ test('error: a transfer that waits in other company', async () => {
   expect(await askAs(key, [first, fee])).toEqual([])
   const batch = await claim()
   expect(await noncesIn(batch)).toHaveLength(2)
-  // What is in a batch is left to that.
+  // What is in a batch stays there.
   expect(await askAs(randomHex(32), [fee])).toEqual([])
   expect(await queued(await paymentOf(fee))).toMatchObject({ stage: 'claimed', submission: key })
   await fail(batch)
@@ -167,7 +167,7 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
 
   await ask([first])
   const alone = await claim()
-  // Its fee, which wasn't asked for, isn't taken along.
+  // Its fee wasn't submitted, so it isn't taken along.
   expect(await noncesIn(alone)).toEqual([first.nonce])
   expect((await findPayments(sql, seedScope, [fee])).size).toBe(0)
   await fail(alone)
@@ -189,7 +189,7 @@ test('behavior: a submission is claimed as a whole, or not at all', async () => 
   expect(await queued(await paymentOf(one))).toMatchObject({ stage: 'waiting', submission: key })
   expect(await sql`select from batch_item where payment_id = ${await paymentOf(one)}`).toHaveLength(0)
 
-  // What came through POST /submit isn't tried by itself; whoever asked for it is told.
+  // What came through POST /submit isn't retried; its submitter is told.
   const ids = [await paymentOf(one), await paymentOf(soon)]
   await giveUpTogether(sql, ids, { code: 'authorization_expired', now })
   expect(await readSubmission(sql, seedScope)).toEqual([])

@@ -15,14 +15,14 @@ import {
 import type { Queryable } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
-// What came through POST /submit: payments of the source `submission`, due at once, and settled together or not at all.
+// POST /submit makes payments of the source `submission`, which are due at once, and settled together or not at all.
 
 /** Names an authorization on a chain. */
 export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
   return `${from}:${nonce}`
 }
 
-/** A payment of ours that holds an authorization, and where it stands. */
+/** The payment of ours that holds an authorization, and where it stands. */
 export type KnownAuthorization = {
   paymentId: string
   /** 0: the provider's, 1: the platform's fee. */
@@ -33,16 +33,16 @@ export type KnownAuthorization = {
   /** Null: it is over, see `ended`. */
   stage: Stage | null
   ended: OutcomeKind | null
-  /** What it is settled together with. */
+  /** The submission that it is settled with. */
   submission: Hex | null
   /**
-   * A transaction of ours has tried the authorization, and it failed in it. To try it again would only cost gas again: whoever
-   * signed it can sign another.
+   * A transaction of ours has tried the authorization in vain. Another try would only cost gas: its signer
+   * can sign another one.
    */
   isTriedInVain: boolean
-  /** It failed, and the transaction in which it did isn't final, or has settled it after a reorg. */
+  /** It failed in a transaction that isn't final yet, or that a reorg has since let settle it. */
   isOut: boolean
-  /** It failed, and may be settled all the same. */
+  /** It failed, but may still settle. */
   maySettle: boolean
 }
 
@@ -83,7 +83,7 @@ export async function findPayments(
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
-/** Some of a submission is at work in another one. */
+/** Another submission is settling a part of this one. */
 export class SubmissionConflict extends Error {
   override name = 'SubmissionConflict'
 }
@@ -91,18 +91,18 @@ export class SubmissionConflict extends Error {
 export type NewSubmission = {
   /** The same for the same authorizations. */
   key: Hex
-  /** What is new of it. */
+  /** The payments that are new. */
   candidates: readonly Candidate[]
-  /** Payments that hold the rest. */
+  /** Known payments that hold the other authorizations. */
   known: readonly KnownAuthorization[]
 }
 
 /**
- * Stores what of a submission is new, and makes all of it due. What failed before begins anew; what is in a batch is left
- * to that.
+ * Stores the new payments of a submission, and makes all of it due. Failed ones begin anew; those in a batch stay
+ * there.
  *
  * @returns a verdict for each candidate. Unless all are `accepted`, roll back.
- * @throws {SubmissionConflict} if some of it is at work in another submission.
+ * @throws {SubmissionConflict} if another submission is settling a part of it.
  */
 export async function storeSubmission(
   tx: Queryable,
@@ -110,7 +110,7 @@ export async function storeSubmission(
   now: Date,
 ): Promise<Verdict[]> {
   const failed = known.filter(({ ended }) => ended === 'failed')
-  // Nothing of these was ever sent: a payment in the same or other company takes their place.
+  // These were never sent, so a new payment may take their place.
   await tx`
     delete from payment
     where id = any(${failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? paymentId : []))}::text[])
@@ -144,7 +144,7 @@ export async function storeSubmission(
   )
 }
 
-/** Finds the payments of submissions that left a batch and are in the queue again: nothing tries them any more. */
+/** Finds submitted payments that have left a batch and are queued again: they aren't retried. */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id
@@ -156,7 +156,7 @@ export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Pro
   return rows.map(({ id }) => id)
 }
 
-/** What failed submissions hold of their payers' balances until they are stored anew. */
+/** How much failed submissions reserve of their payers' balances until they are stored anew. */
 export async function readReplaced(
   sql: Queryable,
   known: readonly KnownAuthorization[],
@@ -172,7 +172,7 @@ export async function readReplaced(
   return new Map(rows.map(({ payer, amount }) => [payer, amount]))
 }
 
-/** Gives up what waits of a submission, since a part of it is over: what is of other sources goes on by itself. */
+/** Gives up the waiting payments of a submission because a part of it is over; payments of other sources go on alone. */
 export async function giveUpSubmission(
   tx: Queryable,
   key: Hex,
@@ -187,7 +187,7 @@ export async function giveUpSubmission(
   )
 }
 
-/** The same of the payments of one submission: what is of other sources isn't settled together with them any more. */
+/** The same for payments of one submission; those of other sources aren't settled together any more. */
 export async function giveUpTogether(
   tx: Queryable,
   paymentIds: readonly string[],

@@ -4,7 +4,7 @@ import { platformPart } from '#protocol/tab'
 import { type CompositeField, compositeArray } from '../store/compositeArray.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** A tab that is closed, with the one state of it that settles. */
+/** A closed tab, with the state that settles. */
 export type ClosedTab = {
   paymentId: string
   tabId: string
@@ -42,7 +42,7 @@ export type ClosedLine = {
   amount: bigint
 }
 
-/** What was bought on a line of one endpoint within one hour. */
+/** What was bought on a line from one endpoint within one hour. */
 export type TabSale = {
   /** Position of the line. */
   line: number
@@ -57,7 +57,7 @@ export type TabSale = {
 }
 
 /**
- * Takes closed tabs in as payments, each in the place of its reservation: in one statement, which may be repeated. What is
+ * Takes closed tabs in as payments, which replace their reservations, by one statement. It may be repeated: what is
  * taken in already stays as it is.
  */
 export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<void> {

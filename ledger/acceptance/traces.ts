@@ -10,13 +10,13 @@ type Traced = { paymentId: string; trace: Uint8Array }
 const together = 200
 const maxWaiting = 2_000
 
-/** Beside the acceptance, not in it: that costs the same whether anything is traced or not. A trace may get lost with its process. */
+/** Traces are written after acceptances, which so cost no more where nothing is traced. A trace may get lost with its process. */
 export function createTraceRecorder(sql: Database, log: Logger): RecordTrace {
   const commits = createGroupCommit<Traced, void>({
     commit: async (all) => {
       const ids = all.map(({ paymentId }) => paymentId)
       const traces = all.map(({ trace }) => Buffer.from(trace).toString('hex'))
-      // Presented again, it stays where it was accepted.
+      // A payment that is presented again keeps the trace of its acceptance.
       await sql`
         update presentation p set trace = decode(t.trace, 'hex')
         from unnest(${ids}::text[], ${traces}::text[]) as t (payment_id, trace)

@@ -14,11 +14,11 @@ export type BatchRow = {
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  /** In the lane `direct` it is settled as a whole, or not at all. */
+  /** The lane `direct` settles a batch as a whole, or not at all. */
   lane: Lane
   wallet: Address
   state: BatchState
-  /** Milliseconds since it was claimed, by the database's clock, as of when it was read. */
+  /** Milliseconds from its claim to this read, by the database's clock. */
   ageMs: number
 }
 
@@ -43,13 +43,13 @@ export async function readWalletBatches(
     order by (select min(t.nonce) from transaction t where t.batch_id = batch.id) nulls last, id`
 }
 
-/** The batches that are on chain, as far as we know, and not deep enough yet. */
+/** The batches that we know to be on chain, but not deep enough yet. */
 export async function readMinedBatches(sql: Queryable, chainId: number): Promise<BatchRow[]> {
   return sql<BatchRow[]>`
     select ${batchColumns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
 }
 
-/** Those among them whose transaction stands in a block. */
+/** The mined batches whose transaction stands in a block. */
 export async function readBatchesMinedIn(
   sql: Queryable,
   chainId: number,
@@ -62,7 +62,7 @@ export async function readBatchesMinedIn(
     order by id`
 }
 
-/** Locks a batch; null if it has left that state meanwhile. */
+/** Locks a batch in a state; null if it has left that state. */
 export async function lockBatch(sql: Queryable, id: bigint, state: BatchState): Promise<BatchRow | null> {
   const [row] = await sql<BatchRow[]>`
     select ${batchColumns(sql)} from batch where id = ${id} and state = ${state} for update`
@@ -78,7 +78,7 @@ export async function setBatchState(
   if (state === 'broadcast') await markSent(sql, id)
 }
 
-/** Closes a batch: what is still in it goes back to where it stood before, its nonce is over. */
+/** Closes a batch: its payments return to where they stood before, and its nonce is over. */
 export async function closeBatch(
   sql: Queryable,
   id: bigint,

@@ -9,33 +9,33 @@ import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
 import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
-// A claim is one statement: it holds no lock while anybody's host thinks, or stands still. What two keepers want at the
-// same moment, one of them gets; the other one's claim leaves it out.
+// A claim is one statement, so a host that is slow or stands still holds no lock. If two keepers want the same payment, one
+// of them gets it, and the other's claim leaves it out.
 
 export type Claim = {
   batchId: Hex
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  /** In the lane of the quarantined, others are left out; in the other lanes these are. */
+  /** The lane `quarantined` takes only quarantined payments, the others take none. */
   lane: Lane
-  /** Payments, the most urgent first. In the lane `direct`, all of them are claimed, or none. */
+  /** Payments, the most urgent first. The lane `direct` claims all of them, or none. */
   paymentIds: readonly string[]
 }
 
 export type Claimed = {
-  /** null: nothing of it could be claimed. */
+  /** null: nothing could be claimed. */
   batch: BatchRow | null
-  /** Payments that the chain, as far as it is indexed, leaves nothing to settle of: settled, cancelled, or about to expire. */
+  /** Payments that can't be settled, as far as the chain is indexed: settled, cancelled, or about to expire. */
   unsettleable: string[]
 }
 
 /**
- * Claims payments as a batch of a wallet, as far as they are still wanted and the index leaves something of them to
- * settle. A payment whose provider half was cancelled, or its nonce used for something else, is none: its fee alone is
- * never charged.
+ * Claims payments as a wallet's batch, if they still wait and the index shows something of them to settle.
+ * A payment whose provider half was cancelled, or its nonce used for something else, is left out: its fee alone is never
+ * charged.
  *
- * @throws {LeaseLost} if the wallet is somebody else's now.
+ * @throws {LeaseLost} if another holder has the wallet now.
  */
 export async function claimPayments(
   sql: Queryable,

@@ -1,13 +1,13 @@
 import type { Queryable } from '../store/database.ts'
 
-/** What gas cost on a network on this UTC day so far, USDC base units. */
+/** Cost of gas on a network so far on this UTC day, USDC base units. */
 export async function readGasCost(sql: Queryable, chainId: number, now: Date): Promise<bigint> {
   const [row] = await sql<{ cost: bigint }[]>`
     select cost from gas_cost where chain_id = ${chainId} and day = ${dayOf(now)}`
   return BigInt(row?.cost ?? 0n)
 }
 
-/** What gas cost on a network on the UTC days since then, USDC base units. */
+/** Cost of gas on a network on the UTC days since `since`, USDC base units. */
 export async function sumGasCost(sql: Queryable, chainId: number, since: Date): Promise<bigint> {
   const [row] = await sql<[{ cost: bigint | null }]>`
     select sum(cost) as cost from gas_cost where chain_id = ${chainId} and day >= ${dayOf(since)}`

@@ -7,23 +7,23 @@ import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** One half of what is to be settled, and what the record says of it. */
+/** One half that is to be settled, and its state in the record. */
 export type ItemHalf = { authorization: SignedAuthorization; state: HalfState }
 
 /** What a batch settles for one payment. */
 export type BatchItem = {
   position: number
-  /** Null: of a keeper without a database. */
+  /** Null: a keeper without a database settles it. */
   paymentId: string | null
   /** Its payer may have lied to a simulation: see quarantine.ts. */
   isQuarantined?: boolean
-  /** Of our own queue. */
+  /** Absent: it isn't from our own queue. */
   means?: GasMeans
   provider: ItemHalf
   fee: ItemHalf | null
-  /** The terms of the splitter that `provider` pays, which is then the only half. */
+  /** The terms of the splitter that `provider` pays; then there is no fee half. */
   splitter?: SplitterTerms
-  /** What `provider` pays where it is a tab, and then the only half. */
+  /** The tab that `provider` pays; then there is no fee half. */
   tab?: ItemTab
   /** Where its request was traced. */
   trace?: Uint8Array
@@ -32,14 +32,14 @@ export type BatchItem = {
 /** The state of a tab that settles. */
 export type ItemTab = {
   sequence: number
-  /** Unix seconds. The authorization's `validBefore` holds this and the hash of the rest. */
+  /** Unix seconds. The authorization's `validBefore` holds this and a hash of the other fields. */
   expiry: number
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
   lines: readonly TabLine[]
 }
 
-/** What the platform gets of an item that pays a splitter or a tab, without the reward, in base units. */
+/** The platform's part, without the reward, of an item that pays a splitter or a tab, in base units. */
 export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
   if (tab) return platformPartOf(tab) - rewardOf({ tab })
   if (!splitter) return 0n
@@ -47,12 +47,12 @@ export function sharedFee({ provider, splitter, tab }: BatchItem): bigint {
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
-/** What the platform gets of an item, without the reward, in base units. */
+/** The platform's part of an item, without the reward, in base units. */
 export function feeOfItem(item: BatchItem): bigint {
   return item.fee?.authorization.value ?? sharedFee(item)
 }
 
-/** What whoever settles an item gets for it, in base units. */
+/** The reward for whoever settles an item, in base units. */
 export function rewardOf({ tab }: Pick<BatchItem, 'tab'>): bigint {
   return tab ? (platformPartOf(tab) * BigInt(tab.rewardShare)) / 10_000n : 0n
 }
@@ -96,7 +96,7 @@ export function halfColumns(sql: Queryable) {
     ) end as tab`
 }
 
-/** Those in a batch of which a half isn't settled, and how many others there are. */
+/** The items of a batch with an unsettled half, and the number of the others. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,
@@ -109,9 +109,9 @@ export async function readUnsettledItems(
 }
 
 /**
- * What is in a batch, in the order of its urgency.
+ * The items of a batch, the most urgent first.
  *
- * @param among default: all its payments.
+ * @param among Default: all payments of the batch.
  */
 export async function readBatchItems(
   sql: Queryable,
@@ -176,7 +176,7 @@ export function toTab({ tab, feeRecipient, validBefore }: HalfRow) {
   return { terms, signed: signedOfTab(terms, feeRecipient) }
 }
 
-/** What is signed of a tab beyond payer, contract and nonce. */
+/** What a tab signs beyond payer, contract and nonce. */
 export function signedOfTab(tab: ItemTab, platform: Address) {
   return {
     value: tab.lines.reduce((sum, { amount }) => sum + amount, 0n),
@@ -185,7 +185,7 @@ export function signedOfTab(tab: ItemTab, platform: Address) {
   }
 }
 
-/** The terms of the splitter that a payment pays; null: it pays none. */
+/** The terms of the splitter that a payment pays; null if it pays none. */
 export function toTerms({
   splitter,
   payee,

@@ -50,7 +50,7 @@ test('behavior: nobody takes a wallet over while a fenced transaction is open (K
         select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
       return waiting.length === 1
     })
-    // Its time passes meanwhile.
+    // The lease runs out meanwhile.
     await tx`update wallet_lease set expires_at = clock_timestamp() where address = ${lease.address}`
     order.push('holder')
   })

@@ -8,7 +8,7 @@ export type Lease = WalletId & { holder: string; fence: bigint }
 
 export type LeaseState = Lease & { pausedUntil: Date | null; pausedReason: string | null }
 
-/** Somebody else holds the wallet now: nothing that this process wanted to write may be written. */
+/** Another process holds the wallet now, so this one may write nothing. */
 export class LeaseLost extends Error {
   override name = 'LeaseLost'
 
@@ -68,7 +68,7 @@ export async function pauseWallet(
 export type ListedLease = {
   address: Address
   holder: string
-  /** Whether a keeper has it now. */
+  /** Whether a keeper holds it now. */
   isHeld: boolean
   expiresAt: Date
   /** Null: it isn't paused now. */
@@ -76,7 +76,7 @@ export type ListedLease = {
   pausedReason: string | null
 }
 
-/** Every wallet of a network that a keeper ever held. */
+/** All wallets of a network that a keeper ever held. */
 export async function listLeases(sql: Queryable, chainId: number): Promise<ListedLease[]> {
   return sql<ListedLease[]>`
     select address, holder, expires_at > clock_timestamp() as "isHeld", expires_at as "expiresAt",
@@ -85,7 +85,7 @@ export async function listLeases(sql: Queryable, chainId: number): Promise<Liste
     from wallet_lease where chain_id = ${chainId} order by address`
 }
 
-/** Wallets with open batches that nobody has held for a while: their keeper is gone, or their key is. */
+/** Wallets with open batches that nobody has held for a while, because their keeper or their key is gone. */
 export async function readAbandonedWallets(
   sql: Queryable,
   chainId: number,

@@ -18,7 +18,7 @@ import {
   type WaitingPayments,
 } from '../queue/triggers.ts'
 
-// What holds for every input, in breadth; the tables beside each module say what holds for the inputs that matter most.
+// Properties that hold for every input; the tables beside each module test the inputs that matter most.
 // A failure prints the seed and the smallest input that shows it.
 
 const wei = (max: bigint) => fc.bigInt({ min: 0n, max })

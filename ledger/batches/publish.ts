@@ -9,13 +9,13 @@ import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type HalfRow, halfColumns, type ItemTab, toAuthorization, toTab, toTerms } from './items.ts'
 
-/** How long a batch must be open before its payments are published as well: its keeper may be gone. */
+/** How long a batch is open before its payments are published as well, because its keeper may be gone. */
 const stalledMs = 60_000
 
 export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
 
 /**
- * Payments of open batches that should have been mined long ago, whether or not anything else waits.
+ * Payments of open batches that should have been mined long ago, even if nothing else waits.
  *
  * @param limit of payments; the oldest batches come first.
  */
@@ -37,18 +37,18 @@ export async function readStalled(
     limit ${limit}`
 }
 
-/** A payment's signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's; or one that pays a splitter. */
+/** A payment's signed authorizations as payloads (SPEC.md 2.4): the provider's, then the fee's; or the one that pays a splitter. */
 export type PublishedPayment = {
   paymentId: string
   payloads: string[]
   splitter: (SplitterTerms & { address: Address }) | null
-  /** Of a tab, which is then its one payload. */
+  /** Of a tab, which has one payload. */
   tab: ItemTab | null
 }
 
 /**
- * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
- * told afterwards that the payment was voided.
+ * Marks payments as published, and returns their signed authorizations once that is committed: a payment that somebody
+ * has read can't be voided afterwards.
  */
 export async function publishPayments(
   database: Database,
@@ -77,7 +77,7 @@ export async function publishPayments(
   const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
   return paymentIds.flatMap((id) => {
     const authorizations = byPayment.get(id) ?? []
-    // Whoever cancelled the provider's half owes no fee.
+    // Where the provider's half was cancelled, no fee is owed.
     if (
       authorizations.some(
         ({ half, state }) => half === 0 && (state === 'cancelled' || state === 'foreign_use'),

@@ -13,11 +13,11 @@ export type SplitterQueue = {
   payments: number
   /** What the batch brings to its provider, base units. */
   amount: bigint
-  /** Since when the oldest settled payment waits; null: none waits. */
+  /** When the oldest settled payment came in; null: none waits. */
   since: Date | null
 }
 
-/** Whether a batch is to sweep a splitter: that costs about half of what a payment does. */
+/** Whether a batch is to sweep a splitter, which costs about half as much as a payment. */
 export function isSweepDue(
   { payments, amount, since }: SplitterQueue,
   trigger: Trigger,
@@ -25,7 +25,7 @@ export function isSweepDue(
   now: Date,
 ): boolean {
   if (payments >= settings.sweepCount) return true
-  // These three triggers name a provider. A payment that is due by time or expiry must be settled, but may be paid out later.
+  // These triggers name a provider. A payment that is due by time or expiry must be settled, but may be paid out later.
   if (amount > 0n && (trigger === 'high_value' || trigger === 'direct' || amount >= settings.amount))
     return true
   return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
@@ -38,10 +38,10 @@ type SplitterRow = SplitterTerms & {
   since: bigint | null
 }
 
-/** Most splitters that a batch sweeps for their age alone, without settling anything to them. */
+/** Most splitters that a batch sweeps for their age alone, without paying them. */
 const mostOthers = 20
 
-/** How many splitters wait for a batch with room: something has waited in each too long, or it was due before. */
+/** How many splitters wait for a batch with room, because a payment waited too long in them, or they were due before. */
 export async function countWaitingSplitters(
   sql: Queryable,
   { chainId, token, platform }: QueueScope & { platform: Address },
@@ -57,10 +57,10 @@ export async function countWaitingSplitters(
 }
 
 /**
- * The splitters that a batch is to sweep: of those that it pays, and of those in which something has waited too long. What a
- * splitter holds is read from the index; a look that comes too early or too late costs a sweep or a wait, and nothing else.
+ * The splitters that a batch is to sweep: those that it pays, and those in which a payment has waited too long. Their
+ * contents come from the index; if it is early or late, that costs a sweep or a wait, and nothing else.
  *
- * @param most the others that are due come first in a later batch, which leaves room for them.
+ * @param most Most splitters; the other due ones come first in a later batch, which leaves room for them.
  */
 export async function findDueSweeps(
   sql: Queryable,
@@ -94,9 +94,9 @@ export async function findDueSweeps(
     const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
     const isListed = isDue && terms.platform === feeRecipient && due.length < most
     if (isListed) due.push(terms)
-    // Due without room: it stays where it is among those that wait, or joins them.
+    // Due, but without room: it stays in the list of those that wait, or joins it.
     if (isDue && !isListed && isLook) continue
-    // What is there now is due after that time; what comes later can't be due sooner.
+    // What it holds now is due after that time; what comes later can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
@@ -108,10 +108,10 @@ export async function findDueSweeps(
   return due
 }
 
-/** How long we wait before we look again at a splitter that a batch listed, in case its transaction was never sent. */
+/** How long a splitter that a batch listed is left alone, in case its transaction was never sent. */
 const retryMs = 600_000
 
-/** What waits in the splitter `s`. It counts payments up to a limit; below it, `since` is the oldest's block time. */
+/** What waits in the splitter `s`. It counts payments up to a limit; below the limit, `since` is the oldest's block time. */
 function waitingIn(sql: Queryable, most: number) {
   return sql`(
     select count(*)::int as waiting, min(block_time) as since
@@ -119,7 +119,7 @@ function waitingIn(sql: Queryable, most: number) {
   )`
 }
 
-/** What the items of a batch bring to each splitter, and to its provider by whatever splitter. */
+/** What a batch brings to each splitter, and to each provider through all splitters. */
 function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number; amount: bigint }> {
   const amounts = new Map<Address, bigint>()
   for (const item of items) {
@@ -142,7 +142,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
   return queues
 }
 
-/** The splitters that enough items pay to be worth a sweep, for a keeper that knows only these items. */
+/** The splitters that enough items pay to be worth a sweep, for a keeper that knows these items alone. */
 export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
   const queues = ownQueues(items)
   const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))
@@ -151,11 +151,11 @@ export function countDueSweeps(items: readonly BatchItem[], sweepCount: number):
   )
 }
 
-/** How long a splitter is left alone after its sweep failed; twice as long after each further failure, up to 32 hours. */
+/** How long a splitter is left alone after a failed sweep; twice as long after each further failure, up to 32 hours. */
 const failedMs = 3_600_000
 const mostDoublings = 5
 
-/** Keeps what a mined transaction of ours made of the splitters that it listed, once, however often its receipt is read. */
+/** Stores the results of the sweeps in our mined transaction, once, even if its receipt is read again. */
 export async function recordSweeps(
   sql: Queryable,
   { chainId, token }: { chainId: number; token: Address },
@@ -180,7 +180,7 @@ export async function countFailedSweeps(sql: Queryable, chainId: number): Promis
   return row.count
 }
 
-/** The terms of all splitters of a network that payments were accepted for. */
+/** The terms of all splitters of a network that accepted payments pay. */
 export async function readSplitters(sql: Queryable, chainId: number): Promise<SplitterTerms[]> {
   return sql<SplitterTerms[]>`
     select provider, platform, provider_share as "providerShare", platform_share as "platformShare"

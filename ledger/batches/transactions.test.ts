@@ -14,7 +14,7 @@ const noon = new Date('2026-11-23T12:00:00Z')
 
 const sql = await useDatabase()
 
-/** A batch of one payment, whose transaction is out. */
+/** Opens a batch of one payment and sends its transaction. */
 async function openBatch(paymentId: string) {
   const [{ token }] = await sql<[{ token: Address }]>`select token from payment where id = ${paymentId}`
   const [batch] = await sql<[{ id: bigint }]>`
@@ -56,7 +56,7 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   const mined = { blockNumber: 1n, blockHash: randomHex(32), succeeded: false }
   const markOnce = () => markMined(sql, hash, { ...mined, cost: 40n, now: noon, refused: [payer] })
   await markOnce()
-  // Whoever reads the receipt a second time counts nothing twice.
+  // A second reader of the receipt counts nothing twice.
   await markOnce()
   await quarantinePayers(sql, { chainId: seedChainId, token }, [payer])
   await bookGas(sql, batch.id, { cost: 40n, isOver: false, now: noon })
@@ -69,7 +69,7 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   })
 
   await markUnmined(sql, batch.id)
-  // What is left of its reservation is kept for the next attempt.
+  // The rest of its reservation is kept for the next attempt.
   expect(await standing()).toEqual({ ...untried, drawn: 20n })
 })
 
@@ -96,7 +96,7 @@ test.each([
   await markUnmined(sql, batch.id)
   expect(await drawnOf()).toBe(left)
   if (isOver) return
-  // Mined once more, it costs once.
+  // Mined again, it still costs once.
   await mine()
   expect(await drawnOf()).toBe(90n)
 })

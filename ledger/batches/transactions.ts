@@ -10,11 +10,11 @@ export type Offer = Fees & {
   nonce: number
   kind: 'settle' | 'replacement' | 'cancellation'
   gas: bigint
-  /** Reads its bytes: as much as a hundred kilobytes, which a look at whether it is mined doesn't need. */
+  /** Reads its bytes, up to a hundred kilobytes, which a check whether it is mined doesn't need. */
   readRaw: () => Promise<Hex>
-  /** Milliseconds since it was stored, by the database's clock: hosts that share a wallet needn't agree about theirs. */
+  /** Milliseconds since it was stored, by the database's clock: the clocks of hosts that share a wallet may differ. */
   ageMs: number
-  /** Milliseconds since it was last handed to the nodes, by the same clock; null: never. */
+  /** Milliseconds since it was last sent to the nodes, by the same clock; null: never. */
   triedAgoMs: number | null
 }
 
@@ -24,10 +24,10 @@ export type TransactionRow = Offer & {
   succeeded: boolean | null
 }
 
-/** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
+/** A transaction with its final bytes. We know its hash before anybody else has seen it. */
 export type SignedTransaction = Omit<Offer, 'readRaw' | 'ageMs' | 'triedAgoMs'> & { raw: Hex }
 
-/** The write-ahead: committed before the first byte goes out. */
+/** The write-ahead: it commits before the first byte goes out. */
 export async function insertTransaction(
   sql: Queryable,
   transaction: SignedTransaction & { batchId: bigint; chainId: number; wallet: Address },
@@ -47,12 +47,12 @@ export async function insertTransaction(
     })}`
 }
 
-/** Milliseconds since a moment that the database wrote down. */
+/** Milliseconds since a time in the database. */
 function msSince(sql: Queryable, column: string) {
   return sql`(extract(epoch from clock_timestamp() - ${sql(column)}) * 1000)::float8`
 }
 
-/** As the database has it. */
+/** An offer as the database stores it. */
 type Stored<Row extends Offer> = Omit<Row, 'readRaw' | 'nonce'> & { nonce: bigint }
 
 function offerColumns(sql: Queryable) {
@@ -64,7 +64,7 @@ function toOffer<Row extends Offer>(sql: Queryable, row: Stored<Row>) {
   return { ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }
 }
 
-/** Every transaction of a batch, the dearest (the one that counts) first. */
+/** A batch's transactions, the dearest (the one that counts) first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
   const rows = await sql<Stored<TransactionRow>[]>`
     select ${offerColumns(sql)}, mined_block as "minedBlock", mined_block_hash as "minedBlockHash", succeeded
@@ -79,7 +79,7 @@ async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
-/** The dearest transaction of each nonce of a wallet in a range, whatever became of its batch; the lowest nonce first. */
+/** The dearest transaction of each nonce of a wallet in a range, whatever its batch's state; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: WalletId,
@@ -99,7 +99,7 @@ export async function wasTaken(sql: Queryable, batchId: bigint): Promise<boolean
   return rows.length > 0
 }
 
-/** It was handed to the nodes; `isTaken`: one of them said that it has it. Says nothing once the lease is lost. */
+/** Marks it as sent; `isTaken`: a node said that it has it. Does nothing once the lease is lost. */
 export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken: boolean): Promise<void> {
   await sql`
     update transaction set tried_at = clock_timestamp(),
@@ -107,7 +107,7 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
     where hash = ${hash} and exists (select from wallet_lease where ${isHolder(sql, lease)})`
 }
 
-/** What left a batch before anything was signed is in none of its transactions. */
+/** Marks payments that left a batch before it was signed as in none of its transactions. */
 export async function markDropped(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     update batch_item i set is_dropped = true
@@ -125,7 +125,7 @@ type Mined = {
   refused: readonly Address[]
 }
 
-/** A transaction stands in a block. Its network's UTC day has cost that much more. */
+/** Marks a transaction as mined, and adds its cost to its network's UTC day. */
 export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promise<void> {
   const day = mined.now.toISOString().slice(0, 10)
   await sql`
@@ -140,10 +140,10 @@ export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promis
 }
 
 /**
- * A reorg dropped what of this batch was mined: what it cost is not spent, and what failed in it hasn't failed. What was given
- * up for that stays given up, since whoever waited for it may know.
+ * Undoes what a batch's mined transaction did, because a reorg dropped it: its cost isn't spent, and its failures don't count. Payments that
+ * were given up because of it stay given up, since a caller may have heard so.
  *
- * What its payments drew for it is reserved again for those that are still in it, and free again for the others.
+ * Its draws are reserved again for the payments that are still in it, and free for the others.
  */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`

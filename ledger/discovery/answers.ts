@@ -2,8 +2,8 @@ import { BaseError } from '#protocol/errors'
 import type { Catalogue, DiscoveryFilter } from './catalogue.ts'
 
 /*
- * The answers of `GET /discovery/resources`, `/discovery/search` and `/discovery/merchant` (specs/extensions/bazaar.md, and for the last
- * one CDP's), the same at gateway and facilitator.
+ * The answers of `GET /discovery/resources` and `/discovery/search` (specs/extensions/bazaar.md) and of `/discovery/merchant` (CDP's
+ * specification). Gateway and facilitator give the same.
  */
 
 export const maxDiscoveryLimit = 100
@@ -12,7 +12,7 @@ const maxQueryLength = 400
 
 type Asked = Partial<Record<string, string>>
 
-/** What answers a path of discovery, by the path's last part. */
+/** Answers the paths of discovery, each named by its last part. */
 export const discoveryAnswers = {
   async resources(catalogue: Catalogue, asked: Asked) {
     const page = readPage(asked)
@@ -52,7 +52,7 @@ function readFilter({ type, payTo, scheme, network, extensions }: Asked): Discov
 
 function readPage({ limit, offset }: Asked): { limit: number; offset: number } {
   return {
-    // Clients of the standard ask for more than they need: they get less, and hear how much.
+    // Clients of the standard ask for more than they need: they get less, and are told how much.
     limit: Math.min(readNumber('limit', limit, defaultLimit, 1), maxDiscoveryLimit),
     offset: readNumber('offset', offset, 0, 0),
   }

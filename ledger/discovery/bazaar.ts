@@ -1,13 +1,13 @@
 import { findMismatch, findSchemaFault, type JsonSchema } from '#process/jsonSchema'
 
 /*
- * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md): how a resource is called and what it answers, with the schema that
- * this follows.
+ * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md), which says how a resource is called and what it answers, with the
+ * schema of that.
  */
 
-/** How a resource is called and what it answers, as a provider registers it. */
+/** A provider's registered description of how a resource is called and what it answers. */
 export type Interface = {
-  /** Of the query of GET and DELETE, else of the JSON body; of a tool its arguments. */
+  /** Schema of the query of GET and DELETE, else of the JSON body; a tool's is that of its arguments. */
   inputSchema: JsonSchema | null
   outputSchema: JsonSchema | null
   inputExample: unknown
@@ -20,7 +20,7 @@ export type BazaarExtension = {
   routeTemplate?: string
 }
 
-/** What `resource` of a challenge says of a service, by the same specification. */
+/** How the `resource` of a challenge describes a service, by the same specification. */
 export type ServiceMetadata = { serviceName: string | null; tags: readonly string[]; iconUrl: string | null }
 
 export type Described = Interface & { method: string; url: string; description: string }
@@ -32,7 +32,7 @@ export function typeOfResource(resource: string): 'http' | 'mcp' {
   return resource.startsWith('mcp:') ? 'mcp' : 'http'
 }
 
-/** The method that is shown of an endpoint; one for any method is shown as GET. */
+/** The method that is shown for an endpoint: GET where it takes any method. */
 export function shownMethod(method: string): string {
   return method === '*' ? 'GET' : method
 }
@@ -104,13 +104,13 @@ function toolInput({ url, description, inputSchema, inputExample }: Described): 
   ]
 }
 
-/** The path of a route for many paths, in the form `/cities/:city`; undefined for one that is of one path. */
+/** The path of a route for many paths, in the form `/cities/:city`; undefined for a route of a single path. */
 function routeTemplateOf(url: string): string | undefined {
   const { pathname } = new URL(url)
   return /\/:\w|\*$/.test(pathname) ? pathname.replace(/\*$/, ':rest') : undefined
 }
 
-/** Most bytes that a challenge spends on discovery: its header, and the one that a client sends back, stay below 8 KB. */
+/** Most bytes that a challenge spends on discovery, so that its header and the one that a client sends back stay below 8 KB. */
 export const maxDiscoveryBytes = 2_048
 
 /** What a challenge says for discovery. */
@@ -122,8 +122,8 @@ export type ChallengeDiscovery = {
 }
 
 /**
- * What a challenge says of an endpoint, in at most {@link maxDiscoveryBytes}: without examples, then without the output's schema, then
- * without the input's where it would be longer. The whole is in the catalogue and in `/openapi.json`.
+ * What a challenge says of an endpoint, in at most {@link maxDiscoveryBytes}. If it is too long, the examples go first, then the
+ * output's schema, then the input's. The whole is in the catalogue and in `/openapi.json`.
  */
 export function discoveryOf(
   endpoint: Described,
@@ -136,7 +136,7 @@ export function discoveryOf(
   }
   const bare = { inputSchema: null, outputSchema: null, inputExample: null, outputExample: null }
   const { inputSchema, inputExample, outputSchema } = endpoint
-  // A body that its schema asks for must be in `info`.
+  // If its schema requires a body, `info` must have one.
   const input = { inputSchema, inputExample: hasBody(endpoint.method) ? inputExample : null }
   for (const shorter of [endpoint, { ...bare, ...input, outputSchema }, { ...bare, ...input }, bare]) {
     const discovery = { ...service, bazaar: describeEndpoint({ ...endpoint, ...shorter }) }
@@ -158,7 +158,7 @@ export function findInterfaceFault(endpoint: Described): { field: keyof Interfac
     if (mismatch) return { field: example, fault: `it breaks ${schema}: ${mismatch}` }
   }
   const { inputSchema, inputExample, method, url } = endpoint
-  // The extension holds the body against its schema.
+  // The extension checks the body against its schema.
   const needsExample =
     typeOfResource(url) === 'http' && hasBody(method) && inputSchema && inputExample === null
   if (needsExample && findMismatch(inputSchema, {}) !== null)
@@ -172,7 +172,7 @@ export function findInterfaceFault(endpoint: Described): { field: keyof Interfac
 const transports = ['streamable-http', 'sse']
 
 /**
- * Says why a resource that somebody declared by the extension isn't listed; null: it is. Its `info` must be in the standard's form, and
+ * Says why a resource that was declared by the extension isn't listed; null: it is. Its `info` must have the standard's form and
  * follow its `schema`.
  */
 export function findExtensionFault(extension: unknown): string | null {

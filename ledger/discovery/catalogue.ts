@@ -9,37 +9,37 @@ import { typeOfResource } from './bazaar.ts'
 import { type Listing, readListings } from './listings.ts'
 
 /*
- * What can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement every few seconds
- * reads all of it, whoever asks; filters and searches go through memory.
+ * All that can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement reads all of it
+ * every few seconds, however many ask; filters and searches run in memory.
  */
 
 /** An element of `items` and of `resources`, as the standard has it; what others don't have is in `quality`. */
 export type DiscoveryResource = ReturnType<typeof toResource>
 
-/** An offer as it is known beforehand. What is paid is what the resource's own 402 asks for. */
+/** An offer as the catalogue knows it. The buyer pays what the resource's own 402 asks for. */
 type Accepts = {
   scheme: 'exact' | 'tab'
-  /** CAIP-2; of version 1 the network's name. */
+  /** CAIP-2; in version 1 the network's name. */
   network: string
   asset: Address
-  /** USDC base units, decimal; of version 1 it is called `maxAmountRequired`. */
+  /** USDC base units, decimal; version 1 calls it `maxAmountRequired`. */
   amount?: string
   maxAmountRequired?: string
   payTo: Address
   maxTimeoutSeconds: number
-  /** `seller`: whose wallet `payTo` pays, where that is a splitter. */
+  /** `seller`: the wallet behind `payTo`, if that is a splitter. */
   extra: { name: string; version: string; seller?: Address }
 }
 
 export type DiscoveryFilter = {
   type?: string | undefined
-  /** A wallet, or the splitter that a payment goes to. */
+  /** A wallet, or the splitter that payments go to. */
   payTo?: string | undefined
   scheme?: string | undefined
   network?: string | undefined
   /** A key of `extensions`. */
   extensions?: string | undefined
-  /** Words; what has most of them comes first. */
+  /** Words; listings with most of them come first. */
   query?: string | undefined
 }
 
@@ -50,18 +50,18 @@ export type CatalogueOptions = {
   networks: readonly ServedNetwork[]
   platformWallet: Address
   feeSchedule: FeeSchedule
-  /** What clients of x402 are asked to sign for. */
+  /** How long an offer that x402's clients sign is valid. */
   offerTimeoutSeconds: number
-  /** The least price that settles alone, USDC base units: what is cheaper is sold on tabs. */
+  /** The least price that settles alone, USDC base units; cheaper listings are sold on tabs. */
   minimumPrice: (network: ServedNetwork['network']) => bigint
   now: () => number
   /** How late a change may show. */
   ttlMs?: number
 }
 
-/** A change shows within this time. */
+/** How late a change shows, unless it is set. */
 const defaultTtlMs = 5_000
-/** Words of a query that count. */
+/** How many words of a query count. */
 const maxWords = 16
 
 type Entry = { listing: Listing; words: string; accepts: Accepts[] | undefined }
@@ -99,7 +99,7 @@ export function createCatalogue(options: CatalogueOptions) {
       ...(x402Version === 1 ? { maxAmountRequired: amount } : { amount }),
       maxTimeoutSeconds: maxTimeoutSeconds ?? options.offerTimeoutSeconds,
     }
-    // A seller through the facilitator is paid itself.
+    // A seller through the facilitator is paid directly.
     if (listing.endpointId === null)
       return { scheme: 'exact', ...shared, payTo: wallet, extra: network.eip712 }
     const extra = { ...network.eip712, seller: wallet }
@@ -153,12 +153,12 @@ export function createCatalogue(options: CatalogueOptions) {
   }
 }
 
-/** What has more of the query's words comes first; among equals the order stays. */
+/** Puts listings with more of the query's words first; equal ones keep their order. */
 function rankByWords(entries: readonly Entry[], query: string): Entry[] {
   const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])].slice(0, maxWords)
   const counted = entries.map((entry) => ({
     entry,
-    // By its beginning, so that a plural finds the singular's description and the other way round.
+    // Compares the beginnings of words, so that a plural finds the singular's description and the other way round.
     count: words.filter((word) => entry.words.includes(` ${stemOf(word)}`)).length,
   }))
   return counted

@@ -17,11 +17,11 @@ export type Declaration = ServiceMetadata & {
   bazaar: BazaarExtension
 }
 
-/** Most resources of one wallet. */
+/** Most declared resources of one wallet. */
 const maxOfWallet = 100
 const maxBazaarBytes = 16_384
 
-/** What a payment says of its resource, which went through its buyer's hands; nothing of it was looked at. */
+/** A payment's unchecked description of its resource, which went through its buyer's hands. */
 export type Declared = Pick<
   Declaration,
   'resource' | 'x402Version' | 'description' | 'mimeType' | 'maxTimeoutSeconds'
@@ -30,8 +30,8 @@ export type Declared = Pick<
 export type DeclaredBy = Pick<Declaration, 'chainId' | 'payTo' | 'amount' | 'providerId'>
 
 /**
- * Reads what a payment declares. What is wrong with `serviceName`, `tags` and `iconUrl` is left out, as the standard says; with the rest,
- * it isn't listed.
+ * Reads what a payment declares. As the standard says, a wrong `serviceName`, `tags` or `iconUrl` is left out; any other fault keeps
+ * the resource off the list.
  *
  * @returns the declaration, or why it isn't listed.
  */
@@ -73,7 +73,7 @@ function isResource(resource: string): boolean {
 /** Printable ASCII, as the standard has it. */
 const namePattern = /^[ -~]{1,32}$/
 
-/** Leaves out what breaks the standard's rules for the metadata of a service. */
+/** Leaves out service metadata that break the standard's rules. */
 function readService({ serviceName, tags, iconUrl }: Record<string, unknown>): ServiceMetadata {
   const isName = (value: unknown): value is string => typeof value === 'string' && namePattern.test(value)
   return {
@@ -83,12 +83,12 @@ function readService({ serviceName, tags, iconUrl }: Record<string, unknown>): S
   }
 }
 
-/** Whether pages may show an icon from a URL: a public name's, not an address of the reader's own network. */
+/** Whether pages may show an icon from a URL: its host must have a public name, not an address of the reader's network. */
 export function isIconUrl(text: string): boolean {
   const url = URL.parse(text)
   if (url === null || text.length > 512 || /[^!-~]/.test(text)) return false
   const { protocol, username, password, hostname } = url
-  // The parser writes every form of an IPv4 address with dots and digits.
+  // The URL parser has written every form of an IPv4 address as digits and dots.
   const isAddress = /^[\d.]+$|^\[/.test(hostname)
   return /^https?:$/.test(protocol) && username + password === '' && !isAddress && /\.[a-z]/i.test(hostname)
 }
@@ -98,7 +98,7 @@ export { namePattern as serviceNamePattern }
 const said =
   'x402_version amount max_timeout_seconds description mime_type service_name tags icon_url bazaar'.split(' ')
 
-/** What a declaration says anew of the row `d`, unless that is proven. */
+/** The columns of the row `d` that a new declaration overwrites, unless the row is proven. */
 function updates(sql: Queryable) {
   const columns = said.map(
     (name) =>
@@ -111,7 +111,7 @@ function updates(sql: Queryable) {
 /**
  * Lists a resource, or notes that it was paid for again.
  *
- * @returns false where its wallet has as many as it may.
+ * @returns false where its wallet has its most resources already.
  */
 export async function listDeclaration(sql: Queryable, declaration: Declaration): Promise<boolean> {
   const { resource, chainId, payTo, providerId, x402Version, amount, maxTimeoutSeconds } = declaration

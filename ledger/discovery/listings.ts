@@ -8,9 +8,9 @@ export type Listing = Traffic & {
   resource: string
   /** Null: declared. */
   endpointId: string | null
-  /** Whose it is; of what was declared, whose API key settled it. */
+  /** Its provider; for a declared resource, the provider of the API key that settled it. */
   providerId: string | null
-  /** The provider's name; '' for a seller that is none. */
+  /** The provider's name; '' for a seller without a registration. */
   seller: string
   x402Version: 1 | 2
   /** USDC base units. */
@@ -33,11 +33,11 @@ export type Listing = Traffic & {
 type Traffic = {
   payments: number
   failed: number
-  /** Of the seller. */
+  /** Buyers of the seller. */
   buyers: number
   /** USDC base units. */
   fees: bigint
-  /** To the hour in which the payment was accepted. */
+  /** The hour in which the last settled payment was accepted. */
   lastSettledAt: Date | null
 }
 
@@ -45,20 +45,20 @@ type Row = Omit<Listing, 'described'> & Omit<Described, 'url'>
 
 /** Most listings; those that rank last are left out. */
 const maxListings = 5_000
-/** What was declared is listed this long after a payment for it settled. */
+/** How many days a declared resource is listed after its last settled payment. */
 export const declaredDays = 30
 
-/** Origin of a URL, as `URL.origin` has it of what is registered. */
+/** Origin of a URL, as `URL.origin` has it of registered ones. */
 export function originOf(sql: Queryable, url: ReturnType<Queryable>) {
   return sql`substring(${url} from '^[a-z]+://[^/?#]+')`
 }
 
 /**
- * All that is listed, the best first: production before test money, proven before not, then by the fees that its settled payments
- * of 30 days carried, by buyers, by payments, by age.
+ * All listings, the best first: production before test money, proven before unproven, then by the fees of the payments that settled
+ * within 30 days, then by buyers, payments and age.
  *
- * Fees rank because they cost a seller who buys from itself just what they cost everybody. Buyers and payments are free to who has
- * several wallets, and through the facilitator the operator pays even the gas: they only order those whose fees are equal.
+ * Fees rank, because a seller who buys from itself pays them like everybody. Buyers and payments are free to whoever has several
+ * wallets, and through the facilitator the operator pays even the gas, so these only order sellers with equal fees.
  */
 export async function readListings(sql: Queryable, now: Date): Promise<Listing[]> {
   const since = new Date(now.getTime() - 30 * 86_400_000)

@@ -3,7 +3,7 @@ import type { Queryable } from '../store/database.ts'
 import type { Declaration } from './declarations.ts'
 import { originOf } from './listings.ts'
 
-/** Something whose origin is to be asked whom it wants paid. */
+/** Something whose origin is to be asked which wallet it wants paid. */
 export type Unproven = {
   /** Of `declared_resource`; null: it is an endpoint's origin. */
   declaredId: bigint | null
@@ -15,13 +15,13 @@ export type Unproven = {
   failures: number
 }
 
-/** How long whoever takes something up may need for it. */
+/** How long an origin is kept from others while it is being asked. */
 const takenSeconds = 60
 
 /**
- * Takes up what is due to be asked. Sellers take turns, so that one with many URLs holds up nobody.
+ * Takes up origins that are due to be asked. Sellers take turns, so that one with many URLs delays nobody.
  *
- * @param limit at most so many of each kind.
+ * @param limit most of each kind.
  */
 export async function takeUnproven(sql: Queryable, limit: number): Promise<Unproven[]> {
   const endpoints = await sql<Unproven[]>`
@@ -54,7 +54,7 @@ export async function takeUnproven(sql: Queryable, limit: number): Promise<Unpro
   return [...endpoints, ...declared]
 }
 
-/** Origins of endpoints that are listed, each with a wallet that is paid there. */
+/** Origins of listed endpoints, each with a wallet that is paid there. */
 function endpointOrigins(sql: Queryable) {
   return sql`(
     select ${originOf(sql, sql`x.url`)} as origin, w.address as pay_to, x.url, x.method,
@@ -64,24 +64,24 @@ function endpointOrigins(sql: Queryable) {
   )`
 }
 
-/** What asking showed. */
+/** The result of asking an origin. */
 export type Finding =
-  /** `said`: what the resource itself says of it. */
+  /** `said`: the resource's own description. */
   | { kind: 'proven'; said: Said | null }
-  /** It asks for payments, and to others; `isAway`: it gave no such answer. */
+  /** It asks for payments to other wallets; `isAway`: it gave no answer of this kind. */
   | { kind: 'unproven'; isAway: boolean; why: string }
 
-/** What a declared resource's own 402 says of it. */
+/** How a declared resource's own 402 describes it. */
 export type Said = Pick<Declaration, 'description' | 'mimeType' | 'amount' | 'maxTimeoutSeconds' | 'bazaar'> &
   Pick<Declaration, 'serviceName' | 'tags' | 'iconUrl'>
 
 const provenHours = 24
-/** After a first failure; it doubles up to a day. */
+/** Pause after a first failure; it doubles up to a day. */
 const firstPauseMinutes = 5
-/** A server may be away for so long before it counts as somebody else's. */
+/** How long a server may be away before it counts as somebody else's. */
 const awayDays = 3
 
-/** Writes down what asking showed, and when to ask again. */
+/** Stores the result of asking an origin, and when to ask again. */
 export async function recordFinding(
   sql: Queryable,
   { declaredId, origin, payTo, failures }: Unproven,
@@ -114,7 +114,7 @@ export async function recordFinding(
   await sql`update declared_resource set ${columns} ${updates} where id = ${declaredId}`
 }
 
-/** Deletes what nobody paid for any more. */
+/** Deletes declared resources that nobody pays for any more. */
 export async function forgetDeclared(sql: Queryable, days: number): Promise<void> {
   await sql`delete from declared_resource where settled_at < now() - ${days} * interval '1 day'`
 }

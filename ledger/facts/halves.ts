@@ -2,9 +2,9 @@ import type { Address, Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 
 /**
- * What the chain says of one half of a payment, as the record has it (ledger/facts/record.ts).
+ * The record's state of one half of a payment (ledger/facts/record.ts).
  *
- * - `settled`: the authorization was used and the Transfer paired with it is the one that was accepted
+ * - `settled`: the authorization was used, and the Transfer that belongs to it is the one that was accepted
  * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
  * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
  * - `open`: nothing is recorded
@@ -12,7 +12,7 @@ import type { Queryable } from '../store/database.ts'
 export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
 /**
- * The settled query: signed authorizations joined with what the chain did with them.
+ * The settled query: joins signed authorizations with what the chain did with them.
  *
  * A fragment for a `from` clause; restrict it by `payment_id`. `half` 0 is the provider's, 1 the platform's fee; `state` is a
  * {@link HalfState}, and times are Unix seconds.
@@ -31,7 +31,7 @@ export function halves(sql: Queryable) {
 /** A parameter, or a column of the statement around. */
 type Sql<T> = T | ReturnType<typeof halves>
 
-/** Whether the signed authorization `a` is the one of this payer and nonce: a look into its unique index. */
+/** Whether the signed authorization `a` has this payer and nonce: one look into its unique index. */
 export function isAuthorization(
   sql: Queryable,
   { chainId, token }: { chainId: Sql<number>; token: Sql<Address> },
@@ -44,8 +44,8 @@ export function isAuthorization(
 /**
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *
- * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,
- * `provider_time`, `fee_tx`; of the settled ones the later's `last_block` and `last_time`. What isn't selected of them costs nothing.
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; of settled halves `provider_tx`,
+ * `provider_time` and `fee_tx`, and `last_block` and `last_time` of the later one. Columns that aren't selected cost nothing.
  */
 export function bothHalves(sql: Queryable) {
   return sql`(
@@ -59,28 +59,28 @@ export function bothHalves(sql: Queryable) {
   )`
 }
 
-/** Whether the half `h` of the payment `p` carries its fee: the second one, or the one that pays a splitter. */
+/** Whether the half `h` of the payment `p` carries its fee: the second half, or the one that pays a splitter. */
 function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
 }
 
 /**
- * Whether the record shows nothing of a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
- * Looked up one by one: a plan that joins the tables would read all that was ever signed.
+ * Whether the record has nothing on a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
+ * Looks up each row: a plan that joins the tables would read all that was ever signed.
  */
 export function isOpen(sql: Queryable, half: 0 | 1) {
   const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`
   return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
 }
 
-/** Whether every half of the queue's row `q` has settled: looked up one by one, too. */
+/** Whether every half of the queue's row `q` has settled; it looks up each row, too. */
 export function isAllSettled(sql: Queryable) {
   return sql`(
     select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
   ) is null`
 }
 
-/** Whether a half of the payment of this id has settled: looked up one by one, too. Null: none has. */
+/** Whether a half of the payment of this id has settled; it looks up each row, too. Null: none has. */
 export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
   return sql`(
     select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1

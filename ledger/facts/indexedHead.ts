@@ -2,7 +2,7 @@ import type { Database } from '../store/database.ts'
 
 type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
 
-// Ponder's checkpoint: block time (10 digits), chain id (16), block number (16), and what orders events inside a block.
+// Ponder's checkpoint has the block time (10 digits), chain id (16), block number (16), and the order of events in a block.
 const timeDigits = 10
 const chainDigits = 16
 const blockDigits = 16
@@ -19,7 +19,7 @@ function parseCheckpoint(checkpoint: string): IndexedHead {
 const undefinedTable = '42P01'
 const invalidSchema = '3F000'
 
-/** How far the index has come; null where there is none: it was never started, or is being rebuilt. */
+/** How far the index has come; null if there is none, because it never started or is being rebuilt. */
 export async function readIndexedHead(sql: Database, chainId: number): Promise<IndexedHead | null> {
   const rows = await orMissing(sql<{ checkpoint: string | null }[]>`
     select latest_checkpoint as checkpoint from indexer._ponder_checkpoint
@@ -28,7 +28,7 @@ export async function readIndexedHead(sql: Database, chainId: number): Promise<I
   return checkpoint ? parseCheckpoint(checkpoint) : null
 }
 
-/** How many logs the index could not read, by reason; null where there is no index. */
+/** How many logs the index could not read, by reason; null without an index. */
 export async function countQuarantined(sql: Database, chainId: number): Promise<Map<string, number> | null> {
   const rows = await orMissing(sql<{ reason: string; logs: number }[]>`
     select reason, count(*)::integer as logs from indexer.quarantine
@@ -36,7 +36,7 @@ export async function countQuarantined(sql: Database, chainId: number): Promise<
   return rows && new Map(rows.map(({ reason, logs }) => [reason, logs]))
 }
 
-/** A query over the index; null where its views are not there. */
+/** Runs a query over the index; null if its views are missing. */
 async function orMissing<T>(query: Promise<T>): Promise<T | null> {
   try {
     return await query

@@ -4,9 +4,9 @@ import { halves } from './halves.ts'
 /**
  * The sweep that paid out the payment `p`, which pays a splitter: a lateral subquery of at most one row.
  *
- * Whole units are all that a splitter pays, a payment is made of whole units, and a sweep pays all that is there. So the
- * first one after a payment came in holds it. Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and
- * `is_platform_paid`, false where the platform's wallet couldn't be paid and its part waits in a splitter of its own.
+ * A splitter pays whole units only, payments are made of whole units, and a sweep pays all that is there. So the first sweep
+ * after a payment came in holds it. Columns: `tx_hash`, `log_index`, `block_number`, `block_time`, and `is_platform_paid`,
+ * which is false where the platform's wallet couldn't be paid and its part waits in a splitter of its own.
  */
 export function payoutOf(sql: Queryable) {
   return sql`(
@@ -21,7 +21,7 @@ export function payoutOf(sql: Queryable) {
   )`
 }
 
-/** The payments that the splitter `s` holds since it was last swept: a query, not yet a subquery. */
+/** The payments that came into the splitter `s` since its last sweep: a query, not yet a subquery. */
 export function paidSince(sql: Queryable) {
   return sql`
     select e.payment_id, b.number as block_number, e.log_index, b.time as block_time

@@ -8,13 +8,13 @@ test('default: what is new, and all that is not final at the start and in every 
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)
   expect(first.after).toBe(30n)
-  // It wasn't taken to its end.
+  // The look was broken off.
   expect(look(90n, 100n).after).toBe(30n)
   first.done()
   expect(look(100n, 101n).after).toBe(100n)
   look(100n, 101n).done()
   expect(look(108n, 109n).after).toBe(108n)
-  // Nothing becomes final unseen: it begins where the last one did.
+  // No block becomes final unseen: the look begins where the last one did.
   expect(look(109n, 110n).after).toBe(70n)
   look(109n, 110n).done()
   expect(look(110n, 111n).after).toBe(110n)

@@ -1,23 +1,23 @@
 type Rescan = {
-  /** Blocks after this one are looked at. */
+  /** The look begins after this block. */
   after: bigint
-  /** Says that they were, so that the next look is at new ones only. */
+  /** Call it after the look, so that the next one begins with new blocks. */
   done: () => void
 }
 
 export type Rescans = {
-  /** Up to here blocks may have been replaced: all of them, at first. */
+  /** Blocks up to here may have been replaced: at first, all of them. */
   replacedUpTo: bigint
-  /** The index's head when all that isn't final was last looked through. */
+  /** The index's head when all blocks that weren't final were last read again. */
   rescannedAt: bigint | null
 }
 
 /**
- * Says from which block to look for what the chain did. As a rule that is after what was `seen` before. Blocks that aren't
- * final are read again where the chain was seen to lose one, until the index is past that, since it may follow later. Whatever
- * was seen is read again every third of the time to finality; so every block is that became final since the last time.
+ * Says after which block to look for what the chain did: as a rule, after those that were `seen`. If the chain was seen to lose a
+ * block, all that aren't final are read again until the index is past it, since the index may follow later. All are also
+ * read again every third of the time to finality, so each block that becomes final is read once more.
  *
- * @param head the index's.
+ * @param head The index's head.
  */
 export function planRescan(rescans: Rescans, seen: bigint, head: bigint, finalityBlocks: bigint): Rescan {
   const last = rescans.rescannedAt

@@ -58,7 +58,7 @@ function blockAt(number: number, hash = blockHashOf(number)) {
   return { blockNumber: BigInt(number), blockHash: hash, blockTime: 1_795_262_400n + BigInt(number) }
 }
 
-/** How the chain shows that one half of a payment was used as it was signed. */
+/** Evidence that one half of a payment was used as it was signed. */
 async function useOf(payment: SeededPayment, half: 0 | 1, change: Partial<Evidence> = {}): Promise<Evidence> {
   const [signed] = await sql<{ recipient: Address; value: bigint }[]>`
     select recipient, value from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
@@ -110,7 +110,7 @@ describe('events', () => {
         },
       },
     ])
-    // Both halves in one block: the payment is named once.
+    // Both halves are in one block, and the payment is named once.
     const other = await seed()
     const block = newBlock()
     expect(await record(await useOf(other, 0, block), await useOf(other, 1, block))).toEqual([
@@ -153,7 +153,7 @@ describe('events', () => {
     expect(await recordEvents(sql, { ...scope, chainId: 1 }, [use], 'index')).toEqual([])
     expect(await record()).toEqual([])
     expect(await eventRows()).toEqual(before)
-    // Beside it, ours is recorded.
+    // The payment of ours beside it is recorded.
     expect(await record(...strangers, use)).toEqual([payment.paymentId])
   })
 
@@ -298,7 +298,7 @@ describe('reading the index', () => {
     expect(events[0]).toEqual({ ...first, batchLogIndex: 9 })
     await recordEvents(sql, scope, events.slice(0, 2), 'index')
     expect(await read()).toEqual([third.txHash])
-    // What our receipt told is known, as long as it is the same block.
+    // A block that our receipt told of is known, as long as it is the same block.
     await recordEvents(sql, scope, [third], 'receipt')
     expect(await read()).toEqual([])
     await sql`update indexer.authorization set block_hash = ${randomHex(32)} where tx_hash = ${third.txHash}`
@@ -339,7 +339,7 @@ describe('reading the index', () => {
     }
     const rows = await sql`select tx_hash from payout where splitter = ${splitter} order by tx_hash`
     expect(rows.map((row) => row.tx_hash).sort()).toEqual([paid, held].sort())
-    // A reorg takes them along with their block.
+    // A reorg takes them back along with their block.
     await dropBlock(sql, seedChainId, paidAt)
     const left = await sql`select tx_hash from payout where splitter = ${splitter}`
     expect([...left]).toEqual([{ tx_hash: held }])
@@ -380,7 +380,7 @@ describe('reading the index', () => {
       { ...same, sequence: 2, is_first: false, position: position + 4n },
       { ...same, sequence: 3, is_first: true, position: (later.blockNumber << 20n) + 1n },
     ])
-    // A reorg takes them along with their block, recipients and sums as well.
+    // A reorg takes them back along with their block, with recipients and sums.
     const sums = () =>
       sql`select sum(batches)::int as batches, sum(gas_cost) as gas from keeper_day where chain_id = ${seedChainId}`
     expect([...(await sums())]).toEqual([{ batches: 3, gas: 1_410n }])
@@ -452,7 +452,7 @@ describe('reorgs', () => {
       await useOf(other, 0, { ...gone, txHash: randomHex(32) }),
     )
     await readUpTo()
-    // Another block of that height is none of its business.
+    // Another block of that height stays as it is.
     expect(await dropBlock(sql, seedChainId, { ...gone, blockHash: randomHex(32) })).toBe(0)
     expect(await dropBlock(sql, 1, gone)).toBe(0)
     expect(await statesOf(one)).toEqual(['settled', 'settled'])

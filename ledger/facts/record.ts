@@ -7,25 +7,25 @@ import type { Queryable } from '../store/database.ts'
 import { isAuthorization } from './halves.ts'
 
 // The record of what the chain did: every use and cancellation of an authorization of ours, and every batch, block by
-// block. Whoever asks what is paid reads it, through halves.ts. A reorg deletes the block, and what it showed is gone with it.
+// block. Whoever needs to know what is paid reads it, through halves.ts. A reorg deletes a block with all that it showed.
 
-/** What a network's payments are read and written by. */
+/** What identifies a network's payments. */
 export type RecordScope = { chainId: number; token: Address }
 
-/** A block that something of ours stands in. */
+/** A block with something of ours in it. */
 export type RecordedBlock = { blockNumber: bigint; blockHash: Hex }
 
-/** Whose word an event is: our own transaction's receipt, the index, or a search in USDC's logs. */
+/** Where we know an event from: our own transaction's receipt, the index, or a search in USDC's logs. */
 export type EventSource = 'receipt' | 'index' | 'lookup'
 
 export type IndexedEvent = Evidence & { batchLogIndex: number | null }
 
 /**
- * Records what happened to authorizations of ours; events of others are left out. An event that is known from another
- * block is put into the place of that one: its block was just seen to stand.
+ * Records what happened to authorizations of ours, and ignores events of others. An event that is known from another
+ * block replaces that one, because its block was just seen to stand.
  *
  * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted; what another state
- * had on each is written to the lines. A tab's nonce that TabSettlement didn't use moved none of them.
+ * had on each line is stored with the line. If the tab's nonce was used but not by TabSettlement, no state moved.
  *
  * This is the only place that says what is paid.
  *
@@ -106,7 +106,7 @@ export async function recordEvents(
   return [...new Set(rows.map(({ id }) => id))]
 }
 
-/** Of each line of the tab that the authorization `a` pays: what was signed, and what the event `given` had on it. */
+/** For each line of the tab that the authorization `a` pays: what was signed, and what the event `given` had on it. */
 function movedLines(sql: Queryable) {
   return sql`(
     select own.position, own.amount as signed, coalesce(l.amount, 0) as amount
@@ -121,7 +121,7 @@ function movedLines(sql: Queryable) {
 }
 
 /**
- * Whether what happened to the authorization `a` is recorded of the block of this hash; null: it isn't. Looked up one by one: a
+ * Whether an event of the authorization `a` is recorded for the block of this hash; null: it isn't. It looks up each row: a
  * plan that joins the tables would read the whole record.
  */
 function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
@@ -131,7 +131,7 @@ function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
   )`
 }
 
-/** Records a block in which a transaction of ours stands, whatever it shows. */
+/** Records a block with a transaction of ours, whatever the block shows. */
 export async function recordBlock(
   sql: Queryable,
   chainId: number,
@@ -151,7 +151,7 @@ export type NumberedBatch = Omit<SettledBatch, 'recipients'> & {
   confirmedAt?: Date
 }
 
-/** The part of an index that isn't recorded yet, the lowest blocks first. */
+/** The unrecorded part of an index, the lowest blocks first. */
 export type Unrecorded = {
   events: IndexedEvent[]
   payouts: (RecordedBlock & {
@@ -165,7 +165,7 @@ export type Unrecorded = {
 }
 
 /**
- * Reads what the record lacks of the blocks (after, upTo] of the index: our authorizations, and everybody's batches.
+ * Reads what the record lacks from the index's blocks (after, upTo]: our authorizations, and everybody's batches.
  *
  * @param limit of events, and of batches.
  */
@@ -230,7 +230,7 @@ export async function readUnrecorded(
   }
 }
 
-/** As the index packs it: the sequence (5 bytes), and of each line its split (32) and amount (6). */
+/** Reads a tab as the index packs it: the sequence (5 bytes), and for each line its split (32) and amount (6). */
 function readIndexedTab(hex: Hex): SettledTab {
   const number = (from: number, bytes: number) =>
     BigInt(`0x${hex.slice(2 + 2 * from, 2 + 2 * (from + bytes))}`)
@@ -290,7 +290,7 @@ export async function recordPayouts(
     on conflict do nothing`
 }
 
-/** Records batches, whoever sent them, with what each wallet received. The index gives one its number that only had our receipt. */
+/** Records batches, whoever sent them, with what each wallet received. A batch known from our receipt gets its number here. */
 export async function recordBatches(
   sql: Queryable,
   { chainId }: RecordScope,
@@ -336,9 +336,9 @@ export async function recordBatches(
 
 /** How far the index was read into the record. */
 export type RecordHead = {
-  /** Everything up to here is in it. */
+  /** The record has everything up to here. */
   blockNumber: bigint
-  /** Read up to here: of what is between, the index lacked something. */
+  /** The index was read up to here, but lacks something in between. */
   readNumber: bigint
   /** Unix seconds, of `readNumber`. */
   blockTime: bigint
@@ -359,7 +359,7 @@ export async function moveRecordHead(sql: Queryable, chainId: number, head: Reco
       block_time = excluded.block_time, read_at = clock_timestamp()`
 }
 
-/** Milliseconds since anybody read the index into the record; null: nobody ever did. */
+/** Milliseconds since any process read the index into the record; null: none ever did. */
 export async function readRecordAge(sql: Queryable, chainId: number): Promise<number | null> {
   const [row] = await sql<{ age: number }[]>`
     select (extract(epoch from clock_timestamp() - read_at) * 1000)::float8 as age
@@ -367,7 +367,7 @@ export async function readRecordAge(sql: Queryable, chainId: number): Promise<nu
   return row?.age ?? null
 }
 
-/** The highest block of which providers were told something; 0 before the first. A record below it is behind. */
+/** The highest block that providers were told of; 0 before the first. A record below it is behind. */
 export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
   const [row] = await sql<{ number: bigint }[]>`
     select number from recorded_block where chain_id = ${chainId} and confirmed_at is not null
@@ -375,7 +375,7 @@ export async function readToldBlock(sql: Queryable, chainId: number): Promise<bi
   return row?.number ?? 0n
 }
 
-/** The lowest block of which the index lacks a receipt: what it shows of it and what follows may not be all. */
+/** The lowest block that the index lacks a receipt of. What it shows of it and later blocks may be incomplete. */
 export async function readIndexHole(sql: Queryable, chainId: number): Promise<bigint | null> {
   const [row] = await sql<[{ number: bigint | null }]>`
     select min(block_number) as number from indexer.quarantine
@@ -383,7 +383,7 @@ export async function readIndexHole(sql: Queryable, chainId: number): Promise<bi
   return row.number
 }
 
-/** The blocks that aren't final: what was recorded, and those of mined batches, the lowest first. */
+/** Blocks that aren't final: the recorded ones and those of mined batches, the lowest first. */
 export async function readYoungBlocks(sql: Queryable, chainId: number): Promise<RecordedBlock[]> {
   return sql<RecordedBlock[]>`
     select number as "blockNumber", hash as "blockHash" from recorded_block
@@ -394,7 +394,7 @@ export async function readYoungBlocks(sql: Queryable, chainId: number): Promise<
     order by 1`
 }
 
-/** A block is too deep for a reorg: it isn't held against the chain again, unless it is found to be gone all the same. */
+/** Marks a block as too deep for a reorg: it isn't checked against the chain again, unless it is found to be gone. */
 export async function setFinal(
   sql: Queryable,
   chainId: number,
@@ -406,7 +406,7 @@ export async function setFinal(
     where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash} and is_final <> ${isFinal}`
 }
 
-/** Takes a block back that is no longer part of the chain, with all that it showed. */
+/** Takes back a block that left the chain, with all that it showed. */
 export async function dropBlock(
   sql: Queryable,
   chainId: number,
@@ -439,7 +439,7 @@ export async function readConfirmedBlocks(
     order by number desc limit ${limit}`
 }
 
-/** The blocks up to `safeBlock` whose confirmation isn't written down, the lowest first. */
+/** The blocks up to `safeBlock` whose confirmation isn't stored, the lowest first. */
 export async function readUnconfirmedBlocks(
   sql: Queryable,
   chainId: number,
@@ -452,7 +452,7 @@ export async function readUnconfirmedBlocks(
     order by number limit ${limit}`
 }
 
-/** Writes down when a block got its depth; false where somebody else did. */
+/** Stores when a block was confirmed; false if another process did. */
 export async function setConfirmed(
   sql: Queryable,
   chainId: number,
@@ -470,11 +470,11 @@ export type LookupRequest = {
   paymentId: string
   from: Address
   nonce: Hex
-  /** Since when it can have been used: an older state of a tab before that was closed. */
+  /** The earliest time at which it can have been used: an older state of a tab could settle before the tab was closed. */
   since: Date
 }
 
-/** A half of these is spent on chain, and the record doesn't show it: the keeper is to find out by whom. */
+/** Asks the keeper to find out who used a half of these that is spent on chain, but not in the record. */
 export async function requestLookups(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -487,7 +487,7 @@ export async function requestLookups(
     on conflict do nothing`
 }
 
-/** The halves of which the record says nothing, of payments that are to be looked up. */
+/** The halves that the record has nothing on, of payments that are to be looked up. */
 export async function readLookupRequests(
   sql: Queryable,
   chainId: number,
@@ -505,7 +505,7 @@ export async function readLookupRequests(
     limit ${limit}`
 }
 
-/** Payments to be looked up of which the record explains every half by now: the index may have been faster. */
+/** Requested look-ups whose halves are all in the record by now, because the index was faster. */
 export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select l.payment_id as id from lookup l
@@ -518,7 +518,7 @@ export async function readExplained(sql: Queryable, chainId: number, limit: numb
   return rows.map(({ id }) => id)
 }
 
-/** Stops looking for payments of which nothing is left to be found. */
+/** Ends the look-up of payments when nothing is left to find. */
 export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { judgeRecord } from './recordState.ts'
 
-// What is missing in between doesn't stop anything: a keeper simulates what it settles.
+// A gap in between stops nothing: a keeper simulates what it settles.
 const at = (readNumber: bigint) => ({ blockNumber: 0n, readNumber, blockTime: 1_800_000_000n })
 
 test.each([

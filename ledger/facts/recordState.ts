@@ -2,7 +2,7 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '../store/database.ts'
 import { type RecordHead, readRecordHead, readToldBlock } from './record.ts'
 
-/** `behind` never means "unsettled": nothing is claimed, failed or notified on its word. */
+/** `behind` never means "unsettled": while behind, nothing is claimed, failed or told. */
 export type RecordState =
   | { status: 'current'; head: RecordHead }
   | { status: 'behind'; reason: 'missing' | 'below_acted_block' | 'stale'; head: RecordHead | null }
@@ -10,9 +10,9 @@ export type RecordState =
 /**
  * Whether the record knows what the chain did.
  *
- * @param toldBlock The highest block of which providers were told something.
+ * @param toldBlock The highest block that providers were told of.
  * @param chainHead The chain's own latest block.
- * @param maxLagBlocks How far it may be behind.
+ * @param maxLagBlocks How many blocks it may be behind.
  */
 export function judgeRecord(
   head: RecordHead | null,
@@ -29,13 +29,13 @@ export function judgeRecord(
 /** How long the loops of a process share one read of a network's head. */
 const headAgeMs = 2_000
 
-/** Whether the record of a network knows what the chain did until now. */
+/** Reads whether a network's record is up to date. */
 export async function readRecordState(
   sql: Database,
   { network: { chainId }, client }: Pick<ServedNetwork, 'network' | 'client'>,
   maxLagBlocks: bigint,
 ): Promise<RecordState> {
-  // The record first: read in the other order, a block in between would make it seem further behind than it is.
+  // The record is read first: the other way round, a block in between would make it look further behind than it is.
   const head = await readRecordHead(sql, chainId)
   const [told, chainHead] = await Promise.all([
     readToldBlock(sql, chainId),

@@ -4,12 +4,12 @@ import { type Ending, endPayments, isLoose } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
 
-/** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
+/** A payment in no batch whose end isn't final, and its nonces, the provider's first. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
 /** The blocks and payments of a network to look at. */
 export type Concluding = {
-  /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
+  /** Blocks of the record that nobody looked at, or not since they are final: {@link markLooked}. */
   blockIds: readonly bigint[]
   payments: OpenPayment[]
 }
@@ -17,11 +17,11 @@ export type Concluding = {
 const blocksAtOnce = 100
 
 /**
- * The payments about which something may have to be done: something of them was used or cancelled in a block that wasn't
- * looked at yet, or wasn't since it is final; nothing of them is left to settle; or their time is over.
+ * The payments that may need something: one of their halves was used or cancelled in a block that nobody looked at, or not
+ * since it is final; nothing of them is left to settle; or their time is over.
  *
- * @param chain up to which block all is final, and the recorded head's time: every block that could have settled what
- *   ran out before that was read.
+ * @param chain up to which block all is final, and the time of the recorded head: no block before that time can be unread, so
+ *   none can still settle what ran out before it.
  */
 export async function readPaymentsToConclude(
   sql: Queryable,
@@ -55,7 +55,7 @@ export async function readPaymentsToConclude(
   return { blockIds, payments }
 }
 
-/** Their payments were looked at. */
+/** Marks blocks as looked at. */
 export async function markLooked(
   sql: Queryable,
   blockIds: readonly bigint[],
@@ -67,7 +67,7 @@ export async function markLooked(
     where id = any(${blockIds.map(String)}::bigint[])`
 }
 
-/** The same of chosen payments. */
+/** Reads chosen payments in the same form. */
 export async function readChosenPayments(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -113,7 +113,7 @@ async function readOpenPayments(sql: Queryable, candidates: ReturnType<typeof sq
   )
 }
 
-/** Writes ends; looks no further for what ended, and forgets the signatures of what was voided and can't move any more. */
+/** Stores ends, stops look-ups for ended payments, and deletes the signatures of voided ones that can't move any more. */
 export async function writeEndings(sql: Queryable, endings: readonly Ending[], now: Date): Promise<void> {
   const ended = await endPayments(sql, endings, now)
   if (ended.length === 0) return
@@ -126,8 +126,8 @@ export async function writeEndings(sql: Queryable, endings: readonly Ending[], n
 }
 
 /**
- * Ends what a batch of ours settled, which is about to be closed: final. A payment of which a reorg gave back what
- * somebody else had settled is left to the queue: the batch settled only the rest.
+ * Ends the payments that a batch of ours settled, as final; the batch is about to be closed. If a reorg took back a half that
+ * somebody else had settled, the payment stays in the queue, because the batch settled only the rest.
  */
 export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
   const rows = await sql<{ id: string }[]>`
@@ -141,11 +141,11 @@ export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Pr
 }
 
 /**
- * The payments that were over for what blocks showed that are gone, since a reorg was deeper than anything we wait for.
- * Nothing is settled, failed or told for that: all of it is looked at again, as if it were new.
+ * The payments that had ended because of blocks which a reorg took, deeper than anything we wait for.
+ * That alone settles, fails and tells nothing: they are looked at again as if they were new.
  *
- * @param blockHashes that are gone; call it before they are dropped.
- * @returns `unfinished`: those that had failed for another reason than what these blocks showed; they stay failed.
+ * @param blockHashes of the lost blocks; call it before they are dropped.
+ * @returns `unfinished`: those that had failed for a reason other than these blocks; they stay failed.
  */
 export async function readUndone(
   sql: Queryable,
@@ -169,7 +169,7 @@ export async function readUndone(
   }
 }
 
-/** Something of payments that had failed for good can move again. */
+/** Reopens the look at payments that had failed for good, because something of them can move again. */
 export async function unfinishPayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   if (paymentIds.length === 0) return
   await sql`

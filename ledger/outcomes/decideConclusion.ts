@@ -1,14 +1,14 @@
 import type { HalfState } from '../facts/halves.ts'
 import type { OutcomeKind } from '../queue/stages.ts'
 
-/** What the database and the recorded chain say of a payment that isn't concluded and stands in no batch. */
+/** What the database and the recorded chain say of a payment in no batch that isn't concluded. */
 export type PaymentFacts = {
   provider: HalfFacts
   /** null: the payment has no fee half. */
   fee: HalfFacts | null
   /** The highest block that used or cancelled one of its halves; null: none did. */
   lastBlock: bigint | null
-  /** How it ended, though not finally; null: it is in the queue. */
+  /** How it ended, if not finally; null: it is in the queue. */
   ended: OutcomeKind | null
   failureCode: string | null
 }
@@ -18,24 +18,24 @@ export type HalfFacts = { state: HalfState; validBefore: bigint }
 
 /** How far the chain has come, as the index has read it. */
 export type ChainFacts = {
-  /** No reorg is expected to go below this block. */
+  /** The highest block that no reorg is expected to take. */
   safeBlock: bigint
-  /** Unix seconds, of the indexed head: every earlier block has been read. */
+  /** Unix seconds of the indexed head: every earlier block was read. */
   blockTime: bigint
 }
 
 /**
- * What follows for a payment.
+ * What to do with a payment.
  *
  * - `leave`: nothing, for now
  * - `spend`: nothing of it is left to settle; it leaves the queue until that is final
- * - `reopen`: a reorg gave something of it back, which is to be settled again
+ * - `reopen`: a reorg gave a half back, which is to be settled again
  * - `fail`: its provider won't be paid; the provider is told
  * - `conclude`: nothing of it can move any more, and what moved is final; `code` says why a fee is missing
- * - `unvoid`: the provider voided it and took its half all the same: it counts again, and its fee is owed
- * - `wipe`: it was voided and nobody can settle it any more: concluded, its signatures forgotten
+ * - `unvoid`: the provider voided it but took its half: it counts again, and its fee is owed
+ * - `wipe`: it was voided, and nobody can settle it any more: it is concluded, and its signatures are deleted
  *
- * `ifUnused`: only once the chain itself says that the open halves are unused. They have expired, so that this can't change.
+ * `ifUnused`: only if the chain itself says that the open halves are unused. They have expired, so they stay unused.
  */
 export type Conclusion =
   | { action: 'leave' | 'unvoid' }
@@ -47,7 +47,7 @@ export type Conclusion =
 
 const leave: Conclusion = { action: 'leave' }
 
-/** The one place that says when the keeper is done with a payment that is in none of its batches. */
+/** The only place that decides when the keeper is done with a payment in none of its batches. */
 export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }: ChainFacts): Conclusion {
   const { provider, fee, lastBlock, ended, failureCode } = payment
   const isFailed = ended === 'failed'
@@ -64,7 +64,7 @@ export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }
   const spoiled = spoiledBy(provider.state)
   const isLost = spoiled !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
   if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
-  // A payment that we can settle no more waits outside the queue until that is final.
+  // A payment that we can't settle any more waits outside the queue until that is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
     return ended === null ? { action: 'spend' } : leave
   }
@@ -84,7 +84,7 @@ function spoiledBy(state: HalfState): { code: string; detail: string } | null {
   return null
 }
 
-/** Names the last attempt's failure as the reason why it wasn't settled in time. */
+/** Gives the last attempt's failure as the reason why it wasn't settled in time. */
 function expired(failureCode: string | null): { code: string; detail: string } {
   return { code: failureCode ?? 'authorization_expired', detail: 'not settled before validBefore' }
 }

@@ -48,7 +48,7 @@ async function settle(
   return { blockNumber, txHash }
 }
 
-/** A block got its depth. @returns how many payments were told. */
+/** Confirms a block. @returns how many payments were told. */
 function confirm(blockNumber: number, block = blockOf(blockNumber)): Promise<number> {
   return sql.begin(async (tx) => {
     if (!(await setConfirmed(tx, seedChainId, block, confirmedAt))) return 0
@@ -56,7 +56,7 @@ function confirm(blockNumber: number, block = blockOf(blockNumber)): Promise<num
   }) as Promise<number>
 }
 
-/** A reorg took a block, and these transactions are mined nowhere. @returns what was told of it before. */
+/** Reverts a block whose transactions are mined nowhere. @returns what had been told of it. */
 async function revert(blockNumber: number, paymentIds?: string[]): Promise<string[]> {
   const block = blockOf(blockNumber)
   const told = await readTold(sql, { chainId: seedChainId, network, block })
@@ -92,7 +92,7 @@ test('default: a settled payment is told once, when its block is confirmed, whoe
   const [row] = await sql`select payment_id as id from outbox where provider_id = ${provider.providerId}`
   expect(row).toEqual({ id: payment.paymentId })
   expect(await confirm(blockNumber)).toBe(0)
-  // Told again by a process that lost the race for the confirmation.
+  // A process that lost the race for the confirmation tells it again.
   const block = blockOf(blockNumber)
   expect(await notifySettled(sql, { chainId: seedChainId, network, block })).toBe(0)
   expect(await messages()).toHaveLength(1)
@@ -109,7 +109,7 @@ test.each([
     const payment = await seed()
     const first = await settle(payment, { halves: [order[0]] })
     const second = await settle(payment, { halves: [order[1]] })
-    // The other one's depth comes later, though another process may see it sooner.
+    // The other block is confirmed later, though another process may see that sooner.
     const [sooner, later] = inOrder ? [first, second] : [second, first]
     expect(await confirm(sooner.blockNumber)).toBe(0)
     expect(await messages()).toEqual([])
@@ -139,7 +139,7 @@ test('behavior: one half is not enough, nor is what went elsewhere', async () =>
   }
   await recordEvents(sql, scope, [{ ...event, blockTime: BigInt(blockTime) }], 'index')
   expect(await confirm(blockNumber)).toBe(0)
-  // The rest of it comes in later.
+  // The rest of it arrives later.
   const { blockNumber: later } = await settle(half, { halves: [1] })
   expect(await confirm(later)).toBe(1)
   expect(await eventsOf()).toEqual(['payment.settled 1'])
@@ -157,7 +157,7 @@ test('behavior: what a reorg took back is told as reverted, and as settled again
   for (const occurrence of [1, 2]) {
     const { blockNumber, txHash } = await settle(payment)
     await settle(untold, { halves: [0], blockNumber })
-    // Of what isn't confirmed, nobody was told.
+    // Nobody was told of unconfirmed blocks.
     expect(await readTold(sql, { chainId: seedChainId, network, block: blockOf(blockNumber) })).toEqual([])
     expect(await confirm(blockNumber)).toBe(1)
     expect(await readTold(sql, { chainId: seedChainId, network, block: blockOf(blockNumber) })).toEqual([
@@ -168,7 +168,7 @@ test('behavior: what a reorg took back is told as reverted, and as settled again
       { event: 'payment.settled', occurrence, txHash },
       { event: 'payment.reverted', occurrence, txHash, data: { network } },
     ])
-    // Once.
+    // Told once.
     await notifyReverted(sql, network, [payment.paymentId, untold.paymentId])
   }
   await notifyReverted(sql, network, [])
@@ -186,7 +186,7 @@ test('behavior: the same transaction in another block is nothing new', async () 
   const { blockNumber: again } = await settle(payment)
   expect(await confirm(again)).toBe(0)
   expect(await eventsOf()).toEqual(['payment.settled 1'])
-  // From there it may be taken back all the same.
+  // From that block it can be taken back all the same.
   expect(await revert(again)).toEqual([payment.paymentId])
   expect(await eventsOf()).toEqual(['payment.settled 1', 'payment.reverted 1'])
 })
@@ -280,7 +280,7 @@ test('default: a confirmed batch is told to each of its providers once, and anew
   expect(await messages()).toEqual([])
 
   await confirm(blockNumber)
-  // Our receipt shows it, and the index hasn't counted it yet.
+  // Our receipt shows it, but the index hasn't numbered it yet.
   await batches(-1)
   await batchIn(blockNumber, txHash, 7)
   await batches(blockNumber)

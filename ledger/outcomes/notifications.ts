@@ -3,7 +3,7 @@ import { bothHalves, halves } from '../facts/halves.ts'
 import type { RecordedBlock } from '../facts/record.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** A network, and the block of its record that was just confirmed, or is gone. */
+/** A network, and the block of its record that was just confirmed or lost. */
 export type NotificationScope = { chainId: number; network: string; block: RecordedBlock }
 
 function isBlock(sql: Queryable, { chainId, block }: NotificationScope) {
@@ -12,7 +12,7 @@ function isBlock(sql: Queryable, { chainId, block }: NotificationScope) {
 
 const settledEvents = ['payment.settled', 'refund.settled', 'tab.settled'] as const
 
-/** Whether the outbox's row `o` is what was said last of a payment, and not taken back: it settled. */
+/** Whether the outbox's row `o` is the last word on a payment, not taken back: it settled. */
 function isStanding(sql: Queryable) {
   return sql`o.event in ${sql(settledEvents)} and not exists (
     select from outbox r
@@ -20,12 +20,12 @@ function isStanding(sql: Queryable) {
   )`
 }
 
-/** Whether the providers of the payment `p` were told last that it settled. */
+/** Whether the last that the providers of the payment `p` were told is that it settled. */
 function isTold(sql: Queryable) {
   return sql`exists (select from outbox o where o.payment_id = p.id and ${isStanding(sql)})`
 }
 
-/** Whether something of the event `e`'s payment moved: it settled, or another state did of a tab. */
+/** Whether money of the event `e`'s payment moved: it settled, or another state of a tab did. */
 function hasMoved(sql: Queryable) {
   return sql`(e.state = 'settled' or e.state = 'foreign_use' and exists (
     select from tab_line l where l.payment_id = e.payment_id and l.moved > 0
@@ -33,11 +33,11 @@ function hasMoved(sql: Queryable) {
 }
 
 /**
- * Writes `payment.settled`, `refund.settled` or `tab.settled` for payments of which the last half arrived in a block that was
- * just confirmed, whoever sent them, unless their providers were told that already. Of a tab, each provider hears of its own sales,
- * if something of them arrived.
+ * Writes `payment.settled`, `refund.settled` or `tab.settled` for payments whose last half arrived in a block that was
+ * just confirmed, whoever sent them, unless their providers know already. Each provider with sales on a tab hears of its own,
+ * if some of their money arrived.
  *
- * @returns how many messages.
+ * @returns how many messages it wrote.
  */
 export async function notifySettled(sql: Queryable, scope: NotificationScope): Promise<number> {
   const { count } = await sql`
@@ -79,10 +79,10 @@ export async function notifySettled(sql: Queryable, scope: NotificationScope): P
   return count
 }
 
-/** A payment that was said to be settled, of which a half stood in a block that is gone, and the transactions that were told. */
+/** A payment that was told as settled and had a half in a lost block, and the transactions that were named. */
 export type DoubtfulPayment = { paymentId: string; hashes: Hash[] }
 
-/** Payments of a block that their providers take for settled. */
+/** The payments of a block that were told as settled. */
 export async function readTold(sql: Queryable, scope: NotificationScope): Promise<DoubtfulPayment[]> {
   return sql<DoubtfulPayment[]>`
     select p.id as "paymentId", moved.hashes
@@ -99,7 +99,7 @@ export async function readTold(sql: Queryable, scope: NotificationScope): Promis
     order by p.id`
 }
 
-/** Writes `payment.reverted`, `refund.reverted` or `tab.reverted`: what was said of it is no longer so. */
+/** Writes `payment.reverted`, `refund.reverted` or `tab.reverted`: what was told is no longer true. */
 export async function notifyReverted(
   sql: Queryable,
   network: string,
@@ -121,8 +121,8 @@ export async function notifyReverted(
 }
 
 /**
- * Writes `batch.confirmed` to each provider that has payments in a batch of a confirmed block in (after, upTo], or sold on a tab
- * that settled in it: each request of that counts as one.
+ * Writes `batch.confirmed` to each provider with payments in a batch of a confirmed block in (after, upTo], or with sales on
+ * a tab that settled in it; each request on the tab counts as one payment.
  *
  * A batch that a reorg put into another block is confirmed anew there.
  */

@@ -22,7 +22,7 @@ afterAll(() => gateway?.close())
 const ask = (method: string, ...params: unknown[]) =>
   gateway.served.client.request({ method, params } as never) as Promise<unknown>
 
-/** What Ponder would write of a stranger's batch that paid the shop in the newest block, but for its time. */
+/** Writes what Ponder would of a stranger's batch in the newest block that paid the shop, but with another time. */
 async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
   const { database, served } = gateway
   const { number, hash } = await served.client.getBlock()
@@ -73,7 +73,7 @@ async function dropIndex(): Promise<void> {
   await gateway.database`delete from indexer.batch_recipient`
 }
 
-/** What the views of batches answer, by an app that has kept no answer. */
+/** The answers of the views of batches, from an app without a cache. */
 async function readViews(): Promise<unknown[]> {
   const app = gateway.another()
   const at = `/providers/${shop.providerId}`
@@ -134,7 +134,7 @@ test('behavior: a stranger’s batch shows once the record has it; no rebuilt in
   })
   const rows = await sql`select * from indexer.batch`
   await dropIndex()
-  // As while it is built anew: it isn't as far as it was.
+  // As during a rebuild, the index is behind where it was.
   await setIndexedHead(sql, { chainId: served.network.chainId, blockNumber: 1, blockTime: 1 })
   await step()
   expect(await readViews()).toEqual(shown)

@@ -28,7 +28,7 @@ import type { Database } from '../store/database.ts'
 import { readUndone, unfinishPayments } from './conclusions.ts'
 import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
 
-/** How many confirmed blocks are held against the chain at once, when the newest one is gone. */
+/** How many confirmed blocks are checked against the chain at once when the newest one is gone. */
 const confirmedAtOnce = 20
 const blocksAtOnce = 100
 const rowsAtOnce = 2_000
@@ -39,16 +39,16 @@ const defaultLookEveryMs = { young: 1_000, final: 30_000 }
 export type RecorderOptions = {
   sql: Database
   served: ServedNetwork
-  /** A reorg deeper than this is not expected. */
+  /** No reorg deeper than this is expected. */
   finalityBlocks: bigint
   log: Logger
-  /** A recorded block is gone. `false`: what else relied on it can't be told yet, and it stays. */
+  /** A recorded block is gone. `false`: what else depended on it can't be told yet, so the block stays. */
   onGone?: (block: RecordedBlock) => Promise<boolean>
   onTold?: (event: 'payment.settled' | 'payment.reverted', payments: number) => void
   /** A reorg was deeper than anything we wait for. */
   onUndone?: () => void
   checkpoint?: (name: 'before-conclusions-undone' | 'after-conclusions-undone') => Promise<void> | void
-  /** How often the chain is looked at while something could still be taken back, and while all is final. Default 1 s and 30 s. */
+  /** How often to look at the chain while a block could be taken back, and while all is final. Default 1 s and 30 s. */
   lookEveryMs?: { young: number; final: number }
 }
 
@@ -60,14 +60,14 @@ type Recording = RecorderOptions & {
   token: Address
   confirmations: number
   rescans: Rescans
-  /** The head at the last look for reorgs, when that was (ms), and up to which block all is final. */
+  /** The head at the last look for reorgs, the time of that look (ms), and the highest final block. */
   look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
-  /** The indexed head, and the record's, when nothing was left to record. */
+  /** The heads of index and record when nothing was left to record. */
   recorded: string
 }
 
 /**
- * Keeps the record of a network. Any number of processes may: what two of them write is the same, and is written once.
+ * Keeps the record of a network. Several processes may: they write the same, and each thing is written once.
  */
 export function createRecorder(options: RecorderOptions) {
   const { network, token } = options.served
@@ -98,7 +98,7 @@ async function stands(recording: Recording, { blockNumber, blockHash }: Recorded
   return (await served.client.getBlock({ blockNumber })).hash === blockHash
 }
 
-/** Whether a head continues the chain of an earlier one. Where that can't be told, everything is looked at anew. */
+/** Whether a head continues the chain of an earlier one. If nobody can tell, everything is looked at anew. */
 async function isSameChain(
   recording: Recording,
   before: { number: bigint; hash: Hash },
@@ -110,7 +110,7 @@ async function isSameChain(
   )
 }
 
-/** Those of what providers were told whose transactions are nowhere mined any more. */
+/** The payments told as settled whose transactions are mined nowhere any more. */
 async function findReverted(recording: Recording, block: RecordedBlock): Promise<string[]> {
   const { sql, served, chainId, network } = recording
   const reverted: string[] = []
@@ -122,11 +122,11 @@ async function findReverted(recording: Recording, block: RecordedBlock): Promise
 }
 
 /**
- * Takes back what blocks showed that are gone, and the ends that rest on it: those are final only if a reorg was deeper
+ * Takes back what lost blocks showed, and the ends that depend on it. Those were final, unless a reorg was deeper
  * than we wait for.
  *
- * @returns whether it is followed to its end: not where an end was taken back, since all of it is looked at anew; and not
- *   while an RPC that might know where the blocks' transactions are doesn't answer.
+ * @returns whether the reorg is followed to its end. It isn't after an end was taken back, since all of that is looked at anew,
+ *   nor while an RPC that might know the blocks' transactions doesn't answer.
  */
 async function dropAll(recording: Recording, gone: readonly RecordedBlock[]): Promise<boolean> {
   const { sql, chainId, log, checkpoint, onUndone } = recording
@@ -148,7 +148,7 @@ async function dropAll(recording: Recording, gone: readonly RecordedBlock[]): Pr
   return false
 }
 
-/** @returns false while an RPC that might know where its transactions are doesn't answer. */
+/** @returns false while an RPC that might know its transactions doesn't answer. */
 async function drop(recording: Recording, block: RecordedBlock): Promise<boolean> {
   const { sql, chainId, network, log, onGone, onTold } = recording
   try {
@@ -174,7 +174,7 @@ async function drop(recording: Recording, block: RecordedBlock): Promise<boolean
   }
 }
 
-/** Holds young blocks against the chain, as far as they can have changed since the last look. */
+/** Checks young blocks against the chain, as far as they can have changed since the last look. */
 async function followReorgs(recording: Recording, state: RecordState): Promise<bigint | null> {
   const { sql, served, chainId, finalityBlocks, lookEveryMs = defaultLookEveryMs, rescans } = recording
   const before = recording.look
@@ -204,10 +204,10 @@ async function followReorgs(recording: Recording, state: RecordState): Promise<b
 }
 
 /**
- * The confirmed blocks that are gone: a reorg was deeper than we wait for. If the newest one stands, all of them do.
+ * Confirmed blocks that a reorg deeper than we wait for took. If the newest one stands, all of them do.
  *
- * @param stood Up to here all of them are known to stand.
- * @returns null while it can't be told.
+ * @param stood The highest block that is known to stand, with all before it.
+ * @returns null while nobody can tell.
  */
 async function findLost(recording: Recording, head: bigint, stood: bigint): Promise<RecordedBlock[] | null> {
   const { sql, chainId } = recording
@@ -218,7 +218,7 @@ async function findLost(recording: Recording, head: bigint, stood: bigint): Prom
     const confirmed = await readConfirmedBlocks(sql, chainId, { ...between, limit })
     if (confirmed.length === 0) return gone
     for (const block of confirmed) {
-      // The node that answers isn't there yet.
+      // The node that answers isn't that far yet.
       if (block.blockNumber > head) return null
       if (await stands(recording, block)) return gone
       gone.push(block)
@@ -227,10 +227,10 @@ async function findLost(recording: Recording, head: bigint, stood: bigint): Prom
 }
 
 /**
- * Reads what is new in the index into the record. What it shows of a block that is gone is left out.
+ * Reads new parts of the index into the record, but leaves out what it shows of lost blocks.
  *
- * @returns up to which block it was read, and where the index is; null where it has nothing: there is none, or it is being
- *   built anew and isn't as far as the record.
+ * @returns the last block that was read, and the index's head; null without an index, or while it is rebuilt and isn't
+ *   as far as the record.
  */
 async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo: bigint } | null> {
   const { sql, chainId, network, token, finalityBlocks, rescans } = recording
@@ -248,7 +248,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   const { after, done } = planRescan(rescans, known === null ? 0n : seen, blockNumber, finalityBlocks)
   const range = { after: known === null || after < 0n ? -1n : after, upTo: blockNumber }
   const { events, payouts, batches } = await readUnrecorded(sql, scope, range, rowsAtOnce)
-  // The next look reads what was cut off, from that block on.
+  // The next read starts again at the block that was cut off.
   const [cut] = [events, batches]
     .flatMap((rows) => (rows.length === rowsAtOnce ? (rows.at(-1) ?? []) : []))
     .toSorted((one, other) => Number(one.blockNumber - other.blockNumber))
@@ -270,7 +270,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
     await recordBatches(tx, scope, numbered)
     const blockTime = (cut ?? head).blockTime
     await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
-    // Batches of blocks that were confirmed before the index had their receipts.
+    // Batches in blocks that were confirmed before the index had their receipts.
     await notifyBatches(tx, { chainId, network, ...range })
   })
   if (lost.length > 0) recording.look = null
@@ -281,13 +281,13 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   return { head: blockNumber, readUpTo }
 }
 
-/** Asks the chain about each, some at a time. */
+/** Asks the chain about each item, some at a time. */
 async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promise<void>): Promise<void> {
   for (let at = 0; at < items.length; at += asksAtOnce)
     await Promise.all(items.slice(at, at + asksAtOnce).map(ask))
 }
 
-/** Looks up when blocks got their depth that are final already: of the past, which a new record reads, nobody is told. */
+/** Looks up when final blocks were confirmed. A new record reads the past, and nobody is told of that. */
 async function confirmOld(
   { served, confirmations }: Recording,
   batches: readonly NumberedBatch[],
@@ -302,8 +302,8 @@ async function confirmOld(
 }
 
 /**
- * Writes down when each block reached its network's depth, which is the time of the block that gave it, and tells
- * providers what it settled, whoever sent that.
+ * Stores when each block reached its network's depth, which is the time of the block that gave it that depth, and tells
+ * providers what it settled, whoever sent it.
  */
 async function confirm(
   recording: Recording,

@@ -11,15 +11,15 @@ export type RequeueOutcome =
   | 'not_settleable'
   | 'expired'
 
-/** How much longer an authorization must be valid for an attempt to be worth its gas. */
+/** How much longer an authorization must be valid to be worth the gas of an attempt. */
 const minimumValiditySeconds = 60
 
 /**
  * Puts a failed payment back into the queue, with all its retries anew.
  *
- * @param providerId who wishes it; null: of a refund, which is in no provider's sums; undefined: the operator, of any.
+ * @param providerId whose payment it must be; null: a refund, which no provider's sums have; undefined: the operator asks, for any.
  *
- * Only while something of it can still be settled: its provider half or, where that has arrived, its fee half.
+ * It works only while a part can still be settled: the provider's half or, once that has arrived, the fee.
  */
 export async function requeuePayment(
   database: Database,

@@ -18,7 +18,7 @@ const day = 86_400_000
 const now = Date.now()
 const daysAgo = (days: number) => new Date(now - days * day)
 
-/** Two rows a page, until it has gone through all tables twice. */
+/** Deletes two rows a page, until all tables were walked twice. */
 async function forget() {
   const step = createRetention(database, { days: 30, now: () => now, limit: 2 })
   for (let page = 0; page < 12; page++) await step()
@@ -40,7 +40,7 @@ async function deliver(outboxId: bigint, nextAttemptAt: Date | null, startedAt =
 }
 
 test('default: messages that were told long ago go with their log; what is young, due or undispatched stays', async () => {
-  // Those that stay come first, so that a walk that begins anew at each page would never get to the others.
+  // The rows that stay come first, so a walk that began anew at each page would never reach the others.
   const due = await tell(daysAgo(40))
   await deliver(due, daysAgo(-1))
   const undispatched = await tell(daysAgo(40), null)
@@ -48,7 +48,7 @@ test('default: messages that were told long ago go with their log; what is young
   await database`
     insert into confirmed_contact (provider_id, address, confirmed_at) values (${providerId}, 'a@b.example', now())`
   await database`insert into mail_notice (outbox_id, provider_id) values (${mailed}, ${providerId})`
-  // A receiver was silent for days, or it was sent again by hand.
+  // Its receiver was silent for days, or somebody sent it again by hand.
   const late = await tell(daysAgo(40))
   await deliver(late, null, daysAgo(29))
   const delivered = await tell(daysAgo(40))
@@ -97,7 +97,7 @@ test('default: bytes of transactions go once their nonce is long over and their 
   const [left] =
     await database`select count(*)::int as count from transaction where hash in ${database(gone)}`
   expect(left).toEqual({ count: 2 })
-  // Nobody deletes what may have to be sent again.
+  // Nothing is deleted that may have to be sent again.
   const open = database`update transaction set raw = null where hash = ${kept[0] ?? ''}`
   await expect(open).rejects.toMatchObject({ code: '23514' })
 })

@@ -3,29 +3,29 @@ import { firstIdAt } from '../store/identifiers.ts'
 
 /** One page of a walk over a table, the oldest rows first. */
 type Page = {
-  /** Only what was over before this time is deleted. */
+  /** Only rows that were over before this time are deleted. */
   before: Date
-  /** The key that the page before this one ended with; null: this is the first. */
+  /** The key at which the page before ended; null: this is the first page. */
   after: string | null
   limit: number
 }
 
-/** `next`: what the next page comes after; null: there is none. */
+/** `next`: the key after which the next page begins; null: there is none. */
 type Forgotten = { forgotten: number; next: string | null }
 
 /**
- * What payments were presented with. Signatures are worth nothing once a payment is concluded: each authorization was used
- * or cancelled, or has expired. What is lost is the answer to a request that is sent again, with the same Idempotency-Key:
- * from now on that is a replay. Receipts are signed anew for whoever asks.
+ * Deletes presentations. Once a payment is concluded its signatures are worthless: each authorization was used
+ * or cancelled, or has expired. What gets lost is the answer to a request repeated with its Idempotency-Key, which is
+ * a replay from then on. Receipts are signed anew for anybody who asks.
  *
- * What a payer still owes for keeps its signatures: it settled nowhere, so nothing else shows that it was signed.
+ * Where a payer is in debt, the signatures stay: nothing else shows that it signed.
  */
 async function forgetPresentations(
   sql: Queryable,
   { before, after, limit }: Page,
 ): Promise<Forgotten | undefined> {
-  // Not by the time of the conclusion: an index of that would cost each payment an entry, and those that stay open for long
-  // are few.
+  // It doesn't go by the time of the conclusion: an index of that would cost each payment an entry, and few payments stay
+  // open for long.
   const [row] = await sql<[Forgotten]>`
     with page as (
       select payment_id from presentation
@@ -48,7 +48,7 @@ async function forgetPresentations(
   return row
 }
 
-/** What providers were told, and the log of telling it; what is still to be sent, or was sent just now, stays. */
+/** Deletes messages to providers and their log, except those still to be sent or sent just now. */
 async function forgetMessages(
   sql: Queryable,
   { before, after, limit }: Page,
@@ -80,7 +80,7 @@ async function forgetMessages(
   return row
 }
 
-/** The bytes of transactions whose nonce is long over, in batches that are closed: the chain has those that were mined. */
+/** Deletes the bytes of transactions in closed batches whose nonce is long over: the chain has those that were mined. */
 async function forgetTransactionBytes(
   sql: Queryable,
   { before, after, limit }: Page,
@@ -102,8 +102,8 @@ async function forgetTransactionBytes(
 }
 
 /**
- * A step of a background loop that deletes, a page at a time and from the beginning again after the last one, what is of no
- * use `days` after it was over.
+ * A step of a background loop. It deletes, page by page and over and over, what nobody needs
+ * `days` after it was over.
  */
 export function createRetention(
   sql: Queryable,

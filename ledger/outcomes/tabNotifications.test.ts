@@ -46,7 +46,7 @@ const blockOf = (blockNumber: number) => ({
 })
 const scopeOf = (blockNumber: number) => ({ chainId: seedChainId, network, block: blockOf(blockNumber) })
 
-/** A block got its depth. @returns how many messages were written. */
+/** Confirms a block. @returns how many messages were written. */
 function confirm(blockNumber: number): Promise<number> {
   return sql.begin(async (tx) => {
     await setConfirmed(tx, seedChainId, blockOf(blockNumber), confirmedAt)
@@ -158,7 +158,7 @@ test('behavior: of an older state, each hears of what arrived, and whoever lacks
     ],
   })
   await seedOlderState(sql, tab, [1_900n, 0n], { blockNumber: ++height })
-  // All of the first one's, a part of the second one's, nothing of the third one's.
+  // It pays all of the first line, a part of the second, nothing of the third.
   const txHash = await seedOlderState(sql, mixed, [1_000n, 300n, 0n], { blockNumber: height })
   expect(await confirm(height)).toBe(3)
   const failure = { batchId: null, code: 'authorization_used', detail: '', isFinal: true }
@@ -179,10 +179,10 @@ test('behavior: of an older state, each hears of what arrived, and whoever lacks
   ])
   expect(await ofMixed(third)).toMatchObject([{ ...failed, data: { requests: 4, settledUsdc: '0' } }])
   expect(await ofMixed(third)).toHaveLength(1)
-  // Where a state goes as far as the ninth request of the second sale.
+  // The state reaches the ninth request of the second sale.
   const own = (await messages(provider)).filter(({ paymentId }) => paymentId === tab.paymentId)
   expect(own).toMatchObject([{}, { event: 'tab.settled', data: ownSales(tab, ['1710', '0']) }])
-  // A reorg gives it back: all who were told of it hear that.
+  // A reorg gives it back, and all who were told hear that.
   await notifyReverted(sql, network, [mixed.paymentId])
   expect(await eventsOf(third)).toEqual(['tab.closed 1', 'settlement.failed 1'])
   expect((await ofMixed(other)).map(({ event }) => event)).toEqual([

@@ -7,10 +7,10 @@ import type { Database, Queryable } from '../store/database.ts'
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
 
 /**
- * Voids a payment, unless a batch has claimed it, it may be settled all the same, it is over, or a half of it moved. Voiding
- * it again is fine.
+ * Voids a payment, unless a batch has claimed it, it may still settle, it is over, or a half of it moved. Voiding it again
+ * does no harm.
  *
- * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
+ * The keeper claims under the same row lock, so the second of the two sees the first.
  */
 export async function voidPayment(
   sql: Database,
@@ -23,7 +23,7 @@ export async function voidPayment(
     if (payment.providerId !== providerId) return 'forbidden'
     const [queued] = await tx<{ isFree: boolean; submission: Hex | null }[]>`
       select ${isLoose(tx)} as "isFree", q.submission from queue q where q.payment_id = ${paymentId} for update`
-    // A failed payment may still move, so its provider can void it: it wasn't served.
+    // A failed payment may still move, so its provider can void it: it served nothing.
     const [outcome] = queued
       ? []
       : await tx<{ kind: OutcomeKind; isOpen: boolean }[]>`
@@ -43,9 +43,9 @@ export async function voidPayment(
 }
 
 /**
- * Gives up a payment, so that whoever waits can be told that it won't be settled, whatever a reorg brings back.
+ * Gives up a payment, so that its caller can be told that it won't be settled, even after a reorg.
  *
- * @returns false where it is in a batch, may be settled all the same, or is over.
+ * @returns false if it is in a batch, may still settle, or is over.
  */
 export async function giveUpUnsent(sql: Database, paymentId: string, now: Date): Promise<boolean> {
   return sql.begin(async (tx): Promise<boolean> => {
@@ -53,7 +53,7 @@ export async function giveUpUnsent(sql: Database, paymentId: string, now: Date):
       select q.submission from queue q
       where q.payment_id = ${paymentId} and ${isLoose(tx)} and not ${mayStillSettle(tx, tx`q.payment_id`)}
       for update`
-    // The chain has cancelled or used it, which isn't final yet.
+    // The chain shows it as cancelled or used, which isn't final yet.
     const spent = await tx`
       select from outcome o
       where o.payment_id = ${paymentId} and o.kind = 'spent' and not ${mayStillSettle(tx, tx`o.payment_id`)}
@@ -71,8 +71,8 @@ export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 const graceSeconds = 600
 
 /**
- * The provider halves of voided payments that could still be settled by somebody who saw the signatures, and aren't as far
- * as the record shows: the most valuable first, or from one payment to the next.
+ * The provider halves of voided payments that the record shows as open, though somebody who saw the signatures could settle
+ * them: the most valuable first, or in the order of payments.
  */
 export async function readVoidedHalves(
   sql: Queryable,
@@ -93,7 +93,7 @@ export async function readVoidedHalves(
     limit ${limit}`
 }
 
-/** Counts payments again whose provider took its half after having voided them. */
+/** Counts voided payments again whose provider took its half. */
 export async function unvoidPayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   const reopened = await reopenPayments(sql, paymentIds)
   await sql`

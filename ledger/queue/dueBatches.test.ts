@@ -11,7 +11,7 @@ import { createDueBatches } from './dueBatches.ts'
 import { readAwaited, readGroups, readMostUrgent } from './queue.ts'
 import { defaultTriggers } from './triggers.ts'
 
-// Nothing here is full enough for the cost of settling it to matter, so no chain is asked.
+// Batches here are so small that the cost of settling doesn't matter, so no chain is asked.
 const served = {
   network: networks.localhost,
   token: `0x${'ab'.repeat(20)}` as Address,
@@ -21,7 +21,7 @@ const sql = await useDatabase()
 const provider = await seedProvider(sql)
 
 test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
-  // Of that size while this test's threshold holds.
+  // This is a high value while the test's threshold holds.
   const triggers = { ...defaultTriggers, highValue: 1_000_000n, minAgeMs: 0 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const { paymentId: great } = await seedPayment(sql, { provider, providerAmount: 1_000_000n })
@@ -58,7 +58,7 @@ test('behavior: what is younger than a middleware’s recovery is in no batch, b
     return (await seedPayment(sql, { provider, acceptedAt, ...more })).paymentId
   }
   const due = async (ms = 0) =>
-    // Anew each time: one that looked in vain for a full wallet doesn't look again for a while, by the machine's clock.
+    // Made anew each time: after a vain look for a full wallet, one doesn't look again for a while by the machine's clock.
     (
       await createDueBatches(
         sql,
@@ -73,7 +73,7 @@ test('behavior: what is younger than a middleware’s recovery is in no batch, b
   await sql`delete from queue where payment_id = ${great}`
   expect(await due(1_000)).toEqual([['time', young.slice(0, 1)]])
   expect(await due(51_000)).toEqual([['count', young]])
-  // With two fifths of its window left, and 15 minutes before it runs out at the latest.
+  // Urgent with two fifths of its window left, and at the latest 15 minutes before it runs out.
   const runsOutIn = (seconds: number) => ({ validBefore: Math.floor(now.getTime() / 1000) + seconds })
   const short = await seed(0, runsOutIn(300))
   expect(await due(178_000)).toMatchObject([['count', [...young, short]]])
@@ -117,7 +117,7 @@ test('behavior: retries are at most half of a batch', async () => {
 
 describe('what callers of /settle wait for', () => {
   const common = 1_000n
-  /** A payment through the facilitator that waits since then (ms): of a provider, or of a seller without a key. */
+  /** A facilitator's payment that has waited since then (ms), of a provider or of a seller without a key. */
   async function settle(providerId: string | null, at: number, payee = randomHex(20)): Promise<string> {
     const { paymentId } = await seedTransfer(sql, {
       ...{ source: 'facilitator', providerId, feeRecipient: provider.wallet },

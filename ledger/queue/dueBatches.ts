@@ -24,7 +24,7 @@ import {
 import { returnDeferred } from './stages.ts'
 import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
-/** Payments for which a trigger has fired, the most urgent first; of `high_value` ones, each is a batch of its own. */
+/** Payments for which a trigger has fired, the most urgent first; each `high_value` one is a batch by itself. */
 export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
 
 export type DueSettings = {
@@ -36,14 +36,14 @@ export type DueSettings = {
 
 export type DueBatchesOptions = {
   settings: DueSettings
-  /** Whose transaction it would be, for the estimate of its cost. */
+  /** Who would send the transaction, for an estimate of its cost. */
   from: Address
-  /** How many batches further down the queue to start; 0: with the most urgent payments. */
+  /** How many batches further down the queue to begin; 0: with the most urgent payments. */
   page?: number
   now: Date
 }
 
-/** Most of the time, as a share, that we spend on looking at every provider wallet in vain. */
+/** Largest share of the time that we spend on looking at all provider wallets in vain. */
 const scanShare = 0.1
 /** How long the first payment of a new group may wait to be noticed. */
 const groupsAgeMs = 1_000
@@ -51,8 +51,8 @@ const groupsAgeMs = 1_000
 const mostQuarantined = 20
 
 /**
- * Reads what is due on a network: the same for the keeper that claims it and the gateway that publishes it. Nothing is locked
- * or promised: it may be gone when it is claimed.
+ * Reads what is due on a network, for the keeper that claims it and the gateway that publishes it. It locks
+ * and promises nothing: the payments may be gone when they are claimed.
  */
 export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   const scope = { chainId: served.network.chainId, token: served.token }
@@ -68,7 +68,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     return groups
   }
 
-  /** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
+  /** Looks for a full wallet, but rests for a while after it looked at very many in vain. */
   function createBackoffScan(
     group: QueueGroup,
     which: Parameters<typeof findFullWallet>[3],
@@ -83,7 +83,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     }
   }
 
-  /** What somebody waits for: due once the window is over, or a batch is full. Payers with code go by themselves. */
+  /** Awaited payments are due once their window is over, or a batch is full. Payers with code go by themselves. */
   async function readFacilitated(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
     const kinds = await Promise.all(
       [false, true].map((hasCode) => readAwaited(sql, group, { hasCode, limit: mostPayments })),
@@ -138,7 +138,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
         ])
         add('shared', trigger, shared)
         add('code', trigger, code)
-        // Of payers with code and without, whoever waits longer goes first.
+        // Whichever waits longer goes first: payers with code, or those without.
         for (const payments of tabs.toSorted((a, b) => firstAccepted(a) - firstAccepted(b)))
           add('tab', trigger, payments)
       }
@@ -169,21 +169,21 @@ function firstDue(payments: readonly AwaitedPayment[]): number {
 
 export type ReadDueBatches = ReturnType<typeof createDueBatches>
 
-/** Questions to the queue that are asked only where the answer matters. */
+/** Queries of the queue that run only if their answer matters. */
 type QueueReads = {
-  /** A provider wallet for which enough waits: by amount, or by number. */
+  /** Finds a provider wallet with enough waiting payments, by amount or by number. */
   findFullWallet: (threshold: {
     amount: bigint
     count: number
   }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
-  /** How much the next batch would settle. */
+  /** Reads the size of the next batch. */
   readSize: () => Promise<NextBatchSize>
 }
 
 /**
- * The trigger that has fired, at the thresholds that hold at the current price of settling; null if none has.
+ * The trigger that has fired, by the thresholds for the current price of settling; null if none has.
  *
- * @param from whose transaction it would be.
+ * @param from who would send the transaction.
  */
 async function findDueTrigger(
   served: ServedNetwork,

@@ -8,14 +8,14 @@ export type PaymentFailure = {
   batchId: bigint | null
   code: string
   detail: string
-  /** No later attempt can succeed: cancelled, or used by another authorization. */
+  /** No later attempt can succeed, because it was cancelled or used by another authorization. */
   isFinal: boolean
 }
 
 /**
- * Counts a failed attempt that is the payment's own fault, sets what follows, and tells the provider where it must.
+ * Counts a failed attempt for which the payment is to blame, decides what follows, and tells the provider if it must.
  *
- * @returns the attempts so far, null if the payment is not ours to fail any more.
+ * @returns the attempts so far; null if the payment isn't ours to fail any more.
  */
 export async function recordFailure(
   sql: Queryable,
@@ -48,12 +48,12 @@ export async function recordFailure(
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
-  // A caller who waits for it is told that it failed. It must not be settled later.
+  // A caller who waits is told that it failed, so it must not be settled later.
   const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ ...payment, attempts, firstFailedAt, now })
-  // A payment that a batch still holds is ended, or released for another attempt, with the batch.
+  // If a batch still holds the payment, it is ended or released for another attempt together with the batch.
   const nextAttemptAt = decision.status === 'retry' ? decision.at : isBatchStage(payment.stage) ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
@@ -67,7 +67,7 @@ export async function recordFailure(
   await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
   if (nextAttemptAt === null)
     await endPayments(sql, [{ paymentId, kind: 'failed', code, isFinal: false }], now)
-  // A provider who was paid in full has lost nothing: what failed is the platform's fee.
+  // A provider who was paid in full has lost nothing: only the platform's fee failed.
   const [paid] = await sql`
     select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
   if (paid || (payment.providerId === null && !payment.isTab)) return attempts
@@ -80,7 +80,7 @@ export async function recordFailure(
         ? `${subject}.failing`
         : null
   if (event) {
-    // A payment that was queued again by hand may fail once more: that is another occurrence of the same event.
+    // A payment that was queued again by hand may fail again, which is another occurrence of the event.
     await sql`
       insert into outbox (event, provider_id, payment_id, data, occurrence)
       select ${event}, told.provider_id, ${paymentId},
@@ -97,7 +97,7 @@ export async function recordFailure(
   return attempts
 }
 
-/** What failed in a batch's transaction hasn't: a reorg took that. What was given up for it stays given up. */
+/** Takes back failures in a batch's transaction that a reorg took. Payments given up because of them stay given up. */
 export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
     with undone as (

@@ -175,7 +175,7 @@ describe('a transaction', () => {
     const [one, other] = [await accept(), await accept()]
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
-    // Four authorizations, two of them those that were bought.
+    // Of its four authorizations, two were bought.
     await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common 22'])
     await sql`delete from queue`
@@ -187,7 +187,7 @@ describe('a transaction', () => {
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common 30'])
     await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
-    // It was dearer than what was offered for it first: others find less.
+    // It cost more than was first offered, so others find less.
     expect(await drawn()).toEqual(['23 common 42'])
   })
 
@@ -198,7 +198,7 @@ describe('a transaction', () => {
     expect(await drawGas(sql, seedChainId, [want(first), want(second)], limits, noon)).toEqual(
       new Set([first.paymentId]),
     )
-    // Once more, for more: instead of what it had.
+    // It draws again, and more: that replaces its first draw.
     const more = { ...want(first), amount: 45n }
     expect(await drawGas(sql, seedChainId, [more], limits, noon)).toEqual(new Set([first.paymentId]))
     expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
@@ -214,7 +214,7 @@ describe('a transaction', () => {
       expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
       return paymentId
     }
-    // Beside one that carries itself: 120 for each of the two.
+    // With one that carries itself, each of the two costs 120.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
     await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])

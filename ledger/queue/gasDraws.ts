@@ -3,11 +3,11 @@ import { BaseError } from '#protocol/errors'
 import type { Queryable } from '../store/database.ts'
 import { feeOf } from './queue.ts'
 
-// Who pays for the gas of what no fee carries: ledger/migrations/0001_schema.sql, gas_draw.
+// Who pays for gas that no fee carries: see gas_draw in ledger/migrations/0001_schema.sql.
 
 /** USDC base units that may be drawn a UTC day. */
 export type GasLimits = {
-  /** What the operator adds on a network to fees that are too small for their gas; null: whatever it takes. */
+  /** What the operator adds on a network to fees that are too small for their gas; null: without limit. */
   budget: bigint | null
   /** The common allowance of all who pay no fee and have no grant. */
   common: bigint
@@ -16,15 +16,15 @@ export type GasLimits = {
 export type GasWant = {
   paymentId: string
   amount: bigint
-  /** It pays a fee, which is too small. */
+  /** It pays a fee, but too small a one. */
   fromBudget: boolean
 }
 
 /**
- * Reserves amounts for payments that are about to be settled, instead of what is left of their reservations: the first come
- * first.
+ * Reserves amounts for payments that are about to be settled, in place of the rest of their reservations; first come,
+ * first served.
  *
- * @returns for whom there was enough.
+ * @returns the payments for which there was enough.
  */
 export async function drawGas(
   sql: Queryable,
@@ -35,7 +35,7 @@ export async function drawGas(
 ): Promise<Set<string>> {
   if (wants.length === 0) return new Set()
   const ids = wants.map(({ paymentId }) => paymentId)
-  // All rows before any drawer: whoever ends one of them meanwhile has its row, and waits for a drawer.
+  // Locks all payments before any drawer, as whoever ends a payment does: it holds the row while it waits for a drawer.
   const rows = await sql<{ id: string; isDrawn: boolean }[]>`
     with locked as materialized (
       select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
@@ -55,11 +55,11 @@ export async function drawGas(
 }
 
 /**
- * Lets a submission that was just stored pay for its transaction: by its fees, or else by its caller's grant, or the common
- * allowance. Rolled back where it throws.
+ * Has a submission that was just stored pay for its transaction: by its fees, or else from its caller's grant or the common
+ * allowance. If it throws, the caller rolls back.
  *
- * @param cost USDC base units, of a transaction of its own.
- * @param gasPerFee 0: fees carry whatever it costs.
+ * @param cost USDC base units, if it had a transaction of its own.
+ * @param gasPerFee 0: fees carry any cost.
  * @throws {BaseError} `gas_not_covered`
  */
 export async function coverSubmission(
@@ -92,10 +92,10 @@ export async function coverSubmission(
 }
 
 /**
- * Books what a mined transaction cost for the payments in it that drew for their gas: what is left of their reservations is
- * free again, unless they are to be tried once more. Each has cost its share beyond its fee, whichever drawer that is of. What
- * neither these nor the fees of all cover is the operator's budget: sweeps, a price that rose meanwhile, a transaction that nothing
- * is left in, and one that reverted twice, since a reorg took it back.
+ * Books what a mined transaction cost for its payments that drew for gas. The rest of their reservations is free again,
+ * unless they are retried. Each has cost its share beyond its fee, from its drawer. What these draws and all fees
+ * don't cover comes from the operator's budget: sweeps, a price that rose meanwhile, a transaction without anything left to settle,
+ * and one that a reorg took back and that reverted the second time.
  *
  * @param cost USDC base units.
  */
@@ -151,7 +151,7 @@ export async function bookGas(
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
 }
 
-/** Whether this much is left of the operator's budget of a network and UTC day; null: it has no limit. */
+/** Whether the operator's budget of a network and UTC day has this much left; null: it has no limit. */
 export async function isInBudget(
   sql: Queryable,
   chainId: number,
@@ -164,7 +164,7 @@ export async function isInBudget(
   return rows.length === 0 && amount <= budget
 }
 
-/** Whether the fee of the queue's row `q` has a half of its own that nobody can settle any more. */
+/** Whether the fee of the queue's row `q` is a half of its own that can't be settled any more. */
 function isFeeLost(sql: Queryable) {
   return sql`exists (
     select from authorization_event e where e.payment_id = q.payment_id and e.half = 1 and e.state <> 'settled'

@@ -53,7 +53,7 @@ test('behavior: whoever always has something due, every second turn is the main 
       const isAgain = (index: number) => turns[index] === turns[index - 1]
       for (const [index, lane] of turns.entries())
         if (due.size > 1 && isAgain(index)) {
-          // Only of the two main ones the dearer, while nothing else waits.
+          // Only the dearer of the two main lanes goes while nothing else waits.
           expect([
             lane,
             worth > 0n,

@@ -1,7 +1,7 @@
 /**
- * The payments that wait for a wallet, in groups that can't share a transaction.
+ * Groups of payments that can't share a wallet's transaction.
  *
- * - `facilitator`: those that callers of POST /settle wait for
+ * - `facilitator`: payments that callers of POST /settle wait for
  * - `shared`: payers without code, as many as fit
  * - `tab`: tabs, which another contract settles; payers with code apart from the others
  * - `code`: payers with code, each budgeted in full
@@ -24,12 +24,12 @@ export function rememberTurn(turns: readonly Lane[], lane: Lane): Lane[] {
 const mostInARow = 2
 
 /**
- * Orders the lanes that have something due. The `facilitator` lane, where somebody waits for an answer, has every second
- * transaction of a wallet. Of the rest, the lanes `shared` and `tab`, which hold nearly all payments, have every second one, however
- * much the others bring, and the others take turns. Of those two the one whose next batch is worth more goes first, but the other one
- * has at least every third turn of theirs.
+ * Orders the lanes that have something due. The `facilitator` lane, where a caller waits for an answer, has every second
+ * transaction of a wallet. Of the rest, every second one is for the main lanes `shared` and `tab`, which hold nearly all payments,
+ * whatever the other lanes are worth; those take turns. Of the two main lanes the one with the dearer next batch goes first, but
+ * the other has at least every third of their turns.
  *
- * @param due the worth of each lane's next batch: what the platform gets by it, USDC base units.
+ * @param due the worth of each lane's next batch: the platform's part of it, USDC base units.
  * @param served the lanes of the wallet's last transactions, the latest last.
  */
 export function orderLanes(due: ReadonlyMap<Lane, bigint>, served: readonly Lane[]): Lane[] {
@@ -61,7 +61,7 @@ function byWorth(main: Lane[], due: ReadonlyMap<Lane, bigint>, served: readonly 
   return hadItsTurns ? [other, dearer] : [dearer, other]
 }
 
-/** The worth of each lane's next batch, as {@link orderLanes} takes it: of several of a lane, the first is next. */
+/** The worth of each lane's next batch for {@link orderLanes}; a lane's first due batch is its next. */
 export function worthOfNext(due: readonly { lane: Lane; worth: bigint }[]): Map<Lane, bigint> {
   return new Map(due.toReversed().map(({ lane, worth }) => [lane, worth]))
 }

@@ -3,11 +3,11 @@ import type { Queryable } from '../store/database.ts'
 import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
 import { isApart, isLoose, quarantinePayments } from './stages.ts'
 
-// A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. What it costs is
-// bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
-// not at all.
+// A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. We bound its cost
+// by counting, not by detecting lies: its payments go apart, one at a time, and after the second such failure
+// none is tried.
 
-/** How many of our transactions may fail for one payer; then all that waits of it fails unsent. */
+/** How many of our transactions may fail for one payer; then all its waiting payments fail unsent. */
 export const mostMinedFailures = 2
 
 /** How many payers of a network are not tried any more. */
@@ -17,7 +17,7 @@ export async function countGivenUpPayers(sql: Queryable, chainId: number): Promi
   return row.count
 }
 
-/** Counts a transaction in which these payers' payments failed, and quarantines what else waits of them. */
+/** Counts a transaction in which these payers' payments failed, and quarantines their other waiting payments. */
 export async function quarantinePayers(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -39,7 +39,7 @@ export async function quarantinePayers(
   )
 }
 
-/** Payments are few beside payers: each payer is looked up by its key, whatever Postgres thinks of either's number. */
+/** Few payments are read, so each payer is looked up by its key, whatever Postgres thinks of the numbers. */
 export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address = sql`q.payer`) {
   return sql`cross join lateral (
     select mined_failures from payer
@@ -49,8 +49,8 @@ export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address 
 }
 
 /**
- * Quarantined payments that may be tried: one of each payer that failed on chain before, while none of its is under way,
- * and whatever of others may not have been tried.
+ * Quarantined payments that may be tried: one for each payer that failed on chain before, while it has none under way,
+ * and all payments of other payers.
  */
 export async function readQuarantined(
   sql: Queryable,
@@ -80,11 +80,11 @@ export async function readQuarantined(
 
 export type CondemnedPayment = {
   paymentId: string
-  /** What it is settled together with, or not at all. */
+  /** The submission that it settles with, or not at all. */
   submission: Hex | null
 }
 
-/** What waits of payers for whom {@link mostMinedFailures} transactions failed, what they submit included. */
+/** All that waits of payers for whom {@link mostMinedFailures} transactions failed, with what they submit. */
 export async function readCondemned(
   sql: Queryable,
   scope: QueueScope,

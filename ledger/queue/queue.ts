@@ -4,16 +4,16 @@ import type { Queryable } from '../store/database.ts'
 import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
-// Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
-// Whether a payment is settled already is looked up for those that were chosen, when they are claimed (claims.ts).
+// Each query reads only the rows that it returns, except `findFullWallet`, which takes one step a provider wallet.
+// Whether a payment is settled already is checked when it is claimed (claims.ts).
 
 /** USDC on one chain. */
 export type QueueScope = { chainId: number; token: Address }
 
-/** Payments that may share a batch: one token, one fee recipient as signed. `id`: in the table queue_group. */
+/** Payments that may share a batch: they have one token and one signed fee recipient. `id`: in the table queue_group. */
 export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
 
-/** The groups of a network: as a rule one, of the platform's wallet. */
+/** The groups of a network; most have one, of the platform's wallet. */
 export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
   const { chainId, token } = scope
   const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`
@@ -29,16 +29,16 @@ type Probes = {
   retryDue: boolean
 }
 
-/** Whether the queue's row `q` is old enough for the triggers that count what waits. */
+/** Whether the queue's row `q` is old enough for the triggers that count. */
 function isRipe(sql: Queryable, acceptedBy: Date) {
   return sql`q.accepted_at <= ${acceptedBy}`
 }
 
 /**
- * What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due.
+ * Results of one look-up each: the oldest payment, the greatest, the first to expire, a due retry.
  *
- * @param highValue from which on payments travel alone, retries as well: none of theirs makes the others due
- * @param acceptedBy what is younger isn't the oldest: it is only great, or about to expire
+ * @param highValue the amount from which payments travel alone, as retries too, so their retries make no others due
+ * @param acceptedBy younger payments can be the greatest or about to expire, but not the oldest
  */
 export async function readExtremes(
   sql: Queryable,
@@ -73,8 +73,8 @@ export async function readExtremes(
 }
 
 /**
- * Finds a provider wallet for which enough waits, by amount or by number, and says what; null if there is none. Takes one step
- * a wallet until the first is found.
+ * Finds a provider wallet with enough waiting payments, by amount or by number, and says how much waits; null if there is none. Takes
+ * one step a wallet until it finds one.
  *
  * @param below Greater payments don't count: they travel alone.
  * @param acceptedBy Nor do younger ones.
@@ -86,8 +86,8 @@ export async function findFullWallet(
   { below, acceptedBy }: { below: bigint; acceptedBy: Date },
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
-  // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
-  // limit asks.
+  // `count` payments suffice by themselves, so no more are read. Postgres runs the recursion only as far as the limit
+  // asks.
   const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
     with recursive wallet (payee) as (
       (select q.payee from queue q where ${waiting} order by q.payee limit 1)
@@ -106,7 +106,7 @@ export async function findFullWallet(
   return row ?? null
 }
 
-/** How large the next batch would be, for an estimate of its cost. */
+/** The size of the next batch, for an estimate of its cost. */
 export async function readNextBatchSize(
   sql: Queryable,
   group: QueueGroup,
@@ -135,18 +135,18 @@ export async function readNextBatchSize(
   return row
 }
 
-/** What callers of POST /settle wait for, and since when. */
+/** A payment that a caller of POST /settle waits for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
-/** Who waits for the queue's row `q`: the provider whose key asked, or, without a key, whoever is paid. */
+/** Who waits for the queue's row `q`: the provider whose key was sent or, without a key, the paid wallet. */
 export function callerOf(sql: Queryable) {
   return sql`coalesce(q.provider_id, q.payee)`
 }
 
 /**
- * The awaited payments of a group but for submissions: by arrival, in turns over their callers. All that draw their gas from the
- * common allowance are one caller among those that have a grant, and take turns among themselves: keys and wallets are free. So
- * whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
+ * A group's awaited payments without submissions: callers take turns, and each one's payments come by arrival. All that draw on the
+ * common allowance count as one caller beside those with a grant, and take turns among themselves, because keys and wallets are free.
+ * So a caller with a thousand payments delays nobody else. Reads `limit` rows a caller, by one index.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -177,7 +177,7 @@ export async function readAwaited(
     order by q.place, q.due_at limit ${limit}`
 }
 
-/** The payments of the submission that waits longest on a network, and for nothing; empty: none does. */
+/** The payments of the submission that has waited longest on a network and isn't held; empty: none. */
 export async function readSubmission(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -194,7 +194,7 @@ export async function readSubmission(
     order by q.accepted_at, q.payment_id`
 }
 
-/** The oldest payments that wait because nothing pays for their gas, but for what a caller waits for. */
+/** The oldest payments that wait because nothing pays for their gas, without awaited ones. */
 export async function readHeldBack(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -208,10 +208,10 @@ export async function readHeldBack(
     limit ${limit}`
 }
 
-/** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet; and tabs. */
+/** Number of payments with two authorizations, with one, of their recipients without the platform's wallet, and of tabs. */
 export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
 
-/** A tab, as far as it says in what company it can settle, and what it takes of a batch. */
+/** A tab: which tabs it can share a batch with, and how much of a batch it takes. */
 export type QueuedTab = TabShape & { rewardShare: number }
 
 export type QueuedPayment = {
@@ -219,21 +219,21 @@ export type QueuedPayment = {
   /** The provider's wallet, or the splitter. */
   recipient: Address
   isPair: boolean
-  /** Goes along with payments of either kind. */
+  /** It can go with payments of either kind. */
   isRefund: boolean
-  /** Null: it is none. */
+  /** Null: it is no tab. */
   tab: QueuedTab | null
   hasCode: boolean
   acceptedAt: Date
 } & GasMeans
 
-/** What there is for a payment's gas, USDC base units. */
+/** What can pay for a payment's gas, USDC base units. */
 export type GasMeans = {
-  /** What the platform gets by it. */
+  /** The platform's part of it. */
   fee: bigint
-  /** Bought at the gateway: where its fee is too small, the operator's budget may add to it. */
+  /** Bought at the gateway: if its fee is too small, the operator's budget may add to it. */
   isSold: boolean
-  /** What is reserved for it, and not spent. */
+  /** The unspent part of its reservation. */
   gasLeft: bigint
   /** Unix seconds: from then on the budget adds what its fee lacks, whatever gas costs. */
   urgentAt: bigint
@@ -246,8 +246,8 @@ export function gasMeans(sql: Queryable) {
 }
 
 /**
- * What the platform gets by the queue's row `q` and its payment `p`: of a tab, without the reward of who settles it. A
- * submission may be a fee alone, or pay a splitter of which it doesn't say that it is one.
+ * The platform's part of the queue's row `q` and its payment `p`; of a tab, without the settler's reward. A
+ * submission may be a fee alone, or pay a splitter without saying so.
  */
 export function feeOf(sql: Queryable) {
   return sql`case
@@ -281,7 +281,7 @@ function tabOf(sql: Queryable) {
   ) end`
 }
 
-/** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
+/** The greatest payments from `threshold` on, due retries included: each is a batch by itself. */
 export async function readGreatest(
   sql: Queryable,
   group: QueueGroup,
@@ -308,16 +308,16 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** Leaves out payments that were accepted later, unless they are urgent: those come first. */
+  /** Leaves out payments accepted later, unless they are urgent: those come first. */
   acceptedBy: Date
   limit: number
-  /** How many of the oldest are left to others; then neither retries nor urgent payments are among the result. Default 0. */
+  /** How many of the oldest are left to others; then retries and urgent payments are left out. Default 0. */
   skip?: number
 }
 
 /**
- * The most urgent payments of a group: what is about to expire, due retries, then the oldest. Retries are at most half of
- * them, so that payments that keep failing don't hold up the others.
+ * A group's most urgent payments: those about to expire, due retries, then the oldest. At most half of
+ * them are retries, so payments that keep failing don't hold up the others.
  */
 export async function readMostUrgent(
   sql: Queryable,
@@ -328,7 +328,7 @@ export async function readMostUrgent(
     and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
   const first = skip === 0
-  // One statement, and each part by its own index.
+  // One statement, each part by its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (
       select distinct on (payment_id) * from (

@@ -4,20 +4,20 @@ import { type HoldReason, isFresh, isRetrying, isSent, isShown, waitsForGas } fr
 
 export type QueueDepth = {
   payee: Address
-  /** It is TabSettlement: these are tabs, whose lines pay many wallets. */
+  /** The wallet is TabSettlement: these are tabs, whose lines pay many wallets. */
   isTabs: boolean
-  /** Those that wait, and those that failed before. */
+  /** Waiting payments, and those that failed before. */
   verified: number
   retrying: number
   /** In a transaction that is out, or not final yet. */
   settling: number
-  /** USDC base units that its wallet gets of what waits, retries included. */
+  /** USDC base units that its wallet gets from waiting payments and retries. */
   amount: bigint
   /** When the oldest waiting payment was accepted. */
   oldestAt: Date | null
 }
 
-/** What isn't over, by provider wallet and by what the keeper does with it. Reads all of it: for metrics, now and then. */
+/** What isn't over, by provider wallet and keeper's state. Reads all of it, so only metrics use it, now and then. */
 export async function readQueueDepth(
   sql: Queryable,
   scope: { chainId: number; token: Address },

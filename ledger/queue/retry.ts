@@ -6,17 +6,17 @@ const retryDelaysMs = [minuteMs, 5 * minuteMs, 15 * minuteMs, 60 * minuteMs, 24 
 /** After how many failed attempts the provider is told. */
 export const notifyAfterAttempts = 3
 
-// The time that a transaction needs to be signed, sent and mined.
+// How long it takes to sign, send and mine a transaction.
 const lastMomentMs = 30_000
 
 export type RetryDecision = { status: 'retry'; at: Date } | { status: 'failed' }
 
 /**
- * What follows an attempt that failed through the payment's own fault.
+ * Decides what follows an attempt for whose failure the payment is to blame.
  *
  * @param attempts Failed attempts, this one included.
- * @param validBefore Unix seconds; the sooner of the two halves.
- * @param urgentAt Unix seconds; when the last attempt is made, or soon after.
+ * @param validBefore Unix seconds; the earlier of the two halves.
+ * @param urgentAt Unix seconds; the last attempt is made then, or soon after.
  */
 export function decideRetry({
   attempts,
@@ -33,7 +33,7 @@ export function decideRetry({
 }): RetryDecision {
   const delayMs = retryDelaysMs[attempts - 1]
   if (delayMs === undefined) return { status: 'failed' }
-  // An attempt that itself came late (the keeper was down) is not followed by the next one at once.
+  // If an attempt came late because the keeper was down, the next one doesn't follow at once.
   const soonest = now.getTime() + minuteMs
   const scheduled = Math.max(firstFailedAt.getTime() + delayMs, soonest)
   const expiry = Number(validBefore) * 1000

@@ -51,7 +51,7 @@ const provider = await seedProvider(sql)
 const seed = (change: Partial<SeedPayment> = {}): Promise<SeededPayment> =>
   seedPayment(sql, { provider, ...change })
 
-/** A payment that came through another door than the gateway's. */
+/** Accepts a payment that came through another door than the gateway's. */
 const accept = async (change: Partial<StoredPayment>) =>
   (await seedTransfer(sql, { acceptedAt: now, ...change })).paymentId
 
@@ -100,7 +100,7 @@ async function claimed(lane: Lane, ...paymentIds: string[]): Promise<bigint> {
   return batch.id
 }
 
-/** Brings a payment to a stage, by the ways that lead there. */
+/** Brings a payment to a stage, on the way that leads there. */
 async function bring(paymentId: string, stage: Stage): Promise<bigint> {
   if (stage === 'deferred') await deferPayments(sql, [paymentId], later(1_000))
   if (stage === 'retrying') await fail(paymentId)
@@ -230,7 +230,7 @@ describe('waiting', () => {
     for (const stage of ['waiting', 'retrying', 'quarantined'] as const)
       expect([stage, await queued(each[stage])]).toMatchObject([stage, { nextAt: later(90_000) }])
     expect(await queued(each.sent)).toMatchObject({ nextAt: null })
-    // Once it is urgent, it is looked at all the same.
+    // Once urgent, it is looked at all the same.
     const { paymentId } = await seed({ acceptedAt: now, validBefore: now.getTime() / 1000 + 100 })
     await holdPayments(sql, [{ paymentId, reason: 'gas_cost' }], {
       until: later(90_000),
@@ -346,7 +346,7 @@ describe('claims', () => {
     const [honest, liar, apart] = [await seed(), await seed(), await seed()]
     await quarantinePayers(sql, scope, [liar.payer])
     expect(await queued(liar.paymentId)).toMatchObject({ stage: 'quarantined' })
-    // Of this payer something else was accepted since.
+    // Another payment of this payer was accepted meanwhile.
     const { paymentId: again } = await seed({ payer: liar.payer })
     await quarantinePayments(sql, [apart.paymentId])
     const batchId = await claimed('shared', honest.paymentId, again, apart.paymentId)
@@ -557,7 +557,7 @@ describe('ends', () => {
       expect(await end(payment.paymentId, { kind, code, isFinal: false })).toHaveLength(1)
       expect(await sumsOf(own)).toBeNull()
     }
-    // What it failed for, and since when, is known.
+    // The reason and time of its failure are kept.
     expect(await end(payment.paymentId, { kind, code: null }, undefined, later(5))).toHaveLength(1)
     expect(await ended(payment.paymentId)).toMatchObject({
       kind,
@@ -674,7 +674,7 @@ describe('reopening', () => {
   })
 })
 
-/** Does something while another transaction has done something else and isn't committed yet. */
+/** Runs `second` while `first` has run in a transaction that isn't committed yet. */
 async function raced<First, Second>(
   first: (tx: Queryable) => Promise<First>,
   second: () => Promise<Second>,
@@ -756,7 +756,7 @@ describe('what Postgres refuses', () => {
   test('error: a payment in the queue twice, or over twice', async () => {
     const [waiting, over] = [await seed(), await seed()]
     await end(over.paymentId)
-    // Nobody inserts what is generated.
+    // A generated column can't be inserted.
     const [row] = await sql<[{ columns: string }]>`
       select string_agg(column_name, ', ') as columns from information_schema.columns
       where table_name = 'queue' and is_generated = 'NEVER'`

@@ -1,10 +1,10 @@
 import { bothHalves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-// The only place that says where a payment stands, and that moves it from one place to another. The picture is in
-// docs/where-is-my-payment.md. A payment is in the queue, with a stage, or has an outcome; never both.
+// The only place that says where a payment stands, and that moves it. docs/where-is-my-payment.md has the picture. A payment
+// is in the queue, with a stage, or has an outcome; never both.
 
-/** Where a payment stands that isn't over: `queue.stage`, as ledger/migrations/0001_schema.sql explains each. */
+/** Where a payment stands while it isn't over: `queue.stage`, which ledger/migrations/0001_schema.sql explains. */
 export const stages = [
   'reserved',
   'waiting',
@@ -21,11 +21,11 @@ export const outcomeKinds = ['spent', 'settled', 'failed', 'voided'] as const
 export type OutcomeKind = (typeof outcomeKinds)[number]
 
 /**
- * Where a payment stands first; times in Unix milliseconds.
+ * Where a payment stands first. Times in Unix milliseconds.
  *
  * - `waiting`: for a trigger
  * - `reserved`: for its seller, until then
- * - `due`: a caller waits for it since then; with the others of its submission, all or none
+ * - `due`: a caller has waited since then; the payments of a submission settle together or not at all
  */
 export type FirstStage =
   | { stage: 'waiting' }
@@ -39,22 +39,22 @@ export function firstPlace(first: FirstStage): [Stage, number | null, number | n
   return ['waiting', null, null, null]
 }
 
-/** Whether the queue's row `q` is in no batch: it can be claimed, or ended without asking a batch. */
+/** Whether the queue's row `q` is in no batch, so it can be claimed, or ended without asking a batch. */
 export function isLoose(sql: Queryable) {
   return sql`q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')`
 }
 
-/** Whether a payment that stands there is loose; null: it is over. */
+/** Whether a payment at this stage is in no batch; null: it is over. */
 export function isLooseStage(stage: Stage | null): boolean {
   return stage !== null && !isReservedStage(stage) && !isBatchStage(stage)
 }
 
-/** Whether a payment that stands there is kept for its seller. */
+/** Whether a payment at this stage is kept for its seller. */
 export function isReservedStage(stage: Stage | null): boolean {
   return stage === 'reserved'
 }
 
-/** Whether a payment that stands there is in a batch. */
+/** Whether a payment at this stage is in a batch. */
 export function isBatchStage(stage: Stage | null): boolean {
   return stage === 'claimed' || stage === 'sent'
 }
@@ -65,8 +65,8 @@ export function isInBatch(sql: Queryable) {
 }
 
 /**
- * Whether a payment can be settled though we don't try it: a transaction of ours carries it whose nonce isn't over for good, or
- * its signatures were published. A batch is closed once its transaction is final, but for those that another keeper gave up.
+ * Whether a payment can settle though we don't try it: a transaction of ours carries it and its nonce isn't over for good, or
+ * its signatures were published. A batch closes once its transaction is final, unless another keeper gave it up.
  */
 export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
   return sql`(
@@ -80,7 +80,7 @@ export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>
   )`
 }
 
-/** Whether the queue's row `row` is shown to anybody: what is only reserved isn't. */
+/** Whether anybody is shown the queue's row `row`: reserved payments aren't. */
 export function isShown(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage <> 'reserved'`
 }
@@ -90,17 +90,17 @@ export function isSent(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage = 'sent'`
 }
 
-/** Whether the queue's row `row` is to be sent, and never failed. */
+/** Whether the queue's row `row` is to be sent and never failed. */
 export function isFresh(sql: Queryable, row = 'q') {
   return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts = 0)`
 }
 
-/** Whether the queue's row `row` is to be sent, and failed before. */
+/** Whether the queue's row `row` is to be sent and failed before. */
 export function isRetrying(sql: Queryable, row = 'q') {
   return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts > 0)`
 }
 
-/** Whether the queue's row `row` is kept for its seller, until `next_at`. */
+/** Whether the queue's row `row` is kept for its seller until `next_at`. */
 export function isReserved(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage = 'reserved'`
 }
@@ -110,15 +110,15 @@ export function isApart(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage = 'quarantined'`
 }
 
-/** What an update of the queue sets where the stage changes by a larger statement: each is one of the picture's arrows. */
+/** What an update of the queue sets when a larger statement changes the stage: each is an arrow of the picture. */
 export function moves(sql: Queryable) {
   return {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toQuarantined: sql`stage = 'quarantined'`,
-    /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
+    /** After a failure. A payment in a batch, or one that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
-    /** After its only failure was taken back. A payment that doesn't wait for another attempt stays where it is. */
+    /** After its only failure was taken back. A payment that isn't waiting for a retry stays where it is. */
     toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
       next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
@@ -144,7 +144,7 @@ export function isOpenOfCaller(sql: Queryable) {
   return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
 
-/** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */
+/** Whether the triggers count the queue's row `q`: nobody waits for it, and it isn't kept apart. */
 export function isWaiting(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is null`
 }
@@ -154,23 +154,23 @@ export function isDue(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is not null`
 }
 
-/** Whether the queue's row `q` failed before, and the time for another attempt has come. */
+/** Whether the queue's row `q` failed before and its retry is due. */
 export function isRetryDue(sql: Queryable, now: Date) {
   return sql`q.stage = 'retrying' and q.next_at <= ${now}`
 }
 
 /**
- * Everything that is told of where the payment `p` stands: a lateral subquery of just one row, called `standing`.
+ * All that anybody is told of where the payment `p` stands: a lateral subquery of just one row, called `standing`.
  *
- * - `status`: the `payment_status` of the API; null for a payment that is only reserved, which isn't shown
+ * - `status`: the `payment_status` of the API; null for a payment that is only reserved, since it isn't shown
  * - `stage`: of the queue; null: the payment is over
  * - `attempts`, `next_attempt_at`, `failure_code`, `failed_at`, `voided_at`
- * - `held_by`: why it waits for gas, `gas_price` where that is too dear for all of its network; null: it doesn't
+ * - `held_by`: why it waits for gas, `gas_price` if gas is too dear on its whole network; null: it doesn't wait
  * - the columns of {@link bothHalves}
  *
- * What the chain shows comes first: money that moved has moved, whatever was intended.
+ * What the chain shows comes first, because money that moved has moved.
  *
- * @param now decides whether an authorization that nobody used has run out.
+ * @param now decides whether an unused authorization has expired.
  */
 export function standingOf(sql: Queryable, now: Date) {
   const isAllSettled = sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`
@@ -209,7 +209,7 @@ export function standingOf(sql: Queryable, now: Date) {
   )`
 }
 
-/** Deferred, or not tried again before then, without counting an attempt: something else has to be found out first. */
+/** Defers payments, or their retry, until then, without counting an attempt: something must be found out first. */
 export async function deferPayments(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -226,8 +226,8 @@ export const holdReasons = ['gas_cost', 'gas_budget', 'gas_allowance'] as const
 export type HoldReason = (typeof holdReasons)[number]
 
 /**
- * The same of payments whose gas nothing pays for at the moment, each with its reason, which stays with it until it is
- * claimed. They are looked at again then, or as soon as they are urgent.
+ * Defers payments because nothing pays for their gas now. The reason stays with each until it is claimed. They are looked
+ * at again then, or as soon as they are urgent.
  */
 export async function holdPayments(
   sql: Queryable,
@@ -245,14 +245,14 @@ export async function holdPayments(
 
 const returnedAtOnce = 1_000
 
-/** Lets deferred payments wait again: what was to be found out first is known. */
+/** Lets deferred payments wait again, because what had to be found out is known. */
 export async function wakeDeferred(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`
     update queue set ${moves(sql).toWaiting}
     where payment_id = any(${[...paymentIds]}::text[]) and stage = 'deferred'`
 }
 
-/** Lets deferred payments wait again whose time has come. */
+/** Lets deferred payments wait again once their time has come. */
 export async function returnDeferred(
   sql: Queryable,
   { chainId, token }: { chainId: number; token: string },
@@ -270,10 +270,10 @@ export async function returnDeferred(
 }
 
 /**
- * Keeps payments apart from the others: they are settled with the gas of each budgeted in full. What a batch holds, or was
- * submitted with others, is left where it is.
+ * Keeps payments apart from the others: they are settled with full gas for each. Payments in a batch, and those that were
+ * submitted with others, stay where they are.
  *
- * @param from also what is in this batch, which is about to be closed.
+ * @param from also move payments in this batch, which is about to be closed.
  */
 export async function quarantinePayments(
   sql: Queryable,
@@ -287,15 +287,15 @@ export async function quarantinePayments(
       and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})`
 }
 
-/** The transaction of a batch is stored, and may be out from now on. */
+/** Marks payments as sent: their batch's transaction is stored, and may be out from now on. */
 export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`update queue set stage = 'sent' where batch_id = ${batchId} and stage = 'claimed'`
 }
 
 /**
- * Lets payments leave a batch, to where they stood before it: all of it, or those at some positions.
+ * Lets payments leave a batch for the stage before it: all of it, or those at some positions.
  *
- * A caller goes on waiting for his payment; the payments of a submission go on one by one.
+ * A caller goes on waiting for its payment; the payments of a submission go on one by one.
  */
 export async function releasePayments(
   sql: Queryable,
@@ -330,21 +330,21 @@ export async function releasePayments(
   return rows.map(({ id }) => id)
 }
 
-/** How a payment ends, or what becomes of its end. */
+/** How a payment ends, or how its end changes. */
 export type Ending = {
   paymentId: string
   kind: OutcomeKind
-  /** Why it failed, or why its fee is missing; null keeps the one that is known. */
+  /** Why it failed, or why its fee is missing; null keeps the known reason. */
   code: string | null
-  /** Nothing of it can move any more. Then it is in its provider's sums. */
+  /** Nothing of it can move any more. Then it counts in its provider's sums. */
   isFinal: boolean
 }
 
 /**
- * Ends payments that are in no batch, or makes their end final, in one statement. Leaves out those that were claimed, or
- * whose end became final, since.
+ * Ends payments that are in no batch, or makes their end final, in one statement. Leaves out those that were claimed or
+ * became final meanwhile.
  *
- * @param from also end what is in this batch, which is about to be closed.
+ * @param from also end payments in this batch, which is about to be closed.
  * @returns the payments that ended.
  */
 export async function endPayments(
@@ -413,10 +413,10 @@ function arrived(sql: Queryable) {
 }
 
 /**
- * Takes ends back: the payments are in the queue again.
+ * Takes ends back, so that the payments are in the queue again.
  *
- * @param attempts `forgotten`: all retries anew.
- * @returns those that were.
+ * @param attempts `forgotten`: all retries begin anew.
+ * @returns the payments whose end was taken back.
  */
 export async function reopenPayments(
   sql: Queryable,

@@ -21,8 +21,8 @@ import {
   type Stage,
 } from './stages.ts'
 
-// Whatever is done to payments in whatever order: each stands in one place, where a small model of it says, and what is
-// over for good is in its provider's sums. A failure prints the seed and the shortest life that shows it.
+// Does things to payments in any order. Each must stand in one place, the one that a small model names, and final payments
+// must be in their providers' sums. A failure prints the seed and the shortest life that shows it.
 
 const now = new Date()
 const soon = new Date(now.getTime() + 1_000)
@@ -36,10 +36,10 @@ type Life = {
   kind: OutcomeKind | null
   attempts: number
   hasFailed: boolean
-  /** What arrived, as bits; of a final one also what its sums were made of. */
+  /** The halves that arrived, as bits; for a final payment, also what its sums were made of. */
   moved: number
   counted: number | null
-  /** The lane that it was claimed in, and its batch. */
+  /** The lane in which it was claimed, and its batch. */
   batch: { id: bigint; lane: 'shared' | 'quarantined' } | null
 }
 
@@ -208,7 +208,7 @@ const steps = fc.array(
   { minLength: 10, maxLength: 30 },
 )
 
-/** Where they stand, by the tables. */
+/** Where payments stand according to the tables. */
 async function places(lives: readonly Life[]) {
   const rows = await sql`
     select p.id, q.stage, o.kind, coalesce(q.attempts, o.attempts) as attempts, o.arrived, q.batch_id as batch,

@@ -31,7 +31,7 @@ describe('firedTrigger', () => {
     ['100 payments while dear', { paymentCount: 100 }, dear, null],
     ['149 payments while dear', { paymentCount: 149 }, dear, null],
     ['150 payments while dear', { paymentCount: 150 }, dear, 'count'],
-    // So that it is sent within the hour.
+    // Fires early, so that it is sent within the hour.
     ['a millisecond below 59 minutes', { firstQueuedAt: ago(3_539_999) }, cheap, null],
     ['59 minutes', { firstQueuedAt: ago(3_540_000) }, cheap, 'time'],
     ['59 minutes while dear', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],

@@ -2,8 +2,8 @@ import { type Environment, readVariable } from '#process/env'
 import type { Trigger } from '#protocol/settlement'
 
 /**
- * What waits, as the triggers see it: payments that could be claimed now. Of several provider wallets that would share a
- * batch, the most of each: a trigger that any of them has fired is fired.
+ * The waiting payments that could be claimed now, as the triggers see them. If several provider wallets share a batch, each
+ * field has the most of any of them: a trigger that one has fired is fired.
  */
 export type WaitingPayments = {
   paymentCount: number
@@ -13,9 +13,9 @@ export type WaitingPayments = {
   largestPayment: bigint
   /** Acceptance of the oldest one. */
   firstQueuedAt: Date
-  /** Unix seconds; from then on the first of them must be on its way (`urgent_at`: ledger/migrations/0005_windows_and_bodies.sql). */
+  /** Unix seconds at which the first of them must be on its way (`urgent_at`: ledger/migrations/0005_windows_and_bodies.sql). */
   firstUrgentAt: bigint
-  /** One of them failed before and its next attempt is due. */
+  /** One of them failed before and its retry is due. */
   retryDue: boolean
 }
 
@@ -56,19 +56,19 @@ export function readTriggerSettings(env: Environment) {
 /** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`; process/variables.ts has most of them as defaults. */
 export const defaultTriggers = readTriggerSettings({})
 
-/** How long before it runs out a payment must be on its way at the latest, in seconds; the same 900 is in `urgent_at`. */
+/** How many seconds before it expires a payment must be on its way at the latest; `urgent_at` has the same 900. */
 export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
-// If several have fired, the batch is named after the first of these: what can't wait comes first, then what
-// SPEC.md 8.1 lists first.
+// If several have fired, the first of these names the batch: what can't wait comes first, then SPEC.md 8.1's
+// order.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**
  * The trigger that has fired, or null.
  *
- * @param estimatedCost USDC base units that settling everything queued would cost now.
+ * @param estimatedCost USDC base units that settling all that is queued would cost now.
  */
 export function firedTrigger(
   queue: WaitingPayments,
@@ -83,22 +83,22 @@ export function firedTrigger(
     expiry: Number(queue.firstUrgentAt) * 1000 <= now.getTime(),
     amount: queue.amount >= (isRaised ? settings.raisedAmount : settings.amount),
     count: queue.paymentCount >= (isRaised ? settings.raisedCount : settings.count),
-    // A retry has waited out its own delay: it doesn't wait for the wallet's next batch as well.
+    // A retry has waited out its own delay, so it doesn't wait for the wallet's next batch, too.
     time: queue.retryDue || now >= timeTriggerAt(queue, settings),
   }
   return precedence.find((trigger) => fired[trigger]) ?? null
 }
 
 /**
- * When the time trigger fires: early enough that the transaction is sent within `timeMs`, since another batch of the wallet, or
- * a slow node, may take its time first.
+ * When the time trigger fires: before `timeMs` is over, so that the transaction is sent within it, even if another batch of the
+ * wallet or a slow node delays it.
  */
 export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))
 }
 
 /**
- * When a wallet's queue will settle at the latest, if nothing else is queued and gas isn't dear: only the keeper knows whether it is.
+ * When a wallet's queue settles at the latest, if nothing else is queued. Only the keeper knows whether gas is too dear.
  */
 export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSettings, now: Date): Date {
   const fired = firedTrigger(queue, settings, 0n, now)

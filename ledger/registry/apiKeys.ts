@@ -7,19 +7,19 @@ import { changeRegistry } from './registryChanges.ts'
 /** `tk_`, the key's public id, `_`, its secret: 256 random bits in base64url. */
 const keyPattern = /^tk_([0-9a-f]{32})_([A-Za-z0-9_-]{43})$/
 
-/** The public id of a presented API key; undefined for what has no key's form. */
+/** The public id of a presented API key; undefined if it doesn't have a key's form. */
 export function keyIdOf(presented: string): string | undefined {
   const [, id] = keyPattern.exec(presented) ?? []
   return id && `key_${id}`
 }
 
-/** What a key may do: everything of its provider's, or look at it. */
+/** What a key may do: all that its provider may, or only read. */
 export const keyScopes = ['full', 'read'] as const
 export type KeyScope = (typeof keyScopes)[number]
 
 export type KeyOwner = { providerId: string; scope: KeyScope }
 
-/** Whose a presented API key is, and what it may do; undefined for any key that is not in force. */
+/** The owner of a presented API key and what it may do; undefined if the key isn't in force. */
 export async function findKey(sql: Queryable, presented: string): Promise<KeyOwner | undefined> {
   const [, id, secret] = keyPattern.exec(presented) ?? []
   if (id === undefined || secret === undefined) return undefined
@@ -31,7 +31,7 @@ export async function findKey(sql: Queryable, presented: string): Promise<KeyOwn
 }
 
 /**
- * The provider that a presented API key acts for; undefined for any key that is not in force.
+ * The provider that a presented API key acts for; undefined if the key isn't in force.
  *
  * @throws {BaseError} `forbidden` for a read-only key
  */
@@ -46,9 +46,9 @@ export function readOnlyKey(): BaseError {
 }
 
 /**
- * Sets what the operator pays a UTC day for a provider's gas that no fee carries, USDC base units; 0: nothing.
+ * Sets how much of a provider's gas without a fee the operator pays a UTC day, USDC base units.
  *
- * @returns false where there is no such provider.
+ * @returns false if there is no such provider.
  */
 export async function setGasGrant(sql: Database, providerId: string, gasGrant: bigint): Promise<boolean> {
   const changed = await changeRegistry(sql, { providerId, by: null }, async (tx, record) => {
@@ -63,7 +63,7 @@ export async function setGasGrant(sql: Database, providerId: string, gasGrant: b
   return changed ?? false
 }
 
-/** A random 256-bit secret needs no slow hash: there is nothing to guess. */
+/** A random 256-bit secret needs no slow hash, because nobody can guess it. */
 export function hashSecret(secret: string): Buffer {
   return hash('sha256', secret, 'buffer')
 }

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { createCache } from '#process/cache'
 
-/** Finds whose an API key is. */
+/** Finds the owner of an API key. */
 export type KeyOwners<Owner> = {
   /**
    * @param beforeQuery called before the database is asked; may throw.

@@ -1,19 +1,19 @@
 import type { Database, Queryable, Transaction } from '../store/database.ts'
 
-/** Whose change it is: an API key's id; null: the operator's, who has the database. */
+/** Who changes it: an API key's id; null: the operator, who has the database. */
 export type Changer = { providerId: string; by: string | null }
 
 /**
- * Writes down a change of `subject`: the provider, or one of its wallets, endpoints or keys. Of what was there before,
- * only the fields that differ are kept; a change without a difference is none.
+ * Stores a change of `subject`: the provider, or one of its wallets, endpoints or keys. Of the old state it keeps only the
+ * fields that differ; a change without a difference is none.
  *
  * @param before null: it is new
  */
 export type RecordChange = (subject: string, before: object | null, after: object) => Promise<void>
 
 /**
- * Changes what a provider has registered, together with its history. The changes of one provider happen one after the
- * other, so what `change` reads stays true until it's done.
+ * Changes a provider's registration, together with its history. It locks the provider, so what `change` reads
+ * stays true until it's done.
  *
  * @returns undefined if there is no such provider
  */
@@ -31,7 +31,7 @@ export async function changeRegistry<T>(
   return result?.done as T | undefined
 }
 
-/** For a transaction that inserts the provider itself; all others go through {@link changeRegistry}. */
+/** For a transaction that inserts the provider itself; all others use {@link changeRegistry}. */
 export function recordChange(tx: Queryable, { providerId, by }: Changer): RecordChange {
   return async (subject, before, after) => {
     const was = before && fieldsOf(before)
@@ -46,7 +46,7 @@ export function recordChange(tx: Queryable, { providerId, by }: Changer): Record
   }
 }
 
-/** As JSON shows them. */
+/** The fields as JSON shows them. */
 function fieldsOf(thing: object): Record<string, unknown> {
   return JSON.parse(JSON.stringify(thing))
 }
@@ -61,7 +61,7 @@ export type RegistryChange = {
   after: Record<string, unknown>
 }
 
-/** @param position the last one of the page before; the newest change comes first */
+/** @param position of the last change on the page before; the newest change comes first */
 export async function listRegistryChanges(
   sql: Queryable,
   providerId: string,

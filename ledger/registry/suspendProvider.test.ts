@@ -27,7 +27,7 @@ test('default: its wallets and their splitters are a suspended provider’s, unl
   expect(await isClosedProvider(sql, provider.providerId)).toBe(false)
 
   await setSuspended(sql, provider.providerId, new Date())
-  // So that nobody who is suspended closes what is others'.
+  // A suspended provider must not close what others own.
   await addWallet(provider.providerId, late)
   expect(await isClosedProvider(sql, provider.providerId)).toBe(true)
   expect(await find()).toEqual([provider.wallet, splitter].sort())

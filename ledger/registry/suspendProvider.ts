@@ -3,9 +3,9 @@ import type { Database, Queryable } from '../store/database.ts'
 import { changeRegistry } from './registryChanges.ts'
 
 /**
- * The operator's switch: suspends a provider, which then sells nothing new and can't lift it, or lets it sell again.
+ * The operator's switch: suspends a provider, which then sells nothing new and can't lift it, or lifts the suspension.
  *
- * @returns false where there is no such provider.
+ * @returns false if there is no such provider.
  */
 export async function setSuspended(
   sql: Database,
@@ -23,7 +23,7 @@ export async function setSuspended(
   return done ?? false
 }
 
-/** Whether the provider `p` sells nothing new: by its own switch, or by the operator's. */
+/** Whether the provider `p` sells nothing new, by its own switch or the operator's. */
 export function isClosed(sql: Queryable) {
   return sql`coalesce(p.suspended_at, p.disabled_at) is not null`
 }
@@ -34,8 +34,8 @@ export async function isClosedProvider(sql: Queryable, providerId: string): Prom
 }
 
 /**
- * Those of some recipients that are a suspended provider's: its wallets, and splitters that pay these. Anybody may register any
- * address, so one that another provider has as well is nobody's, and so is one that was registered after the suspension.
+ * The recipients that belong to a suspended provider: its wallets, and splitters that pay these. Anybody may register any
+ * address, so an address doesn't count if another provider has it, too, or if it was registered after the suspension.
  */
 export async function findSuspendedPayees(
   sql: Queryable,

@@ -1,11 +1,11 @@
 export type CompositeField = string | number | bigint | boolean | null
 
-/** What needs no quotes, neither in a row nor in an array. */
+/** Text that needs no quotes in a row or an array. */
 const plain = /^[\w.:/-]+$/
 
 /**
- * Rows as the text of an array of a composite type (Postgres' manual, 8.15.6 and 8.16.6). It's read several times as fast as
- * the same in JSON.
+ * Writes rows as the text of an array of a composite type (Postgres' manual, 8.15.6 and 8.16.6), which is read several times as
+ * fast as JSON.
  *
  * @param rows each with its fields in the type's order.
  */

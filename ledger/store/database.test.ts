@@ -24,7 +24,7 @@ async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
   return { proxy, sql: openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options }) }
 }
 
-/** What would end the process, until the end of the block. */
+/** Collects uncaught errors, which would end the process, until the end of the block. */
 function watchUncaught() {
   const errors: unknown[] = []
   const onUncaught = (error: unknown) => errors.push(error)
@@ -39,7 +39,7 @@ const isAnswered = (sql: Database) =>
     () => false,
   )
 
-// These wait for limits of some seconds, each behind a proxy of its own: together they take as long as the longest.
+// These wait for limits of some seconds, each behind a proxy of its own, and together take as long as the longest.
 test.concurrent('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
   const max = 3
   const { proxy, sql } = await openBehindProxy({ max })
@@ -92,7 +92,7 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
   const frozen = lost
     .begin(async (transaction) => {
       await transaction`select id from half_statement for update`
-      // Parsed and described; the messages that would carry it out, and their Sync, are never sent.
+      // Parsed and described; the messages that would execute it, and their Sync, are never sent.
       await transaction`select ${'half a statement'}::text as "half a statement"`
     })
     .catch((error: unknown) => error)
@@ -106,7 +106,7 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
     seen = await state()
     return seen?.wait_event === 'ClientRead'
   })
-  // Neither a rest in the transaction nor a long statement, to the server.
+  // To the server this is neither a rest in the transaction nor a long statement.
   expect(seen).toMatchObject({ state: 'active' })
   await other.begin(async (transaction) => {
     await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
@@ -138,7 +138,7 @@ test('behavior: connections are cut in the middle of transactions and savepoints
   let settled = 0
   for (let burst = 0; burst < 10; burst++) {
     const isCut = Promise.withResolvers<void>()
-    // Some ask at once after the cut, some later, some nothing: then only postgres.js' own rollback or commit is left.
+    // Some query at once after the cut, some later, some never: for those only postgres.js' own rollback or commit is left.
     const transactions = Array.from({ length: 12 }, (_, at) =>
       sql.begin(async (transaction) => {
         await transaction`insert into cut_test values (${burst}, 1)`
@@ -167,9 +167,9 @@ test('behavior: connections are cut in the middle of transactions and savepoints
     expect(await isAnswered(sql)).toBe(true)
   }
   expect(settled).toBe(240)
-  // Nothing of a transaction that was cut is carried out by the session that came after it.
+  // The session after a cut transaction executes nothing of it.
   expect(await sql`select burst from cut_test group by burst having count(*) % 2 = 1`).toEqual([])
-  // The other databases are other tests'.
+  // Other databases belong to other tests.
   const isLeftOpen = sql`datname = current_database() and state like 'idle in transaction%'`
   await expect.poll(() => sql`select 1 from pg_stat_activity where ${isLeftOpen}`).toEqual([])
   await sql.end({ timeout: 1 })
@@ -229,7 +229,7 @@ test('behavior: however often connecting failed, the first query after the outag
   proxy.cut()
   for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
   proxy.mend()
-  // postgres.js' own pause is 20 s by now.
+  // By now postgres.js pauses for 20 s.
   const query = isAnswered(sql)
   const late = new Promise((resolve) => setTimeout(resolve, 15_000, 'late').unref())
   expect(await Promise.race([query, late])).toBe(true)

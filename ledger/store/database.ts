@@ -3,12 +3,12 @@ import postgres from 'postgres'
 import { ConfigError } from '#process/env'
 import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
 
-/** Schema of our own tables. Ponder's live elsewhere and are only read, see `halves.ts`. */
+/** Schema of our own tables. Ponder's are elsewhere, and we only read them (`halves.ts`). */
 export const schema = 'tollkeeper'
 
 export type Database = postgres.Sql<{ bigint: bigint }>
 export type Transaction = postgres.TransactionSql<{ bigint: bigint }>
-/** What a query function takes: the pool, or a transaction that its caller opened. */
+/** A query function takes the pool, or a transaction that its caller opened. */
 export type Queryable = Database | Transaction
 
 export type DatabaseOptions = {
@@ -19,24 +19,24 @@ export type DatabaseOptions = {
   /** Shown in `pg_stat_activity`. */
   applicationName: string
   /**
-   * How long the server keeps the locks of a client that is frozen or lost between two statements of a transaction; no
-   * transaction lasts longer than twice that, so neither do those of a client that is lost amid a statement. Default 5,000.
+   * How long the server keeps the locks of a client that is frozen or lost between two statements of a transaction. No
+   * transaction lasts longer than twice that, which bounds clients that are lost amid a statement. Default 5,000.
    */
   idleInTransactionMs?: number
-  /** False for what may take its time, such as migrations: no limit holds. Default true. */
+  /** False for slow work such as migrations: no limit applies. Default true. */
   limited?: boolean
-  /** The server may be older than 17, and knows no `transaction_timeout`. */
+  /** The server may be older than 17, without `transaction_timeout`. */
   isOlder?: boolean
-  /** The URL is a pooler's, in transaction mode: its sessions have `search_path` and limits from the pooler (see `pooler.ts`). */
+  /** The URL is a pooler's, in transaction mode: the pooler sets `search_path` and limits of its sessions (see `pooler.ts`). */
   isPooled?: boolean
 }
 
-// Each limit is longer than the one before it, so that the party that knows more ends things first: a lock that isn't had,
-// a statement, and last the connection, which then is known to be dead (docs/operations.md, "Silent connections").
+// Each limit is longer than the one before it, so that the party that knows more ends things first: a wait for a lock,
+// a statement, and last the connection, which is known to be dead by then (docs/operations.md, "Silent connections").
 const lockMs = 5_000
 const statementMs = 8_000
 const silenceMs = 10_000
-/** Lets the server notice a host that is gone: after 5 s of rest it sends four probes, a second apart. */
+/** Lets the server notice a lost host: after 5 s of rest it sends four probes, a second apart. */
 export const lostHostLimits = {
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 1,
@@ -48,20 +48,20 @@ export const idleSeconds = 5
 const connectSeconds = 5
 const defaultIdleInTransactionMs = 5_000
 
-/** What each of our sessions sets for itself, or a pooler for it; times in milliseconds. */
+/** What each of our sessions sets, or a pooler for it; times in milliseconds. */
 export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs) {
   return {
     search_path: schema,
     lock_timeout: lockMs,
     statement_timeout: statementMs,
     idle_in_transaction_session_timeout: idleInTransactionMs,
-    // A client that is lost between the messages of one statement counts as active: no other limit ends it.
+    // A client that is lost between the messages of one statement counts as active, so no other limit ends it.
     transaction_timeout: 2 * idleInTransactionMs,
   }
 }
 /** How long a pool that lost one connection lets its other connections finish. */
 const graceMs = 1_000
-/** The pause before we connect again to a server that didn't answer. */
+/** Pause before we connect again to a server that didn't answer. */
 const pauseMs = 100
 /** How long queries may go on after the database was closed, unless the caller says otherwise. */
 const endSeconds = 10
@@ -71,8 +71,8 @@ const endSeconds = 10
  *
  * `bigint` and `numeric` columns arrive as `bigint`: every one of them holds whole base units, seconds or blocks.
  *
- * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive the loss of one (see
- * `databaseSocket.ts`). Queries made from then on go to the new pool; those of the old one have a second to finish.
+ * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive that loss (see
+ * `databaseSocket.ts`). Later queries go to the new pool; those of the old one have a second to finish.
  */
 export function openDatabase(options: DatabaseOptions): Database {
   const tls = readTls(options.url)
@@ -87,7 +87,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     let isRetired = false
     let isCut = false
     const sql = openPool(options, async (where) => {
-      // Each query would try to connect at once, to a server that is known to be away.
+      // Each query would try to connect at once, though we know that the server is away.
       if (!wasAnswered) await delay(pauseMs)
       if (isCut) throw new ConnectionLost('the pool was closed before the connection was opened')
       const socket = new DatabaseSocket({ ...where, ...(tls && { tls }), onLost })
@@ -105,7 +105,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     }
     async function retire(): Promise<void> {
       await delay(graceMs)
-      // Refuses what is left, and all that a lost transaction may still ask.
+      // Refuses the remaining queries, and all that a lost transaction may still send.
       await endPool(0)
       for (const socket of lost) socket.release()
     }
@@ -116,7 +116,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       clearTimeout(timer)
       isCut = true
     }
-    /** Just before postgres.js destroys its connections, which a session that is starting doesn't survive. */
+    /** Call it just before postgres.js destroys its connections, since a session that is starting doesn't survive that. */
     function cutStarts(): void {
       isCut = true
       for (const socket of sockets) socket.cutStart()
@@ -145,8 +145,8 @@ type Pool = {
 const oldestPostgres = 17
 
 /**
- * For the start of whatever uses the database: an older server takes none of our sessions, so ask without limits. Refuses a
- * pooler, too: migrations and Ponder need sessions that are theirs alone.
+ * Call it at the start of whatever uses the database, without limits, since an older server takes none of our sessions. It also
+ * refuses a pooler, because migrations and Ponder need sessions of their own.
  *
  * @throws {ConfigError}
  */
@@ -157,7 +157,7 @@ export async function requirePostgres(unlimited: Queryable, oldest = oldestPostg
     throw isPoolerRefusal(error) ? poolerInTheWay() : error
   })
   const [row] = rows
-  // A pooler gives its clients process ids of its own making.
+  // A pooler gives its clients process ids that it makes up.
   if (row && (rows.state as unknown as { pid: number }).pid !== row.pid) throw poolerInTheWay()
   if (row === undefined || row.number < oldest * 10_000) {
     throw new ConfigError(
@@ -181,7 +181,7 @@ function poolerInTheWay(): ConfigError {
   )
 }
 
-/** As {@link requirePostgres}, for who has no session that an older server would take. */
+/** As {@link requirePostgres}, for callers without a session that an older server would take. */
 export async function requirePostgresAt(url: string): Promise<void> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false })
   await requirePostgres(sql).finally(() => sql.end({ timeout: 1 }))
@@ -208,12 +208,12 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
       application_name: applicationName,
       ...(!isPooled && { search_path, ...(limited && { ...limits, ...lostHostLimits }) }),
     },
-    // The next transaction may have another session, which knows no statement by that name.
+    // The next transaction may have another session, which lacks a prepared statement of that name.
     prepare: !isPooled,
     ...(limited && { idle_timeout: idleSeconds }),
-    // The socket speaks it.
+    // Our socket speaks TLS.
     ssl: false,
-    // Not in its types. It passes on its own options, with every host that the URL names.
+    // Missing in its types. It passes on its own options, with every host that the URL names.
     ...{
       socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
         openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
@@ -228,7 +228,7 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
 
 type ServerOptions = { path?: string | false; host: string[]; port: number[] }
 
-/** What the URL, or `PGSSL`, asks for, as postgres.js understands it. */
+/** TLS as the URL or `PGSSL` asks for it, in postgres.js' form. */
 function readTls(url: string): DatabaseSocketOptions['tls'] {
   const { ssl } = postgres(url, { max: 0 }).options
   if (!ssl) return undefined

@@ -1,7 +1,7 @@
 import { createCache } from '#process/cache'
 import type { Database } from './database.ts'
 
-/** The slowest answer from which we read the database's clock: a slower one may have stood in a pooler. */
+/** The slowest answer from which we read the database's clock: a slower one may have waited in a pooler. */
 const promptMs = 250
 const clockTtlMs = 3_600_000
 const clockRefreshMs = 60_000

@@ -12,44 +12,44 @@ const messages = { error: 0x45, readyForQuery: 0x5a }
 const readyForQuery = Buffer.from('5a0000000549', 'hex')
 
 export type DatabaseSocketOptions = {
-  /** Of the Unix socket, instead of host and port. */
+  /** Of the Unix socket that replaces host and port. */
   path?: string
   host: string
   port: number
-  /** How TLS is spoken, or undefined for none. `optional`: without TLS where the server has none. */
+  /** TLS options; undefined: no TLS. `optional`: connects without TLS if the server has none. */
   tls?: ConnectionOptions & { optional: boolean }
-  /** After how much silence the connection counts as lost. Undefined: it may be silent for ever. */
+  /** How long a silent connection counts as alive. Undefined: for ever. */
   silenceMs?: number
-  /** The connection ended, and postgres.js hadn't asked for that. */
+  /** The connection ended, though postgres.js hadn't asked for it. */
   onLost: (socket: DatabaseSocket) => void
 }
 
 /**
- * A connection to Postgres, as postgres.js 3.4.9 needs one. It never tells postgres.js that it has lost its server:
- * queries are answered with an error, those before the loss and those after it, until `release`.
+ * A connection to Postgres, as postgres.js 3.4.9 needs one. It never tells postgres.js that it has lost its server: until
+ * `release`, it answers queries from before and after the loss with an error.
  *
- * Told of an end that it hadn't asked for, postgres.js writes to no socket where a transaction goes on, which ends the
- * process; sends what is left of an old transaction to the next session; or never sends its first message on that one,
+ * If postgres.js heard of an end that it hadn't asked for, it would write to no socket in a transaction, which ends the
+ * process; or send the rest of an old transaction to the next session; or never send its first message there,
  * since its timer for writes is stale. So a pool that has lost a connection is replaced, see `database.ts`.
  *
  * A server that is gone without a word (a failover without a reset, a firewall that drops) leaves a connection open for
- * hours, hence `silenceMs`. It looks at what was received and not at what was sent: a pool goes on writing to a server
- * that is gone. Time is counted in ticks of this process, so that a process that was stopped or busy doesn't take its own
+ * hours, hence `silenceMs`. It counts what was received, not what was sent, because a pool goes on writing to a server
+ * that is gone. It counts time in ticks of this process, so a process that was stopped or busy doesn't take its own
  * absence for the server's.
  */
 export class DatabaseSocket extends EventEmitter {
-  /** Asked by postgres.js. A lost connection is open for it until `release`, so that it waits for the end. */
+  /** postgres.js reads it. A lost connection stays open until `release`, so that postgres.js waits for the end. */
   readyState: 'open' | 'closed' = 'open'
   /** Whether the server has ever said anything. */
   isAnswered = false
   readonly #options: DatabaseSocketOptions
-  /** Set once data may flow: after the answer about TLS, if it was asked for. */
+  /** Set once data may flow: after the answer about TLS, if we asked for TLS. */
   #stream: Socket | undefined
   #raw: Socket
   #early: Uint8Array[] = []
   /** The part of an unfinished message that the server has sent, while the session starts. */
   #unread: Buffer = Buffer.alloc(0)
-  /** How often the server was ready for a query: once the session has started, and once its types are known; then uncounted. */
+  /** How often the server was ready for a query: once when the session has started, once when its types are known. */
   #readies = 0
   #isEnding = false
   #failure: Error | undefined
@@ -74,14 +74,14 @@ export class DatabaseSocket extends EventEmitter {
   #requestTls({ optional, ...options }: ConnectionOptions & { optional: boolean }): void {
     this.#raw.write(tlsRequest)
     this.#raw.once('data', (answer) => {
-      // More than the one byte was put in by somebody on the way (CVE-2021-23222).
+      // Somebody on the way inserted what follows the one byte (CVE-2021-23222).
       if (answer.length !== 1) return this.#lose(new ConnectionLost('the answer about TLS is not one byte'))
       if (answer[0] !== tlsAccepted) {
         if (optional) return this.#carry(this.#raw)
         return this.#lose(new ConnectionLost('the server speaks no TLS'))
       }
       const { host } = this.#options
-      // `host` isn't connected to, it is what the certificate must name; without it Node would take `localhost`.
+      // The certificate must name `host`, though we don't connect to it; without it Node would check for `localhost`.
       const name = isIP(host) ? { host } : { host, servername: host }
       const stream = connectTls({ ...options, socket: this.#raw, ...name })
       this.#watchEnd(stream)
@@ -109,8 +109,8 @@ export class DatabaseSocket extends EventEmitter {
   }
 
   /**
-   * After its start a session is asked for its types, by a query whose failure postgres.js leaves unhandled, which ends
-   * the process. So until that is answered, whole messages are passed on, and no error.
+   * After its start postgres.js asks a session for its types, and leaves a failure of that query unhandled, which ends
+   * the process. So until that is answered, only whole messages are passed on, and no error.
    */
   #read(data: Buffer): void {
     if (this.#failure) return
@@ -136,7 +136,7 @@ export class DatabaseSocket extends EventEmitter {
     if (end > 0) this.emit('data', unread.subarray(0, end))
   }
 
-  /** Once: whichever comes first of an error, the end and silence. */
+  /** Runs once, for the first of an error, the end and silence. */
   #lose(error: Error): void {
     if (this.#failure) return
     this.#failure = error
@@ -151,7 +151,7 @@ export class DatabaseSocket extends EventEmitter {
     }
   }
 
-  /** postgres.js refuses with it what it has asked the server. */
+  /** With this error postgres.js rejects the queries that it has sent to the server. */
   #fail(): void {
     if (this.readyState === 'open' && this.listenerCount('error') > 0) this.emit('error', this.#failure)
   }
@@ -176,7 +176,7 @@ export class DatabaseSocket extends EventEmitter {
     return true
   }
 
-  /** postgres.js has done with it. */
+  /** postgres.js is done with the connection. */
   end(data: Uint8Array): void {
     if (this.#failure) return
     this.#isEnding = true
@@ -189,8 +189,8 @@ export class DatabaseSocket extends EventEmitter {
   }
 
   /**
-   * Ends a session that has not started yet. The owner of a pool calls this before postgres.js destroys the pool: it would
-   * reject its own query for the types then, which nobody catches, and that ends the process.
+   * Ends a session that has not started yet. The owner of a pool calls this before postgres.js destroys the pool, which would
+   * reject its own query for the types; nobody catches that, and it ends the process.
    */
   cutStart(): void {
     if (this.#readies < 2)
@@ -212,6 +212,6 @@ export class DatabaseSocket extends EventEmitter {
 
 export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
-  /** As Node says it of a connection that the other side has dropped. */
+  /** Node's code for a connection that the other side has dropped. */
   readonly code = 'ECONNRESET'
 }

@@ -17,7 +17,7 @@ beforeAll(async () => {
   const sql = openDatabase({ url: server.url, max: 1, applicationName: 'administrator', limited: false })
   for (const name of ['server.pem', 'server.key']) {
     const lines = await readFile(new URL(name, folder), 'utf8')
-    // The server writes it, as the user that it runs as: it takes no key that others may read.
+    // The server writes the key as its own user, since it takes no key that others may read.
     await sql.unsafe(
       `copy (select unnest(string_to_array('${lines.trim()}', e'\n'))) to program 'umask 077; cat > ${name}'`,
     )
@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => server?.close())
 
-/** Whether its session is encrypted, or with which code it was refused: asked by a process that trusts these authorities. */
+/** Whether a process that trusts these authorities gets an encrypted session, or the code of its refusal. */
 async function connect(host: string, sslmode: string, trusted?: string): Promise<string> {
   const url = new URL(server.url)
   url.hostname = host

@@ -39,7 +39,7 @@ async function openTestDatabase(): Promise<Database> {
   return database
 }
 
-/** A folder of our migrations by these names, and of made-up ones. */
+/** A folder of our migrations with these names, and of made-up ones. */
 async function createFolder(names: readonly string[], madeUp: Record<string, string> = {}): Promise<URL> {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-migrations-'))
   cleanups.push(() => rm(folder, { recursive: true }))
@@ -86,7 +86,7 @@ describe('a database that is not of this version', () => {
     await sql`
       insert into migration (name, checksum, version)
       values ('9998_later.sql', 'a', '7.0.0'), ('9999_latest.sql', 'b', '7.1.0')`
-    // The later version also has one that we lack and we have one that it lacks: refused before anything is applied.
+    // The later version has a migration that we lack, and we have one that it lacks: refused before any is applied.
     await sql`delete from migration where name = ${baseline}`
     const before = await describeSchema(sql)
     const refusal = await refusalOf(sql)
@@ -197,8 +197,8 @@ describe('the checksums of migrations', () => {
 
 describe('the upgrade of a filled database', () => {
   /**
-   * A database of the baseline alone, with rows. They are written by today's code: once a later migration changes what that
-   * writes, SQL of the baseline's time takes its place here.
+   * A database of the baseline alone, with rows. Today's code writes them: once a later migration changes what it writes,
+   * SQL of the baseline's time must replace it.
    */
   async function fillBaseline(): Promise<Database> {
     const database = await openTestDatabase()
@@ -273,7 +273,7 @@ describe('the upgrade of a filled database', () => {
     expect(await describeSchema(database)).toEqual(schema)
     expect(await readRows(database)).toEqual(rows)
     expect(await readSchemaState(database)).toMatchObject({ applied: [baseline], refusal: null })
-    // The same version without it goes on from there.
+    // The same version without the broken migration goes on from there.
     await migrate(database)
     expect(await describeSchema(database)).toEqual(await describeFresh())
   })

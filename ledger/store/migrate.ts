@@ -3,19 +3,19 @@ import { readdir, readFile } from 'node:fs/promises'
 import { readVersion } from '#process/version'
 import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
 
-/** Where this version's migrations lie. What is committed there never changes: tools/checksumMigrations.ts. */
+/** The folder of this version's migrations. Committed ones never change: tools/checksumMigrations.ts. */
 export const migrationsFolder = new URL('../migrations/', import.meta.url)
-/** Those of the tab store, which may be another database: a schema of its own. */
+/** The migrations of the tab store, which has a schema of its own and may be in another database. */
 export const tabMigrationsFolder = new URL('../tabs/migrations/', import.meta.url)
 export const tabSchema = 'tabs'
 
 /** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */
 const baselineVersion = '0.1.0'
 
-// Any constant will do, as long as nothing else on the server takes the same advisory lock.
+// Any constant that nothing else on the server takes as an advisory lock.
 const lockId = 7_402_001n
 
-/** A file of migrations, to be applied in the order of their names. */
+/** A file of migrations, which are applied in the order of their names. */
 export type Migration = {
   name: string
   text: string
@@ -27,9 +27,9 @@ export type Migration = {
 export type SchemaState = {
   /** Migrations that the database has. */
   applied: string[]
-  /** This version's that the database doesn't have yet. */
+  /** This version's migrations that the database lacks. */
   pending: Migration[]
-  /** Why this version must leave the database alone; null: it may use it, once nothing is pending. */
+  /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
   refusal: SchemaRefusal | null
 }
 
@@ -60,11 +60,11 @@ export class UnknownMigrations extends SchemaRefusal {
   }
 }
 
-/** The database was made from other texts of migrations, so nobody knows a way from its tables to this version's. */
+/** The database comes from other texts of migrations, so nobody knows a way from its tables to this version's. */
 export class OtherBaseline extends SchemaRefusal {
   override readonly name = 'OtherBaseline'
 
-  /** @param differing migrations that were applied by another text than this version's; null: it holds no checksums. */
+  /** @param differing applied migrations with another text than this version's; null: the database holds no checksums. */
   constructor(differing: readonly Applied[] | null) {
     super(
       `the database was made by ${differing === null ? `a version before ${baselineVersion}'s baseline` : describeMakers(differing)}`,
@@ -75,7 +75,7 @@ export class OtherBaseline extends SchemaRefusal {
   }
 }
 
-/** A migration that the database has; checksum and version are null where it is of before the baseline. */
+/** A migration that the database has; checksum and version are null if it is older than the baseline. */
 type Applied = { name: string; checksum: string | null; version: string | null }
 
 /** A folder's migrations, in order. */
@@ -110,9 +110,9 @@ export async function readSchemaState(
  * Brings our schema up to date, in one transaction; processes that start together wait for each other.
  *
  * @param folder of the migrations; its URL ends with a slash.
- * @param into the schema that holds their record.
- * @returns the names of the migrations that were applied, empty when there was nothing to do.
- * @throws {SchemaRefusal} where the database is a newer version's or of another baseline. Then nothing was changed.
+ * @param into the schema that holds the record of migrations.
+ * @returns the names of the applied migrations; empty when there was nothing to do.
+ * @throws {SchemaRefusal} if the database is a newer version's or of another baseline. Then nothing was changed.
  */
 export function migrate(database: Database, folder = migrationsFolder, into = schema): Promise<string[]> {
   return database.begin(async (sql) => {
@@ -139,8 +139,8 @@ export function migrate(database: Database, folder = migrationsFolder, into = sc
 }
 
 /**
- * Opens the database for {@link migrate} alone, of ledger and tab store: a migration, and the wait for another process's, may take
- * their time.
+ * Opens the database only to {@link migrate} ledger and tab store, without limits: a migration takes its time, and so does the
+ * wait for another process's.
  *
  * @throws {ConfigError} where Postgres is too old.
  */

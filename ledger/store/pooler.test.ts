@@ -36,7 +36,7 @@ test('default: deploy/pgbouncer.ini sets our limits for api and keeper', async (
   ])
 })
 
-// Debian's own, in transaction mode with the committed settings, before the run's Postgres.
+// Debian's PgBouncer, in transaction mode with the committed settings, before this run's Postgres.
 describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
   let direct: string
   let postgres: CutProxy

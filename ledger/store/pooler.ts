@@ -2,13 +2,13 @@ import { ConfigError, type Environment, readVariable, requireVariable } from '#p
 import { type Database, sessionSettings } from './database.ts'
 import { migrateAt } from './migrate.ts'
 
-// A pooler in transaction mode, such as PgBouncer, lends a session of Postgres for one transaction. What must outlast that
-// isn't kept in it: api and keeper set nothing, prepare nothing under a name, and lock by rows. Their limits are set by the
-// pooler for each of its sessions (deploy/pgbouncer.ini); migrations and Ponder go past it.
+// A pooler in transaction mode, such as PgBouncer, lends a session of Postgres for one transaction. So api and keeper keep
+// nothing in a session: they set nothing, prepare nothing under a name, and lock by rows. The pooler sets the limits of
+// its sessions (deploy/pgbouncer.ini); migrations and Ponder go past it.
 
 export type DatabaseUrls = {
   databaseUrl: string
-  /** Of Postgres itself; the same where there is no pooler. */
+  /** Postgres' own URL; the same if there is no pooler. */
   directDatabaseUrl: string
 }
 
@@ -23,7 +23,7 @@ export function isPooled({ databaseUrl, directDatabaseUrl }: DatabaseUrls): bool
 }
 
 /**
- * For the start of api and keeper: migrates, and makes sure that the pool's sessions have our settings.
+ * For the start of api and keeper: migrates, and checks that the pool's sessions have our settings.
  *
  * @throws {ConfigError}
  */
@@ -61,7 +61,7 @@ async function requireSessionSettings(
   )
 }
 
-/** 0 is no limit. */
+/** Compares limits, of which 0 means none. */
 function isAtMost(limit: number, most: number): boolean {
   return limit > 0 && limit <= most
 }

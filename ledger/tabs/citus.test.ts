@@ -10,8 +10,8 @@ import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
 import { createTabStore } from './tabStore.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
-// The tab store on a cluster: the same SQL, a payer's statements at the worker that holds its shard. Where no cluster can be
-// started, these tests are left out: `test/support/citus.ts` says what they need.
+// The tab store on a cluster, with the same SQL, but a payer's statements go to the worker with its shard. These tests are
+// skipped where no cluster can be started; `test/support/citus.ts` says what they need.
 
 describe.skipIf(!hasCitus)('tabs on Citus', () => {
   const gateway = useGateway()
@@ -23,7 +23,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
   beforeAll(async () => {
     citus = await startCitus()
     const open = () => openTabDatabase({ url: citus.url, ledger: gateway.database, applicationName: 'test' })
-    // Two processes that start at a time: each waits for what the other one makes.
+    // Two processes start at once, and each waits for what the other one makes.
     const [first, second] = await Promise.all([open(), open()])
     await second.end({ timeout: 1 })
     tabs = first
@@ -49,7 +49,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     return port
   }
 
-  /** What was bought on each, as the cluster has it. */
+  /** What was bought on each tab, as the cluster has it. */
   const countsOf = (own: readonly Tab[]) =>
     Promise.all(own.map(async (tab) => ((await tab.read()).body.requests as number | undefined) ?? 0))
 
@@ -59,7 +59,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       const answers = await Promise.all(own.map((tab) => tab.buy(shop)))
       expect(answers.map(({ status }) => status)).toEqual(own.map(() => 200))
     }
-    // By more than one worker.
+    // More than one worker has them.
     expect(new Set(await Promise.all(own.map(portOf))).size).toBe(2)
     const [first] = own as [Tab]
     expect((await first.charge(shop, 3, '0.01')).status).toBe(200)
@@ -99,7 +99,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     await citus.start(dead)
     for (const [index, tab] of own.entries()) {
       if (ports[index] !== dead) continue
-      // The same state, presented again, as a client does that heard nothing.
+      // The same state is presented again, as by a client that got no answer.
       await until('it is served', async () => (await tab.present(signed[index] as never)).status === 200)
       expect((await tab.present(signed[index] as never)).body.code).toBe('payment_replayed')
     }
@@ -117,7 +117,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
         await until('its worker answers', async () => (await tab.present(body)).status !== 503)
         bought += 1
         served += 1
-        // As much as the credit allows.
+        // The credit allows no more.
         if (bought === 19) break
       }
       return bought

@@ -4,19 +4,19 @@ import { type TabKey, tabBytes } from './tabStore.ts'
 
 /** When a tab is closed without its buyer. Milliseconds, and USDC base units. */
 export type ClosingRules = {
-  /** Nothing was bought on it for so long. */
+  /** How long nothing was bought on it. */
   idleMs: number
-  /** It was opened so long ago. */
+  /** How long it has been open. */
   ageMs: number
-  /** So many requests are on it: whoever takes it in reads all of them. */
+  /** Number of requests on it: whoever takes it in reads all of them. */
   requests: number
-  /** So much is charged. */
+  /** How much is charged on it. */
   amount: bigint
-  /** A payer's credit, of which it is closed from four fifths on. */
+  /** A payer's credit. A tab is closed from four fifths of it on. */
   credit: bigint
-  /** It expires so soon that it would not settle any more. */
+  /** How long before its expiry: later it might not settle any more. */
   expiryLeadMs: number
-  /** By chain id, the least that settles. What is smaller waits for more, and ends unpaid when it expires. */
+  /** By chain id, the least that settles. A smaller tab waits for more, and ends unpaid when it expires. */
   least: ReadonlyMap<number, bigint>
 }
 
@@ -70,7 +70,7 @@ export type OpenTab = TabKey & {
   hasCode: boolean
   /** USDC base units, on all its lines. */
   charged: bigint
-  /** Where it stands among all: by payer, then by tab. */
+  /** Its place among all tabs: by payer, then by tab. */
   key: Uint8Array
 }
 

@@ -27,8 +27,8 @@ import { createTabStore } from './tabStore.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 import { closingTimes } from './upkeep.ts'
 
-// What liars can win on tabs, with any number of wallets: the real credit, tab store and ledger. The chain alone is told what to
-// say: each wallet has all the USDC that it needs, until it doesn't.
+// What liars with any number of wallets can win on tabs, with the real credit, tab store and ledger. Only the chain is played:
+// each wallet has all the USDC that it needs, until it doesn't.
 
 const sql = await useDatabase()
 const tabs = onOnePostgres(sql)
@@ -64,7 +64,7 @@ type Tab = {
 
 let firstDay = 0
 
-/** A gateway whose time goes on as it is told, from a day of its own, and what was won from it. */
+/** A gateway with its own clock, which starts on a day of its own, and what was won from it. */
 function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
   firstDay += 100
   let ahead = firstDay * dayMs
@@ -79,7 +79,7 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
   )
   const reserve = createReserveForTab(sql, { budget, now })
   const days = new Set<number>()
-  /** USDC base units: served and never paid; and what settled, without fees. */
+  /** USDC base units: `lost` was served and never paid; `settled` is without fees. */
   const sums = { lost: 0n, settled: 0n, fees: 0n }
 
   async function buy(tab: Tab, price: bigint): Promise<void> {
@@ -123,7 +123,7 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
         ...{ requests: 0, charged: 0n },
       }
     },
-    /** Buys until it is refused. @returns why. */
+    /** Buys until a purchase is refused. @returns why. */
     async buyAll(tab: Tab, each = price): Promise<string> {
       for (;;) {
         const code = await buy(tab, each).catch((error: Partial<BaseError>) => {
@@ -149,12 +149,12 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
       sums.settled += (amount * 9n) / 10n
       sums.fees += amount / 10n
     },
-    /** Its wallet was empty when it came to settle. */
+    /** The tab fails because its wallet was empty when it came to settle. */
     async fail(tab: Tab): Promise<void> {
       await end(tab, 'failed', 'insufficient_balance')
       sums.lost += tab.charged
     },
-    /** A payment of its own. */
+    /** Makes a payment without a tab. */
     async pay(payer: Address, providerAmount: bigint, feeAmount = providerAmount / 9n): Promise<void> {
       const payment = await seedPayment(sql, { provider, payer, providerAmount, feeAmount })
       await seedSettlement(sql, payment)
@@ -165,7 +165,7 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
     nextDay() {
       ahead += dayMs
     },
-    /** What may be lost by now: the budget of each day, and a tenth of what settled, or the fees of that. */
+    /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
     bound() {
       const share = sums.settled / 10n
       return BigInt(days.size) * budget + (share < sums.fees ? share : sums.fees)
@@ -177,7 +177,7 @@ type Market = ReturnType<typeof openMarket>
 
 const wallets = (count: number): Address[] => Array.from({ length: count }, () => randomHex(20))
 
-/** Each wallet buys on a tab of its own up to what it may, all at once, and never pays. @returns why they were refused. */
+/** Each wallet buys all it may on a tab of its own, all at once, and never pays. @returns why they were refused. */
 async function takeAll(market: Market, payers: readonly Address[]): Promise<string[]> {
   const own = payers.map((payer) => market.openTab(payer))
   const refusals = await Promise.all(own.map((tab) => market.buyAll(tab)))
@@ -186,7 +186,7 @@ async function takeAll(market: Market, payers: readonly Address[]): Promise<stri
   return refusals
 }
 
-/** Buys up to what it may, and pays. */
+/** Buys all it may, and pays. */
 async function buyHonestly(market: Market, payer: Address): Promise<void> {
   const tab = market.openTab(payer)
   await market.buyAll(tab)
@@ -201,7 +201,7 @@ test('behavior: wallets that never paid win a budget a day, however many they ar
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // Of the second day's, the newcomer was lent a step.
+    // On the second day, the newcomer was lent one step.
     expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_000_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })

@@ -7,8 +7,8 @@ type WaitingCredit = { payer: Uint8Array; id: Uint8Array; paymentId: string; key
 const creditsAtOnce = 100
 
 /**
- * Credits buyers with what they signed too much, tab by tab, once the payment of the tab has settled for good. Where it ended without
- * that, nothing is credited. A crash in between has it done again, once.
+ * Credits buyers with what they signed too much, tab by tab, once the tab's payment has settled for good. If it ended otherwise,
+ * nothing is credited. After a crash in between it runs again, and credits once.
  */
 export async function giveCredits(sql: Database, tabs: TabDatabase): Promise<void> {
   let after: Uint8Array = Buffer.alloc(0)

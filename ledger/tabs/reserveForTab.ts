@@ -6,7 +6,7 @@ import type { Allowance, Payers } from '../acceptance/payers.ts'
 import type { Database } from '../store/database.ts'
 import type { TabKey } from './tabStore.ts'
 
-/** A step of credit is so many times the price that asks for it, or as many as fit: most requests touch no payer's row. */
+/** How many times the price a step of credit is; the largest that fits. Steps let most requests touch no payer's row. */
 const pricesAStep = [32n, 4n, 1n]
 
 export type ReserveForTab = (
@@ -14,17 +14,17 @@ export type ReserveForTab = (
   price: bigint,
   served: ServedNetwork,
   payers: Payers,
-  /** What the chain just said of the payer, where it was asked. */
+  /** What the chain just said of the payer, if it was asked. */
   state?: PayerState,
 ) => Promise<bigint>
 
 /**
- * Reserves a step of credit for a tab, of what its payer may owe: by its balance and all else that it owes, and by what it has
- * shown so far. Requests of one tab that ask at a time share a step.
+ * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far bound it.
+ * Requests of one tab at the same time share a step.
  *
- * @param options.budget USDC base units that all payers may be lent together on a UTC day: what each reserves beyond its share of what
- *   settled of it. So what is never paid stays below the budgets and that share, however many wallets there are.
- * @returns what is reserved for the tab in all, USDC base units: no more than before, where others reserved the last.
+ * @param options.budget USDC base units that all payers together may be lent on a UTC day, beyond each one's share of what it
+ *   settled. So what is never paid stays below the budgets and these shares, however many wallets there are.
+ * @returns what is reserved for the tab in all, USDC base units: no more than before if others reserved the last credit.
  * @throws {BaseError} `tab_limit_exceeded`, and as an acceptance (acceptance.ts).
  */
 export function createReserveForTab(
@@ -37,7 +37,7 @@ export function createReserveForTab(
     const { chainId } = served.network
     const day = new Date(now()).toISOString().slice(0, 10)
 
-    /** @returns null: a limit was reached. */
+    /** @returns null if a limit was reached. */
     async function reserve(
       step: bigint,
       { limit, tabLimit, earnedLimit }: Allowance,
@@ -59,7 +59,7 @@ export function createReserveForTab(
     }
 
     const known = await payers.allowance(tab.payer, state)
-    // What is known may lack what settled since: nothing is lent to who has earned credit before that is looked at.
+    // The cached values may lack recent settlements, so a payer who may have earned credit isn't lent any before they are read.
     const lendable = known.earnedLimit === null ? budget : 0n
     const reserved = standingRefusal(known) ? null : await reserveAny(known, lendable)
     if (reserved !== null) return reserved
@@ -83,7 +83,7 @@ export function createReserveForTab(
   }
 }
 
-/** Why not even one price is reserved: for want of balance, or because of what the payer has shown so far. */
+/** Why not even one price can be reserved: the balance is too low, or the payer has settled too little so far. */
 export function refusalOf(allowance: Allowance, price: bigint): BaseError {
   const { limit, unsettled, available } = allowance
   if (limit !== null && unsettled + price > available) return refusalFor(allowance, price)

@@ -23,7 +23,7 @@ async function openOwn(url: string): Promise<TabDatabase> {
 
 test('default: a tab of another database is bought on, charged less, closed, taken in and credited', async () => {
   const url = await createTestDatabase()
-  // Two processes that start at a time make it once.
+  // Two processes that start at the same time make it once.
   const [tabs] = (await Promise.all([openOwn(url), openOwn(url)])) as [TabDatabase, TabDatabase]
   const app = gateway.withOptions({ tabStore: createTabStore(tabs) })
   const payer = await gateway.buyer(1_000_000n)

@@ -3,13 +3,13 @@ import { createCache } from '#process/cache'
 import { type Database, openDatabase, requirePostgres } from '../store/database.ts'
 import { migrate, tabMigrationsFolder, tabSchema } from '../store/migrate.ts'
 
-/** Where the tab store lies. */
+/** Where the tab store is. */
 export type TabDatabase = {
   /** The server that answers for all payers. */
   all: Database
-  /** The one that holds what is of a payer: the same, but for a cluster's. */
+  /** The server with a payer's rows: on a cluster its worker, else the same. */
   of(payer: Address): Database | Promise<Database>
-  /** Closes what was opened for it. */
+  /** Closes the connections that were opened for it. */
   end(options?: { timeout?: number }): Promise<void>
 }
 
@@ -22,23 +22,23 @@ export type TabDatabaseOptions = {
   applicationName: string
 }
 
-/** The oldest Postgres that the tab store runs on: Citus may be behind by one or two. */
+/** The oldest Postgres for the tab store: Citus may be behind by one or two. */
 const oldestPostgres = 15
-/** How long a payer's place in a cluster is relied on. Asked of another server, it answers as well, if more slowly. */
+/** How long a payer's place in a cluster is cached. If it has moved, another server answers as well, only more slowly. */
 const placeTtlMs = 30_000
 const maxPayers = 200_000
 
 /**
  * Opens the tab store, and brings it up to date.
  *
- * On Citus, its tables are distributed by payer, and a payer's statements go to the worker that holds its shard: through the
+ * On Citus, its tables are distributed by payer, and a payer's statements go to the worker with its shard: through the
  * coordinator, a group of several payers would be a two-phase commit.
  *
  * @throws {ConfigError} where Postgres is too old.
  */
 export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabDatabase> {
   const { url, ledger } = options
-  // Its own migrations made it.
+  // The ledger's own migrations made it.
   if (url === null) return onOnePostgres(ledger)
   const isCluster = await migrateTabs(url)
   const all = openDatabase({ ...options, url, isOlder: true })
@@ -58,7 +58,7 @@ export function onOnePostgres(sql: Database): TabDatabase {
 }
 
 /**
- * Brings a tab store of its own up to date; processes that start together wait for each other.
+ * Brings a separate tab store up to date; processes that start together wait for each other.
  *
  * @returns whether it is on Citus.
  */
@@ -78,9 +78,9 @@ async function migrateTabs(url: string): Promise<boolean> {
 /** As in migrate.ts: any constant that nothing else takes. */
 const distributionLock = 7_402_002n
 
-/** All by payer, so that what is of one payer is on one worker. Done again, it finds them distributed. */
+/** Distributes all tables by payer, so that one worker has all of a payer. Run again, it finds them distributed. */
 async function distribute(sql: Database): Promise<void> {
-  // Until this connection ends.
+  // Held until this connection ends.
   await sql`select pg_advisory_lock(${distributionLock})`
   for (const table of ['tab', 'line', 'item', 'request', 'credit']) {
     const name = `${tabSchema}.${table}`

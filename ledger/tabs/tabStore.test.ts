@@ -10,7 +10,7 @@ import { onOnePostgres } from './tabDatabase.ts'
 import { createTabStore, type TabCandidate } from './tabStore.ts'
 
 // One tab against a model of a page: requests in any order, twins, voids, raised charges, closing, by two processes. Signatures are
-// verified before the store is asked, so it gets none that is real.
+// verified before the store is called, so it gets made-up ones.
 
 const sql = await useDatabase()
 const stores = [createTabStore(onOnePostgres(sql)), createTabStore(onOnePostgres(sql))] as const

@@ -7,9 +7,9 @@ import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
-// Where open tabs stand: what was bought on them, request by request. One durable write a request, in a group.
+// Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
 
-/** Which tab: of whom. */
+/** A payer's tab. */
 export type TabKey = { payer: Address; tabId: string }
 
 /** What stays the same of a tab. */
@@ -32,28 +32,28 @@ export type TabCandidate = TabHead & {
   /** What the ledger has reserved for it in all, where that is new. */
   reserved: bigint | null
   sequence: number
-  /** What is signed, a line. */
+  /** The signed amount of each line. */
   amounts: readonly bigint[]
   signature: Hex
-  /** What makes two requests the same: 16 bytes. */
+  /** Equal for equal requests: 16 bytes. */
   requestHash: Hex
-  /** The line that is charged. */
+  /** The charged line. */
   position: number
   price: bigint
   providerId: string
   endpointId: string
-  /** The splits of the lines from `known` on; those before are stored, and were part of what was verified. */
+  /** The splits of the lines from `known` on. Earlier ones are stored, and were verified with this state. */
   known: number
   splits: readonly bigint[]
 }
 
 /**
  * - `accepted`: durable
- * - `repeated`: it was accepted before, the very same request
+ * - `repeated`: the very same request was accepted before
  * - `replayed`: its state bought another request
  * - `unreserved`: more credit must be reserved first
- * - `late`: its deadline was over before it could be stored
- * - `closed`: the tab takes no more
+ * - `late`: its deadline passed before it could be stored
+ * - `closed`: the tab takes no more requests
  * - `mismatch`: the tab has other terms, or another line at that place
  * - `behind`: the newest state doesn't cover what is charged
  */
@@ -63,18 +63,18 @@ export type TabVerdict =
 
 export type AcceptedOnTab = {
   paymentId: string
-  /** Charged on the line with this request. */
+  /** Charged on the line up to and with this request. */
   lineTotal: bigint
-  /** How much less than their prices was charged on the line before it; null: nothing. */
+  /** How far the charges of the line before it are below their prices; null: not at all. */
   lineReduced: bigint | null
   /** Unix milliseconds. */
   acceptedAt: number
-  /** Lines of the tab. */
+  /** Number of the tab's lines. */
   known: number
   requests: number
   /** Charged on all lines; null for a repeated request. */
   charged: bigint | null
-  /** What the request's line began with, where this request opened it. */
+  /** The credit that the line began with, if this request opened it. */
   credit: bigint | null
 }
 
@@ -85,7 +85,7 @@ export type StoredTab = TabHead & {
   reserved: bigint
   requests: number
   sequence: number
-  /** Lines of the newest state: those that came later, of an earlier one, aren't in it. */
+  /** Number of lines in the newest state. Later lines, which an older state brought, aren't in it. */
   signedLines: number
   lines: { split: bigint; signed: bigint; charged: bigint; credit: bigint }[]
   closedAt: Date | null
@@ -101,16 +101,16 @@ export type TabRequest = TabKey & {
   split: bigint
   /** USDC base units. */
   price: bigint
-  /** What is charged of it: the price, or less. */
+  /** The price, or less. */
   charged: bigint
-  /** Charged on its line with it, at its price. */
+  /** Charged on its line up to and with it, at its price. */
   lineTotal: bigint
-  /** How much less than their prices was charged on the line before it; null: nothing. */
+  /** How far the charges of the line before it are below their prices; null: not at all. */
   lineReduced: bigint | null
   acceptedAt: Date
 }
 
-/** What became of less being charged. `over`: more than the price, or than is signed. */
+/** The result of charging less. `over`: more than the price, or than is signed. */
 export type Charged = 'charged' | 'closed' | 'over'
 
 export type TabStore = ReturnType<typeof createTabStore>
@@ -166,13 +166,13 @@ export function createTabStore(database: TabDatabase) {
     try {
       return remember(candidate, await group.submit({ candidate, deadline }))
     } catch (error) {
-      // Its answer was lost, perhaps after the commit. The row of the request makes the second one the same as the first.
+      // Its answer was lost, perhaps after the commit. The request's row makes the second try find the first.
       if (failedDependency(error) !== 'database') throw error
       return remember(candidate, await group.submit({ candidate, deadline }))
     }
   }
 
-  /** Lines that a request brought needn't be read back. */
+  /** A line that a request brought needn't be read back. */
   function remember({ payer, tabId, known, splits: added }: TabCandidate, verdict: TabVerdict): TabVerdict {
     const key = `${payer}:${tabId}`
     if (verdict.verdict !== 'accepted' || added.length === 0 || !splits.has(key)) return verdict
@@ -248,7 +248,7 @@ export function createTabStore(database: TabDatabase) {
 /** `deadline`: by the server's clock, Unix milliseconds; null: none. */
 type Asked = { candidate: TabCandidate; deadline: number | null }
 
-/** What `tabs.accept` says of each, in order. */
+/** The verdicts of `tabs.accept`, in order. */
 async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]> {
   // Tabs are locked in this order by everybody.
   const order = asked

@@ -12,7 +12,7 @@ export type TakeOptions = {
   /** The ledger. */
   sql: Database
   tabs: TabDatabase
-  /** Domain separators of USDC by chain id, of the networks that are served. */
+  /** Domain separators of USDC on the served networks, by chain id. */
   separators: ReadonlyMap<number, Hex>
   /** By chain id, the least that settles. */
   least: ReadonlyMap<number, bigint>
@@ -34,15 +34,15 @@ type Request = {
 
 type ClosedRow = StoredTab & { hasCode: boolean; lastSignature: Uint8Array | null }
 
-/** The state that settles, and what its buyer signed too much by it, a line. */
+/** The state that settles, and on each line what its buyer signed too much. */
 type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: bigint[] }
 
 /**
- * Takes closed tabs into the ledger, each as a payment. First there, then they are marked: a crash between the two has it done
- * again, with the same outcome.
+ * Takes closed tabs into the ledger, each as a payment. They are stored there first and marked afterwards: after a crash between the
+ * two it runs again, with the same outcome.
  *
- * @returns how many; as many as `limit`: there may be more.
- * @throws {AggregateError} where some can't be taken in, once the others are.
+ * @returns how many it took; if that is `limit`, there may be more.
+ * @throws {AggregateError} if some can't be taken in, once all others are.
  */
 export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptions): Promise<number> {
   const closed = await readClosed(tabs, limit)
@@ -103,8 +103,8 @@ function toLine(split: bigint, amount: bigint): ClosedTab['lines'][number] {
 }
 
 /**
- * The state that settles: the newest, where it is just what is charged; else an older one that is, because what came after it was
- * not charged. Where none is, the newest, and its buyer is credited with what it signed too much, once that has settled.
+ * Chooses the state that settles: the newest, if it is just what is charged; else an older one that is, because later requests were
+ * not charged. If there is none, the newest settles, and its buyer is credited afterwards with what it signed too much.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,
@@ -121,18 +121,18 @@ function chooseState(
   }
   const separator = separators.get(tab.chainId)
   if (newest.credits.every((credit) => credit === 0n) || tab.hasCode || separator === undefined) return newest
-  // What was bought for a credit alone is a sale on its line, though that settles nothing.
+  // What a credit paid for alone is a sale on its line, too, though that settles nothing.
   const soldLines = requests.reduce(
     (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
     1,
   )
-  // What its buyer signed in between follows from what was bought, if nothing of that was lost: its signature tells.
+  // If no request was lost, the purchases tell what the buyer signed in between, and the signature proves it.
   for (const { sequence, signature } of requests.toReversed().slice(0, statesTried)) {
     for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
       if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
         return { sequence, amounts, signature: toHex(signature), credits: [] }
-      // A state that lacks a line doesn't pay for it.
+      // A state without a line doesn't pay for it.
       if (amounts[width - 1] !== 0n) break
     }
   }
@@ -147,19 +147,19 @@ function isSigned(
   const own = amounts.map((amount, index) => ({ split: lines[index]?.split as bigint, amount }))
   const terms: TabTerms = { issuer: '', contract, platform, rewardShare }
   const state = { tabId, payer, sequence, expiry, lines: own }
-  // The issuer is in the nonce alone, which is stored.
+  // The nonce alone holds the issuer, and it is stored.
   const signed = { ...tabAuthorization(terms, state, keccak256), nonce, signature }
   return checkSignaturesHere(separator, [signed])[0] === true
 }
 
-/** How many states are looked at for one that is just what is charged. */
+/** How many states are checked for one that is just what is charged. */
 const statesTried = 64
 
 function signatureOf(requests: readonly Request[], sequence: number): Uint8Array | undefined {
   return requests.find((one) => one.sequence === sequence)?.signature
 }
 
-/** By line, endpoint and hour; the platform's part is rounded down once a line, so it is shared out as the line grows. */
+/** Sums sales by line, endpoint and hour. The platform's part is rounded down once a line, so sales share it as the line grows. */
 function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
   const bought = requests.filter(({ charged }) => charged > 0n)
   const groups = Map.groupBy(
@@ -178,7 +178,7 @@ function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
     return {
       ...{ line: position, providerId, endpointId, requests: own.length, feeAmount },
       providerAmount: total - before - feeAmount,
-      // An hour's may be more than a call takes arguments.
+      // An hour may have more sales than a call takes arguments.
       acceptedAt: own.reduce((latest, { acceptedAt }) => Math.max(latest, acceptedAt.getTime()), 0),
     }
   })
@@ -196,7 +196,7 @@ async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Pro
   return [...rows]
 }
 
-/** Marks it, once, with what its buyer is credited as soon as it has settled (giveCredits.ts). */
+/** Marks a tab as taken in, once, with its buyer's credit for when it has settled (giveCredits.ts). */
 async function markTaken(
   tabs: TabDatabase,
   { payer, tabId }: StoredTab,

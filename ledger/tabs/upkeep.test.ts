@@ -125,7 +125,7 @@ describe('a tab is closed', () => {
   test('behavior: before its payer has less than it owes on all its tabs, however many they are', async () => {
     const tab = await openedTab(1_200_000n)
     await tab.buy(await openShop(gateway.app, '0.005'))
-    // 200 like it, which are read in several pages.
+    // 200 tabs like it, which take several pages.
     await gateway.database`
       insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5(n::text)))).*
       from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(tab)}`
@@ -280,7 +280,7 @@ describe('a closed tab is one payment', () => {
   test('behavior: of forty requests a second for an hour', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
-    // Of which all but the last are stored here as the gateway stores them.
+    // All but the last are stored here as the gateway stores them.
     await gateway.database`
       insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
       select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
@@ -317,7 +317,7 @@ describe('a closed tab is one payment', () => {
     await upkeep.closeAndTake()
     expect((await other.buy(shop)).body.tab.credit).toBeUndefined()
     expect((await other.read()).body.chargedUsdc).toBe('0.350000')
-    // As long as it may settle, what it is credited then is kept.
+    // While it may still settle, its buyer's future credit is kept.
     await upkeep.forget(new Date(minutes(1)))
     await end(tab, 'failed')
     await upkeep.closeAndTake()
@@ -363,11 +363,11 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   const [{ left }] = await gateway.database<[{ left: bigint }]>`
     select count(*) as left from tabs.request where payer = ${Buffer.from(old.payer.slice(2), 'hex')}`
   expect(left).toBe(0n)
-  // The ledger has it.
+  // The ledger has the tab.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
 })
 
-/** The payment of a tab that was taken in ends for good. */
+/** Ends the payment of a taken tab for good. */
 async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
   const { paymentId } = (await tab.read()).body as { paymentId: string }
   const code = kind === 'failed' ? 'insufficient_balance' : null

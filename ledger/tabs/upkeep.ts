@@ -21,27 +21,27 @@ export type TabUpkeepOptions = {
   tabs: TabDatabase
   networks: readonly ServedNetwork[]
   rules: Omit<ClosingRules, 'least'>
-  /** USDC base units by network, where it is above the network's own. */
+  /** USDC base units by network, if above the network's own minimum. */
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
   /** For crash tests; does nothing otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
 
-/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before they run out, with 50,000 requests. */
+/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before expiry, with 50,000 requests. */
 export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000, requests: 50_000 }
 
-/** How old a step of credit is before it is released, of a tab that was never opened. */
+/** How old a step of credit is released, if its tab was never opened. */
 const unopenedMs = 600_000
 const takenAtOnce = 100
 const reservationsAtOnce = 500
 const tabsAtOnce = 150
-/** A payer's balance is to be so many quarters of what it owes. */
+/** The least balance of a payer, in quarters of what it owes. */
 const coverQuarters = 5n
 
 /**
- * What open tabs need beside their buyers: they are closed, and taken into the ledger. Whoever does it, keeper or api, does the
- * same, and both may at a time.
+ * Does what open tabs need beside their buyers: closes them, and takes them into the ledger. Keeper and api do
+ * the same, and both may at a time.
  */
 export function createTabUpkeep({
   sql,
@@ -85,7 +85,7 @@ export function createTabUpkeep({
       }
       return old.length === takenAtOnce
     },
-    /** Gives credit back that was reserved for requests which were refused, or whose process died before the tab was opened. */
+    /** Gives back credit that was reserved for refused requests, or by a process that died before it opened the tab. */
     async releaseUnopened(): Promise<void> {
       const before = new Date(now().getTime() - unopenedMs)
       let after = ''
@@ -104,7 +104,7 @@ export function createTabUpkeep({
         after = ids.at(-1) as string
       }
     },
-    /** Closes the tabs of payers whose money or nonce is going: everything that is open on a network, once. */
+    /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
     async watch(served: ServedNetwork): Promise<void> {
       let after: Uint8Array = Buffer.alloc(0)
       let own: OpenTab[] = []
@@ -112,7 +112,7 @@ export function createTabUpkeep({
         const page = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: tabsAtOnce })
         own = [...own, ...page]
         const isLast = page.length < tabsAtOnce
-        // Of the last payer there may be more.
+        // The last payer may have more tabs on the next page.
         const payer = isLast ? undefined : page.at(-1)?.payer
         const whole = own.filter((tab) => tab.payer !== payer)
         await closeTabs(tabs, await findEndangered(served, whole), now())
@@ -142,7 +142,7 @@ export function createTabUpkeep({
     return open.flatMap((tab, index) => {
       const { isUsed, hasCode, balance } = states[index] as PayerState
       const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
-      // More is reserved than was bought.
+      // More credit is reserved than was used.
       const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
       const owed = unsettled - reserved + charged
       const reason: CloseReason | undefined = isUsed[0]

@@ -2,7 +2,7 @@ import { pbkdf2Sync } from 'node:crypto'
 import { type Hex, toHex } from 'viem'
 import { HDKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 
-/** Hardhat's and Foundry's well-known test mnemonic. Anyone can spend what its accounts hold on a public network. */
+/** Hardhat's and Foundry's well-known test mnemonic. On a public network anybody can spend what its accounts hold. */
 const devMnemonic = 'test test test test test test test test test test test junk'
 
 /** The dev account that deploys everything on the local chain and holds every role of its USDC. */

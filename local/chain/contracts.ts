@@ -7,7 +7,7 @@ import * as tabSettlement from './generated/tabSettlement.ts'
 /** A contract of ours, which has one address on every network. */
 export type Contract = { name: string; address: Address; creationCode: Hex; runtimeCode: Hex }
 
-/** By the name that a deployments file has for each. */
+/** By their names in a deployments file. */
 export const contracts = {
   batchSettlement: toContract('BatchSettlement', batchSettlement),
   splitterFactory: toContract('SplitterFactory', splitterFactory),

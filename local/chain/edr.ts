@@ -19,7 +19,7 @@ import type { Hex } from 'viem'
 
 export type EdrOptions = {
   chainId: number
-  /** An OP Stack chain has the predeploys (GasPriceOracle, L1Block) and the receipts' L1 fee. */
+  /** An OP Stack chain has predeploys (GasPriceOracle, L1Block) and an L1 fee in receipts. */
   isOpStack: boolean
   /** Private keys of the accounts that the node signs for; each has 10,000 ETH. */
   privateKeys: readonly Hex[]
@@ -29,7 +29,7 @@ export type EdrOptions = {
 
 export type JsonRpcRequest = { id?: unknown; method: string; params?: unknown }
 
-/** The answer's `result` or `error`, as a JSON object. It stays text, because most of it is only passed on. */
+/** The answer's `result` or `error`, as the text of a JSON object, because most of it is only passed on. */
 export type Answer = (request: JsonRpcRequest) => Promise<string>
 
 const initialBalance = 10_000n * 10n ** 18n
@@ -37,7 +37,7 @@ const blockGasLimit = 60_000_000n
 /** EIP-7825's limit on a transaction's gas, which OP Stack chains don't have yet. */
 const transactionGasCap = 1n << 24n
 
-/** JSON-RPC's error code of a revert, as geth has it. Its `data` is what the call reverted with. */
+/** geth's JSON-RPC error code of a revert. Its `data` is what the call reverted with. */
 const revertErrorCode = 3
 
 const layer1 = {
@@ -55,7 +55,7 @@ const opStack: typeof layer1 = {
   gasLimit: blockGasLimit,
 }
 
-/** A new chain in this process: EDR, the engine of Hardhat's node, with what Hardhat configures it with. */
+/** A new chain in this process: EDR, the engine of Hardhat's node, with Hardhat's configuration. */
 export async function startEdr(options: EdrOptions): Promise<Answer> {
   const chain = options.isOpStack ? opStack : layer1
   const context = new EdrContext()
@@ -67,7 +67,7 @@ export async function startEdr(options: EdrOptions): Promise<Answer> {
       allowBlocksWithSameTimestamp: true,
       allowUnlimitedContractSize: false,
       bailOnCallFailure: true,
-      // As on a real node, a transaction that reverts is mined; eth_sendRawTransaction doesn't fail.
+      // As on a real node, a transaction that reverts is mined, and eth_sendRawTransaction doesn't fail.
       bailOnTransactionFailure: false,
       chainId: BigInt(options.chainId),
       coinbase: Buffer.from('c014ba5e'.repeat(5), 'hex'),

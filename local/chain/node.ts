@@ -1,6 +1,6 @@
 /**
- * A local chain in a process of its own. Started by startLocalChain.ts through fork(): over that channel it gets its
- * options and sends its port, and it ends when the channel closes, so that it never outlives its parent.
+ * A local chain in a process of its own, which startLocalChain.ts forks. Over the fork's channel it gets its options and
+ * sends its port. It ends when the channel closes, so it never outlives its parent.
  */
 import { once } from 'node:events'
 import { type EdrOptions, startEdr } from './edr.ts'

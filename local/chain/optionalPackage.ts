@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 const require = createRequire(import.meta.url)
 
 /**
- * Finds a package that only a local chain or a database of one's own needs: servers leave those out.
+ * Finds a package that only a local chain or a database of one's own needs; servers install without it.
  *
  * @returns the path of its entry point.
  * @throws an error that says what to do.

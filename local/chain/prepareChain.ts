@@ -36,7 +36,7 @@ const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
 
 const defaultGas = 500_000n
 
-/** A mint writes two storage slots and two logs: 250 of them stay under the 2^24 gas that a transaction may use. */
+/** A mint writes two storage slots and two logs; 250 mints stay under a transaction's 2^24 gas. */
 const mintsPerTransaction = 250
 
 export type LocalDeployments = {
@@ -44,7 +44,7 @@ export type LocalDeployments = {
 }
 
 export type PrepareOptions = {
-  /** To the chain: a URL's, or that of a network in this process. */
+  /** To the chain: by URL, or to a network in this process. */
   transport: Transport
   network?: NetworkName
   bare?: boolean | undefined
@@ -56,7 +56,7 @@ export type PreparedChain = {
   /** Mints `amount` base units to each address, 250 a transaction; resolves once they are mined. */
   mintUsdc: (addresses: readonly Address[], amount: bigint) => Promise<void>
   /**
-   * 0: each transaction is mined at once in its own block. Otherwise a block every `blockTimeMs`; with `atOnce`, a
+   * 0: each transaction is mined at once in its own block. Otherwise a block comes every `blockTimeMs`; with `atOnce`, a
    * transaction doesn't wait for it.
    */
   setMining: (blockTimeMs: number, options?: { atOnce?: boolean }) => Promise<void>
@@ -66,8 +66,8 @@ export type PreparedChain = {
 
 /**
  * Gives an empty development node what a real network has. What exists stays, so it can run twice.
- * On localhost USDC is deployed to an address of its own, the same on each chain; where the chain plays another network
- * the same token stands at that network's real address.
+ * On localhost USDC gets an address of its own, the same on each chain. If the chain plays another network, the same token
+ * gets that network's real address.
  */
 export async function prepareChain(options: PrepareOptions): Promise<PreparedChain> {
   const name = options.network ?? 'localhost'
@@ -78,7 +78,7 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
   const usdc = network.usdc ?? token.address
 
   const hasCode = async (address: Address) => (await client.getCode({ address })) !== undefined
-  // The node signs, and fills in what is missing: with an account of viem's that would take five more requests.
+  // The node signs and fills in the missing fields, for which an account of viem's would take five more requests.
   const submit = (to: Address, data: Hex, gas = defaultGas) =>
     client.sendTransaction({ account: admin, chain: null, to, data, gas })
   const waitFor = async (hash: Hash) => {

@@ -6,8 +6,8 @@ import { loopback } from '#process/port'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
 /**
- * Answers JSON-RPC over HTTP on loopback, to programs and to web pages that this machine serves. Any other page that a developer
- * looks at could change the chain beneath his tests: its name is in Origin and, where it was made to resolve to this machine, in Host.
+ * Answers JSON-RPC over HTTP on loopback, to programs and to web pages of this machine. Other pages in a developer's browser could
+ * change the chain beneath his tests, so Origin is checked, and Host for names that resolve to this machine.
  *
  * @returns the port
  */

@@ -9,16 +9,16 @@ type LogFilter = { blockHash?: Hash; address?: Hex | Hex[]; topics?: (Hex | Hex[
 type Ask = <Result>(method: string, ...params: unknown[]) => Promise<Result>
 
 /**
- * Blocks that `evm_revert` drops can still be asked for by their hash, with their transactions and logs. Real nodes keep
- * them after a reorg; EDR doesn't, and whoever was about to read one (Ponder does) would ask in vain.
+ * Keeps blocks that `evm_revert` drops, so that they can be read by their hash, with their transactions and logs. Real nodes keep
+ * them after a reorg. EDR doesn't, so whoever was about to read one (as Ponder does) would ask in vain.
  *
- * Not so a transaction or a receipt by the transaction's hash: a real node, too, finds those in the canonical chain only.
+ * It keeps no transaction or receipt by the transaction's hash: real nodes, too, find these only in the canonical chain.
  */
 export function keepSideBlocks(answer: Answer): Answer {
   const kept = new Map<Hash, SideBlock>()
   const heights = new Map<unknown, bigint>()
   const ask = asker(answer)
-  // Other requests wait for a snapshot or a revert: nobody sees a block that is then dropped without being kept.
+  // Other requests wait for a snapshot or a revert, so nobody sees a block that is dropped without being kept.
   let busy: Promise<unknown> = Promise.resolve()
 
   async function takeSnapshot(request: JsonRpcRequest): Promise<string> {
@@ -80,12 +80,12 @@ async function readBlocks(ask: Ask, first: bigint, last: bigint): Promise<SideBl
   return blocks
 }
 
-/** The node's process starts in a tenth of the time without viem. */
+/** Without viem, the node's process starts in a tenth of the time. */
 function toQuantity(number: bigint): Hex {
   return `0x${number.toString(16)}`
 }
 
-/** The kept part of the block that is asked for; undefined: the node is to answer. */
+/** The kept part of the requested block; undefined: the node is to answer. */
 function recall(kept: ReadonlyMap<Hash, SideBlock>, { method, params }: JsonRpcRequest): unknown {
   const [wanted, isFull] = (params ?? []) as [Hash | LogFilter, boolean | undefined]
   if (method === 'eth_getBlockByHash') {

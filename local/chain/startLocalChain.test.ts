@@ -220,7 +220,7 @@ test('behavior: the node dies with its parent, however that dies', async () => {
   const [output] = await once(parent.stdout, 'data')
   const pid = Number(output)
   process.kill(pid, 0)
-  // The node holds the other end of no pipe of the parent's but its channel, so this closes when both are gone.
+  // The node holds none of the parent's pipes but its channel, so this closes when both are gone.
   parent.kill('SIGKILL')
   await expect.poll(() => isAlive(pid)).toBe(false)
 })
@@ -256,6 +256,6 @@ test('behavior: it answers programs and pages of this machine, and no page of an
   expect(await ask({ origin: 'http://localhost:3000' })).toBe(200)
   for (const origin of ['https://evil.example', 'null', 'http://localhost.evil.example'])
     expect([origin, await ask({ origin })]).toEqual([origin, 403])
-  // A name of the page's own that was made to resolve to this machine.
+  // A name of the page's own that resolves to this machine.
   expect(await ask({ host: 'evil.example' })).toBe(403)
 })

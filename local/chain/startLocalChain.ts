@@ -9,7 +9,7 @@ import { findOptionalPackage } from './optionalPackage.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
 
 export type LocalChainOptions = {
-  /** Which network the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
+  /** The network that the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
   network?: NetworkName
   /** 0, the default, takes a free port. */
   port?: number
@@ -36,7 +36,7 @@ export type LocalChain = {
   chainId: number
   network: NetworkName
   pid: number
-  /** Content for DEPLOYMENTS_FILE where the chain plays another network than localhost. */
+  /** Content for DEPLOYMENTS_FILE if the chain plays another network than localhost. */
   deployments: LocalDeployments
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
@@ -48,7 +48,7 @@ export type LocalChain = {
 }
 
 /**
- * Starts a chain as a child process on loopback and puts on it what a real network has: the CREATE2
+ * Starts a chain as a child process on loopback, with what a real network has: the CREATE2
  * factory, Multicall3, USDC, and our contracts.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {

@@ -41,7 +41,7 @@ export async function checkViews(
   token: Token,
 ): Promise<string[]> {
   const problems: string[] = []
-  // To the platform a tab is one payment, and so it is to each of its providers.
+  // A tab is one payment to the platform, and one to each of its providers.
   const total = sales.reduce((sum, { paymentIds }) => sum + paymentIds.length, 1)
   const wallets = [...sales, ...tab.sales].map(({ address, paymentIds }) => ({
     address,

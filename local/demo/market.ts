@@ -13,7 +13,7 @@ type Buyer = { address: Address; client: Client }
 
 export type Sale = { purchase: Purchase; provider: DemoProvider; address: Address; paymentIds: string[] }
 
-/** What one buyer bought on a tab, which is one payment of all its providers. */
+/** One buyer's purchases on a tab, which is one payment of all its providers. */
 export type TabSales = { paymentId: string; sales: Sale[]; receipts: string[] }
 
 export type Market = {
@@ -29,7 +29,7 @@ const buyerCount = 10
 const buyersAtOnce = 8
 const tabBudget = 2_000_000n
 
-/** Buys what the plan has on a tab, makes every payment of it, and one request in mock mode. */
+/** Buys the plan's requests on a tab, makes all its payments, and one request in mock mode. */
 export async function holdMarket(
   stack: Stack,
   plan: Plan,
@@ -59,11 +59,11 @@ export async function holdMarket(
   progress.say(`${buyerCount + 2} buyers hold ${formatUsdc(minted)} USDC`)
 
   const problems: string[] = []
-  // First, so that it settles while the others pay: the next trigger takes it along, in a transaction of its own.
+  // The tab comes first, so that it settles while the others pay: the next trigger takes it, in a transaction of its own.
   const tab = await buyOnTab(plan.tab, agent, stack, progress, problems)
   const market: Market = { sales: [], tab, buyers: [...buyers, wealthy, agent], minted, problems }
   const [many] = plan.micropayments
-  // One provider after the other: payments that wait would join another provider's batch.
+  // One provider after the other, or waiting payments would join another provider's batch.
   for (const purchase of [...plan.micropayments, plan.highValue]) {
     if (purchase.count === 0) continue
     const sale = await openSale(purchase, stack)
@@ -95,7 +95,7 @@ async function sell(
   })
 }
 
-/** Buys a request of each provider in turn, closes the tab, and waits until it is a payment that a batch can take. */
+/** Buys a request from each provider in turn, closes the tab, and waits until a batch can take its payment. */
 async function buyOnTab(
   purchases: Purchase[],
   { client }: Buyer,
@@ -138,7 +138,7 @@ async function openSale(purchase: Purchase, { api, chain }: Stack): Promise<Sale
   return { purchase, provider: await openProvider(options), address, paymentIds: [] }
 }
 
-/** @returns what was wrong. */
+/** @returns the problems that it found. */
 async function closeSale({ provider, purchase }: Sale): Promise<string[]> {
   await provider.close()
   const served = provider.served()

@@ -1,9 +1,9 @@
 const pollMs = 100
 
-/** How long a payment is waited for. */
+/** How long we wait for a payment. */
 export const patienceMs = 150_000
 
-/** Resolves when the gateway knows a payment, and it has come so far. */
+/** Resolves when the gateway knows a payment that has this status. */
 export async function untilStatus(
   gatewayUrl: string,
   paymentId: string,

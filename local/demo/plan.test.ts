@@ -11,7 +11,7 @@ test('default: 100 by count, 20 by amount, one of high value', () => {
   expect(plan.total).toBe(121)
   const amount = plan.tab.reduce((sum, { price, count }) => sum + price * BigInt(count), 0n)
   expect(plan.tab.map(({ count }) => count)).toEqual(Array(5).fill(400))
-  // From 0.8 USDC on the keeper closes it, at four fifths of the credit of who never settled anything.
+  // From 0.8 USDC on the keeper closes it, at four fifths of a new payer's credit.
   expect(amount).toBe(760_000n)
   expect(plan.expected.sort()).toEqual(['amount', 'count', 'high_value'])
 })

@@ -12,9 +12,9 @@ export type Purchase = {
 export type Plan = {
   micropayments: [many: Purchase, some: Purchase]
   highValue: Purchase
-  /** What one buyer buys on a tab. The fee of each price is a whole unit, so that rounding once a line changes nothing. */
+  /** One buyer's requests on a tab. The fee of each price is a whole unit, so rounding once a line changes nothing. */
   tab: Purchase[]
-  /** Payments of their own that the plan makes in all. */
+  /** Number of payments without the tab. */
   total: number
   /** Triggers that must fire. */
   expected: TriggerName[]
@@ -23,7 +23,7 @@ export type Plan = {
 const countThreshold = 100
 const amountThreshold = 1_000_000n
 
-/** Prices of the requests on the tab. At 400 each it ends below four fifths of a new buyer's credit, where the keeper would close it. */
+/** Prices on the tab. At 400 requests each it ends below four fifths of a new buyer's credit, where the keeper would close it. */
 const tabPrices = {
   Dictionary: 100n,
   Geocoder: 200n,
@@ -34,7 +34,7 @@ const tabPrices = {
 const requestsEach = 400
 
 /**
- * Splits `micropayments` over two providers, and adds one high-value payment to a third, and 2,000 requests of five more on a tab.
+ * Splits `micropayments` over two providers; adds one high-value payment to a third, and 2,000 requests of five others on a tab.
  *
  * The default, 120, gives 100 × 0.005 USDC, which settle by their count, and 20 × 0.06 USDC, which settle by their amount.
  */

@@ -2,7 +2,7 @@ import type { Writable } from 'node:stream'
 
 export type Progress = {
   say: (line: string) => void
-  /** Starts a step; call the result with the number of parts that are done. */
+  /** Starts a step. Call the result with the number of finished parts. */
   count: (label: string, total: number) => (done: number) => void
 }
 

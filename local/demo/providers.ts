@@ -12,7 +12,7 @@ import { registerProvider } from '../stack/registerProvider.ts'
 
 export type DemoProvider = {
   name: string
-  /** The wallet that is paid; undefined in mock mode. */
+  /** The paid wallet; undefined in mock mode. */
   address: Address | undefined
   /** The protected resource. */
   url: string

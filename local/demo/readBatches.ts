@@ -1,7 +1,7 @@
 import { type Address, type Hash, type PublicClient, parseEventLogs, type TransactionReceipt } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 
-/** Trigger names, by their number in BatchSettled. */
+/** Names of the triggers by their number in BatchSettled. */
 const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const
 export type TriggerName = (typeof triggerNames)[number]
 
@@ -16,7 +16,7 @@ export type Batch = {
   receipt: TransactionReceipt
 }
 
-/** Reads every settlement transaction of one contract from the chain, oldest first. BatchSettlement and TabSettlement emit the same event. */
+/** Reads all settlement transactions of one contract, oldest first. BatchSettlement and TabSettlement emit the same event. */
 export async function readBatches(client: PublicClient, contract: Address): Promise<Batch[]> {
   const logs = await client.getLogs({ address: contract, fromBlock: 0n })
   const settled = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })

@@ -15,7 +15,7 @@ export type DemoResult = Omit<Conservation, 'problems'> & {
   receiptsVerified: number
   reconciled: number
   gasUsed: bigint
-  /** What was bought on a tab, and the transactions that settled it. */
+  /** Purchases on a tab, and the transactions that settled it. */
   tab: { sales: Sale[]; requests: number; settled: number; batches: Batch[]; gasUsed: bigint }
   /** Problems that were found; empty when all is well. */
   problems: string[]

@@ -58,7 +58,7 @@ export async function auditPayments(
   return audited
 }
 
-/** Waits until the tab is settled, and audits the receipts that its buyer was handed: one for each request. @returns how many the chain covers. */
+/** Waits until the tab is settled, and audits its buyer's receipts, one for each request. @returns how many the chain covers. */
 export async function auditTab(
   { paymentId, receipts, sales }: TabSales,
   gateway: string,

@@ -37,15 +37,15 @@ export type DeployOptions = {
   log: (line: string) => void
 }
 
-/** What the keyless factory transaction costs: 100,000 gas at its fixed 100 gwei. */
+/** Cost of the keyless factory transaction: 100,000 gas at its fixed 100 gwei. */
 const factoryCost = parseEther('0.01')
 
 /**
- * Deploys our contracts through the CREATE2 factory, or verifies those that are there: the code on chain must be the
+ * Deploys our contracts through the CREATE2 factory, or verifies existing ones: the code on chain must be the
  * compiled code, byte for byte.
  *
- * @returns the block in which BatchSettlement came to be.
- * @throws {DeployError} before anything is sent, if the chain, the token or the deployer isn't what it should be.
+ * @returns the block in which BatchSettlement was created.
+ * @throws {DeployError} before anything is sent, if the chain, the token or the deployer isn't as expected.
  */
 export async function deployContracts(options: DeployOptions): Promise<{ startBlock: number }> {
   const { network, publicClient, log } = options
@@ -77,7 +77,7 @@ export async function deployContracts(options: DeployOptions): Promise<{ startBl
   return { startBlock }
 }
 
-/** @returns the block in which the contract came to be. */
+/** @returns the block in which the contract was created. */
 async function deploy(
   { walletClient, publicClient, log }: DeployOptions,
   contract: Contract,
@@ -151,7 +151,7 @@ async function requireFunds(
   )
 }
 
-/** The factory is on all six networks. On a chain without it, its keyless deployer is funded and its transaction sent. */
+/** The factory is on all six networks. On a chain without it, this funds its keyless deployer and sends its transaction. */
 async function requireFactory({ publicClient, walletClient, log }: DeployOptions): Promise<void> {
   if ((await publicClient.getCode({ address: create2Factory })) !== undefined) return
   log(`the CREATE2 factory ${create2Factory} isn't here yet; deploying it for ${formatEther(factoryCost)}`)

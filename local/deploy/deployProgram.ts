@@ -34,7 +34,7 @@ Environment:
   RPC_URL_<NETWORK>          such as RPC_URL_BASE_SEPOLIA; for localhost default http://127.0.0.1:8545
   DEPLOYER_PRIVATE_KEY       0x and 64 hex digits; for localhost default Hardhat's first account`
 
-/** Puts our contracts on the network that the arguments name, and records where; sets the exit code. */
+/** Deploys our contracts to the network that the arguments name, and records where; sets the exit code. */
 export async function runDeployProgram(open: OpenClients): Promise<void> {
   try {
     await deploy(open)
@@ -67,7 +67,7 @@ async function deploy(open: OpenClients): Promise<void> {
   const usdc = network.usdc ?? fiatToken().address
 
   const target = { network, url: readRpcUrl(name), privateKey: readPrivateKey(name) }
-  // The cause may hold the RPC's URL, which may hold a credential, so it isn't passed on.
+  // The cause isn't passed on, because it may hold the RPC's URL, and so a credential.
   const { publicClient, walletClient, close } = await open(target).catch(() => {
     throw new DeployError(`the RPC of ${name} doesn't answer; is its URL right, and is it up?`)
   })
@@ -104,7 +104,7 @@ function readArguments(usage: string) {
   }
 }
 
-/** Also checks that the file is writable, before anything is deployed. */
+/** Reads the records, and checks before anything is deployed that the file is writable. */
 async function readRecords(file: string): Promise<Awaited<ReturnType<typeof readDeploymentsFile>>> {
   try {
     await access(dirname(file), constants.W_OK)

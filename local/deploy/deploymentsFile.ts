@@ -2,7 +2,7 @@ import { readFile, rename, writeFile } from 'node:fs/promises'
 import { committedDeployments } from '#protocol/deployments'
 import type { NetworkName } from '#protocol/networks'
 
-/** A network's entry as the file has it; `startBlock` is null where the contract isn't deployed yet. */
+/** A network's entry in the file; `startBlock` is null before the contract is deployed. */
 export type RecordedDeployment = {
   batchSettlement: string
   splitterFactory: string
@@ -13,7 +13,7 @@ export type RecordedDeployment = {
 
 type DeploymentsFile = { [network: string]: RecordedDeployment }
 
-/** @returns `{}` where there is no such file. */
+/** @returns `{}` if there is no such file. */
 export async function readDeploymentsFile(path: string): Promise<DeploymentsFile> {
   let text: string
   try {
@@ -30,8 +30,8 @@ export async function readDeploymentsFile(path: string): Promise<DeploymentsFile
 }
 
 /**
- * Replaces one network's entry and leaves the others; the file is never half written. A new one starts with what comes with
- * this version, which nobody reads beside it.
+ * Replaces one network's entry and leaves the others; the file is never half written. A new file starts with the entries of this
+ * version, because readers of the file read nothing else.
  */
 export async function recordDeployment(
   path: string,

@@ -13,7 +13,7 @@ const address = z.custom<`0x${string}`>((value) => typeof value === 'string' && 
   message: 'expected an address',
 })
 
-/** The control interface, for what isn't a test in JavaScript. docs/dev.md describes it. */
+/** The control interface for tests that aren't in JavaScript. docs/dev.md describes it. */
 export function serveControls(controls: Controls): Promise<RunningServer> {
   const app = new Hono()
   app.onError((error, c) => answerProblem(c, toCodedError(error)))
@@ -64,8 +64,8 @@ export function serveControls(controls: Controls): Promise<RunningServer> {
 }
 
 /**
- * A web page that the developer looks at can send requests to this machine: its browser names it in Origin, and where the
- * page's own name was made to resolve to this machine (DNS rebinding), that name is in Host.
+ * Refuses web pages: a page in the developer's browser can send requests to this machine. The browser names the page in Origin;
+ * and if the page's name resolves to this machine (DNS rebinding), that name is in Host.
  */
 function refuseWebPages(headers: Headers): void {
   const host = (headers.get('host') ?? '').replace(/:\d+$/, '')

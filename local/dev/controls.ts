@@ -17,32 +17,32 @@ import type { Reorgs } from './reorg.ts'
 import type { RpcFault, RpcFaults } from './rpcFaults.ts'
 import { createSettler } from './settler.ts'
 
-/** What a test or a person can do to the world that `tollkeeper dev` starts. Amounts are decimal USDC. */
+/** Controls of the world that `tollkeeper dev` starts, for tests and people. Amounts are decimal USDC. */
 export type Controls = {
   /**
-   * Settles what waits, whatever the triggers say. Resolves with what became of each payment that waited; `verified` is
-   * one that is still under way after `timeoutSeconds` (default 60).
+   * Settles what waits, whatever the triggers say. Resolves with the status of each payment that waited; `verified`: it is
+   * still under way after `timeoutSeconds` (default 60).
    */
   settle: (options?: { timeoutSeconds?: number | undefined }) => Promise<{
     payments: Record<string, PaymentStatus>
   }>
   /**
-   * Moves the chain's clock forward and mines a block: authorizations run out. The gateway's and the keeper's clocks
-   * stay; what waits for them is settled by `settle`.
+   * Moves the chain's clock forward and mines a block, so that authorizations expire. The gateway's and the keeper's clocks
+   * stay, so use `settle` for what waits for them.
    */
   travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
   mine: (blocks?: number) => Promise<{ block: number }>
   /**
-   * Drops at least `depth` of the newest blocks, or `{ after }` a block that `state` told, with what was settled in them, and
-   * mines one more than that.
+   * Drops at least `depth` of the newest blocks, or those after a block of `state` (`{ after }`), with what was settled in them,
+   * and mines one more than that.
    */
   reorg: Reorgs['reorg']
   /** Makes the RPC of gateway, keeper and indexer fail. */
   failRpc: (fault: RpcFault) => void
   healRpc: () => void
-  /** What Circle can do: no USDC to or from the address. */
+  /** Blacklists an address as Circle can: no USDC moves to or from it. */
   blacklist: (address: Address, isBlacklisted?: boolean) => Promise<void>
-  /** What Circle can do: no USDC moves at all. */
+  /** Pauses USDC as Circle can: none moves at all. */
   pause: (isPaused?: boolean) => Promise<void>
   fund: (address: Address, usdc: string) => Promise<void>
   state: () => Promise<WorldState>
@@ -71,7 +71,7 @@ export function createControls(options: {
   reorgs: Reorgs
   faults: RpcFaults
   usdc: Address
-  /** Whose balances `state` tells, by name. */
+  /** The wallets in `balances` of `state`, by name. */
   wallets: Record<string, Address>
 }): { controls: Controls; close: () => Promise<void> } {
   const { stack, reorgs, faults, usdc, wallets } = options
@@ -100,7 +100,7 @@ export function createControls(options: {
       return readHead()
     },
     mine: async (blocks = 1) => {
-      // One by one: a range that is mined at once has zero parent hashes.
+      // One by one, because blocks mined as a range have zero parent hashes.
       for (let block = 0; block < blocks; block++) await client.mine({ blocks: 1 })
       return { block: (await readHead()).block }
     },

@@ -2,11 +2,11 @@ import { createTestClient, type Hex, http, publicActions } from 'viem'
 import { BaseError } from '#protocol/errors'
 import type { LocalChain } from '../chain/startLocalChain.ts'
 
-/** Ponder follows no reorg on a local chain that is deeper than thirty blocks. */
+/** On a local chain Ponder follows reorgs of up to thirty blocks. */
 export const deepestReorg = 25
 const lookMs = 100
 
-/** The least number of the newest blocks to drop; or all that came after the block that `state` told. */
+/** How many of the newest blocks to drop at least; or after which block of `state` to drop all. */
 export type ReorgDepth = number | { after: number }
 
 export type Reorgs = {
@@ -18,14 +18,14 @@ export type Reorgs = {
 }
 
 /**
- * A development node goes back only to where a snapshot was taken, so one is taken of every block that is seen; it costs
- * the node a kilobyte.
+ * A development node goes back only to a snapshot, so this takes one of every block that it sees; each costs the node
+ * a kilobyte.
  */
 export function followChain(chain: LocalChain, mining: { blockTimeMs: number; atOnce: boolean }): Reorgs {
   const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
   const readHead = () => client.getBlockNumber({ cacheTime: 0 })
   let snapshots: { height: bigint; id: Hex }[] = []
-  /** One after another: no snapshot amid a reorg. */
+  /** One after another, so that no snapshot is taken during a reorg. */
   let turn: Promise<unknown> = Promise.resolve()
   const inTurn = <Result>(work: () => Promise<Result>): Promise<Result> => {
     const result = turn.then(work)
@@ -37,7 +37,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
     const height = await readHead()
     if (height === snapshots.at(-1)?.height) return
     const id = await client.snapshot()
-    // A block that was mined meanwhile is in the snapshot too.
+    // A block that was mined meanwhile is in the snapshot, too.
     if ((await readHead()) === height) snapshots.push({ height, id })
     snapshots = snapshots.slice(-10 * deepestReorg)
   }
@@ -74,7 +74,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
           }
           await client.revert({ id: base.id })
           snapshots = snapshots.filter(({ height }) => height < base.height)
-          // One by one: a range that is mined at once has zero parent hashes.
+          // One by one, because blocks mined as a range have zero parent hashes.
           for (let block = base.height; block <= head; block++) await client.mine({ blocks: 1 })
           return { dropped: Number(head - base.height), block: Number(head) + 1 }
         } finally {

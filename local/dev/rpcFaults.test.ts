@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type RpcFaults, startRpcFaults } from './rpcFaults.ts'
 
-// The node behind it is none: what matters is which calls reach it, and what comes back.
+// The server behind it isn't a node: only the calls that reach it and the answers matter.
 
 let node: Server
 let faults: RpcFaults
@@ -32,7 +32,7 @@ afterAll(async () => {
   node.close()
 })
 
-/** The status, or that the connection broke. */
+/** The status, or the text for a broken connection. */
 async function ask(...methods: string[]): Promise<number | 'broken'> {
   const calls = methods.map((method) => ({ jsonrpc: '2.0', id: 1, method }))
   const body = JSON.stringify(calls.length === 1 ? calls[0] : calls)
@@ -56,7 +56,7 @@ describe('startRpcFaults', () => {
     faults.fail({ kind: 'stall', method: 'eth_call', delayMs: 600_000 })
     const stalled = ask('eth_call')
     faults.fail({ kind: 'error', method: 'eth_getLogs' })
-    // The one that stalls came first, and is still held back when the second is answered.
+    // The stalled call came first, and is still held back when the second is answered.
     expect(await ask('eth_getLogs')).toBe(503)
     expect(reached).toEqual([])
     faults.heal()

@@ -23,15 +23,15 @@ export type RpcFault = {
 }
 
 export type RpcFaults = {
-  /** Where our processes reach the chain. */
+  /** The URL by which our processes reach the chain. */
   url: string
   fail: (fault: RpcFault) => void
-  /** No further faults; what stalls is passed on at once. */
+  /** Ends all faults; stalled calls are passed on at once. */
   heal: () => void
   close: () => Promise<void>
 }
 
-/** A proxy in front of a chain's node that fails as nodes do, when it is told to. A batch fails as its first call would. */
+/** A proxy in front of a chain's node that fails like a node, on demand. A batch fails as its first call would. */
 export async function startRpcFaults(target: string): Promise<RpcFaults> {
   let planned: { fault: RpcFault; left: number }[] = []
   let healing = new AbortController()
@@ -66,7 +66,7 @@ export async function startRpcFaults(target: string): Promise<RpcFaults> {
   }
 
   const server = createServer((request, response) => {
-    // A node that is gone looks to the caller like a connection that breaks.
+    // To the caller, a node that is gone looks like a broken connection.
     pass(request, response).catch(() => request.socket.destroy())
   })
   const port = await reservePort()

@@ -8,7 +8,7 @@ import { interruptedStatus, onStopSignal } from '../stack/stopSignals.ts'
 import { startTollkeeper, type Tollkeeper, type TollkeeperOptions } from './startTollkeeper.ts'
 
 export type DevOptions = Pick<TollkeeperOptions, 'network' | 'port' | 'price' | 'settleAfterSeconds'> & {
-  /** What to run with the variables in its environment; empty: nothing, until Ctrl-C. */
+  /** The command to run with the variables in its environment; empty: wait for Ctrl-C. */
   command: readonly string[]
   /** A file to write the variables to, for a process that is started elsewhere. */
   writeEnv?: string | undefined
@@ -18,7 +18,7 @@ export type DevOptions = Pick<TollkeeperOptions, 'network' | 'port' | 'price' | 
 const notFoundStatus = 127
 
 /**
- * `tollkeeper dev`: a world to be paid in, and a command that runs in it. What it says itself goes to stderr; stdin and
+ * `tollkeeper dev`: a world to be paid in, and a command that runs in it. Our own messages go to stderr; stdin and
  * stdout are the command's.
  *
  * @returns the exit status: the command's, or 128 + the signal that ended it
@@ -60,7 +60,7 @@ export async function runDev({ command, writeEnv, ...options }: DevOptions): Pro
     status = startup.signal.aborted ? interruptedStatus : 1
     if (!startup.signal.aborted) say(`tollkeeper: ${error instanceof Error ? error.message : error}`)
   }
-  startup.abort(new Error('stopped')) // from here on, what ends was meant to
+  startup.abort(new Error('stopped')) // from here on, processes are meant to end
   await child?.exited
   await tollkeeper?.close()
   if (status === 1) say(`tollkeeper: logs of all processes: ${logFolder}`)
@@ -71,8 +71,8 @@ export async function runDev({ command, writeEnv, ...options }: DevOptions): Pro
 type Child = { exited: Promise<number>; end: (signal: NodeJS.Signals) => void }
 
 function startChild([program = '', ...args]: readonly string[], env: Record<string, string>): Child {
-  // In a terminal it stays in our process group, which alone may read from it, and hears Ctrl-C itself. Elsewhere it has
-  // a group of its own, which ends with us, however that comes.
+  // In a terminal it stays in our process group, which alone may read from the terminal, and gets Ctrl-C itself. Elsewhere it has
+  // a group of its own, which ends with us, however we end.
   const detached = !process.stdin.isTTY
   const child = spawn(program, args, { env: { ...process.env, ...env }, stdio: 'inherit', detached })
   const forget = detached && child.pid !== undefined ? reapWithUs(child.pid) : () => {}

@@ -10,7 +10,7 @@ import type { Stack } from '../stack/stack.ts'
 type Half = { transactionHash: Hash | null }
 type Payment = { payment_status: PaymentStatus; provider: Half; platform: Half | null }
 
-/** Not the keeper's: two keepers don't share a wallet. */
+/** Not the keeper's, because two keepers don't share a wallet. */
 const settlerAccount = 4
 const pollMs = 100
 
@@ -27,7 +27,7 @@ export function createSettler(options: {
     const answer = await fetch(new URL(`/payments/${paymentId}`, stack.api.url))
     return answer.ok ? ((await answer.json()) as Payment) : undefined
   }
-  /** Whether it is concluded, by what is on chain now: after a reorg the gateway may not have heard of it yet. */
+  /** Whether it is concluded by what is on chain now; after a reorg the gateway may not know that yet. */
   const isConcluded = async ({ payment_status, provider, platform }: Payment): Promise<boolean> => {
     if (payment_status === 'verified' || payment_status === 'settling') return false
     const hashes = [provider, platform].flatMap((half) => half?.transactionHash ?? [])
@@ -35,7 +35,7 @@ export function createSettler(options: {
     return !(await Promise.all(found)).includes(null)
   }
 
-  /** Finds those of these payments that aren't concluded, and tells `seen` each one's status. */
+  /** Finds the payments that aren't concluded, and calls `seen` with the status of each concluded one. */
   const readOpen = async (ids: readonly string[], seen: (id: string, status: PaymentStatus) => void) => {
     const open: string[] = []
     for (const id of ids) {
@@ -74,7 +74,7 @@ export function createSettler(options: {
     }
     return { payments }
   }
-  /** One after another: there is one such keeper. */
+  /** One after another, since there is one such keeper. */
   let turn: Promise<unknown> = Promise.resolve()
   const settle = (timeoutSeconds: number): ReturnType<typeof settleNow> => {
     const result = turn.then(() => settleNow(timeoutSeconds))

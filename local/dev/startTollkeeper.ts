@@ -12,44 +12,44 @@ import { followChain } from './reorg.ts'
 import { type RpcFaults, startRpcFaults } from './rpcFaults.ts'
 
 export type TollkeeperOptions = Pick<StackOptions, 'databaseUrl' | 'signal' | 'logFolder' | 'onDeath'> & {
-  /** Port on loopback of the API that is to be paid for. Default: a free one. */
+  /** Port on loopback of the API that gets paid. Default: a free one. */
   port?: number | undefined
-  /** Decimal USDC a request, for every path of it. Default `0.01`. */
+  /** Decimal USDC a request, for each of its paths. Default `0.01`. */
   price?: string | undefined
   /**
-   * The network that the chain plays. Default `base-sepolia`, with its chain id, USDC address and EIP-712 domain: what knows that network
-   * pays and sells here as it is.
+   * The network that the chain plays. Default `base-sepolia`, with its chain id, USDC address and EIP-712 domain, so that clients and
+   * sellers that know it need no option.
    */
   network?: PlayedNetwork | undefined
-  /** Seconds after which a payment settles by itself; `settle` needn't wait. Default 3,600, as in production. */
+  /** Seconds after which a payment settles by itself; `settle` doesn't wait for that. Default 3,600, as in production. */
   settleAfterSeconds?: number | undefined
 }
 
 export type Buyer = { address: Address; privateKey: Hex; client: Client }
 
-/** A gateway with all that it needs, and a registered provider whose API is yours to start. */
+/** A gateway with all that it needs, and a registered provider, whose API you start yourself. */
 export type Tollkeeper = Controls & {
   gatewayUrl: string
   /** For x402's sellers: `/verify`, `/settle`, `/supported`. */
   facilitatorUrl: string
   controlUrl: string
-  /** Of the chain itself, which the faults of `failRpc` don't reach. */
+  /** The chain's own URL, which the faults of `failRpc` don't reach. */
   rpcUrl: string
   network: PlayedNetwork
   usdcAddress: Address
   providerId: string
   providerApiKey: string
-  /** Who is paid. */
+  /** The paid wallet. */
   providerAddress: Address
-  /** Where the API is to listen, on 127.0.0.1. */
+  /** The port where the API is to listen, on 127.0.0.1. */
   port: number
-  /** Origin of the API: its endpoints are registered under it. */
+  /** Origin of the API, under which its endpoints are registered. */
   apiUrl: string
-  /** What a process needs to know of all this, as environment variables. */
+  /** All of this as environment variables for a process. */
   env: Record<string, string>
   /** Has 1,000 USDC. */
   buyer: Buyer
-  /** @param usdc how much it has, decimal; default 1,000 */
+  /** @param usdc its balance, decimal; default 1,000 */
   createBuyer: (usdc?: string) => Promise<Buyer>
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>
@@ -126,7 +126,7 @@ async function bringUp(
     return {
       address: buyer,
       privateKey,
-      // A test sees each request settle: on a tab, all would once that is closed.
+      // A test sees each request settle; on a tab, all would settle once that is closed.
       client: createClient({
         ...{ gatewayUrl: stack.api.url, timeout: 60_000, maxPaymentUsdc: '100', tabs: false, ...wallet },
       }),
@@ -180,7 +180,7 @@ function environmentOf({ api, keeper, chain, env }: Stack, usdc: Address): Recor
     FACILITATOR_URL: keeper.url,
     NETWORK: chain.network,
     [networkVariable('RPC_URL', chain.network)]: chain.url,
-    // Of a production beside it, either would be of the real network.
+    // Those of a production would be of the real network.
     DEPLOYMENTS_FILE: env.DEPLOYMENTS_FILE ?? '',
     USDC_ADDRESS: usdc,
     PAY_TO: devAccount(accounts.provider).address,

@@ -6,7 +6,7 @@ const warning = 40
 const error = 50
 const lookMs = 400
 
-/** Turns one line of a process's log into a message for a person; undefined where there is nothing to tell. */
+/** Turns a line of a process's log into a message for a person; undefined if it isn't worth one. */
 export function describeLine(name: ServiceName, line: string): string | undefined {
   const entry = parseEntry(line)
   if (!entry) return undefined
@@ -21,7 +21,7 @@ export function describeLine(name: ServiceName, line: string): string | undefine
   return undefined
 }
 
-/** Reports each accepted payment and each batch that is recorded until it is stopped. */
+/** Reports each accepted payment and each recorded batch until it is stopped. */
 export function watchDatabase(databaseUrl: string, tell: (news: string) => void): () => Promise<void> {
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-start' })
   const stopping = new AbortController()

@@ -7,7 +7,7 @@ const mark = 'tollkeeper: of a local chain that is gone when its process ends'
  * Empties a database that an earlier `npm start` used, and marks it as one that may be emptied.
  *
  * Each local chain starts with the same chain id and addresses, so rows of an earlier one would look like its own. A
- * database without the mark may be somebody's gateway, so it is refused.
+ * database without the mark is refused, since it may be somebody's gateway.
  */
 export function clearLocalChainData(databaseUrl: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {

@@ -45,7 +45,7 @@ test('behavior: it ends, and its files go, when the process that started it is k
   const { port, folder } = JSON.parse(String(line))
   expect(existsSync(folder)).toBe(true)
   child.kill('SIGKILL')
-  // Nothing can announce the end of what outlives its parent; so look until it's gone.
+  // What outlives its parent can't announce its end, so the test looks until it's gone.
   while (existsSync(folder) || !(await isPortFree(port))) await wait(50)
 })
 

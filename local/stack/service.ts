@@ -10,7 +10,7 @@ export type ServiceOptions = {
   /** The program and its arguments after `node`. */
   program: readonly string[]
   env: Record<string, string | undefined>
-  /** URL of the process; it is ready once `readyPath` answers 200. */
+  /** URL of the process, which is ready once `readyPath` answers 200. */
   url: string
   readyPath: string
   logFile: string

@@ -24,14 +24,14 @@ type Environment = Record<string, string | undefined>
 export type StackOptions = {
   /** Default: free ports. */
   ports?: StackPorts
-  /** URL of an external Postgres. Default: one that is started for this stack and stopped with it. */
+  /** URL of an external Postgres. Default: a new one, which is stopped with the stack. */
   databaseUrl?: string | undefined
   /** Faster, but a crash loses data: for tests. */
   fastPostgres?: boolean
   chain?: Omit<LocalChainOptions, 'port' | 'bare'>
-  /** Further chains, each of another network. */
+  /** Further chains, each with another network. */
   otherChains?: readonly Omit<LocalChainOptions, 'port' | 'bare'>[]
-  /** By which URL our processes reach a chain. Default: its own. */
+  /** The URL by which our processes reach a chain. Default: its own. */
   rpcUrlOf?: (chain: LocalChain) => Promise<string>
   /** Additional environment variables, by process. */
   env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
@@ -57,7 +57,7 @@ export type Stack = {
   keeper: Service
   api: Service
   provider: Service | undefined
-  /** API key of the sample provider, with which one signs in to the dashboard. */
+  /** API key of the sample provider, for signing in to the dashboard. */
   providerApiKey: string | undefined
   platformWallet: Address
   logFolder: string
@@ -72,15 +72,15 @@ export type Stack = {
 }
 
 /**
- * Networks that a local chain plays for people. On the first, clients of x402 pay without an option: they know its token. Never a
- * network of real money: what a real wallet signs for the local one would be good there.
+ * Networks that a local chain may play for people. x402's clients know the first one's token, and pay there without an option. Never
+ * a network of real money, where a real wallet's signatures for the local one would be good.
  */
 export const playedNetworks = ['base-sepolia', 'localhost'] as const satisfies NetworkName[]
 export type PlayedNetwork = (typeof playedNetworks)[number]
 
 /**
- * What of a production's environment would lead our processes out of the stack, or others into it, beside what the stack sets itself:
- * the chain may have a real network's name.
+ * Variables of a production's environment that would lead our processes out of the stack, or others into it, besides those that the
+ * stack sets itself: the chain may have a real network's name.
  */
 const ofElsewhere: Environment = {
   ...{ DATABASE_DIRECT_URL: undefined, TABS_DATABASE_URL: undefined, DATABASE_SCHEMA: undefined },
@@ -96,7 +96,7 @@ const extension = extname(import.meta.filename)
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
 /**
- * Brings up Postgres and a chain, the migrations, then the indexer, the keeper and the api, then the sample API. If one fails to start, the others are stopped again.
+ * Starts Postgres, a chain, the migrations, then indexer, keeper and api, then the sample API. If one fails, the others stop.
  */
 export async function startStack(options: StackOptions = {}): Promise<Stack> {
   const started = new Started()
@@ -130,7 +130,7 @@ class Started {
 
   async close(force: boolean): Promise<void> {
     this.#closing ??= this.#close()
-    // Forcing ends the processes that the orderly stop is waiting for, so that one completes too.
+    // Forcing ends the processes that the orderly stop waits for, so that it completes, too.
     if (force) await Promise.all(this.#services.map((service) => service.kill()))
     await this.#closing
   }
@@ -171,7 +171,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,
     ...{ PLATFORM_WALLET: platformWallet, LOG_LEVEL: 'info' },
-    // Nobody here waits for what a middleware has not heard.
+    // No middleware here needs time to void what it never heard of.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }
 
@@ -353,7 +353,7 @@ async function startSampleProvider(
   return { provider, apiKey: registered.apiKey }
 }
 
-/** As Promise.all, but where one fails, waits for the others too: what they have started can be stopped then. */
+/** Like Promise.all, but if one fails it waits for the others, so that what they started can be stopped. */
 async function allOf<Results extends readonly unknown[]>(
   starts: {
     [index in keyof Results]: Promise<Results[index]>

@@ -5,7 +5,7 @@ const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const parentLookMs = 1000
 
 /**
- * Calls `stop` with the first of Ctrl-C, SIGTERM, a closed terminal, or the death of the `npm` that started us; a second
+ * Calls `stop` at the first Ctrl-C, SIGTERM, closed terminal, or death of the `npm` that started us. A second
  * one calls it again, as more urgent.
  */
 export function onStopSignal(stop: (urgent: boolean) => void): void {

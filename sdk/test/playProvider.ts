@@ -129,12 +129,12 @@ export function signerOf({ signature, ...message }: SignedAuthorization) {
 export const serveReceipt: Handler = (_, response) =>
   answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
 
-/** What a gateway answers that has accepted nothing. */
+/** A gateway's answer when it has accepted nothing. */
 export const playedGateway: { word: { status: number; body: object } } = {
   word: { status: 404, body: { code: 'unknown_payment' } },
 }
 
-/** The gateway's keys and what it says of a payment, and beyond it the network as it is. */
+/** Answers for the gateway with its keys and its word on a payment, and passes all else to the network. */
 export const fetchWithKeys: typeof fetch = async (input, init) => {
   if (String(input) === `${gatewayUrl}/.well-known/jwks.json`) return Response.json(jwks)
   if (!String(input).startsWith(`${gatewayUrl}/authorizations/`)) return fetch(input, init)

@@ -27,11 +27,11 @@ import { serve } from './serve.ts'
 const platform: Address = `0x${'c'.repeat(40)}`
 const usdc = networks.base.usdc as Address
 
-/** What goes wrong with a request, or is special about it. */
+/** A fault of a request, or something special about it. */
 type Fault = {
-  /** The code by which it is refused, unseen. `none`: a 402 without one, of somebody who knows nothing of tabs. */
+  /** The code of its refusal; the gateway doesn't see it. `none`: a 402 without a code, as by somebody who knows nothing of tabs. */
   refuse?: string
-  /** The same, although the gateway takes it. */
+  /** The code of its refusal, although the gateway accepts it. */
   lie?: string
   /** The connection breaks, before or after the gateway took it. */
   lose?: 'before' | 'after'
@@ -40,7 +40,7 @@ type Fault = {
   isVoided?: boolean
   /** The answer says that the tab closes soon. */
   closing?: true
-  /** The answer says that the line began with so much credit, base units. */
+  /** The credit that the line began with, according to the answer, base units. */
   credit?: string
   status?: number
 }
@@ -56,7 +56,7 @@ type Book = {
 export type PlayedTabs = Awaited<ReturnType<typeof playTabs>>
 
 /**
- * Starts it. A path's first part is its price in base units, the second the digit of which its provider's wallet is made:
+ * Starts it. A path's first part is its price in base units, the second the digit that its provider's wallet is made of:
  * `/1000/b/weather`.
  */
 export async function playTabs(
@@ -110,14 +110,14 @@ export async function playTabs(
     const lines = splits.map((one, index) => ({ split: one, amount: tab.amounts[index] ?? 0n }))
     const isKnown = tab.known <= book.splits.length && splits[tab.line] === split
     const isOurs = await isSigned(tab, lines)
-    // From here on nothing else comes between.
+    // From here on nothing else comes in between.
     const before = book.requests.get(tab.sequence)
     if (before)
       return before.key === key && before.signature === tab.signature ? undefined : 'payment_replayed'
     if (book.isClosed) return 'tab_closed'
     if (!isKnown) return 'tab_mismatch'
     if (!isOurs) return 'invalid_signature'
-    // Of a tab that grew meanwhile, this state may know fewer lines.
+    // If the tab grew meanwhile, this state may have fewer lines.
     const all = splits.length > book.splits.length ? splits : book.splits
     const newest = book.newest && book.newest.sequence > tab.sequence ? book.newest : tab
     const charged = new Map(book.charged).set(split, (book.charged.get(split) ?? 0n) + price)

@@ -88,7 +88,7 @@ export type RefundOptions = {
   acceptedAt?: Date
 }
 
-/** So many of them; where the number is known, none needs to be looked for. */
+/** An array of N, or of any length if N is just `number`; with a known length, no element needs a check. */
 export type Many<T, N extends number> = number extends N ? T[] : Exactly<T, N>
 type Exactly<T, N extends number, Counted extends T[] = []> = Counted['length'] extends N
   ? Counted

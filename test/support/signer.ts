@@ -20,7 +20,7 @@ export type SignerMood = {
   status?: number
   /** The result that it answers with. */
   answers?: unknown
-  /** The body that it answers with, so many times. */
+  /** The body that it answers with, `times` times. */
   text?: string
   times?: number
   /** Fields that it signs instead of those that were asked for. */

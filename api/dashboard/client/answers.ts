@@ -25,7 +25,7 @@ import type { statement } from '../../views/statement.ts'
 import type { timeline } from '../../views/timeline.ts'
 import type { usage } from '../../views/usage.ts'
 
-/* What the gateway answers, as its own schemas say. */
+/* The gateway's answers, typed by its own schemas. */
 
 export type Account = z.infer<typeof account>
 export type Provider = z.infer<typeof provider>

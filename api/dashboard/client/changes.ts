@@ -17,7 +17,7 @@ export function differences(before: object | null, after: object): Difference[] 
     }))
 }
 
-/** What follows from the other fields, or from the change itself. */
+/** Fields that follow from others, or from the change itself. */
 const bookkeeping = new Set([
   ...['version', 'createdAt', 'providerId', 'endpointId', 'keyId', 'path', 'testnet', 'walletId', 'network'],
 ])

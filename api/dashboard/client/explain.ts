@@ -18,7 +18,7 @@ export function explain({ status, code, message }: GatewayError): { title: strin
   return { title: 'The gateway could not answer', text: message }
 }
 
-/** What to do when something that was asked for is refused. */
+/** Advice for a refused request. */
 const advice: Record<string, string> = {
   unreachable: 'Nothing may have been changed: look before you try again.',
   endpoint_exists: 'Change the endpoint that is there, or give this one another path or method.',
@@ -43,7 +43,7 @@ const advice: Record<string, string> = {
   webhook_url_refused: 'It must be https, and public.',
 }
 
-/** Which field a refusal is about where the gateway doesn't say so itself. */
+/** The field that a refusal is about, if the gateway doesn't name it. */
 const fieldOfCode: Record<string, string> = {
   endpoint_exists: 'url',
   payee_refused: 'address',
@@ -55,7 +55,7 @@ const fieldOfCode: Record<string, string> = {
 
 export type Refused = { title: string; text: string; code: string; fields: ReadonlyMap<string, string> }
 
-/** Explains why what a form asked for was not done, and what to do; `fields` by their names in the request. */
+/** Explains why a form's request was refused, and what to do; `fields` by their names in the request. */
 export function explainRefusal({ status, code, message, fields }: GatewayError): Refused {
   const title = status === 0 ? message : describeCode(code)
   const said = new Map(fields.map(({ field, message }) => [field, message]))

@@ -23,7 +23,7 @@ export function writeExactUsdc(amount: bigint): string {
   return write(exact, formatUsdc(amount))
 }
 
-/** Of a gas token's 18 decimals those that say when to refill; never more than there is. */
+/** A gas token's amount with just enough decimals to tell when to refill, rounded down. */
 export function writeEther(ether: string): string {
   return write(truncated, ether)
 }
@@ -128,12 +128,12 @@ export function nameMonth(month: string): string {
   return Number.isNaN(time) ? month : monthAndYear.format(time)
 }
 
-/** A network's name, and that its money is worth nothing where that is so. */
+/** A network's name, and if it is test money, that. */
 export function nameNetwork(network: string): string {
   return `${network}${testMoneyNote(network)}`
 }
 
-/** `base #7`, `base-sepolia #7 (test money)`: batches are counted on each network by itself. */
+/** `base #7`, `base-sepolia #7 (test money)`: each network counts its own batches. */
 export function nameBatch(network: string, batchId: number): string {
   return `${network} #${batchId}${testMoneyNote(network)}`
 }

@@ -1,9 +1,9 @@
-/** A problem that the gateway answered (RFC 9457), or `unreachable` where none came. */
+/** A problem that the gateway answered (RFC 9457), or `unreachable` if no answer came. */
 export class GatewayError extends Error {
   override readonly name = 'GatewayError'
   readonly status: number
   readonly code: string
-  /** What the gateway says about single fields of the request. */
+  /** The gateway's messages about single fields of the request. */
   readonly fields: readonly { field: string; message: string }[]
 
   constructor(status: number, code: string, message: string, fields: GatewayError['fields'] = []) {
@@ -20,7 +20,7 @@ export type Gateway = {
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>
   put: <T>(path: string, body: object) => Promise<T>
   post: <T>(path: string, body?: object, headers?: Record<string, string>) => Promise<T>
-  /** @param version the one that was seen, for what has versions */
+  /** @param version the version that the user saw, if the resource has versions */
   patch: <T>(path: string, body: object, version?: number) => Promise<T>
   delete: (path: string) => Promise<void>
   /** A file, however long it takes to come. */
@@ -38,7 +38,7 @@ type Query = Record<string, string | number | undefined>
 
 const timeoutMs = 15_000
 
-/** The gateway that served this page, asked with an API key or without. Paths have no slash at the start. */
+/** The gateway that served this page, with an API key or without. Paths have no slash at the start. */
 export function createGateway(key?: string): Gateway {
   async function request(method: string, path: string, { signal, body, headers }: Asked): Promise<Response> {
     try {

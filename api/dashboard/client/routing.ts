@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks'
 
-/** What the URL's fragment asks for: `#/payments/pay_…` is `['payments', 'pay_…']`. */
+/** The route in the URL's fragment: `#/payments/pay_…` is `['payments', 'pay_…']`. */
 export type Route = string[]
 
 export function parseRoute(hash: string): Route {

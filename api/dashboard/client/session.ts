@@ -14,13 +14,13 @@ export const storedKey = {
 
 export type Session = {
   provider: Provider
-  /** What the gateway has of the provider begins with it. */
+  /** The path of the provider's own resources. */
   path: string
   gateway: Gateway
   keyId: string
   /** What the API key may do. */
   scope: Account['scope']
-  /** Takes over what was changed of the provider. */
+  /** Takes over a change of the provider. */
   update: (provider: Provider) => void
 }
 

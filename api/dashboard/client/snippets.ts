@@ -8,7 +8,7 @@ export type SnippetOptions = {
   endpoint: Pick<Endpoint, 'method' | 'url' | 'path' | 'pricing'>
 }
 
-/** The lines that sell an endpoint: to be run as they are, and made one's own. */
+/** The lines that sell an endpoint, which run as they are. */
 export function writeSnippet(framework: Framework, options: SnippetOptions): string {
   const { gatewayUrl, providerId, endpoint } = options
   const verb = endpoint.method === '*' ? 'all' : endpoint.method.toLowerCase()
@@ -32,7 +32,7 @@ await server.connect(new StdioServerTransport())
 `
   }
   if (framework === 'express') {
-    // Express 5 wants a name for what follows.
+    // Express 5 requires a name for the rest of the path.
     const path = endpoint.path.replace(/\*$/, '*rest')
     return `import { requirePayment } from '@tollkeeper/sdk/express'
 import express from 'express'

@@ -23,7 +23,7 @@ const slowestMs = 60_000
  * Polls while the tab is visible: at once when it becomes visible again, with growing pauses while requests fail.
  *
  * @param key identifies the data; a new key drops the old data
- * @param everyMs longer for what costs the gateway much
+ * @param everyMs longer for data that cost the gateway much
  */
 export function usePolled<T>(
   read: (signal: AbortSignal) => Promise<T>,

@@ -33,8 +33,8 @@ const eip712DomainType = [
 /**
  * Has a wallet sign a USDC transfer (EIP-3009), which moves nothing by itself.
  *
- * @returns the payload as the gateway takes it
- * @throws {GatewayError} `wallet_refused` where the wallet hasn't the account, or its user says no
+ * @returns the payload for the gateway
+ * @throws {GatewayError} `wallet_refused` if the wallet lacks the account, or its user says no
  */
 export async function signTransfer(wallet: InjectedWallet, transfer: Transfer): Promise<string> {
   const { network: name, asset, ...message } = transfer
@@ -45,7 +45,7 @@ export async function signTransfer(wallet: InjectedWallet, transfer: Transfer): 
   if (account === undefined) {
     throw new GatewayError(0, 'wallet_refused', `Choose ${message.from} in your wallet, and try again.`)
   }
-  // Wallets sign for the chain only that they are on.
+  // Wallets sign only for the chain that they are on.
   const chainId = `0x${network.chainId.toString(16)}`
   if ((await ask(wallet, 'eth_chainId')) !== chainId) {
     await ask(wallet, 'wallet_switchEthereumChain', [{ chainId }])
@@ -67,7 +67,7 @@ async function ask(wallet: InjectedWallet, method: string, params: unknown[] = [
     return await wallet.request({ method, params })
   } catch (error) {
     const { code, message } = error as { code?: number; message?: string }
-    // EIP-1193: 4001 is the user's own no.
+    // EIP-1193: 4001 means that the user said no.
     const reason = code === 4001 ? 'You said no in your wallet.' : `Your wallet answers: ${message}`
     throw new GatewayError(0, 'wallet_refused', reason)
   }

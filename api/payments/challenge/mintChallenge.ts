@@ -21,7 +21,7 @@ export type MintRequest = {
   payTo: Address
   /** USDC base units, provider's part and fee together. */
   price: bigint
-  /** The full URL asked for. */
+  /** The full URL that was requested. */
   resource: string
 }
 
@@ -39,7 +39,7 @@ export type MintOptions = {
   now: () => number
 }
 
-/** Mints a challenge. Nothing of it is stored: what a verification needs is in the macaroon. */
+/** Mints a challenge. Nothing is stored, because a verification finds what it needs in the macaroon. */
 export function mintChallenge(
   { settings, now }: MintOptions,
   { offer, network, payTo, price, resource }: MintRequest,
@@ -86,7 +86,7 @@ export function mintChallenge(
   })
 }
 
-/** What a challenge says of tabs; undefined where the price isn't put on any. */
+/** A challenge's offer for tabs; undefined if the price isn't sold on tabs. */
 function tabOf(
   settings: MintOptions['settings'],
   {

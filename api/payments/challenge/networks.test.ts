@@ -18,8 +18,8 @@ import { randomHex, validFor } from '../../../test/support/usdc.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// One process serves a production network and two test networks. What is worth nothing must never pay for what costs
-// real money, whoever asks for it, at whatever moment.
+// One process serves a production network and two test networks. Worthless money must never pay for what costs
+// real money, whoever asks for it, at any moment.
 
 type Name = 'localhost' | 'base' | 'base-sepolia'
 
@@ -198,10 +198,10 @@ describe('verify', () => {
       )
       expect(status).toBe(200)
     }
-    // Money of the same kind: the terms are those that were signed.
+    // The money is of the same kind, so the terms are those that were signed.
     await move(['localhost'])
     expect((await verify(restart(), endpoint, 'base-sepolia', first)).status).toBe(200)
-    // It goes into production: its price was to be paid in test money, and is real money now.
+    // It goes into production: its price was in test money, and is in real money now.
     await move(['base'])
     const test = await verify(restart(), endpoint, 'localhost', second)
     expect([test.status, test.body.code]).toEqual([402, 'challenge_network_mismatch'])
@@ -217,7 +217,7 @@ describe('verify', () => {
       const endpoint = await endpointOn(provider, [name])
       const before = await signed(endpoint, name)
       await gateway.database`update endpoint set disabled_at = now() where id = ${endpoint.endpointId}`
-      // What carries no challenge, as with x402 v1, was never promised anything.
+      // A payment without a challenge, as in x402 v1, was never promised anything.
       const bare = { payloads: [before.payloads[0]], x402Version: 1 } as unknown as typeof before
       const unpromised = await verify(restart(), endpoint, name, bare)
       expect([unpromised.status, unpromised.body.code]).toEqual([409, 'endpoint_disabled'])

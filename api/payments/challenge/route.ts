@@ -50,7 +50,7 @@ const requirements = z
   })
   .openapi('PaymentRequirements')
 
-/** As x402 v2 has it in `PAYMENT-REQUIRED`. */
+/** x402 v2's form in `PAYMENT-REQUIRED`. */
 const paymentRequired = z
   .object({
     x402Version: z.literal(2),
@@ -128,7 +128,7 @@ const postChallenge = route('post', '/challenge', {
   refuses: [404, 409],
 })
 
-/** `GET` and `POST /challenge`: no database write, and as a rule no query. */
+/** `GET` and `POST /challenge`: no database write, and most often no query. */
 export function addChallengeRoutes(app: App, options: RouteOptions): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
@@ -185,7 +185,7 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
   })
 }
 
-/** The settings as they are where nothing is sold on tabs, as long as the network's USDC takes none. */
+/** The settings without tabs while the network's USDC doesn't take them. */
 async function settingsOn(
   { payees }: Pick<GatewayNetwork, 'payees'>,
   { settings }: Pick<RouteOptions, 'settings'>,
@@ -193,7 +193,7 @@ async function settingsOn(
   return settings.tabs === null || (await payees.takesTabs()) ? settings : { ...settings, tabs: null }
 }
 
-/** @throws {Refusal} `invalid_field` for a path of a tool of MCP, which has no origin. */
+/** @throws {Refusal} `invalid_field` for a path if the endpoint is an MCP tool, which has no origin. */
 function resourceOf(resource: string, endpointUrl: string): string {
   const { origin } = new URL(endpointUrl)
   if (origin !== 'null' || !resource.startsWith('/')) return wire.urlOfResource(resource, origin).href
@@ -238,7 +238,7 @@ async function requireProvider(options: RouteOptions, providerId: string): Promi
 }
 
 /**
- * The network asked for, or else the endpoint's default, and who is paid there.
+ * The requested network, or else the endpoint's default, and its payee.
  *
  * @throws {Refusal} `network_not_accepted` for a network that the endpoint doesn't name: anyone may ask here, and another
  * network's money may be worth nothing.

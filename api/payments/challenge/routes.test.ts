@@ -11,7 +11,7 @@ import { listen, urlOf } from '../../../sdk/test/serve.ts'
 import { call, openShop, type Shop } from '../../../test/support/gateway.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
 
-// Middlewares ask by what was requested of them; the gateway says which endpoint that is, and what it costs.
+// Middlewares ask with the requested resource; the gateway says which endpoint that is, and what it costs.
 
 const gateway = useGateway()
 let shop: Shop
@@ -148,7 +148,7 @@ test('behavior: the origin that is paid for is the one registered, whatever a re
     [expect.stringMatching(/pay for https:\/\/api\.example, .* came to https:\/\/evil\.example\. If/)],
   ])
 
-  // Who says where buyers call is believed, and hears nothing.
+  // A provider that says where buyers call is believed, and isn't warned.
   const other = app({ publicUrl: 'https://shop.example' })
   expect(await resourceOf(other, 'http://10.0.0.7:4030/users/7')).toBe('https://shop.example/users/7')
   expect(warn).toHaveBeenCalledOnce()

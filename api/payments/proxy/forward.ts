@@ -10,7 +10,7 @@ import type { AddressGuard } from '../../http/addressGuard.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
 
-/** What holds for every upstream. An answer may take a minute to begin, and pause for a minute: models think. */
+/** Limits for every upstream. An answer may take a minute to begin, and may pause for a minute: models think. */
 export const upstreamLimits: Omit<UpstreamSettings, 'allowPrivate'> = {
   maxBodyBytes: 10_485_760,
   connectTimeoutMs: 5_000,
@@ -25,7 +25,7 @@ export type UpstreamRequest = {
   method: string
   headers: Record<string, string>
   body: ReadableStream<Uint8Array> | null
-  /** Ends the buyer's connection, where the upstream breaks off: an answer that isn't whole must not look so. */
+  /** Cuts the buyer's connection if the upstream breaks off, because a partial answer must not look whole. */
   cut: () => void
 }
 
@@ -36,12 +36,12 @@ export type UpstreamAnswer = {
 }
 
 export type Forward = {
-  /** @throws {Refusal} `upstream_busy` if the provider has as many requests under way as it may. */
+  /** @throws {Refusal} `upstream_busy` if the provider has its most requests under way. */
   requireRoom(providerId: string): void
   /**
-   * Passes a request on. Only the head of the answer is waited for; its body moves as fast as the buyer takes it.
+   * Passes a request on. It waits for the head of the answer only; the body moves as fast as the buyer takes it.
    *
-   * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`; and by the buyer's fault
+   * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`; if the buyer is to blame
    * `payload_too_large`, `request_timeout`.
    */
   send(request: UpstreamRequest): Promise<UpstreamAnswer>
@@ -50,8 +50,8 @@ export type Forward = {
 /**
  * Calls providers' servers.
  *
- * Node's own client rather than fetch, for the reasons that webhooks have (portal/webhooks/send.ts), and because fetch
- * decompresses what it is to pass on.
+ * It uses Node's own client rather than fetch, for the reasons of api/telling/send.ts, and because fetch decompresses
+ * what should pass unchanged.
  */
 export function createForward({
   guard,
@@ -77,7 +77,7 @@ export function createForward({
   function open({ url, method, headers, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
     guard.checkLiteral(url)
     const options = { method, headers, lookup: guard.lookup }
-    // Sent again on a connection of its own, because one of the pool may just be closing. So nothing else is pooled.
+    // A repeat gets a connection of its own, because one of the pool may just be closing. So only safe requests are pooled.
     const isPooled = !isAgain && body === null && isSafe(method)
     return url.protocol === 'https:'
       ? requestHttps(url, { ...options, agent: isPooled && agents.https })
@@ -97,7 +97,7 @@ export function createForward({
       const begin = () => {
         watch.allow(settings.answerTimeoutMs)
         if (request.body === null) outgoing.end()
-        // A failure in it ends the request, which reports it.
+        // If this fails, it ends the request, which reports the failure.
         else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
       }
       if (socket.connecting)
@@ -108,11 +108,11 @@ export function createForward({
       outgoing.on('error', (error) =>
         reject(outgoing.reusedSocket && isReset(error) ? new Stale(error) : error),
       )
-      // Such as after 101, which nobody asked for: closed, without an error.
+      // For example after 101, which nobody asked for: it closes without an error.
       outgoing.once('close', () => reject(new Error('The connection was closed')))
       outgoing.on('response', (response) => {
         watch.allow(settings.idleTimeoutMs)
-        // It may come before the request is whole; then nobody waits for the rest.
+        // The answer may end before the request is whole; then nobody waits for the rest.
         response.once('end', () => outgoing.writableFinished || outgoing.destroy())
         resolve(toAnswer(response, request, watch))
       })
@@ -150,11 +150,11 @@ function isReset(error: NodeJS.ErrnoException): boolean {
   return error.code === 'ECONNRESET' || error.code === 'EPIPE'
 }
 
-/** Ends a request of which nothing has moved for too long. */
+/** Ends a request when nothing has moved for too long. */
 type Watch = {
   /** How long nothing may move from now on. */
   allow(ms: number): void
-  /** Something has moved. The next one to move something is the buyer, or the upstream. */
+  /** Something has moved. Next it is the turn of the buyer, or of the upstream. */
   moved(next: 'buyer' | 'upstream'): void
   /** Ends it for another reason. */
   end(reason: Refusal): void
@@ -184,7 +184,7 @@ function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
   }
 }
 
-/** Counts a request's body on its way, and notes whom it waits for: who sends it, or who takes it. */
+/** Counts a request's body on its way, and notes whether its sender or its receiver is waited for. */
 function upload(watch: Watch, maxBytes: number) {
   return async function* (body: AsyncIterable<Uint8Array>) {
     let size = 0
@@ -192,7 +192,7 @@ function upload(watch: Watch, maxBytes: number) {
     try {
       for await (const chunk of body) {
         size += chunk.length
-        // Not thrown: a pipeline doesn't tell a request why it ends.
+        // Not thrown, because a pipeline doesn't tell a request why it ends.
         if (size > maxBytes) return watch.end(tooLarge(maxBytes))
         watch.moved('upstream')
         yield chunk
@@ -214,7 +214,7 @@ export function tooLarge(maxBytes: number): Refusal {
   return new Refusal('payload_too_large', `A body has at most ${maxBytes} bytes`)
 }
 
-/** RFC 9110 section 6.4.1: answers that have no content, whatever follows. */
+/** RFC 9110 section 6.4.1: statuses of answers without content. */
 const withoutContent = new Set([204, 205, 304])
 
 function toAnswer(response: IncomingMessage, { method, cut }: UpstreamRequest, watch: Watch): UpstreamAnswer {
@@ -229,7 +229,7 @@ function toAnswer(response: IncomingMessage, { method, cut }: UpstreamRequest, w
 /**
  * The answer's body, read no faster than it is taken.
  *
- * Not `Readable.toWeb`: what reads it may wait for a slow buyer, and wouldn't hear of an error until then.
+ * It isn't `Readable.toWeb`, whose reader may wait for a slow buyer and wouldn't hear of an error until then.
  */
 function toStream(response: IncomingMessage, cut: () => void, watch: Watch): ReadableStream<Uint8Array> {
   const chunks = response[Symbol.asyncIterator]()
@@ -255,6 +255,6 @@ function toStream(response: IncomingMessage, cut: () => void, watch: Watch): Rea
 function toRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error
   const { code, name } = error as NodeJS.ErrnoException
-  // Not its message, which names an address that may be nobody's business.
+  // Without its message, which names an address that may be nobody's business.
   return new Refusal('upstream_failed', `The upstream could not be called: ${code ?? name}`, { cause: error })
 }

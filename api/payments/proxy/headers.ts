@@ -1,10 +1,10 @@
 /*
- * What passes between a buyer and a provider's upstream. Both are strangers, to us and to each other, and all providers
- * share one origin with the dashboard. So from the upstream only what is listed goes on, and from the buyer nothing that
- * the upstream would take for our word.
+ * The headers that pass between a buyer and a provider's upstream. Both are strangers, to us and to each other, and all providers
+ * share one origin with the dashboard. So from the upstream only listed headers pass, and from the buyer none that the upstream
+ * would take for our word.
  */
 
-/** RFC 9110 section 7.6.1; what `Connection` names comes to them. */
+/** RFC 9110 section 7.6.1, besides those that `Connection` names. */
 const hopByHop = new Set([
   'connection',
   'http2-settings',
@@ -19,7 +19,7 @@ const hopByHop = new Set([
 ])
 
 /**
- * Not the buyer's to say to an upstream: how the body is framed, the payment, cookies of an origin that others share, and
+ * Headers that a buyer may not send to an upstream: the body's framing, the payment, cookies of a shared origin, and
  * where the request came from.
  */
 const ofBuyer = new Set([
@@ -34,8 +34,8 @@ const ofBuyer = new Set([
 ])
 
 /**
- * Another method, path or host than what was paid for. Rails, Symfony, Express and Spring offer the first three, IIS, Symfony and
- * others the rest: a cheap call would be served as a dear one.
+ * Headers that name another method, path or host than what was paid for. Rails, Symfony, Express and Spring heed the first three, IIS,
+ * Symfony and others the rest, so a dear call would be served for the price of a cheap one.
  */
 const overrides = new Set([
   'x-http-method',
@@ -50,7 +50,7 @@ const overrides = new Set([
   'x-waws-unencoded-url',
 ])
 
-/** Where a request came from, as a proxy or CDN says it. None of theirs stands there, so none of it is true. */
+/** Headers in which proxies and CDNs say where a request came from. None of theirs stands there, so none of them is true. */
 const ofProxies = new Set([
   'client-ip',
   'do-connecting-ip',
@@ -74,23 +74,23 @@ const ofProxies = new Set([
   'x-url-scheme',
 ])
 
-/** Prefixes that count as well: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
+/** Prefixes of further such headers: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
-/** Header in which the gateway shows an upstream that it is calling. */
+/** Header by which the gateway proves to an upstream that it is calling. */
 const upstreamSecretHeader = 'Service-Upstream-Secret'
 
 export type RequestHeadersOptions = {
-  /** In force; two for a day after a rotation. */
+  /** The valid secrets; two for a day after a rotation. */
   secrets: readonly string[]
   paymentId: string
-  /** What buyers call in the place of the upstream's own root. */
+  /** The URL that buyers call in place of the upstream's root. */
   publicUrl: URL
-  /** Whether there is a body to be framed. */
+  /** Whether a body must be framed. */
   hasBody: boolean
 }
 
-/** The headers of a buyer's request as its upstream gets them. */
+/** A buyer's request headers in the form that its upstream gets. */
 export function requestHeaders(
   given: Headers,
   { secrets, paymentId, publicUrl, hasBody }: RequestHeadersOptions,
@@ -121,7 +121,7 @@ function isBuyers(name: string): boolean {
 }
 
 /**
- * The headers of an upstream's answer that describe its content. Everything else might speak for the whole origin to a browser
+ * An upstream's headers that describe its content. Any other might speak to a browser for the whole origin
  * (cookies, `Clear-Site-Data`, `Strict-Transport-Security`), or to a cache or proxy in front of us (`X-Accel-Redirect`,
  * `CDN-Cache-Control`), or claim a payment.
  */
@@ -156,10 +156,10 @@ const ofUpstream = new Set([
   'vary',
 ])
 
-/** An API's own. Those that servers, proxies and our own HTTP library act on are theirs. */
+/** An API's own `X-` headers, except those that servers, proxies and our own HTTP library act on. */
 const own = /^x-(?!accel-|sendfile|lighttpd-|reproxy-|hono-|forwarded-|payment)/
 
-/** An upstream's headers as the buyer gets them. */
+/** An upstream's headers in the form that the buyer gets. */
 export function responseHeaders(
   given: NodeJS.Dict<string[]>,
   { requested, base, publicUrl }: { requested: URL; base: URL; publicUrl: URL },
@@ -173,12 +173,12 @@ export function responseHeaders(
   const location = headers.get('location')
   if (location !== null) headers.set('location', publicLocation(location, { requested, base, publicUrl }))
   headers.set('x-content-type-options', 'nosniff')
-  // A page that a provider serves gets an origin of its own, and runs no script: the dashboard is on this one.
+  // A provider's page gets an origin of its own, and runs no script, because the dashboard is on this origin.
   headers.set('content-security-policy', "sandbox; default-src 'none'")
   return headers
 }
 
-/** Where a redirect of the upstream leads, as the buyer can follow it. */
+/** The target of an upstream's redirect, as a URL that the buyer can follow. */
 function publicLocation(
   location: string,
   { requested, base, publicUrl }: { requested: URL; base: URL; publicUrl: URL },

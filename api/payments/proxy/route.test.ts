@@ -125,7 +125,7 @@ async function buy(path: string, init: RequestInit & { duplex?: 'half' } = {}): 
   return fetch(at(path), { redirect: 'manual', ...init, headers: { ...init.headers, ...paid } })
 }
 
-/** What the gateway says of the payment of an answer, in its header and when it's asked. */
+/** The status of an answer's payment, by its header and by the gateway. */
 async function statusOf({ headers }: Response) {
   const paymentId = headers.get('service-payment-id')
   const { body } = await call(app, 'GET', `/payments/${paymentId}`)
@@ -487,7 +487,7 @@ describe('streams', () => {
     const first = await reader?.read()
     expect(Buffer.from(first?.value ?? []).toString()).toBe('first')
     begin()
-    // What is on its way fills the buffers between, which hold far less than the 64 MB that there are.
+    // Buffers on the way fill up; they hold far less than the 64 MB in all.
     await until(() => written > 10)
     let before = -1
     while (written !== before) {

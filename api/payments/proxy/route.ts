@@ -21,19 +21,19 @@ import { createForward, tooLarge } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
 
 export type ProxyRouteOptions = RouteOptions & {
-  /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
+  /** This process's routes for challenges, verifications and voids, where a provider's id stands for its API key. */
   payments: App
   /** How late this process may see another process's change of an upstream. */
   ttlMs: number
 }
 
-/** What is sold: an endpoint, and where it is on the server behind it. */
+/** What is sold: an endpoint, and its place on the server behind it. */
 type Sale = {
   offer: Offer
   upstream: Upstream
   /** On the upstream. */
   url: URL
-  /** What buyers call in the place of the upstream's root. */
+  /** The URL that buyers call in place of the upstream's root. */
   publicUrl: URL
 }
 
@@ -42,7 +42,7 @@ type ProxyEnv = {
   Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale }
 }
 
-/** What answers that are kept to be given again take, of all providers together. */
+/** Most bytes of answers that are kept to be given again, for all providers together. */
 const keptBytes = 33_554_432
 
 const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
@@ -58,14 +58,14 @@ const described = {
   },
 }
 
-/** `/p/{providerId}/…`: sells what a provider's own server answers, so that the provider needs no middleware. */
+/** `/p/{providerId}/…`: sells the answers of a provider's own server, so that the provider needs no middleware. */
 export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   const { sql, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
   const { issuer, upstream: limits } = settings
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
-  // Of this process: what another one answered is refused here, as a payment that was used.
+  // Only this process has it: payments that another one answered are refused here as used.
   const memory: GateMemory = {
     lost: createLostVerifications(),
     answers: createAnswers({}, { shelf: createAnswerMemory(keptBytes), waitMs: 10_000, onFailure: () => {} }),
@@ -75,11 +75,11 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     load: (providerId) => findUpstream(sql, providerId),
   })
 
-  /** @param url whose path is read once, for what is charged and for what is passed on. */
+  /** @param url its path is read once, for the charge and for the request that is passed on. */
   async function findSale(method: string, url: string): Promise<Sale> {
     const { pathname, search } = new URL(url)
     const [, , providerId = ''] = pathname.split('/')
-    // What answers a GET answers its HEAD.
+    // An endpoint for GET also answers HEAD.
     const offer = await offers.ofRoute(providerId, method === 'HEAD' ? 'GET' : method, basePath + pathname)
     if (offer === undefined) throw new Refusal('unknown_endpoint', `Nothing is sold at ${method} ${pathname}`)
     const upstream = await upstreams.get(providerId)
@@ -121,7 +121,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       body: hasBody ? body : null,
       cut: () => c.env.outgoing?.destroy(),
     })
-    // 402 would be taken for a challenge, and 407 for a proxy's: neither is an answer to somebody who has paid.
+    // 402 would be taken for a challenge, and 407 for a proxy's: neither answers somebody who has paid.
     if (answer.status < 200 || answer.status > 599 || answer.status === 402 || answer.status === 407) {
       await answer.body?.cancel()
       throw new Refusal('upstream_failed', `The upstream answered with status ${answer.status}`)
@@ -136,7 +136,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   router.use('/p/*', allowBrowsers([...served, 'HEAD'], true))
   router.on(
     served,
-    // Not `*`, which the metrics take for a middleware's.
+    // The metrics take `*` for a middleware's route.
     '/p/:providerId/:path{.*}',
     async (c, next) => {
       if (/\bwebsocket\b/i.test(c.req.header('upgrade') ?? '')) throw new Refusal('upgrade_not_supported')
@@ -159,7 +159,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   app.route('/', router)
 }
 
-/** In force. For a day after a rotation both are, so that the server behind can switch over. */
+/** The valid secrets. For a day after a rotation both are, so that the server behind can switch over. */
 function secretsOf({ secret, previousSecret, previousSecretExpiresAt }: Upstream, now: number): string[] {
   const isKept = previousSecretExpiresAt !== null && previousSecretExpiresAt.getTime() > now
   return previousSecret !== null && isKept ? [secret, previousSecret] : [secret]

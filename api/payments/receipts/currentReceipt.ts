@@ -7,7 +7,7 @@ import { signReceipt } from './signReceipt.ts'
 
 export type CurrentReceiptOptions = {
   network: Network
-  /** How far the chain was read; null: nothing of it was yet. */
+  /** How far the chain was read; null: not at all yet. */
   indexedBlock: number | null
   issuer: string
   /** Unix milliseconds. */
@@ -18,7 +18,7 @@ export type CurrentReceiptOptions = {
 /**
  * Signs the receipt of a payment as it stands. It names the transaction once that has its network's confirmations.
  *
- * @returns null for a payment that came through another door than the gateway's /verify: it has no receipt of ours.
+ * @returns null for a payment that didn't come through the gateway's /verify: it has no receipt of ours.
  */
 export function currentReceipt(
   payment: PaymentRecord,

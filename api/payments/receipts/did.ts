@@ -12,7 +12,7 @@ export function didOf(issuer: string): string {
   return ['did:web', encodeURIComponent(host), ...path].join(':')
 }
 
-/** Where the method looks for the document, below the issuer's own path. */
+/** The path of the document by the did:web method, below the issuer's own. */
 export function didPathOf(issuer: string): '/did.json' | '/.well-known/did.json' {
   return new URL(issuer).pathname === '/' ? '/.well-known/did.json' : '/did.json'
 }

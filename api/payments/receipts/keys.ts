@@ -17,7 +17,7 @@ export type ReceiptKey = {
   protectedHeader: string
 }
 
-/** What `/.well-known/jwks.json` publishes of a key. */
+/** A key in `/.well-known/jwks.json`. */
 export type PublicReceiptKey = {
   kty: 'EC'
   crv: 'P-256'
@@ -31,7 +31,7 @@ export type PublicReceiptKey = {
 export type ReceiptKeys = {
   /** The newest key that may sign already. */
   readonly current: ReceiptKey
-  /** Future, current and retired keys: receipts of any of them verify. */
+  /** Future, current and retired keys: receipts by any of them verify. */
   readonly jwks: { keys: PublicReceiptKey[] }
   /** Replaces the keys with those of another file, at once. */
   replace(file: ReceiptKeyFile): void
@@ -67,8 +67,8 @@ export const jwksMaxAgeSeconds = 300
 /**
  * Reads the receipt keys from a file.
  *
- * @param createIfMissing makes a first key where there is no file: for development, where losing it loses nothing.
- * @throws Error that names the file and what is wrong with it, and never repeats its content.
+ * @param createIfMissing makes a first key if there is no file, for development, where its loss does no harm.
+ * @throws Error that names the file and its fault, without repeating its content.
  */
 export async function loadReceiptKeys(path: string, createIfMissing: boolean): Promise<ReceiptKeys> {
   let file = await readReceiptKeys(path)
@@ -150,7 +150,7 @@ function toSigner({ kty, crv, x, y, d, kid }: ReceiptKeyFile['keys'][number]): R
 }
 
 /**
- * A key file with a new key. The one that signs until then keeps its private part; older ones lose theirs and stay for
+ * A key file with a new key. The key that signs until then keeps its private part; older ones lose theirs and stay for
  * verification.
  *
  * @param file undefined: the first key, which signs at once
@@ -181,7 +181,7 @@ export async function writeReceiptKeys(path: string, file: ReceiptKeyFile): Prom
   await rename(temporary, path)
 }
 
-/** Makes the first key file, unless another process was faster: then that one's stays. */
+/** Makes the first key file, unless another process was faster, whose file then stays. */
 async function createReceiptKeys(path: string): Promise<void> {
   const temporary = await writeBeside(path, rotateReceiptKeys(undefined))
   try {

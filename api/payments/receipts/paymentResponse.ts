@@ -7,9 +7,9 @@ import type { ReceiptKeys } from './keys.ts'
 import { signJws } from './signReceipt.ts'
 
 /**
- * What x402 says of an accepted payment, with the standard's own receipt (the extension `offer-receipt`).
+ * x402's answer for an accepted payment, with the standard's own receipt (the extension `offer-receipt`).
  *
- * @param receipt our own, from which everything is taken: it is the same for a payment that is answered again.
+ * @param receipt our own, the source of all fields: it is the same if the payment is answered again.
  */
 export function toPaymentResponse(
   receipt: string,
@@ -54,7 +54,7 @@ export function toPaymentResponse(
   }
 }
 
-/** Of `info`, as the extension's own signers send it. */
+/** The schema of `info`, as the extension's own signers send it. */
 const schema = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',
   type: 'object',

@@ -4,7 +4,7 @@ import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type ReceiptClaims, type ReceiptRefund, type ReceiptTab, zeroHash } from '#protocol/receipt'
 import { toWord } from '#protocol/tab'
 
-/** What a receipt says about an accepted payment. */
+/** A receipt's facts about an accepted payment. */
 export type ReceiptFacts = {
   paymentId: string
   providerId: string
@@ -25,18 +25,18 @@ export type ReceiptFacts = {
   validBefore: bigint
   provider: AuthorizationFacts
   fee: AuthorizationFacts | null
-  /** Where it was bought on a tab. */
+  /** Set if it was bought on a tab. */
   tab?: { id: string; sequence: number; split: bigint } & LineClaims
 }
 
 type LineClaims = Omit<ReceiptTab, 'id' | 'sequence' | 'split'>
 
-/** What a request's receipt says of its line, `reduced` of whose price wasn't charged. */
+/** A receipt's claims about the line of a request, with `reduced` of its price not charged. */
 export function toLineClaims(
   at: { lineTotal: bigint; lineReduced: bigint | null },
   reduced: bigint,
 ): LineClaims {
-  // A line that began with a credit may be below zero until that is used up.
+  // A line that began with a credit may be below zero until the credit is used up.
   const lineTotal = at.lineTotal > reduced ? at.lineTotal - reduced : 0n
   const lineReduced = (at.lineReduced ?? 0n) + reduced
   return {

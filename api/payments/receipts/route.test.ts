@@ -133,7 +133,7 @@ describe('receipts in bulk', () => {
     gateway.setNow(acceptedAt)
     for (const payload of settled.payloads) await settleDirectly(gateway, payload)
     await mineAndIndex()
-    // Of the last seconds none is told: an earlier one may still come.
+    // The last seconds are left out, because an earlier receipt may still come.
     expect(parse((await list(own)).body)).toHaveLength(410)
     gateway.setNow(acceptedAt + 10_001)
     const { status, headers, body } = await list(own)

@@ -21,7 +21,7 @@ export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): 
     name: 'receipt keys',
     everyMs: 5_000,
     step: look,
-    // A file that is gone or broken for now: what was read before goes on.
+    // While the file is gone or broken, the keys that were read before stay.
     onError: (error) => log.error({ err: error }, 'receipt keys could not be read'),
   })
 }

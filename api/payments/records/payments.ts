@@ -8,7 +8,7 @@ import { type RefundRecord, readRefunds } from './refunds.ts'
 
 // Until api/payments/verification/settleBeforeServe.ts imports it from there.
 
-/** Whether it came through the gateway's /verify, x402's facilitator, or the keeper's /submit, or is a tab that closed. */
+/** How it came in: the gateway's /verify, x402's facilitator, a refund, the keeper's /submit, or a closed tab. */
 export const paymentSources = ['gateway', 'facilitator', 'submission', 'tab'] as const
 export type PaymentSource = (typeof paymentSources)[number]
 
@@ -26,12 +26,12 @@ export type PaymentHalf = {
 /** A payment as it stands: what was accepted, and what the record says of its halves. */
 export type PaymentRecord = {
   paymentId: string
-  /** The challenge that it answers; null: it came through another door than the gateway's /verify. */
+  /** The challenge that it answers; null: it didn't come through the gateway's /verify. */
   requestId: string | null
   source: PaymentSource
-  /** Null: of a facilitator's caller without an API key, a submission, or a tab. */
+  /** Null: a facilitator's caller without an API key, a submission, or a tab. */
   providerId: string | null
-  /** Null: came through another door than the gateway's /verify. */
+  /** Null: it didn't come through the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
@@ -40,7 +40,7 @@ export type PaymentRecord = {
   tier: string
   effectiveRate: string
   acceptedAt: Date
-  /** Where its request was traced; null: nowhere, or that is forgotten. */
+  /** Where its request was traced; null: nowhere, or that is deleted. */
   trace: Uint8Array | null
   attempts: number
   nextAttemptAt: Date | null
@@ -49,18 +49,18 @@ export type PaymentRecord = {
   failureCode: string | null
   failedAt: Date | null
   voidedAt: Date | null
-  /** The provider's and the platform's wallet, and the part of each. */
+  /** The provider's and the platform's wallet, and each one's part. */
   payee: Address
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** The splitter that the one authorization pays; null: each part has its own, or it is a tab's, which pays out at once. */
+  /** The splitter of its only authorization; null: each part has its own, or it is a tab's, which pays out at once. */
   splitter: Address | null
   /** Unix seconds: the earliest of its authorizations'. */
   validBefore: bigint
   status: PaymentStatus
   provider: PaymentHalf
-  /** null: no authorization of its own carries the fee. */
+  /** null: the fee has no authorization of its own. */
   fee: PaymentHalf | null
   /** Where a splitter paid its parts out; null: not yet, or it pays none. */
   paidOut: Payout | null
@@ -74,7 +74,7 @@ export type Payout = { transactionHash: Hash; blockNumber: bigint; at: bigint; p
 /** One of each half. */
 type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'paidOut' | 'refunds'> & PaymentHalf
 
-/** @param now decides whether an authorization that nobody used has run out. */
+/** @param now decides whether an unused authorization has expired. */
 export async function findPayment(
   sql: Database,
   paymentId: string,
@@ -83,7 +83,7 @@ export async function findPayment(
   return (await findPayments(sql, [paymentId], now)).get(paymentId)
 }
 
-/** The same of several, by their ids; those that don't exist, or are only reserved, are left out. */
+/** Several payments by their ids, without those that don't exist or are only reserved. */
 export async function findPayments(
   sql: Database,
   paymentIds: readonly string[],

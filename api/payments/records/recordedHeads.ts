@@ -2,11 +2,11 @@ import { readRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { networkByChainId, networkByName } from '#protocol/networks'
 
-/** Up to which block the record has all. A view shows the chain as of this block, and says so; null before anything was read. */
+/** Up to which block the record is complete. A view shows the chain as of this block, and says so; null before the first read. */
 export type RecordedHeads = {
   of(chainId: number): Promise<number | null>
   /**
-   * The same for each network that a provider has a wallet on, by the network's name.
+   * The same for each network on which a provider has a wallet, by the network's name.
    *
    * @param chainId only of this network
    */
@@ -34,7 +34,7 @@ export function createRecordedHeads(sql: Database): RecordedHeads {
   }
 }
 
-/** @param blocks of a provider's networks, by name; or of the one that was asked for */
+/** @param blocks of a provider's networks by name, or of the requested one */
 export function isTestMoneyOnly(blocks: Record<string, unknown>): boolean {
   return Object.keys(blocks).every((name) => networkByName(name).testnet)
 }

@@ -5,17 +5,17 @@ import { standingOf } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
-/** What a refund can be: it has one authorization, and nobody voids it. */
+/** A refund's statuses: it has one authorization, and nobody voids it. */
 export const refundStatuses = ['verified', 'settling', 'settled', 'retrying', 'failed'] as const
 export type RefundStatus = (typeof refundStatuses)[number]
 
 /** A refund as it stands: what was accepted, and what the record says of it. */
 export type RefundRecord = {
-  /** Of the refund itself, in our tables. */
+  /** The refund's own id, in our tables. */
   id: string
   /** The payment that is refunded. */
   paymentId: string
-  /** Among the payment's, from 1. */
+  /** Its number among the payment's refunds, from 1. */
   number: number
   chainId: number
   status: RefundStatus
@@ -30,7 +30,7 @@ export type RefundRecord = {
   attempts: number
   nextAttemptAt: Date | null
   failureCode: string | null
-  /** Whether it failed and can't move any more: its amount may be refunded anew. */
+  /** Whether it failed and can't move any more, so that its amount may be refunded anew. */
   isDead: boolean
   txHash: Hash | null
   blockNumber: bigint | null
@@ -51,7 +51,7 @@ export async function readRefunds(
   return readRows(sql, sql`r.of_payment_id in ${sql(paymentIds)}`, sql`r.of_payment_id, r.number`, now)
 }
 
-/** Those that a provider asked for in [from, to), the oldest first, after the last one of the page before. */
+/** A provider's refunds of [from, to), by when it asked, the oldest first, after the last one of the page before. */
 export async function findProviderRefunds(
   sql: Queryable,
   { providerId, from, to }: { providerId: string; from: Date; to: Date },
@@ -69,14 +69,14 @@ export async function findProviderRefunds(
 /** A provider's refunds on one chain; amounts in base units. */
 export type RefundSums = {
   chainId: number
-  /** Without those that failed and can't move any more. */
+  /** Number of refunds, without those that failed and can't move any more. */
   refunds: number
-  /** The sums of these refunds that have arrived, and that still can. */
+  /** Sums of these refunds: arrived, and those that still can. */
   refunded: bigint
   outstanding: bigint
 }
 
-/** The sums of those that a provider asked for in [from, to), by chain. */
+/** Sums of a provider's refunds of [from, to), by when it asked, by chain. */
 export async function sumRefunds(
   sql: Queryable,
   { providerId, from, to }: { providerId: string; from: Date; to: Date },
@@ -118,7 +118,7 @@ async function readRows(
   return rows.map(({ state, status, ...row }) => ({
     ...row,
     status: toStatus(status),
-    // A nonce that was cancelled or used for something else has a transaction, too: it refunded nothing.
+    // A nonce that was cancelled or used otherwise has a transaction, too, but refunded nothing.
     ...(state !== 'settled' && { txHash: null, blockNumber: null, blockHash: null, settledTime: null }),
   }))
 }

@@ -64,7 +64,7 @@ const post = (paid: Paid, payload: string): Promise<Answer<Body>> =>
   call<Body>(gateway.app, 'POST', at(paid), { key: shop.key, json: { payload } })
 const ask = async (paid: Paid, change?: Change) => post(paid, await signRefund(paid, change))
 
-/** What the keeper writes of a refund that can't move any more: it ran out, or its nonce was used otherwise. */
+/** Writes the keeper's record of a refund that can't move any more: it expired, or its nonce was used otherwise. */
 async function bury(paid: Paid, number: number): Promise<void> {
   const paymentId = (await refundsOf(paid))[number - 1] ?? ''
   await expire(gateway.database, { paymentId })
@@ -107,7 +107,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
     refunds: [{ number: 1, from: settled.from, value: '50000', nonce, transactionHash: zeroHash }],
   })
   expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
-  // It is in no list of the provider's payments and in no sum of them, but told with its payment and in the statement.
+  // It is in none of the provider's lists and sums of payments, but shown with its payment and in the statement.
   const view = async (path: string) => {
     const { providerId, key } = shop
     return (await call<Body>(gateway.app, 'GET', `/providers/${providerId}/${path}`, { key })).body
@@ -163,7 +163,7 @@ test('behavior: never more than was paid, however it is asked for', async () => 
     gateway.database`update refund_total set amount = 50001 where payment_id = ${paid.paymentId}`,
   ).rejects.toMatchObject({ code: '23514' })
 
-  // Of a number that is taken nothing else is accepted, and by another wallet neither.
+  // Nothing else is accepted under a number that is taken, nor from another wallet.
   const [{ number }] = (await list(paid)).refunds
   expect((await ask(paid, { number, value: 5_000n })).body.code).toBe('payment_replayed')
   const other = await gateway.buyer(1_000_000n)

@@ -14,7 +14,7 @@ import { findPayment, type PaymentRecord } from '../records/payments.ts'
 import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
 import { createVerifyRefund } from './verifyRefund.ts'
 
-/** A refund, as every view shows it. */
+/** A refund in the form of every view. */
 export const refund = z
   .object({
     number: z.int().openapi({ description: "Among the payment's, from 1" }),

@@ -28,25 +28,25 @@ export type RefundRequest = {
   payload: string
 }
 
-/** How long a wallet's balance is remembered: refunds are rare, so there is little to save. */
+/** How long a wallet's balance is cached: refunds are rare, so there is little to save. */
 const balanceTtlMs = 1_000
 
 /**
- * Builds the function that verifies a refund and queues it, as a payment is: same signatures, same balance.
+ * Builds the function that verifies and queues a refund like a payment: same signatures, same balance.
  *
- * It pays no fee, and keys are free: its gas is drawn from its provider's grant, or from what all share who have none. So
- * that a stranger who refunds itself can't use that up for little, only a settled payment that paid a fee can be refunded,
- * at most {@link maxRefunds} times, and never by less than the smallest price.
+ * It pays no fee, and keys are free, so its gas comes from its provider's grant or the common allowance. To keep a stranger who
+ * refunds itself from using that up for little, only a settled payment with a fee can be refunded, at most {@link maxRefunds}
+ * times, and never by less than the smallest price.
  *
- * The same authorization again is the same refund, because its nonce is that of one refund of one payment: nothing changes,
- * but that one which failed is tried again while it is valid.
+ * The same authorization again is the same refund, because its nonce is that of one refund of one payment. It changes nothing,
+ * but a failed one is tried again while it is valid.
  *
  * @returns the refund's number.
- * @throws {Refusal|BaseError} the first thing that is wrong.
+ * @throws {Refusal|BaseError} for the first fault.
  */
 export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RouteOptions) {
   const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
-  // Balances count here whatever is configured for buyers, and their caps don't: nothing was served for a refund.
+  // Balances always count here, whatever is set for buyers, and their caps don't, since a refund buys nothing.
   const payersOf = new Map(
     [...networks.byChainId].map(([chainId, { served }]) => {
       const options = {
@@ -111,7 +111,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     )
     const accept = acceptRefund(sql, { paymentId, number, providerId })
     const verdict = await accept(candidate, payers, checked[0].state)
-    // Asked for at the same time: by the same authorization, or by another of this number.
+    // Another request came at the same time, with the same authorization or another one of this number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
       throw new Refusal('payment_replayed', 'The authorization was presented for something else')
     return number
@@ -127,7 +127,7 @@ function numberOf(issuer: string, paymentId: string, { nonce }: SignedAuthorizat
   )
 }
 
-/** This very refund, if it is stored. @throws {Refusal} `payment_replayed` where another of its number is */
+/** This very refund, if it is stored. @throws {Refusal} `payment_replayed` if another one of its number is */
 async function findKnown(
   sql: Database,
   { paymentId }: PaymentRecord,
@@ -144,7 +144,7 @@ async function findKnown(
   })
 }
 
-/** Whether a payment has settled, as deep as its network asks for, and paid a fee. */
+/** Checks that a payment paid a fee and has settled with its network's confirmations. */
 function requireRefundable(payment: PaymentRecord, { served }: GatewayNetwork, indexedBlock: bigint): void {
   const { status, source, provider, fee, feeAmount } = payment
   if (source !== 'gateway' || feeAmount === 0n)

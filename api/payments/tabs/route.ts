@@ -142,7 +142,7 @@ const postClose = route('post', '/tabs/{tabId}/close', {
   responses: { 200: jsonAnswer('The closed tab', tab) },
 })
 
-/** Tabs, as their buyers and those who are paid by them see them; a purchase on one is a verification. */
+/** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
 export function addTabRoutes(app: App, options: RouteOptions): void {
   const { tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
 
@@ -195,7 +195,7 @@ export function addTabRoutes(app: App, options: RouteOptions): void {
     return c.json(write(toAnswer(await read(tabId))), 200)
   })
 
-  /** As of now: where less is charged, instead of the one that was given at the price. */
+  /** The receipt as of now: if less is charged, it replaces the one at the price. */
   async function receiptOf(request: TabRequest): Promise<string | undefined> {
     const { tabId, sequence, split, price, charged: amount } = request
     const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
@@ -281,7 +281,7 @@ function readPath<S extends z.ZodType>(c: Context, schema: S): z.infer<S> {
   return parsed.data
 }
 
-/** A line that began with a credit may be below zero until that is used up. */
+/** A line that began with a credit may be below zero until the credit is used up. */
 function atLeastZero(amount: bigint): bigint {
   return amount < 0n ? 0n : amount
 }

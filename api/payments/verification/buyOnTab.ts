@@ -46,11 +46,11 @@ export type BuyOnTabDeps = SignatureCheckOptions &
     now: () => number
   }
 
-/** The least time that a tab must still be valid: it stays open for up to an hour, and then waits for its settlement. */
+/** How long a tab must still be valid at least: it stays open for up to an hour, and then waits for its settlement. */
 const minimumValiditySeconds = 7_200
-/** The longest, so that what it owes isn't owed for ever. */
+/** How long a tab may be valid, so that its debt ends. */
 const maximumValiditySeconds = 100_000
-/** From this share of the credit on, a tab is closed: the buyer had better open the next one. */
+/** Share of the credit from which a tab is closed, and the buyer should open the next one. */
 const closingBasisPoints = 8_000n
 
 /**
@@ -66,7 +66,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const { tab } = request
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
-    // What is asked about is never accepted by that.
+    // A question about a stored request never accepts it.
     const deadlineMs = request.isAboutStored ? Number.NEGATIVE_INFINITY : deadlineOf(request)
     const { terms, network } = findTerms(request, tab.payer, seconds)
     if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
@@ -94,7 +94,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
         ...deps,
-        // Its nonce stands for this tab alone, but its buyer may have cancelled it before.
+        // Its nonce belongs to this tab alone, but its buyer may have cancelled it before.
         isBound: [true],
         asksNonces: isNew || !payers.isCached(tab.payer),
       }),
@@ -121,7 +121,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       ...{ known: tab.known, splits: tab.splits },
     }
     let verdict = await tabStore.accept(candidate, deadlineMs)
-    // Those beside it may have used up the step that it shared: until there is no more to be had.
+    // Requests beside it may have used up the shared step, so it tries until there is no more credit.
     for (let { reserved } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
       const more = await reserve(tab, price, served, payers, checked.state)
       if (more === reserved) break
@@ -159,7 +159,7 @@ function checkExpiry({ expiry }: TabPayment, seconds: number): void {
     })
 }
 
-/** Whom the line pays is the offer's to say, not the buyer's. */
+/** The offer decides whom the line pays, not the buyer. */
 function requireLine(
   split: bigint | undefined,
   { payTo: provider, feePayTo: platform }: PaymentTerms,
@@ -180,7 +180,7 @@ const refusals = {
   replayed: 'payment_replayed',
 } as const satisfies Record<string, ErrorCode>
 
-/** The receipt of a request on a tab; asked for again, it is signed again with the same claims. */
+/** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */
 function toAnswer(
   { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabDeps,
   { tab, providerId, endpointId }: TabPurchase,
@@ -225,12 +225,12 @@ function toAnswer(
   }
 }
 
-/** What names a request on a tab, in the place of a challenge's. */
+/** Identifies a request on a tab, in place of a challenge's id. */
 function requestIdOf({ tabId, sequence }: TabPayment): string {
   return `req_${hash('sha256', `${tabId}:${sequence}`).slice(0, 32)}`
 }
 
-/** What makes two requests the same, as for a payment of its own: who comes again with the same key hears the same. */
+/** Equal for equal requests, as for single payments: a repeat with the same key gets the same answer. */
 function hashRequest({
   macaroon,
   tab,
@@ -241,7 +241,7 @@ function hashRequest({
   idempotencyKey,
 }: TabPurchase): Hex {
   const { signature, line } = tab
-  // Without a key, no other request is the same.
+  // Without a key, no two requests are equal.
   const key = idempotencyKey ?? newId('req')
   const asked = [
     macaroon,

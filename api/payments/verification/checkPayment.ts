@@ -7,21 +7,21 @@ import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
 import { Refusal } from '../../http/refusal.ts'
 
-/** What a payment is held against. Nothing of it is the payer's to choose. */
+/** The terms that a payment is checked against. The payer chooses none of them. */
 export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
 /**
- * The least time that an authorization must still be valid: the keeper settles it within that, whatever its triggers say. Some clients
+ * How long an authorization must still be valid at least, which is enough for the keeper, whatever its triggers. Some clients
  * sign for five minutes; the rest is for their request's way.
  */
 const minimumValiditySeconds = 270
 
 /**
- * Holds a payment against its terms. Signatures aside, everything that needs nothing but the request.
+ * Checks a payment against its terms, as far as that needs only the request, and without the signatures.
  *
- * @param splitter who is paid by one authorization for both parts; null: each part has its own.
+ * @param splitter the recipient of one authorization for both parts; null: each part has its own.
  * @param now Unix seconds.
- * @throws {Refusal} the first rule that is broken.
+ * @throws {Refusal} for the first broken rule.
  */
 export function checkPayment(
   [first, second]: Presented,
@@ -59,7 +59,7 @@ function checkAmount(payload: string, value: bigint, required: bigint): void {
   )
 }
 
-/** A splitter divides by the price's shares: of another amount, a rest would stay in it. */
+/** A splitter divides by the price's shares, so of another amount a rest would stay in it. */
 function checkExactAmount(value: bigint, price: bigint): void {
   if (value === price) return
   throw new Refusal(
@@ -69,7 +69,7 @@ function checkExactAmount(value: bigint, price: bigint): void {
   )
 }
 
-/** @throws {Refusal} for an authorization that isn't valid from now on for long enough. */
+/** @throws {Refusal} for an authorization that isn't valid now, or not for long enough. */
 export function checkWindow(
   payload: string,
   { validAfter, validBefore }: SignedAuthorization,
@@ -86,8 +86,8 @@ export function checkWindow(
 }
 
 /**
- * Which of the nonces are bound to the challenge. A bound one can't stand for any other payment; of another, the chain
- * must say that it is unused.
+ * Which of the nonces are bound to the challenge. A bound one can't belong to another payment; for the others, the chain
+ * must say that they are unused.
  *
  * @returns one claim an authorization, in order.
  */

@@ -21,8 +21,8 @@ import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what could
-// only be seen afterwards stays owed.
+// Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what shows
+// only afterwards stays owed.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -165,7 +165,7 @@ describe('before the service', () => {
     } finally {
       await administer('unpause')
     }
-    // What a refusal was based on is kept for a tenth of a second.
+    // The state behind a refusal is cached for a tenth of a second.
     await expect.poll(() => outcome(body, app), { interval: 120 }).toBe('verified')
   })
 })

@@ -24,21 +24,21 @@ export type TermsOptions = {
   settleBeforeServe: SettleBeforeServe
 } & Pick<GatewaySettings, 'platformWallet' | 'minimumPrices'>
 
-/** The part of a request that says which terms it is held against. */
+/** The part of a request that decides its terms. */
 export type TermsRequest = {
-  /** Undefined: of a client of x402 v1, which knows none. */
+  /** Undefined: the client speaks x402 v1, which has none. */
   macaroon: string | undefined
   providerId: string
   endpointId: string
-  /** What the provider's middleware asks for now, USDC base units. */
+  /** The middleware's current price, USDC base units. */
   price: bigint | undefined
-  /** The chain id of the only network that the provider's middleware accepts, where it names one. */
+  /** The chain id of the only network that the provider's middleware accepts, if it names one. */
   network: number | undefined
-  /** The provider whose API key came along. */
+  /** The provider of the API key that was sent. */
   caller: string | undefined
 }
 
-/** What a macaroon's caveats are held against. */
+/** The amounts that a macaroon's caveats are checked against. */
 type PresentedAmounts = readonly [{ from: Address; value: bigint }, { value: bigint }?]
 
 type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
@@ -47,7 +47,7 @@ type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
  * The terms under the macaroon, or else the registry's.
  *
  * @param seconds Unix time.
- * @throws {ProtocolError|Refusal} what is wrong with the macaroon, its network, or the price that is asked for.
+ * @throws {ProtocolError|Refusal} if the macaroon, its network, or the requested price is wrong.
  */
 export async function findTerms(
   options: TermsOptions,
@@ -79,14 +79,14 @@ function challengedTerms(
   return { terms, network, caveats }
 }
 
-/** Macaroons of offers that are remembered, of about 1 KB each. */
+/** Most offers whose macaroons are cached, of about 1 KB each. */
 const maxRemembered = 5_000
 
 /**
- * Finds the terms of purchases on tabs: those under the macaroon, which buys until it expires, again and again. So one that was
- * verified is remembered by its text until then.
+ * Finds the terms of purchases on tabs by the macaroon, which buys again and again until it expires. So a verified one is
+ * cached by its text until then.
  *
- * @returns a function of the request, of whose tab it is, and of the Unix time in seconds; it throws as {@link findTerms}.
+ * @returns a function of the request, the tab's payer, and the Unix time in seconds; it throws as {@link findTerms}.
  */
 export function createFindTabTerms(
   options: TermsOptions,
@@ -117,7 +117,7 @@ export function createFindTabTerms(
 }
 
 /**
- * The terms of a payment without a macaroon: what the endpoint costs now. The payer's signature says that he agreed to it.
+ * The terms of a payment without a macaroon: the endpoint's current price. The payer's signature shows that he agreed to it.
  */
 async function registeredTerms(
   { networks, offers, macaroonNotBefore, settleBeforeServe, ...settings }: TermsOptions,
@@ -125,7 +125,7 @@ async function registeredTerms(
   [{ from, nonce, validAfter }]: Presented,
   seconds: number,
 ): Promise<NetworkTerms> {
-  // One that was accepted before the database was restored, and lost with it, was valid then.
+  // A payment from before the database was restored, which lost it, was valid then.
   if (validAfter < macaroonNotBefore) {
     throw new Refusal('macaroon_invalid', 'Without a macaroon, validAfter must be later than the restore', {
       details: { notBefore: macaroonNotBefore },
@@ -144,7 +144,7 @@ async function registeredTerms(
     minimum: minimumPriceOn(settings, network.served.network),
     isProvider: caller === providerId,
   })
-  // To come back for a pending payment takes a macaroon, which others can't read in its settlement.
+  // To ask again for a pending payment takes a macaroon, since others can read the rest in its settlement.
   if (settleBeforeServe.appliesTo(price)) {
     throw new Refusal('macaroon_invalid', 'A payment of this amount must carry the macaroon of its challenge')
   }
@@ -164,7 +164,7 @@ async function registeredTerms(
   }
 }
 
-/** In the place of a challenge's: one authorization buys once, whatever it is presented for. */
+/** In place of a challenge's id: one authorization buys once, whatever it is presented for. */
 function requestIdOf(chainId: number, token: Address, payer: Address, nonce: string): string {
   return `req_${hash('sha256', `x402:${chainId}:${token}:${payer}:${nonce}`).slice(0, 32)}`
 }

@@ -4,19 +4,19 @@ import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { Refusal } from '../../http/refusal.ts'
 
-/** Holds what may be unsettled for one provider, real money and test money apart. */
+/** Bounds what may be unsettled for one provider, real money and test money apart. */
 export type ProviderCap = {
   /** @throws {Refusal} `provider_limit_exceeded` */
   require(providerId: string, testnet: boolean, amount: bigint): Promise<void>
-  /** Counts what was accepted here since the sum was read. */
+  /** Counts a payment that was accepted here since the sum was read. */
   add(providerId: string, testnet: boolean, amount: bigint): void
 }
 
 /**
- * A brake for when settlement stands still, not an invariant: the sum is read every few seconds, and what other
- * processes accepted since may come on top.
+ * It brakes when settlement stands still, but isn't exact: the sum is read every few seconds, without what other
+ * processes accepted since.
  *
- * @param options.cap USDC base units; null: none, and nothing is read.
+ * @param options.cap USDC base units; null: there is none, and nothing is read.
  */
 export function createProviderCap({
   sql,
@@ -57,8 +57,8 @@ export function createProviderCap({
 }
 
 /**
- * The sum of the payments that aren't over, or that the chain could still take back, and of what was sold on tabs that are closed.
- * What is sold on open ones counts where it was accepted: where settlement stands still, they close all the same.
+ * The sum of the payments that aren't over, or that the chain could still take back, and of sales on closed tabs.
+ * Sales on open tabs count where they were accepted; when settlement stands still, tabs close all the same.
  */
 async function sumUnsettled(sql: Database, providerId: string, testnet: boolean): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint }]>`

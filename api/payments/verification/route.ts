@@ -82,7 +82,7 @@ const tabResponse = z
   })
   .openapi('TabResponse')
 
-/** As x402 has it in `PAYMENT-RESPONSE`. */
+/** x402's form in `PAYMENT-RESPONSE`. */
 const paymentResponse = z
   .object({
     success: z.literal(true),

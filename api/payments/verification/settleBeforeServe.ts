@@ -6,19 +6,19 @@ import { errorCodes, isErrorCode } from '#protocol/errors'
 import { Refusal } from '../../http/refusal.ts'
 import { findPayment } from '../records/payments.ts'
 
-/** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */
+/** For payments that are too dear to serve on a promise: they are answered once the chain has moved the money. */
 export type SettleBeforeServe = {
   /** Whether a payment of this price is answered only once it is mined. */
   appliesTo(price: bigint): boolean
   /**
    * Waits until the provider's half is mined and indexed.
    *
-   * One whose settlement fails is voided, since nothing was served for it.
+   * If the settlement fails, the payment is voided, since nothing was served for it.
    *
    * @returns the transaction that moved it.
-   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` where it takes too long: the
-   * money may still move, so whoever presents the same payment again goes on waiting for it. An answer that the caller no
-   * longer hears would charge without a service, so it never takes longer than `waitMs`.
+   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` if it takes too long: the money may
+   * still move, so whoever presents the same payment again goes on waiting. An answer that the caller doesn't hear would charge
+   * without a service, so it never takes longer than `waitMs`.
    */
   wait(
     paymentId: string,

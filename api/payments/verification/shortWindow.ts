@@ -3,17 +3,17 @@ import type { GasDraw } from '#ledger/acceptance/acceptPayments'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { VerifyNetwork } from './paymentTerms.ts'
 
-/** A payment that runs out sooner can't wait for others that share a transaction with it. Seconds. */
+/** How long a payment must be valid to wait for others that share its transaction. Seconds. */
 export const patientSeconds = 1_800
 
 /**
- * What is reserved for the gas of a payment with a short window, when it is accepted: what its fee lacks of a transaction of its own, of
- * its provider's grant or the common allowance. Keys are free: a stranger who pays itself could else have one transaction after
- * another at the operator's cost, each with one payment in it.
+ * What a payment with a short window reserves for gas when it is accepted: what its fee lacks for a transaction of its own, from its
+ * provider's grant or the common allowance. Keys are free, so otherwise a stranger who pays itself could have one transaction after
+ * another at the operator's cost, each with one payment.
  *
- * @param fee what the platform gets of it, base units.
+ * @param fee the platform's part, base units.
  * @param validForSeconds how long it is still valid.
- * @returns undefined: it can wait, or its fee carries its gas.
+ * @returns undefined if it can wait, or its fee carries its gas.
  */
 export async function gasOfShortWindow(
   { meter, gasPerFee }: VerifyNetwork,

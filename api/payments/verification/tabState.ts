@@ -4,7 +4,7 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { type TabPayment, type TabTerms, tabAuthorization } from '#protocol/tab'
 import * as wire from '../../http/wire.ts'
 
-/** sdk/src/protocol/tab.ts reads it, with a message for each field. */
+/** sdk/src/protocol/tab.ts parses it, with a message for each field. */
 export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload', {
   description: 'What a buyer signed for a request on a tab (docs/tabs.md)',
   properties: {
@@ -20,7 +20,7 @@ export const tabPayload = z.looseObject({ tab: wire.tabId }).openapi('TabPayload
   },
 })
 
-/** What a buyer signed by a state, with the splits of all its lines. */
+/** A state as its buyer signed it, with the splits of all its lines. */
 export function toSignedState(
   terms: TabTerms,
   { tabId, payer, sequence, expiry, amounts, signature }: TabPayment,

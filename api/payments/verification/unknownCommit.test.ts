@@ -11,10 +11,10 @@ import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 
-// Postgres commits, and its answer is lost: nobody knows whether the payment was accepted. Whoever pays is served or
+// Postgres commits, and its answer is lost, so nobody knows whether the payment was accepted. Whoever pays is served or
 // not charged.
 
-/** How an array of rows begins that are payments: only what stores them sends one. */
+/** The beginning of an array of rows that are payments: only the statement that stores them sends one. */
 const storing = '{"(pay_'
 const buyers = 10
 
@@ -122,7 +122,7 @@ test('behavior: Postgres stands still until the callers are gone: what reaches i
   const totals = await gateway.database<{ total: bigint }[]>`
     select accepted_total as total from payer where address = any(${others.map(({ payloads }) => payloads[0].slice(0, 42))})`
   expect(totals.filter(({ total }) => total !== 0n)).toEqual([])
-  // In time, the same request is.
+  // The same request is stored if it comes in time.
   expect((await verify(others[0])).status).toBe(200)
 })
 

@@ -91,7 +91,7 @@ describe('replay', () => {
     )
     if (!over || !open) throw new Error('nothing was signed')
     const idempotencyKey = randomUUID()
-    // The one that stays comes before the one that goes: identifiers begin with their milliseconds.
+    // The presentation that stays comes before the one that goes: identifiers begin with their milliseconds.
     await verify(open, { idempotencyKey })
     await new Promise((resolve) => setTimeout(resolve, 2))
     const { body: first } = await verify(over, { idempotencyKey })
@@ -243,7 +243,7 @@ describe('balance', () => {
     expect([refused.status, refused.body.code]).toEqual([402, 'payer_limit_exceeded'])
     await settleDirectly(gateway, first.payloads[0])
     await settleDirectly(gateway, first.payloads[1])
-    // What a refusal was based on is kept for a tenth of a second.
+    // The state behind a refusal is cached for a tenth of a second.
     await until(
       'the settled payment is out of the way',
       async () => (await verify(second, { app })).status === 200,

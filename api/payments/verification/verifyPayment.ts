@@ -25,16 +25,16 @@ import type { ProviderCap } from './providerCap.ts'
 import { gasOfShortWindow, patientSeconds } from './shortWindow.ts'
 
 export type VerifyRequest = PurchaseRequest & {
-  /** The provider's and the platform's, or one for both. */
+  /** The provider's and the platform's payload, or one for both. */
   payloads: readonly [string, string?]
 }
 
-/** What is asked of a verification, by whatever it is paid. */
+/** A verification's request, for any kind of payment. */
 export type PurchaseRequest = TermsRequest & {
   idempotencyKey: string | undefined
-  /** Asks for the answer that it had. Nothing is accepted by it. */
+  /** Only asks for the answer that it had; accepts nothing. */
   isAboutStored?: boolean
-  /** Where the caller hears no later answer. */
+  /** After how long the caller has stopped waiting. */
   waitMs?: number | undefined
 }
 
@@ -42,7 +42,7 @@ export type VerifyAnswer = {
   paymentId: string
   requestId: string
   receipt: string
-  /** What settled it, where that was waited for. */
+  /** The transaction that settled it, if that was awaited. */
   transactionHash?: Hash | undefined
 }
 
@@ -54,7 +54,7 @@ export type VerifyDeps = SignatureCheckOptions &
     sql: Database
     providerCap: ProviderCap
     gasAllowance: bigint
-    /** Counts a verification of a payer whose signatures are good; throws over its limit. */
+    /** Counts a verification for a payer whose signatures are good; throws over its limit. */
     countPayer: (payer: Address) => void
     /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
     issuer: string
@@ -92,7 +92,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // An accepted payment may be refused the second time: it expired, was used on chain, or its balance is promised to itself.
+    // A payment that was accepted may be refused the second time: it expired, was used on chain, or took its own balance.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
@@ -107,21 +107,21 @@ type Admissible = {
   terms: PaymentTerms
   network: VerifyNetwork
   offer: Offer
-  /** Who is paid by one authorization for both parts; null: each part has its own. */
+  /** The recipient of one authorization for both parts; null: each part has its own. */
   splitter: Address | null
   checked: readonly [Checked, Checked?]
   acceptedAt: number
 }
 
-/** How late an answer may be: `Prefer: wait` is in whole seconds, and leaves one for the answer's way back. */
+/** How late an answer may be: `Prefer: wait` has whole seconds, and leaves one for the answer's way back. */
 const answerMs = 500
 
-/** Until when the caller of a request that has just come hears its answer, by `performance.now()`. */
+/** Until when the caller of a new request waits for its answer, by `performance.now()`. */
 export function deadlineOf({ waitMs }: Pick<PurchaseRequest, 'waitMs'>): number | undefined {
   return waitMs === undefined ? undefined : performance.now() + waitMs + answerMs
 }
 
-/** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
+/** @throws {ProtocolError|Refusal} for the first fault; until then nothing is stored. */
 async function check(
   context: Context,
   request: VerifyRequest,
@@ -134,7 +134,7 @@ async function check(
 
   const { terms, network } = await findTerms(context, request, presented, seconds)
   requirePrice(terms, request)
-  // Not the operator's own least price: what was challenged before that was raised is honoured.
+  // Without the operator's own minimum: challenges from before it was raised are honoured.
   if (terms.amount + terms.feeAmount < network.served.network.minimumPrice)
     throw new Refusal('price_below_minimum', 'A price of less is paid by a tab, since it settles with others')
   const splitter = second ? null : findSplitter(terms, network.served.deployment)
@@ -142,12 +142,12 @@ async function check(
 
   const offer = await findVerifiedOffer(context, request, network)
   const isBound = boundNonces(presented, context.issuer, terms.requestId)
-  // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
-  // there: it is asked about as often.
+  // A bound nonce can belong to no other payment, so that it is unused matters only as much as the balance, and is
+  // read as often.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
   const [checked] = await Promise.all([
     checkPresented(presented, network, { ...context, isBound, asksNonces }),
-    // It may have been blacklisted since the challenge: the payment would fail again and again, or stay in a splitter.
+    // If the payee was blacklisted since the challenge, the payment would fail again and again, or stay in a splitter.
     network.payees.requirePayable(terms.payTo),
     splitter && network.payees.requirePayable(splitter),
   ])
@@ -155,7 +155,7 @@ async function check(
 }
 
 /**
- * What an endpoint sells, to whoever verifies for it.
+ * The offer of an endpoint, for whoever verifies for it.
  *
  * @throws {Refusal} as {@link requireAcceptedNetwork}; `unauthorized`, `forbidden`
  */
@@ -176,7 +176,7 @@ export async function findVerifiedOffer(
   return offer
 }
 
-/** @throws {Refusal} `challenge_price_too_low` where the provider asks for more now. */
+/** @throws {Refusal} `challenge_price_too_low` if the provider asks for more now. */
 export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked }: TermsRequest): void {
   const price = amount + feeAmount
   if (asked === undefined || price >= asked) return
@@ -251,13 +251,13 @@ async function reserve(
   }
   const stored =
     (await findPaymentOfRequest(sql, requestId)) ?? (await findByAuthorization(context, presented))
-  // Whatever held it was rolled back since.
+  // The payment that held it was rolled back since.
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
   return answerAgain(context, stored, request, presented)
 }
 
-/** Only what has a short window draws for its gas: a longer one would be accepted. */
+/** Only short windows draw for their gas, so a longer one would be accepted: the error says so. */
 function unlessShort(error: unknown): never {
   if (!(error instanceof BaseError && error.code === 'gas_not_covered')) throw error
   throw new Refusal(
@@ -272,8 +272,8 @@ function earliestEnd([first, second]: Presented): bigint {
 }
 
 /**
- * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
- * who shows this much may learn that a payment of them exists.
+ * Whether macaroon and signatures are good, at any time. Payer and nonce are public once they are on chain, so only
+ * a caller who shows this much may learn that their payment exists.
  */
 async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
   try {
@@ -288,7 +288,7 @@ async function isAuthentic(context: Context, request: VerifyRequest, presented: 
   }
 }
 
-/** Answers a used challenge or authorization: the same request gets its answer again, any other gets 409. */
+/** Answers a used challenge or authorization: the same request gets its answer again, any other one 409. */
 async function answerAgain(
   context: Context,
   stored: StoredPayment,
@@ -302,7 +302,7 @@ async function answerAgain(
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
       : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
   if (!isTheirs || requestId === null) {
-    // The signature is public once it is on chain, and without a macaroon it is all that was shown.
+    // The signature is public once it is on chain, and without a macaroon nothing else was shown.
     const details = request.macaroon === undefined ? {} : { paymentId }
     throw new Refusal('payment_replayed', undefined, { details })
   }
@@ -313,7 +313,7 @@ async function answerAgain(
 }
 
 /**
- * The receipt of what was accepted. It isn't stored: asked for again, it is signed again, with the same claims. ES256 draws a number
+ * The receipt of an accepted payment. It isn't stored but signed again on demand, with the same claims. ES256 draws a number
  * for each signature, so its bytes differ.
  */
 function receiptOf(
@@ -348,7 +348,7 @@ async function findByAuthorization(
   })
 }
 
-/** Refusals that a request may get although it was accepted before. */
+/** Refusals that a repeated request may get although it was accepted before. */
 const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'macaroon_expired',
   'challenge_network_mismatch',
@@ -366,10 +366,10 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ])
 
 /**
- * The challenge may be older than what is registered now, and keeps its terms. But it buys nothing for test money any
- * more once the endpoint is for real money or is disabled, as one is that was replaced for production.
+ * A challenge may be older than the registration, and keeps its terms. But it can't pay with test money any more once the
+ * endpoint is for real money or disabled, as when it was replaced for production.
  *
- * @throws {Refusal} `challenge_network_mismatch`; or the code of what is disabled
+ * @throws {Refusal} `challenge_network_mismatch`; or that the endpoint or provider is disabled
  */
 function requireAcceptedNetwork(
   { network: asked }: TermsRequest,
@@ -394,7 +394,7 @@ function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Add
   return splitter.address
 }
 
-/** What makes two requests the same: everything in them that decides what is charged, and for what. */
+/** Equal for equal requests: it covers everything that decides what is charged, and for what. */
 function hashRequest({ macaroon, payloads, providerId, endpointId, price, network }: VerifyRequest): string {
   return hash(
     'sha256',

@@ -7,7 +7,7 @@ import { addTool, type Kit, priceShape } from './tool.ts'
 const defaultBytes = 262_144
 const mostBytes = 4_194_304
 
-/** What of an answer's head an agent can use. */
+/** Headers of an answer that an agent can use. */
 const shownHeaders = ['content-type', 'location', 'retry-after', 'etag', 'last-modified', 'link', 'allow']
 
 /** `fetch_paid_url` */
@@ -53,12 +53,12 @@ export function addFetchTool(server: McpServer, kit: Kit, payingFetch: PayingFet
   })
 }
 
-/** Who answers at a URL. */
+/** Names who answers at a URL. */
 export function writerOf(url: string): string {
   return URL.canParse(url) ? new URL(url).origin : 'somebody else'
 }
 
-/** Reads so much of a body. What came before a connection broke is given as well: it was paid for. */
+/** Reads at most this much of a body. If the connection breaks, it gives what came, since that was paid for. */
 async function readBody({ body }: Response, most: number) {
   const parts: Uint8Array[] = []
   let length = 0
@@ -73,7 +73,7 @@ async function readBody({ body }: Response, most: number) {
   } catch {
     isBroken = true
   }
-  // Ends the connection; that it may have failed meanwhile changes nothing.
+  // Ends the connection, which may have failed meanwhile; that changes nothing.
   reader?.cancel().catch(() => {})
   return { bytes: Buffer.concat(parts).subarray(0, most), isCut: length > most, isBroken }
 }
@@ -94,7 +94,7 @@ function decode(bytes: Buffer, type: string): string | undefined {
   if (/^(image|audio|video|font)\//i.test(type) || bytes.includes(0)) return undefined
   const [, charset = 'utf-8'] = /;\s*charset="?([\w-]+)/i.exec(type) ?? []
   try {
-    // What was cut off within a character is left out.
+    // An incomplete character at the cut is left out.
     return new TextDecoder(charset, { fatal: true }).decode(bytes, { stream: true })
   } catch {
     return undefined

@@ -10,16 +10,16 @@ type Connection = PayingMcpClient<Client>
 
 /** Other people's MCP servers, paid by the purse. */
 export type ForeignServers = {
-  /** @throws {CallError} for a URL that isn't reached. */
+  /** @throws {CallError} for a URL that may not be reached. */
   connect: (url: string) => Promise<Connection>
   tabs: () => Promise<OpenTab[]>
   /** Closes the tabs at all of them. Tries all before it throws. */
   close: () => Promise<void>
 }
 
-/** How many stay connected; the one that was used longest ago makes room. */
+/** How many stay connected; the least recently used makes room. */
 const mostServers = 16
-/** The most that is read of one answer: a server's events count together. */
+/** Most bytes that are read of one answer, a server's events together. */
 const maxAnswerBytes = 33_554_432
 
 export function createForeignServers({ purse, folder, reachable }: Omit<Kit, 'stopping'>): ForeignServers {
@@ -78,7 +78,7 @@ export function createForeignServers({ purse, folder, reachable }: Omit<Kit, 'st
   }
 }
 
-/** A fetch whose answers end with an error after so many bytes: the protocol's client holds them in memory. */
+/** A fetch whose answers end with an error after this many bytes, because the protocol's client holds them in memory. */
 function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {
     const response = await fetch(input, init)

@@ -8,7 +8,7 @@ import { addTool, callTimeoutMs, type Kit, priceShape } from './tool.ts'
 
 const serverShape = { server: z.string().max(8_192).describe("URL of an MCP server's streamable HTTP") }
 
-/** How many pages of a list are asked for. */
+/** Most pages of a list that are fetched. */
 const mostPages = 10
 
 /** `list_mcp_tools` and `call_mcp_tool` */
@@ -65,7 +65,7 @@ export function addMcpTools(server: McpServer, kit: Kit, servers: ForeignServers
   })
 }
 
-/** Pictures, sound and bytes stay what they are; whatever is text, or would be shown as text, gets its marks. */
+/** Marks text, and what would be shown as text; pictures, sound and bytes stay as they are. */
 function mark(content: Content, writer: string): Content {
   const { type } = content
   if (type === 'image' || type === 'audio') return { ...content, _meta: undefined }

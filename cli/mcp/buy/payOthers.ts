@@ -18,27 +18,27 @@ type Fetch = typeof globalThis.fetch
 /** A payment for a seller of another gateway, and the header that presents it. */
 type Foreign = { payment: SignedPayment; header: readonly [name: string, value: string] }
 
-/** How long a payment is presented again that is being served. */
+/** How long a payment is presented again while it is being served. */
 const pendingTimeoutMs = 60_000
 
 /**
- * Wraps a `fetch` of URLs so that it pays other people's sellers: x402's `exact` in USDC, of versions 2 and 1. What asks for payments to
- * our own gateway goes on as it is, to the client that pays it.
+ * Wraps a `fetch` of URLs so that it pays other people's sellers by x402's `exact` in USDC, versions 2 and 1. A 402 for our own
+ * gateway is passed on to the client that pays it.
  *
- * A seller whose answer was lost, or who refuses what it was shown, is shown nothing else for the same request until that can't settle any
- * more: it may have it settled, and nobody else could say.
+ * If a seller's answer was lost, or it refuses a payment, it is shown no other for the same request until that one has expired:
+ * it may still settle it, and nobody else could say.
  *
- * @returns a function that throws what `fetch` throws, and `ClientError` where it may not pay, or was asked again after it had.
+ * @returns a function that throws what `fetch` throws, and `ClientError` if it may not pay, or is asked to pay again.
  */
 export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
   const flow = createPaymentFlow({ ...options, tabs: false }, fetch)
   const open = createOpenPayments(({ payment }: Foreign) => payment)
 
-  /** Signs for what a 402 asks. @returns undefined where it is nothing that is paid here. */
+  /** Signs what a 402 asks for. @returns undefined if it is nothing that we pay here. */
   async function sign(asked: Asked, answer: Answer, deadline: Deadline): Promise<Foreign | undefined> {
     const { network, usdc } = flow
     const required = requiredOf(answer)
-    // Who asks for money is who was asked.
+    // Only the origin that was asked may ask for money.
     const isTheirs = new URL(answer.url).origin === new URL(asked.url).origin
     if (!required || !usdc || !isTheirs || isIssuedBy(options.gatewayUrl, answer.body)) return undefined
     const offer = chooseOffer({ required, isBase64: true, mpp: [] }, { network, usdc })
@@ -75,7 +75,7 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
       },
     )
     if (isUnclear(answer)) remember()
-    // As an answer it would be taken for one that asks for the first time.
+    // Passed on as an answer, it would look like a first request for payment.
     if (answer.status === 402) throw toError({ answer, payment, word: 'unknown' })
     return answer.status < 400 ? watchBody(answer.response, remember) : answer.response
   }
@@ -96,7 +96,7 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
   }
 }
 
-/** x402's PaymentRequired: of version 2 in a header, of version 1 the body. */
+/** x402's PaymentRequired: in version 2 a header, in version 1 the body. */
 function requiredOf({ headers, body }: Answer): Record<string, unknown> | undefined {
   const header = headers.get('payment-required')
   try {

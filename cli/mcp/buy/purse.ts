@@ -6,26 +6,26 @@ import type { PaidReceipt } from '#sdk/client/receipts'
 import type { BuyerSettings } from './settings.ts'
 import type { WalletFolder } from './walletFolder.ts'
 
-/** One call of a tool, and what was paid for it. Amounts are USDC base units. */
+/** One call of a tool, and its payments. Amounts are USDC base units. */
 export type Call = {
   /** The most that a payment for it may cost. */
   maxPrice: bigint | undefined
-  /** Asks the user; undefined where the host can't. */
+  /** Asks the user; undefined if the host can't. */
   ask: ((question: string) => Promise<boolean>) | undefined
-  /** What was agreed to: the most that can be charged. */
+  /** Amounts that were agreed to: the most that can be charged. */
   agreed: bigint[]
   receipts: PaidReceipt[]
 }
 
-/** Says within which call a payment is made, and pays only within one. */
+/** Ties payments to the call that makes them, and pays only within one. */
 export type Purse = {
-  /** How the wallet pays, but for the tabs. */
+  /** How the wallet pays, without the tabs. */
   options: Omit<PaymentOptions, 'tabs'>
   /** Runs what may pay for a call. */
   within: <Result>(call: Call, act: () => Promise<Result>) => Promise<Result>
 }
 
-/** The wallet with its limits. Limits that hold for all calls are the SDK's; a call's own, and the user's word, come on top. */
+/** The wallet with its limits. The SDK keeps those for all calls; a call's own limit and the user's word are added here. */
 export function createPurse(
   settings: BuyerSettings,
   folder: WalletFolder,
@@ -74,7 +74,7 @@ export function createPurse(
   }
 }
 
-/** Nothing in it is the seller's to choose but the price and the URL, which a URL's own spelling holds to one line. */
+/** A seller chooses nothing in it but the price and the URL, whose spelling keeps it on one line. */
 function questionOf({ amount, url }: ProposedPayment, { network, maxDaily }: BuyerSettings): string {
   const { origin, pathname, hash } = new URL(url)
   return `Pay ${formatUsdc(amount)} USDC on ${network} to ${origin} for ${`${pathname}${hash}`.slice(0, 200)}? At most ${formatUsdc(maxDaily)} USDC are spent within 24 hours.`

@@ -5,24 +5,24 @@ import { CallError } from './result.ts'
 
 /** Where requests may go. */
 export type Reachable = {
-  /** @throws {CallError} that says what to do, for a URL that isn't reached. */
+  /** @throws {CallError} for a URL that may not be reached; it says what to do. */
   require: (url: URL) => void
-  /** As the global one. Each hop is checked, redirects included, and so is the address that a name resolves to. */
+  /** Like the global one, but it checks each hop, redirects included, and the address that a name resolves to. */
   fetch: typeof globalThis.fetch
   close: () => Promise<void>
 }
 
 const connectTimeoutMs = 10_000
-/** How long an answer may take to begin, and pause. Models think. */
+/** How long an answer may take to begin, and may pause: models think. */
 const idleTimeoutMs = 120_000
 
 /**
- * An agent asks for URLs that strangers suggest to it, from a machine with a network of its own. Without a list, everything public is
- * reached, by https, and nothing private: neither this machine, nor its router, nor a cloud's metadata. With one, nothing but what is on
- * it, which may be private.
+ * Bounds where requests go, since an agent fetches URLs that strangers suggest, from a machine in a network of its own. Without a
+ * list, all public hosts are reached, by https, and nothing private: neither this machine, its router, nor a cloud's metadata.
+ * With a list, only the hosts on it are reached, which may be private.
  *
- * @param allowed hosts as `allowedHosts` has them; none: all that is public.
- * @param own URLs that the operator's settings name: always reached.
+ * @param allowed hosts in the form of `allowedHosts`; none: all public ones.
+ * @param own URLs from the operator's settings: always reached.
  */
 export function createReachable(allowed: readonly string[], own: readonly string[]): Reachable {
   const named = new Set([...allowed.map(parseAllowedHost), ...own.map((url) => originOf(new URL(url)))])

@@ -7,21 +7,21 @@ import type { Call } from './purse.ts'
 
 export type Content = CallToolResult['content'][number]
 
-/** The most characters of one text that somebody else wrote. */
+/** Most characters of a text by somebody else. */
 const longestText = 4_194_304
 
-/** A call that fails by our own word: nothing in its message is a stranger's. */
+/** A call that fails by our own word: its message holds nothing of a stranger's. */
 export class CallError extends Error {
   override readonly name = 'CallError'
 }
 
-/** What we say ourselves: JSON, in which a text of others can't end its string. */
+/** Our own words, as JSON, in which a foreign text can't end its string. */
 export function ours(fields: object): Content {
   return { type: 'text', text: JSON.stringify(fields, null, 2) }
 }
 
 /**
- * What somebody else wrote, between two marks that its writer can't know: hosts run contents together, and a seller's text must not
+ * Somebody else's words, between two marks that the writer can't know: hosts run contents together, and a seller's text must not
  * pass for ours.
  */
 export function foreign(writer: string, text: string): Content {
@@ -45,13 +45,13 @@ export function paymentOf({ agreed, receipts }: Call, receiptFile: string): obje
   }
 }
 
-/** Errors whose messages hold nothing that a seller wrote. */
+/** Errors with messages that hold nothing a seller wrote. */
 const ownMessages: ReadonlySet<ClientErrorCode> = new Set([
   ...(['spending_limit_exceeded', 'spending_store_failed', 'host_not_allowed', 'payment_declined'] as const),
   ...(['tab_store_failed', 'body_not_replayable', 'timeout', 'aborted', 'network_error'] as const),
 ])
 
-/** A call that failed, and what it paid nevertheless. */
+/** The result of a failed call, with what it paid nevertheless. */
 export function failure(error: unknown, writer: string, payment: object): CallToolResult {
   const code = error instanceof ClientError ? error.code : 'failed'
   const message = messageOf(error)
@@ -74,7 +74,7 @@ const variableOf = {
   allowedHosts: '--allow-host',
 }
 
-/** A message with its causes, and with the names that the operator knows the options by. */
+/** A message with its causes, which names options as the operator knows them. */
 export function messageOf(error: unknown): string {
   const messages: string[] = []
   for (let cause = error; cause instanceof Error && messages.length < 4; cause = cause.cause)

@@ -28,10 +28,10 @@ export type McpFlags = {
   allowHost: readonly string[]
 }
 
-/** Hosts of agents kill a server a few seconds after they closed its input; tabs that aren't closed by then are in the folder. */
+/** Agents' hosts kill a server a few seconds after they closed its input; tabs that are still open then stay in the folder. */
 const closingMs = 10_000
 
-/** Few clients begin another session where theirs is gone. */
+/** Long, because few clients begin another session when theirs is gone. */
 const sessionIdleMs = 86_400_000
 
 /** Runs until its host closes standard input, or a signal comes. */
@@ -105,7 +105,7 @@ export async function openBuyer(settings: BuyerSettings, allowHost: readonly str
   }
 }
 
-/** A server for each client. @returns what ends with it. */
+/** A server for each client. @returns a function that ends the session. */
 function sessionOf(createServer: () => McpServer) {
   return async (transport: Transport): Promise<void> => {
     const server = createServer()
@@ -130,12 +130,12 @@ function untilEnd(isStdio: boolean): Promise<string> {
     if (!isStdio) return
     for (const event of ['end', 'close', 'error'])
       process.stdin.once(event, () => resolve('its input is closed'))
-    // Otherwise a closed pipe ends any command of ours at once.
+    // Otherwise a closed pipe would end any command of ours at once.
     process.stdout.removeAllListeners('error').on('error', () => resolve('its output is closed'))
   })
 }
 
-/** Standard output is the protocol's. */
+/** Writes to standard error, because standard output is the protocol's. */
 function say(text: string): void {
   process.stderr.write(`tollkeeper mcp: ${text}\n`)
 }

@@ -10,7 +10,7 @@ import { addTool, type Kit } from './tool.ts'
 const timeoutMs = 15_000
 const maxAnswerBytes = 4_194_304
 
-/** `search_paid_resources`, in the Bazaar's form: `GET /discovery/search` and `/discovery/resources`. */
+/** `search_paid_resources`, by the Bazaar's `GET /discovery/search` and `/discovery/resources`. */
 export function addSearchTool(
   server: McpServer,
   kit: Kit,
@@ -49,7 +49,7 @@ export function addSearchTool(
   })
 }
 
-/** What an agent needs of a listed resource. */
+/** The fields of a listed resource that an agent needs. */
 function describe(listed: Record<string, unknown>, networkNames: readonly unknown[], token: string): object {
   const { resource, type, description, mimeType, serviceName, tags, accepts, extensions, quality } = listed
   const offers = (Array.isArray(accepts) ? accepts : []).map(asObject)

@@ -8,7 +8,7 @@ export type BuyerSettings = ReturnType<typeof readBuyerSettings>
 /**
  * Reads the environment of `tollkeeper mcp`; process/variables.ts says what each variable means.
  *
- * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
+ * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readBuyerSettings(env: Environment) {
   const gatewayUrl = readVariable(env, 'GATEWAY_URL')
@@ -22,9 +22,9 @@ export function readBuyerSettings(env: Environment) {
     maxPayment: readVariable(env, 'MAX_PAYMENT_USDC'),
     maxDaily: readVariable(env, 'MAX_DAILY_USDC'),
     maxDailyPerHost: readVariable(env, 'MAX_DAILY_USDC_PER_HOST'),
-    /** Whose catalogue is searched. */
+    /** The catalogue that is searched. */
     discoveryUrl: readVariable(env, 'DISCOVERY_URL') ?? gatewayUrl,
-    /** What clients over HTTP present. */
+    /** The token that clients over HTTP send. */
     token: readVariable(env, 'MCP_TOKEN'),
   }
 }

@@ -16,7 +16,7 @@ export type Kit = {
   stopping: AbortSignal
 }
 
-/** What a tool answers: first what we say of it, then what others wrote. */
+/** A tool's answer: first our own words, then those of others. */
 export type ToolAnswer = { said: object; content?: Content[]; isError?: boolean }
 
 type Tool<Shape extends z.ZodRawShape> = {
@@ -24,18 +24,18 @@ type Tool<Shape extends z.ZodRawShape> = {
   description: string
   inputSchema: Shape
   annotations: ToolAnnotations
-  /** Who writes what comes of a call. Absent: nobody else, and nothing is paid. */
+  /** Names the writer of a call's result. Absent: nobody else writes, and nothing is paid. */
   writerOf?: (args: z.output<z.ZodObject<Shape>>) => string
   run: (args: z.output<z.ZodObject<Shape>>, context: { signal: AbortSignal }) => Promise<ToolAnswer>
 }
 
 type Extra = { signal: AbortSignal; requestId: RequestId }
 
-/** The longest that a call takes, with the user's time for an answer. */
+/** How long a call takes at most, with the user's time to answer. */
 export const callTimeoutMs = 600_000
 const askTimeoutMs = 300_000
 
-/** What each tool that pays takes besides its own arguments. */
+/** The argument that all paying tools have besides their own. */
 export const priceShape = {
   max_price_usdc: z
     .string()
@@ -44,7 +44,7 @@ export const priceShape = {
     .describe('no price above this is paid, decimal USDC like "0.05"; the limits of the owner hold as well'),
 }
 
-/** Adds a tool to a server, each call of it within the purse. */
+/** Adds a tool to a server, and runs each call of it within the purse. */
 export function addTool<Shape extends z.ZodRawShape>(
   server: McpServer,
   { purse, folder, stopping }: Kit,
@@ -74,7 +74,7 @@ export function addTool<Shape extends z.ZodRawShape>(
   server.registerTool(name, config, callback as never)
 }
 
-/** Asks the user through the host, where it can: MCP's elicitation. Only a yes in so many words is one. */
+/** Asks the user through the host, if it can (MCP's elicitation). Only `pay: true` counts as a yes. */
 function askerOf({ server }: McpServer, { signal, requestId }: Extra): Call['ask'] {
   if (!server.getClientCapabilities()?.elicitation?.form) return undefined
   return async (message) => {

@@ -10,12 +10,12 @@ import { openReceiptFile, type ReceiptFile } from '#sdk/files/receiptFile'
 /** What a wallet spent at a host, in USDC base units. */
 export type SpentAtHost = { host: string; amount: bigint; payments: bigint }
 
-/** What outlives a host of agents, which starts and kills its servers as it likes: the day's sum, receipts, open tabs. */
+/** What must outlive a host of agents, which starts and kills its servers as it likes: the day's sum, receipts, open tabs. */
 export type WalletFolder = {
   spending: SpendingStore
-  /** What was counted within the 24 hours before. @param now Unix milliseconds. */
+  /** Sums within the last 24 hours. @param now Unix milliseconds. */
   spent: (now: number) => SpentAtHost[]
-  /** Tabs of one client of this process: each has its own. */
+  /** The tabs of one client of this process: each client has its own. */
   tabs: (client: string) => TabStore
   keepReceipt: ReceiptFile['keep']
   receiptFile: string
@@ -25,15 +25,15 @@ export type WalletFolder = {
 /** How many processes may have one wallet's folder open. */
 const mostSeats = 64
 
-/** How long one waits for another's transaction, which takes milliseconds. */
+/** How long a process waits for another one's transaction, which takes milliseconds. */
 const busyMs = 5_000
 
 /**
- * Opens the folder of one wallet on one network. Several processes may: one budget holds for all of them. Tabs and receipts are each
- * process's own, in the first seat that nobody has: the system's lock on its file ends with the process, however that ends, and who takes
- * the seat next goes on with the tabs that it finds.
+ * Opens the folder of one wallet on one network. Several processes may: one budget holds for all of them. Each has its own tabs and
+ * receipts, in the first free seat. A seat's file has a system lock that ends with the process, however it ends; the next process there
+ * goes on with the tabs that it finds.
  *
- * @throws Error where the folder can't be written, or holds something else.
+ * @throws Error if the folder can't be written, or holds something else.
  */
 export async function openWalletFolder(
   folder: string,
@@ -88,7 +88,7 @@ function takeSeat(folder: string): { seat: number; database: DatabaseSync } {
 
 const sqliteBusy = 5
 
-/** Decides in a transaction that all processes see as one step, by the sums that every client counts by. */
+/** Decides in a transaction that all processes see as one step, by the sums that all clients use. */
 function createSpendingStore(
   database: DatabaseSync,
   spent: (now: number) => readonly SpentAtHost[],

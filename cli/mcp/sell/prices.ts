@@ -3,13 +3,13 @@ import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { toolResource } from '#protocol/toolResource'
 import { CliError } from '../../cliError.ts'
 
-/** What a tool costs: decimal USDC, or `free`; undefined for one that isn't sold. */
+/** A tool's price: decimal USDC, or `free`; undefined if it isn't sold. */
 export type PriceOf = (tool: string) => string | undefined
 
-/** All tools that the file doesn't name. */
+/** Stands for all tools that the file doesn't name. */
 const others = '*'
 
-/** @throws {CliError} `unreadable_file`; `invalid_prices` that names what is wrong. */
+/** @throws {CliError} `unreadable_file`; `invalid_prices`, which names the fault. */
 export async function readPrices(path: string, server: string | undefined): Promise<PriceOf> {
   let json: unknown
   try {
@@ -36,14 +36,14 @@ export function parsePrices(json: unknown, server?: string): PriceOf {
   return (tool) => prices.get(tool) ?? prices.get(others)
 }
 
-/** A number would be a float: 0.1 + 0.2 is none of these. */
+/** Refuses numbers: they would be floats, in which 0.1 + 0.2 isn't 0.3. */
 function parsePrice(tool: string, price: unknown): string {
   if (price === 'free') return price
   try {
     const amount = typeof price === 'string' ? parseUsdc(price) : 0n
     if (amount > 0n) return formatUsdc(amount).replace(/\.?0+$/, '')
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw invalid(
     `${tool}: expected decimal USDC in quotes, like "0.01", or "free"; got ${JSON.stringify(price)}`,

@@ -16,8 +16,8 @@ type Endpoint = {
 const maxDescription = 500
 
 /**
- * Registers tools that are sold, each as an endpoint, and brings the price of those that are registered already up to date. An endpoint
- * that the provider disabled stays so.
+ * Registers each sold tool as an endpoint, and updates the price of those that are registered already. An endpoint that the provider
+ * disabled stays disabled.
  *
  * @throws {CliError} with the gateway's code.
  */
@@ -47,7 +47,7 @@ export async function registerTools(
   }
 }
 
-/** Where it is sold: on the network asked for, or where the provider's only wallet is; else the gateway chooses. */
+/** Chooses where it is sold: on the requested network, or on that of the provider's only wallet; else the gateway chooses. */
 async function choosePayee(
   flags: GatewayFlags & { network?: NetworkName | undefined },
 ): Promise<{ network?: string; walletId?: string }> {

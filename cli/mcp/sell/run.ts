@@ -22,8 +22,8 @@ export type SellOptions = GatewayFlags & {
 }
 
 /**
- * Sells the tools of a server until its client closes the connection, it ends, or a signal comes. Over HTTP each session has a server of
- * its own.
+ * Sells the tools of a server until its client closes the connection, the server ends, or a signal comes. Over HTTP each session
+ * has a server of its own.
  *
  * @returns the exit status.
  */
@@ -50,7 +50,7 @@ async function serveStdio(
 ): Promise<number> {
   const client = new StdioServerTransport()
   const close = () => void client.close()
-  // The transport itself doesn't look at the end of its input.
+  // The transport itself doesn't notice the end of its input.
   process.stdin.once('end', close)
   void stopped.then(close)
   try {
@@ -64,7 +64,7 @@ async function serveStdio(
   }
 }
 
-/** Its environment and its standard error are ours, but for the key: what registers and voids isn't its business. */
+/** The server gets our environment and standard error, but not the key, since registering and voiding isn't its business. */
 function openServer(command: string, args: string[]): Transport {
   const { TOLLKEEPER_API_KEY: _, ...env } = process.env as Record<string, string>
   return new StdioClientTransport({ command, args, env, stderr: 'inherit' })
@@ -101,7 +101,7 @@ function createKit(options: SellOptions, priceOf: PriceOf): Parameters<typeof se
   }
 }
 
-/** Standard output is the protocol's. */
+/** Writes to standard error, because standard output is the protocol's. */
 function warn(message: string): void {
   process.stderr.write(`${printable(message.startsWith('[') ? message : `[tollkeeper] ${message}`)}\n`)
 }

@@ -23,16 +23,16 @@ type Kit = {
     call: ToolCall,
     run: () => Promise<CallToolResult | undefined>,
   ) => Promise<ToolAnswer>
-  /** Told what the server offers before anything of it is sold. */
+  /** Called with the server's tools before any is sold. */
   register: (tools: readonly Tool[]) => Promise<void>
   warn: (message: string) => void
 }
 
 /**
- * Connects a client and the server whose tools are sold: messages pass as they are, but for calls of tools, which are paid for first, and
- * for the list of tools, which shows what is sold and its price.
+ * Connects a client and the server whose tools are sold. Messages pass as they are, but calls of tools are paid for first, and the
+ * list of tools shows which ones are sold and their prices.
  *
- * @returns who has closed, once the other is closed as well.
+ * @returns which side closed, once the other is closed as well.
  */
 export async function sellTools(
   client: Transport,
@@ -45,7 +45,7 @@ export async function sellTools(
   const paidCalls = createPaidCalls(toServer, listing, kit)
   let capabilities: object | undefined
 
-  /** Over HTTP the first message is there before the server is. */
+  /** Over HTTP the first message comes before the server is there. */
   async function toServer(message: JSONRPCMessage): Promise<void> {
     await started
     await send(server, message)
@@ -115,15 +115,15 @@ export async function sellTools(
   return first
 }
 
-/** A call of a priced tool on its way. */
+/** A call of a priced tool that has no answer yet. */
 type PaidCall = {
   isCancelled: boolean
-  /** Once it was sent to the server. Undefined: it was cancelled. */
+  /** Set once it was sent to the server. Undefined: it was cancelled. */
   settle?: (message: JSONRPCMessage | undefined) => void
   fail?: (error: Error) => void
 }
 
-/** Calls of tools that have a price: each is paid for, then sent, and its answer waited for. */
+/** Calls of priced tools: each is paid for, then sent, and its answer awaited. */
 function createPaidCalls(
   toServer: (message: JSONRPCMessage) => Promise<void>,
   listing: Listing,
@@ -131,7 +131,7 @@ function createPaidCalls(
 ) {
   const calls = new Map<RequestId, PaidCall>()
 
-  /** Has a call that was paid for run by the server. */
+  /** Has the server run a call that was paid for. */
   async function run(call: PaidCall, request: JSONRPCRequest): Promise<CallToolResult | undefined> {
     if (call.isCancelled) throw new Error('cancelled')
     const reply = await new Promise<JSONRPCMessage | undefined>((resolve, reject) => {
@@ -163,7 +163,7 @@ function createPaidCalls(
   }
 
   return {
-    /** @returns undefined for a call that was cancelled: nobody waits for its answer. */
+    /** @returns undefined for a cancelled call, whose answer nobody awaits. */
     async answer(
       request: JSONRPCRequest,
       name: string,
@@ -173,7 +173,7 @@ function createPaidCalls(
       const { id, jsonrpc, params } = request
       const refuse = (message: string) => ({ jsonrpc, id, error: { code: invalidParams, message } })
       if (price === undefined) return refuse(`Tool ${name} not found`)
-      // A task is answered before it is done, so whether it failed isn't known when it is charged.
+      // A task is answered before it is done, so at the time of the charge nobody knows whether it failed.
       if (params?.task !== undefined) return refuse('What is sold is called without a task')
       if (calls.has(id)) return refuse('A request has an id of its own')
       const call: PaidCall = { isCancelled: false }
@@ -182,13 +182,13 @@ function createPaidCalls(
       calls.delete(id)
       return call.isCancelled ? undefined : answer
     },
-    /** Whether an answer of the server's is to a call that was paid for. */
+    /** Whether a message of the server answers a paid call. */
     take(id: RequestId, message: JSONRPCMessage): boolean {
       const call = calls.get(id)
       call?.settle?.(message)
       return call !== undefined
     },
-    /** The server says nothing more of it; what it did is charged, as it is where a client hangs up. */
+    /** The server answers it no more; what it did is charged, as it is if a client hangs up. */
     cancel(id: RequestId): void {
       const call = calls.get(id)
       if (!call) return
@@ -203,7 +203,7 @@ function createPaidCalls(
 
 type Listing = ReturnType<typeof createListing>
 
-/** Asks the server for its tools by itself, with ids that are no client's. */
+/** Asks the server for its tools on its own, with ids that no client uses. */
 function createListing(
   server: Transport,
   { priceOf, register, warn }: Pick<Kit, 'priceOf' | 'register' | 'warn'>,
@@ -237,7 +237,7 @@ function createListing(
   }
 
   return {
-    /** What the server offers. Rejected where it doesn't say, or the gateway doesn't take it: then nothing is sold. */
+    /** The server's tools. Rejects if the server doesn't answer or the gateway refuses them: then nothing is sold. */
     tools(): Promise<Map<string, Tool>> {
       known ??= list().catch((error) => {
         known = undefined
@@ -248,7 +248,7 @@ function createListing(
     forget(): void {
       known = undefined
     },
-    /** Whether an answer of the server's is to a question of ours. */
+    /** Whether a message of the server answers a request of ours. */
     take(id: RequestId, message: JSONRPCMessage): boolean {
       const asked = waiting.get(id)
       asked?.resolve(message)
@@ -260,7 +260,7 @@ function createListing(
   }
 }
 
-/** The server behind needn't see what pays it. */
+/** Takes the payment out: the server behind needn't see it. */
 function withoutPayment(params: JSONRPCRequest['params']): JSONRPCRequest['params'] {
   if (params?._meta === undefined) return params
   const keys: readonly string[] = Object.values(paymentKeys)
@@ -287,7 +287,7 @@ function relatedTo(message: JSONRPCMessage, streams: ReadonlyMap<unknown, Reques
 function toRpcError(error: unknown): { code: number; message: string; data?: unknown } {
   if (!(error instanceof McpError)) return { code: internalError, message: (error as Error).message }
   const { code, data } = error
-  // The SDK puts the code before what the server said.
+  // The SDK puts the code before the server's message.
   const message = error.message.replace(/^MCP error -?\d+: /, '')
   return { code, message, ...(data !== undefined && { data }) }
 }

@@ -4,7 +4,7 @@ import { networks } from '#protocol/networks'
 import { completeRequirements } from './accepts.ts'
 import { parseRequest } from './request.ts'
 
-// The forms in which other people's servers have their facilitator complete what they ask for: @faremeter/middleware 0.22 and thirdweb 5.121.
+// How other servers have their facilitator complete their requirements: @faremeter/middleware 0.22 and thirdweb 5.121.
 
 const usdc = networks['base-sepolia'].usdc as `0x${string}`
 const served = [{ network: networks['base-sepolia'], token: usdc } as ServedNetwork]

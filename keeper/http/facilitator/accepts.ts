@@ -5,9 +5,9 @@ import { ProtocolError } from '#protocol/errors'
 import { malformed, notServed } from './reasons.ts'
 import { findServed, parse } from './request.ts'
 
-// `POST /accepts` isn't the standard's: some servers let their facilitator complete what they ask for, each in a form of its own.
+// `POST /accepts` isn't in the standard: some servers have their facilitator complete their requirements, each in its own form.
 
-/** How long a buyer is asked to sign for where its seller doesn't say, seconds: as long as the standard's servers ask. */
+/** How many seconds a buyer is asked to sign for if its seller doesn't say; the standard's servers ask for as many. */
 const defaultTimeoutSeconds = 300
 
 const seconds = z
@@ -17,7 +17,7 @@ const seconds = z
 const amount = z.string().regex(/^[1-9]\d{0,77}$/)
 const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/)
 
-/** Requirements of version 2 that lack what only the facilitator knows, as faremeter's servers send them. */
+/** Requirements of version 2 without the fields that only the facilitator knows, as faremeter's servers send them. */
 const incomplete = z.object({
   x402Version: z.literal(2),
   resource: z.looseObject({ url: z.string() }).optional(),
@@ -105,7 +105,7 @@ function fromPrice(
 
 type Asked = Omit<z.infer<typeof incomplete>['accepts'][number], 'asset'> & { asset?: string | undefined }
 
-/** null: it asks for what isn't served here. */
+/** null: it asks for something that isn't served here. */
 function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }: Asked) {
   const served = findServed(networks, asked)
   if (!served || (asset !== undefined && asset.toLowerCase() !== served.token)) return null
@@ -119,12 +119,12 @@ function complete(networks: readonly ServedNetwork[], { asset, extra, ...asked }
   }
 }
 
-/** What a signature over the token needs, in the words of several servers: of the kinds of `/supported`, and of requirements. */
+/** What a signature over the token needs, in the words of several servers; for `/supported` and for requirements. */
 export function extraOf({ network: { eip712 } }: ServedNetwork) {
   return { ...eip712, decimals: 6, primaryType: 'TransferWithAuthorization' as const }
 }
 
-/** Of a price in USD, as `$0.10`, `0.10` or a number in JSON. */
+/** Converts a price in USD, which is `$0.10`, `0.10` or a number in JSON. */
 function toBaseUnits(price: string | number): string {
   try {
     const value = parseUsdc(`${price}`.replace(/^\$/, ''))

@@ -4,16 +4,16 @@ import type { Queryable } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { FacilitatorRequest } from './request.ts'
 
-/** What became of a resource that a payment declares (x402's extension `bazaar`). */
+/** What happened to a resource that a payment declares (x402's extension `bazaar`). */
 type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'; rejectedReason: string }
 
 /** A resource that is paid for all the time is noted as often as this. */
 const noteEveryMs = 60_000
 const maxNoted = 10_000
-/** How long an answer waits for the list. Its caller's turn to hear that the payment settled must not lapse meanwhile. */
+/** How long an answer waits for the list. It must be shorter than its caller's turn to hear that the payment settled. */
 const mostMs = 1_000
 
-/** @returns values of the header `EXTENSION-RESPONSES`; undefined where a payment declares nothing. */
+/** @returns values of the header `EXTENSION-RESPONSES`; undefined if a payment declares nothing. */
 export function createListings(
   sql: Queryable,
   { log, now }: { log: Pick<Logger, 'warn'>; now: () => number },

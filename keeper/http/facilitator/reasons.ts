@@ -45,7 +45,7 @@ export function duplicate(message: string, transaction: Hex | '' = ''): Refused 
   return new Refused('duplicate_settlement', message, { transaction })
 }
 
-/** Codes for which the standard has the word of another one: the token doesn't say who is blacklisted. */
+/** Codes for which the standard uses another one's word, since the token doesn't say who is blacklisted. */
 const ours: Record<string, ErrorCode> = {
   account_blacklisted: 'payer_blacklisted',
   payee_refused: 'payer_blacklisted',
@@ -53,7 +53,7 @@ const ours: Record<string, ErrorCode> = {
   unauthorized: 'invalid_signature',
 }
 
-/** @param code of a refusal, or of what a settlement failed with. */
+/** @param code of a refusal or of a failed settlement. */
 export function reasonOf(code: string | null): string | null {
   if (code === null) return null
   return findReason(ours[code] ?? code) ?? null
@@ -61,7 +61,7 @@ export function reasonOf(code: string | null): string | null {
 
 export const wrongRecipient = nameReason('payees_mismatch', 2)
 
-/** v1 calls it by a shorter name. */
+/** v1 has a shorter name for it. */
 export function wrongValue(version: 1 | 2): string {
   return nameReason('amount_mismatch', version)
 }

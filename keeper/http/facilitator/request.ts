@@ -9,11 +9,11 @@ import { malformed, notServed } from './reasons.ts'
 
 // The body of x402's /verify and /settle: specs/x402-specification-v1.md and -v2.md, scheme `exact` by EIP-3009.
 
-/** A request in the standard's form, as far as a verdict depends on it. */
+/** A request in the standard's form: the fields that a verdict depends on. */
 export type FacilitatorRequest = {
   version: 1 | 2
   served: ServedNetwork
-  /** As the request names it: an answer names it the same. */
+  /** The network's name in the request, which the answer repeats. */
   network: string
   authorization: SignedAuthorization
   /** What the seller asks for, as it was written. */
@@ -22,9 +22,9 @@ export type FacilitatorRequest = {
   accepted: { scheme: string; network: string }
   resource: string
   paymentIdentifier: string | null
-  /** What the payment says of its resource for discovery; null: nothing. */
+  /** How the payment describes its resource for discovery; null: not at all. */
   declared: Declared | null
-  /** SHA-256 in hex: the same for the same payment of the same request, to whichever route it comes. */
+  /** SHA-256 in hex: equal for the same payment of the same request, on any route. */
   hash: string
 }
 
@@ -49,7 +49,7 @@ export const bodies = {
     paymentRequirements: requirements.extend({
       maxAmountRequired: z.string(),
       resource: z.string(),
-      // Only what discovery shows: what is wrong with these refuses no payment.
+      // Only discovery shows these, so a wrong one refuses no payment.
       description: z.unknown().optional(),
       mimeType: z.unknown().optional(),
       maxTimeoutSeconds: z.unknown().optional(),
@@ -138,14 +138,14 @@ function declaredInV2(
   }
 }
 
-/** Of version 1: `outputSchema` has it, where a seller declared itself `discoverable`. */
+/** Version 1 has it in `outputSchema`, if a seller declared itself `discoverable`. */
 function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | null {
   const { input, output } = (requirements.outputSchema ?? {}) as Record<string, unknown>
   if (typeof input !== 'object' || input === null) return null
   const { discoverable, type, method, ...parts } = input as Record<string, unknown>
   if (type !== 'http' || discoverable === false) return null
   const shown = typeof method === 'string' ? method.toUpperCase() : 'GET'
-  // Version 1 shows what is asked for by an example, whose shape nobody wrote down.
+  // Version 1 shows the input by an example of no particular shape.
   const given = hasBody(shown)
     ? { bodyType: 'json', body: parts.bodyFields ?? parts.body ?? {} }
     : { ...(parts.queryParams !== undefined && { queryParams: parts.queryParams }) }
@@ -180,7 +180,7 @@ function complete(request: Omit<FacilitatorRequest, 'hash'>): FacilitatorRequest
   return { ...request, hash: hash('sha256', JSON.stringify(parts)) }
 }
 
-/** The network of a kind that is served, by its name in either version. */
+/** The served network with this name in either version. */
 export function findServed(
   networks: readonly ServedNetwork[],
   { scheme, network }: { scheme: string; network: string },

@@ -14,7 +14,7 @@ import { duplicate, Refused, reasonOf, wrongRecipient, wrongValue } from './reas
 import type { FacilitatorRequest } from './request.ts'
 
 export type FacilitatorCaller = {
-  /** Whose API key came along; null: none did. */
+  /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
   /** Where its request is traced. */
   trace?: Uint8Array | null
@@ -70,7 +70,7 @@ export async function reserve(
     checked,
   )
   const accept = () => context.accept(candidate, network.payers, checked[0].state)
-  // What we remember of the payer may be older than the release.
+  // The cached standing of the payer may be older than the release.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
@@ -87,7 +87,7 @@ export async function reserve(
   return candidate.id
 }
 
-/** Everything that needs nothing but the request. */
+/** Checks all that needs only the request. */
 function checkTerms(
   { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
   now: number,
@@ -125,9 +125,9 @@ export async function requireIdentifier(
 }
 
 /**
- * Verifies a payment for its seller, who is about to serve, and reserves its authorization and its amount of the balance.
+ * Verifies a payment for its seller, who is about to serve, and reserves its authorization and amount.
  *
- * Answers once, so that a replay isn't served.
+ * It says yes once, so that a replay isn't served.
  *
  * @throws {Refused|BaseError}
  */
@@ -142,7 +142,7 @@ export async function verify(
   throw duplicate('this authorization was verified before')
 }
 
-/** The payment that holds the authorization of a request; null: it isn't the facilitator's; undefined: none does. */
+/** The payment that holds a request's authorization; null: it isn't the facilitator's; undefined: there is none. */
 export function findHeld(sql: Database, { served, authorization }: FacilitatorRequest) {
   const { from: payer, nonce } = authorization
   return findFacilitated(sql, { chainId: served.network.chainId, token: served.token, payer, nonce })

@@ -20,12 +20,12 @@ import { createSettle } from './settle.ts'
 const mostBytes = 65_536
 /** How long a revoked key still works. */
 const keyTtlMs = 5_000
-/** Most requests a minute from one address without a key, or with keys that nobody presented lately. */
+/** Most requests a minute from one address without a key, or with keys that weren't sent lately. */
 const strangersAMinute = 600
 
 /**
- * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`; the
- * same behind {@link keyPath}.
+ * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2, and `POST /accepts`;
+ * all of them also behind {@link keyPath}.
  *
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
@@ -132,7 +132,7 @@ function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpCo
   }
 }
 
-/** The API key of a request: of its path, as Bearer, or in Basic auth as the password, or as the user without one. */
+/** The API key of a request: from its path, as Bearer, or in Basic auth as the password, or as the user if there is no password. */
 function presentedKey(c: Context): string | undefined {
   const inPath = c.req.param('key')
   if (inPath !== undefined) return inPath
@@ -153,7 +153,7 @@ async function readJson(c: Context): Promise<unknown> {
   }
 }
 
-/** Tells what became of the resource that a payment declares. */
+/** Adds to the answer what happened to the resource that a payment declares. */
 function tellListing(c: Context, answer: string | undefined): void {
   if (answer !== undefined) c.header('EXTENSION-RESPONSES', answer)
 }

@@ -28,12 +28,12 @@ function pending(version: 1 | 2, transaction: Hex | null): Refused {
 
 const maxGroup = 64
 
-/** The pause between two looks at whether somebody else has heard it, and between two tries to record that somebody has. */
+/** Pause between two looks at whether another caller has heard it, and between two tries to store that one has. */
 const turnMs = 50
 const mostTries = 50
 
 /**
- * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
+ * Builds the function behind POST /settle: it makes the payment due, the keeper settles it like any other, and the caller
  * gets its transaction.
  */
 export function createSettle(context: HttpContext) {
@@ -50,7 +50,7 @@ export function createSettle(context: HttpContext) {
     isItemFault: isRowFault,
   })
 
-  /** @returns the payment to wait for, due by now. */
+  /** @returns the payment to wait for, which is due now. */
   async function makeDue(
     request: FacilitatorRequest,
     caller: FacilitatorCaller,
@@ -81,9 +81,9 @@ export function createSettle(context: HttpContext) {
   }
 
   /**
-   * Waits for an answer that stays true. The first is a payment that is settled, or never will be. What was cancelled or used
-   * otherwise, or wasn't sent in time, is given up with the same statement that finds it free; what may be in a block yet isn't
-   * refused. Then clients of version 2 are told to ask again; version 1 has no such answer, and waits until the authorization has run out.
+   * Waits for an answer that stays true: the payment is settled, or never will be. If it was cancelled, used otherwise or not
+   * sent in time, it is given up by the statement that finds it free; if a block may still have it, it isn't refused.
+   * Then clients of version 2 are told to ask again; version 1 has no such answer, and waits until the authorization expires.
    */
   async function waitForEnd(paymentId: string, version: 1 | 2, hearer: Hearer): Promise<SettlementProgress> {
     const began = performance.now()
@@ -106,8 +106,8 @@ export function createSettle(context: HttpContext) {
   }
 
   /**
-   * Lets one caller be told that it is settled: the first who hears it. Whoever is told serves, so a buyer who presents the same
-   * payment again must find nobody who is told so; and who was charged is served, so what nobody heard is told to the next.
+   * Lets one caller hear that the payment is settled: the first one. Whoever hears it serves, so a buyer who presents the same
+   * payment again must find nobody else who hears it. But a charged buyer must be served, so if nobody heard it the next caller does.
    */
   async function tell(paymentId: string, version: 1 | 2, transaction: Hex, hearer: Hearer): Promise<void> {
     for (;;) {
@@ -122,7 +122,7 @@ export function createSettle(context: HttpContext) {
     }
   }
 
-  /** Again and again while the database is away: were a turn to lapse that was heard, the next would be told so as well. */
+  /** Tries on while the database is away: if a turn lapsed though its caller heard, the next caller would hear it, too. */
   async function endTurn(paymentId: string, turn: { since: Date; isHeard: boolean }): Promise<void> {
     for (let tries = 1; tries <= mostTries; tries++) {
       const isDone = await endTelling(sql, paymentId, turn).then(
@@ -146,7 +146,7 @@ export function createSettle(context: HttpContext) {
   }
 }
 
-/** Whoever is told that it failed doesn't serve: so it must not be settled later. */
+/** A caller who is told that it failed doesn't serve, so it must not be settled later. */
 function hasEnded({ state, isLost }: SettlementProgress): boolean {
   return state === 'settled' || isLost
 }

@@ -10,7 +10,7 @@ type Waiting = {
 }
 
 const everyMs = 50
-/** How many waiting settlements one look reads; the others have the next turn. */
+/** How many waiting settlements one look reads; the others come next. */
 const mostAtOnce = 500
 
 /** Watches the settlement of payments that somebody waits for, all of them by one question. */
@@ -20,7 +20,7 @@ export function createSettlementWatch(sql: Queryable) {
 
   async function look(): Promise<void> {
     const some = waiting.splice(0, mostAtOnce)
-    // A failed read concludes nothing: the next look reads it again.
+    // A failed read proves nothing: the next look reads again.
     const progress = await readProgress(
       sql,
       some.map(({ paymentId }) => paymentId),
@@ -55,12 +55,12 @@ export function createSettlementWatch(sql: Queryable) {
   }
 }
 
-/** Whether it moved, or is given up. */
+/** Whether it moved or is given up. */
 export function isDecided({ state, ended }: SettlementProgress): boolean {
   return state !== 'open' || ended === 'failed' || ended === 'voided'
 }
 
-/** Whether its payer has cancelled it, or used it for something else, as far as the record shows. */
+/** Whether the record shows that its payer has cancelled it or used it for something else. */
 export function isUsedUp({ state }: Pick<SettlementProgress, 'state'>): boolean {
   return state === 'cancelled' || state === 'foreign_use'
 }

@@ -33,10 +33,10 @@ const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
 /** How far an audit has come. */
 export type AuditProgress = {
-  /** What `done` counts: signatures checked, authorizations found on chain, or transfers of a wallet found. */
+  /** The meaning of `done`: signatures checked, authorizations found on chain, or transfers of a wallet found. */
   step: 'signatures' | 'chain' | 'wallet'
   done: number
-  /** Absent where it isn't known beforehand. */
+  /** Absent if it isn't known beforehand. */
   total?: number
 }
 
@@ -68,16 +68,16 @@ export type AuditOptions = {
 }
 
 /**
- * Compares receipts with the chain, and trusts nobody but the keys and the nodes that it is given.
+ * Compares receipts with the chain, and trusts only the given keys and nodes.
  *
  * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
- * the Transfer right after it, in a canonical block. A request on a tab is settled if the tab's nonce moved with its line at the
- * receipt's `lineTotal` or more, less what other receipts say was reduced since, as the transaction's calldata says. Asks neither the gateway nor any contract of ours. A call that fails
- * makes the audit fail, because nothing may be concluded from it.
+ * the Transfer right after it, in a canonical block. A request on a tab is settled if the tab's nonce moved, with its line at the
+ * receipt's `lineTotal` or more, less what later receipts reduced; the transaction's calldata has the lines. Asks neither the
+ * gateway nor any contract of ours. If a call fails the audit fails, because a failed call proves nothing.
  *
  * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
- * @throws {ProtocolError} `unknown_network` for a receipt on a chain that no node was given for; `dependency_unavailable`
- * where a chain or the keys can't be read.
+ * @throws {ProtocolError} `unknown_network` for a receipt on a chain without a node; `dependency_unavailable`
+ * if a chain or the keys can't be read.
  * @example
  * import { audit } from '@tollkeeper/sdk/audit'
  *
@@ -252,7 +252,7 @@ async function findAllEvidence(
     const ofNetwork = wanted.get(claims.network) ?? new Map<string, Wanted>()
     for (const one of wantedOf(claims)) {
       const key = `${one.payer} ${one.nonce}`
-      // Where a payment has several receipts, the one that names a transaction is the better hint.
+      // If a payment has several receipts, the one with a transaction is the better hint.
       if (one.hint || !ofNetwork.has(key)) ofNetwork.set(key, one)
     }
     wanted.set(claims.network, ofNetwork)
@@ -279,7 +279,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
       ...{ payer, nonce, acceptedAt, validBefore: BigInt(claims.validBefore) },
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
-    // When they were signed isn't in the receipt: it was before the receipt.
+    // The receipt doesn't say when they were signed, only that it was before the receipt.
     ...refunds.map(({ from, nonce, transactionHash }) => ({
       ...{ payer: from, nonce, acceptedAt, validBefore: BigInt(claims.iat) },
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
@@ -292,7 +292,7 @@ function tabNoncesOf(genuine: readonly Genuine[]): Set<Hex> {
   return new Set(ofTabs.map(({ claims }) => claims.authorizations[0].nonce))
 }
 
-/** Finds what had each authorization first: a payment, or a request of a tab its number. */
+/** Finds who had each authorization first: a payment, or for a request of a tab its number. */
 function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   const owners = new Map<string, string>()
   const inTime = [...genuine].sort(
@@ -309,13 +309,13 @@ function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   return owners
 }
 
-/** What is one payment's alone: its authorizations, or the number of a request on a tab. */
+/** What belongs to one payment alone: its authorizations, or the number of a request on a tab. */
 function ownedKeys(claims: ReceiptClaims): string[] {
   const { tab } = claims
   return tab ? authorizationKeys(claims).map((key) => `${key} ${tab.sequence}`) : authorizationKeys(claims)
 }
 
-/** A receipt that was signed again is of the same payment, or of the same request. */
+/** A receipt that was signed again has the same owner: the same payment, or the same request. */
 function ownerOf({ paymentId, endpointId, totalUsdc, timestamp, tab }: ReceiptClaims): string {
   if (!tab) return paymentId
   const price = BigInt(totalUsdc) + BigInt(tab.reduced ?? 0)
@@ -367,7 +367,7 @@ function toReported({ id, sequence, split, lineTotal }: ReceiptTab) {
   return { id, sequence, split, lineTotal: BigInt(lineTotal) }
 }
 
-/** Finds the receipt of each payment, and of each request on a tab, that was signed last, by {@link keyOf}. */
+/** Finds the latest receipt of each payment, and of each request on a tab, by {@link keyOf}. */
 function findLatest(genuine: readonly Genuine[]): Map<string, Genuine> {
   const last = new Map<string, Genuine>()
   for (const one of genuine) {
@@ -377,7 +377,7 @@ function findLatest(genuine: readonly Genuine[]): Map<string, Genuine> {
   return last
 }
 
-/** Within a second, by what was charged: it is reduced first, and behind others when it is raised again. */
+/** Within a second the charge decides: a request is reduced first, and may be raised again below others. */
 function isLater(one: ReceiptClaims, known: ReceiptClaims): boolean {
   if (one.iat !== known.iat) return one.iat > known.iat
   const [place, before] = [placeOf(one), placeOf(known)]
@@ -401,7 +401,7 @@ async function auditWallet(
     onProgress({ step: 'wallet', done }),
   )
   const known = new Set(genuine.flatMap(({ claims }) => authorizationKeys(claims)))
-  // Also such as were made after the receipt was signed: its payment's refunds have nonces of their own.
+  // Refunds made after the receipt was signed count, too: they have nonces of their own.
   const refunds = new Map(
     genuine.flatMap(({ claims }) =>
       refundNumbers.map((number) => [refundNonce(claims.iss, claims.paymentId, number), claims] as const),

@@ -49,7 +49,7 @@ export type ChainReader = {
   searchLogs: LogSearch
   /** USDC's logs of each transaction that succeeded up to the head, by hash. */
   getTokenLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
-  /** Whom each transaction calls, and with what. */
+  /** The recipient and calldata of each transaction. */
   getCalls: (hashes: readonly Hash[]) => Promise<Map<Hash, { to: Address | undefined; input: Hex }>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
   /** Whether each (payer, nonce) was used or cancelled, according to USDC's storage at the head. */

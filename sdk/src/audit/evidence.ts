@@ -16,13 +16,13 @@ export type Evidence = {
   blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
-  /** Of a tab that moved: how much on each line, by split. Absent where its transaction doesn't say. */
+  /** For a tab that moved: the amount of each line, by split. Absent if its transaction doesn't say. */
   lines?: ReadonlyMap<bigint, bigint>
   /** The index of the log AuthorizationUsed or AuthorizationCanceled. */
   logIndex: number
 }
 
-/** An authorization to look for, with the times and the transaction that its receipt names. */
+/** An authorization to look for, with the times and the transaction from its receipt. */
 export type Wanted = {
   payer: Address
   nonce: Hex
@@ -48,7 +48,7 @@ const attempts = 4
  * Finds the logs about each authorization: first in the transactions that the receipts name, then by searching for the
  * nonces.
  *
- * Fails if a call fails, because nothing may be concluded from it.
+ * Fails if a call fails, because a failed call proves nothing.
  */
 export async function findEvidence(
   reader: ChainReader,
@@ -78,7 +78,7 @@ export async function findEvidence(
     const { from, to } = await chooseWindow(reader, part)
     await readTransactions(await findTransactions(reader, part, from, to))
     if (from === reader.fromBlock && to === reader.head.number) continue
-    // An authorization may have been used outside of this window. USDC's storage tells whether it was used at all.
+    // They may have been used outside this window. USDC's storage says whether they were used at all.
     const notFound = part.filter(isOpen)
     const isUsed = await reader.getAuthorizationStates(notFound)
     const outside = notFound.filter((_, i) => isUsed[i])
@@ -145,7 +145,7 @@ export function topicToAddress(topic: Hex | undefined): Address {
 }
 
 /**
- * Finds the transactions that used or cancelled any of the nonces, for whatever payer: a receipt that names the wrong
+ * Finds the transactions that used or cancelled any of the nonces, for any payer, because a receipt with the wrong
  * payer must be told from one that was never paid.
  */
 async function findTransactions(

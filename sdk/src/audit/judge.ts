@@ -27,7 +27,7 @@ const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as co
 /**
  * Compares what a receipt promises with what the chain has.
  *
- * @param lineNeed of a request on a tab: with how much on its line the tab pays it. Default: as its receipt alone says.
+ * @param lineNeed for a request on a tab: the amount of its line that pays it. Default: as its receipt alone says.
  */
 export function judge(
   claims: ReceiptClaims,
@@ -47,7 +47,7 @@ export function judge(
   }
   const refunds = claims.refunds?.map((refund) => judgeRefund(refund, claims, evidence, facts))
   const isUntouched = halves.every(({ onChain }) => onChain === undefined)
-  // The tab moves all the same, by what else was bought on it.
+  // The tab moves all the same, because of other requests on it.
   if (claims.status === 'voided' && (isUntouched || claims.tab)) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
@@ -102,7 +102,7 @@ function judgeHalf(
   return { ...promised, ...judgeUnused(half, claims, facts) }
 }
 
-/** A request on a tab is settled if and only if the tab's nonce moved with its split's line at what it needs, or more. */
+/** A request on a tab is settled if and only if the tab's nonce moved with its line at `lineNeed` or more. */
 function judgeTab(
   { id, split }: ReceiptTab,
   lineNeed: bigint,
@@ -129,13 +129,13 @@ function judgeTab(
   return { ...promised, ...judged, onChain }
 }
 
-/** What is said of a half that nothing on chain shows. */
+/** The verdict on a half that nothing on chain shows. */
 function judgeUnused(
   half: AuditedHalf['half'],
   claims: ReceiptClaims,
   facts: ChainFacts,
 ): Pick<AuditedHalf, 'state' | 'reason'> {
-  // The transaction that a receipt names moved the provider's half. The fee may still be outstanding.
+  // The receipt's transaction moved the provider's half. The fee may still be outstanding.
   const isSaidSettled =
     claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
   if (isSaidSettled) return { state: 'missing', reason: 'said_to_be_settled' }
@@ -144,7 +144,7 @@ function judgeUnused(
   return isExpired ? { state: 'missing', reason: 'expired' } : { state: 'pending', reason: 'waiting' }
 }
 
-/** A refund pays the payer, by the nonce of its number: so no transfer that was made for something else proves it. */
+/** A refund pays the payer under the nonce of its number, so no transfer for anything else can prove it. */
 function judgeRefund(
   { number, from, value: text, nonce, transactionHash }: ReceiptRefund,
   { iss, paymentId, payer, asset }: ReceiptClaims,
@@ -163,7 +163,7 @@ function judgeRefund(
   return { ...seen, state: head.number - own.blockNumber < BigInt(confirmations) ? 'pending' : 'settled' }
 }
 
-/** The only address from which both wallets are paid what the receipt says of each; null where it can't be told. */
+/** The only splitter that pays both wallets what the receipt says; null if that can't be told. */
 function splitterOf({ split, providerUsdc, platformUsdc }: ReceiptClaims, { splitterFactory }: ChainFacts) {
   if (!split) return null
   const wallets = { payTo: split.provider, feePayTo: split.platform }
@@ -181,7 +181,7 @@ function judgeOwn(
   return isOther && own.kind === 'used' ? { state: 'mismatch', reason: 'amount' } : judged
 }
 
-/** Whether it was used for the recipient, whatever the amount. */
+/** Whether it paid the recipient, and with the right amount. */
 function judgeUse(
   own: Evidence,
   promised: { to: string },

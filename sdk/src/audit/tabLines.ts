@@ -8,8 +8,8 @@ import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedReceipt, TabTotal } from './report.ts'
 
 /**
- * Adds to the evidence of tabs what moved on each line, from the calldata of the transactions: USDC's logs say that a tab's nonce moved so
- * much to TabSettlement, and only the lines in its calldata fit what the payer signed.
+ * Adds to the evidence of tabs the amount of each line, from the transactions' calldata. USDC's logs only say how much a tab's
+ * nonce moved to TabSettlement, and only the lines in that calldata match what the payer signed.
  */
 export async function addLines(
   reader: ChainReader,
@@ -31,8 +31,8 @@ export async function addLines(
 }
 
 /**
- * What moved on each line of a tab. Of two states of one tab in one call, the first that the token takes moves: where both could have,
- * each line counts with the lesser of its amounts.
+ * The amount that moved on each line of a tab. If a call has two states of one tab, the first that the token takes moves; if both could
+ * have moved, each line counts with the lower amount.
  */
 export function linesOf(
   tabs: readonly SignedTab[],
@@ -64,13 +64,13 @@ function decode(input: Hex): readonly SignedTab[] | undefined {
 }
 
 /**
- * Finds with how much on its line a tab pays a request: what was charged with it, less what receipts say was reduced since then of the
- * requests that were counted in that at their prices. Without those receipts it is more: too little is never called enough.
+ * Finds how much must have moved on a tab's line to pay each request: what was charged up to it, less later reductions of requests that
+ * it counts at their prices. Without the receipts of those it is more, so too little is never called enough.
  *
  * @param receipts one for each request.
  */
 export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: ReceiptClaims) => bigint {
-  // Of each line, in the order of its requests, what was reduced up to each.
+  // For each line, in the order of its requests, the sum of reductions up to each.
   const lines = new Map<string, { place: bigint; sum: bigint }[]>()
   const reduced = receipts.filter(({ tab }) => tab?.reduced !== undefined)
   for (const claims of [...reduced].sort((a, b) => (placeOf(a) < placeOf(b) ? -1 : 1))) {
@@ -87,7 +87,7 @@ export function findLineNeeds(receipts: readonly ReceiptClaims[]): (claims: Rece
   }
 }
 
-/** Where a request stands among those of its line: all prices up to it. */
+/** A request's place on its line: the sum of all prices up to it. */
 export function placeOf({ tab }: ReceiptClaims): bigint {
   return BigInt(tab?.lineTotal ?? 0) + BigInt(tab?.lineReduced ?? 0)
 }

@@ -33,7 +33,7 @@ const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
  * a key that isn't in it.
  * @param options.issuer the gateway's public URL; refuses a receipt with another `iss`.
  * @returns the claims; amounts are decimal strings of USDC base units.
- * @throws {ProtocolError} `invalid_receipt`; `dependency_unavailable` where the keys can't be fetched.
+ * @throws {ProtocolError} `invalid_receipt`; `dependency_unavailable` if the keys can't be fetched.
  * @example
  * import { verifyReceipt } from '@tollkeeper/sdk/audit'
  *

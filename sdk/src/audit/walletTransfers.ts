@@ -4,7 +4,7 @@ import { chunk } from './concurrency.ts'
 import { addressToTopic, type Evidence, readAuthorizations } from './evidence.ts'
 
 /**
- * Finds every transfer of the token to or from a wallet in a period, and tells which of them an authorization moved.
+ * Finds every transfer of the token to or from a wallet in a period, and which of them an authorization moved.
  *
  * @param from Unix seconds, inclusive like `to`.
  * @returns `plain`: the number of others.

@@ -17,16 +17,16 @@ type ChallengeSignerSettings = {
   usdc: Address | undefined
   limits: Limits
   tabs: Tabs | undefined
-  /** Instead of what a challenge asks for. */
+  /** Overrides what a challenge asks for. */
   signatures: 'one' | 'two' | undefined
   log: (message: string) => void
 }
 
-/** Has challenges signed that were checked, within the limits. */
+/** Has checked challenges signed, within the limits. */
 export function createChallengeSigner(settings: ChallengeSignerSettings) {
   const { payer, network, usdc, limits, tabs, log } = settings
 
-  /** Signs a payment of its own. */
+  /** Signs a single payment. */
   async function signAlone(
     url: string,
     challenge: Challenge,
@@ -42,7 +42,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     )
   }
 
-  /** Puts a challenge on a tab, as its offer says. */
+  /** Puts a challenge's price on a tab, by its offer. */
   async function signOnTab(
     url: string,
     { challenge, offer }: OfferedChallenge,

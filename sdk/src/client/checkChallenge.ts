@@ -6,9 +6,9 @@ import { ChallengeRefusedError } from './errors.ts'
 
 /** What a challenge is checked against before anything is signed. */
 export type ChallengePolicy = {
-  /** URL that was requested. */
+  /** The URL that was requested. */
   url: string
-  /** URL that the challenge came from. */
+  /** The URL that the challenge came from. */
   answeredBy: string
   gatewayUrl: string
   network: Network
@@ -16,7 +16,7 @@ export type ChallengePolicy = {
 }
 
 /**
- * Refuses a challenge that asks for something else than the caller wanted to pay for.
+ * Refuses a challenge that differs from what the caller wanted to pay for.
  *
  * @throws {ChallengeRefusedError}
  */

@@ -24,7 +24,7 @@ export type ClientOptions = PaymentOptions & {
   timeout?: number
   /** The URL that paths are resolved against. Default: `gatewayUrl`. */
   baseUrl?: string
-  /** The most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
+  /** Most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
   maxResponseBytes?: number
   /** Instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
@@ -43,24 +43,24 @@ export type RequestOptions = {
   payment?: SignedPayment
 }
 
-/** The answer to {@link Client.request}, with the receipt where it was paid for (SPEC 4.6). */
+/** The answer to {@link Client.request}, with the receipt if it was paid for (SPEC 4.6). */
 export type PaidResponse<Data = unknown> = {
   /** Parsed JSON, text as a string, anything else as bytes; null without a body. */
   data: Data
   status: number
   headers: Headers
-  /** The gateway's receipt (JWS compact), as the provider sent it; undefined where nothing had to be paid. */
+  /** The gateway's receipt (JWS compact), as the provider sent it; undefined if nothing had to be paid. */
   receipt: string | undefined
   /**
    * Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. Taken only
    * from a receipt that the gateway signed for this payment, never from anything else that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** Taken from the same receipt; undefined also where the gateway's keys can't be fetched. */
+  /** Taken from the same receipt; also undefined if the gateway's keys can't be fetched. */
   paymentId: string | undefined
-  /** What was signed; undefined where nothing had to be paid. */
+  /** What was signed; undefined if nothing had to be paid. */
   payment: SignedPayment | undefined
-  /** What `onReceipt` threw: the receipt may not have been kept. */
+  /** The error of `onReceipt`, after which the receipt may not have been kept. */
   receiptError?: unknown
 }
 
@@ -79,7 +79,7 @@ export type Client = {
   /**
    * Waits until a payment is settled and confirmed on chain.
    *
-   * @throws {SettlementError} where it failed for good or was voided.
+   * @throws {SettlementError} if it failed for good or was voided.
    * @throws {RequestTimeoutError}
    */
   waitForSettlement(
@@ -96,16 +96,16 @@ export type Client = {
     options?: { timeout?: number; signal?: AbortSignal },
   ): Promise<{ paymentTxHash: Hash }>
   /**
-   * Tells which tabs are open, with whom, and what is on them.
+   * Returns the open tabs: with which gateway, and what is on them.
    *
    * @throws {ChallengeRefusedError} `tab_store_failed`
    */
   tabs(): Promise<OpenTab[]>
   /**
-   * Closes all tabs, each with exactly what was bought on it, once no request is on its way. Left alone, a tab closes at its gateway
-   * after minutes without a request. One that is too small to settle stays open. Requests that come later open others.
+   * Closes all tabs, each with exactly what was bought on it, once no request is on its way. Otherwise a tab's gateway closes it
+   * after minutes without a request. A tab that is too small to settle stays open. Later requests open new tabs.
    *
-   * @throws {HttpError} where the gateway refuses it.
+   * @throws {HttpError} if the gateway refuses it.
    * @throws {NetworkError}
    * @throws {RequestTimeoutError}
    */
@@ -169,7 +169,7 @@ export function createClient(options: ClientOptions): Client {
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
     const { answer, payment } = paid
-    // Also of what wasn't found, say: it was charged.
+    // The receipt of an error, such as a 404, counts, too: it was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
     if (answer.status < 200 || answer.status > 299) throw toError(paid)
     return {
@@ -226,7 +226,7 @@ function toRequestInit({
   return { ...init, body: JSON.stringify(body) }
 }
 
-/** What a client throws of an answer that isn't 2xx. */
+/** The error that a client throws for an answer that isn't 2xx. */
 export function toError({ answer, payment, word }: Paid<Answer>): ClientError {
   const { status, body } = answer
   const { code, detail, paymentId: named } = readProblem(status, body)

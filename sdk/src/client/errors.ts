@@ -31,24 +31,24 @@ export type ChallengeRefusal =
   | 'body_not_replayable'
 
 /**
- * How a request that failed has ended for who pays.
+ * How a failed request has ended for the payer.
  *
- * - `served`: it is charged, and this error is its answer: a 404, say.
+ * - `served`: it is charged, and this error is its answer, such as a 404.
  * - `not_charged`: nobody was shown a signature, or the gateway charges nothing for it. It may be paid anew.
- * - `unknown`: somebody was, and it may be charged, or become so until `settlesUntil`. `advice` says what to do.
+ * - `unknown`: somebody was shown a signature, and may charge it until `settlesUntil`. `advice` says what to do.
  */
 export type PaymentOutcome = 'served' | 'not_charged' | 'unknown'
 
 /** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
-  /** Default: `unknown` where something was signed and sent. */
+  /** Default: `unknown` if something was signed and sent. */
   outcome?: PaymentOutcome | undefined
   /** Whether the gateway says that it has accepted the payment. */
   isAccepted?: boolean | undefined
   cause?: unknown
-  /** HTTP status of the answer, where there was one. */
+  /** HTTP status of the answer, if there was one. */
   status?: number
-  /** Parsed body of the answer, where there was one. */
+  /** Parsed body of the answer, if there was one. */
   body?: unknown
   /** What was signed and sent before the error: pass it to `request` again rather than pay anew. */
   payment?: SignedPayment
@@ -80,9 +80,9 @@ export class ClientError extends Error {
    */
   readonly payment: SignedPayment | undefined
   readonly paymentId: string | undefined
-  /** How it ended for who pays. */
+  /** How it ended for the payer. */
   readonly outcome: PaymentOutcome
-  /** Whether the gateway says that it has accepted the payment; undefined where it wasn't asked, or gave no answer. */
+  /** Whether the gateway says that it has accepted the payment; undefined if it wasn't asked, or gave no answer. */
   readonly isAccepted: boolean | undefined
 
   constructor(code: ClientErrorCode, message: string, options: ClientErrorOptions = {}) {
@@ -96,12 +96,12 @@ export class ClientError extends Error {
     this.outcome = options.outcome ?? (options.payment ? 'unknown' : 'not_charged')
   }
 
-  /** Unix seconds: until then what was signed can settle. Undefined where nothing was. */
+  /** Unix seconds until which the signed payment can settle. Undefined if nothing was signed. */
   get settlesUntil(): number | undefined {
     return this.payment && settlesUntil(this.payment)
   }
 
-  /** What to do where the outcome is `unknown`, in words. */
+  /** What to do if the outcome is `unknown`, in words. */
   get advice(): string | undefined {
     if (this.outcome !== 'unknown' || !this.payment) return undefined
     return adviceFor(this.payment, this)
@@ -114,7 +114,7 @@ export function settlesUntil(payment: SignedPayment): number {
   return Math.max(...payment.payloads.map((payload) => Number(parsePayload(payload).validBefore)))
 }
 
-/** Where a gateway says what became of a payment. */
+/** The path at which a gateway tells the state of a payment. */
 export function pathOfPayment({
   tab,
   payloads,
@@ -129,7 +129,7 @@ function adviceFor(
   { status, isAccepted }: Pick<ClientError, 'status' | 'isAccepted'>,
 ): string {
   const until = new Date(settlesUntil(payment) * 1000).toISOString()
-  // Of a seller's last word the client remembers nothing.
+  // The client remembers nothing once a seller has given its last word.
   const isOpen =
     status === undefined ||
     status >= 500 ||
@@ -140,7 +140,7 @@ function adviceFor(
     (isOpen
       ? 'Repeat the same request: the same payment is presented again, and can not be charged twice. '
       : 'Who was paid says that there is nothing more to be had for it; a further request pays anew. ') +
-    // Without a macaroon it is no gateway's.
+    // Without a macaroon it belongs to no gateway.
     (payment.macaroon === ''
       ? ''
       : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? '. ' : '; '}`) +
@@ -149,12 +149,12 @@ function adviceFor(
 }
 
 /**
- * Thrown where no answer came within the timeout (`timeout`).
+ * Thrown if no answer came within the timeout (`timeout`).
  *
  * @example
  * import { type Client, RequestTimeoutError } from '@tollkeeper/sdk'
  *
- * // Returns undefined where the payment isn't settled within a minute.
+ * // Returns undefined if the payment isn't settled within a minute.
  * export async function settledSoon(client: Client, paymentId: string) {
  *   return client.waitForSettlement(paymentId, { timeoutMs: 60_000 }).catch((error: unknown) => {
  *     if (error instanceof RequestTimeoutError) return undefined
@@ -171,7 +171,7 @@ export class RequestTimeoutError extends ClientError {
 }
 
 /**
- * Thrown where the caller's `signal` fired after the payment was sent (`aborted`). Before that, the client throws the
+ * Thrown if the caller's `signal` fired after the payment was sent (`aborted`). Before that, the client throws the
  * signal's own reason.
  *
  * @example
@@ -190,7 +190,7 @@ export class RequestAbortedError extends ClientError {
 }
 
 /**
- * Thrown where the connection failed (`network_error`).
+ * Thrown if the connection failed (`network_error`).
  *
  * @example
  * import { NetworkError } from '@tollkeeper/sdk'
@@ -213,12 +213,12 @@ export class NetworkError extends ClientError {
  * Thrown for a challenge that this client does not pay. Nobody was shown a signature, so nothing can be charged. `code` says why:
  *
  * - `challenge_refused`: it can't be read, or is for another origin, network, token or gateway than this client pays.
- * - `host_not_allowed`: who asks is not among `allowedHosts`.
+ * - `host_not_allowed`: the seller is not among `allowedHosts`.
  * - `spending_limit_exceeded`: the price is over `maxPaymentUsdc`, or more than the daily limits leave.
  * - `spending_store_failed`: the store of the daily sums failed; `cause` says how.
  * - `tab_store_failed`: the store of open tabs failed; `cause` says how.
  * - `payment_declined`: `onPayment` refused it, or the wallet's owner did.
- * - `wallet_on_another_chain`: the wallet signs for no other chain than the one it is on.
+ * - `wallet_on_another_chain`: the wallet signs only for the chain that it is on.
  * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).
  * - `signature_not_supported`: the payer's signature is shorter or longer than a payment can carry.
  * - `signing_failed`: the payer could not sign; `cause` says why.
@@ -243,7 +243,7 @@ export class ChallengeRefusedError extends ClientError {
 }
 
 /**
- * Thrown where the payer's USDC does not cover this payment and its unsettled ones (`insufficient_balance`).
+ * Thrown if the payer's USDC does not cover this payment and its unsettled ones (`insufficient_balance`).
  *
  * @example
  * import { InsufficientBalanceError } from '@tollkeeper/sdk'
@@ -259,12 +259,12 @@ export class InsufficientBalanceError extends ClientError {
 }
 
 /**
- * Thrown where the facilitator's wallet can't pay for the settlement's gas (`insufficient_gas_funds`).
+ * Thrown if the facilitator's wallet can't pay for the settlement's gas (`insufficient_gas_funds`).
  *
  * @example
  * import { type Client, InsufficientGasError, type SignedPayment } from '@tollkeeper/sdk'
  *
- * // Leaves a payment to the gateway's next batch where the facilitator has run out of gas.
+ * // Leaves a payment to the gateway's next batch if the facilitator has run out of gas.
  * export async function settle(client: Client, payment: SignedPayment) {
  *   return client.settleNow(payment).catch((error: unknown) => {
  *     if (error instanceof InsufficientGasError) return undefined
@@ -281,7 +281,7 @@ export class InsufficientGasError extends ClientError {
 }
 
 /**
- * Thrown where the gateway refused the payment; `code` is the gateway's, and `payment_refused` where it gave none.
+ * Thrown if the gateway refused the payment; `code` is the gateway's, or `payment_refused` if it gave none.
  *
  * @example
  * import { PaymentVerificationError } from '@tollkeeper/sdk'
@@ -298,8 +298,8 @@ export class PaymentVerificationError extends ClientError {
 }
 
 /**
- * Thrown where the challenge or authorization was used before (`payment_replayed`). Nothing was signed again.
- * `paymentId` names what was paid.
+ * Thrown if the challenge or authorization was used before (`payment_replayed`). Nothing was signed again.
+ * `paymentId` names the first payment.
  *
  * @example
  * import { PaymentReplayedError } from '@tollkeeper/sdk'
@@ -316,7 +316,7 @@ export class PaymentReplayedError extends ClientError {
 }
 
 /**
- * Thrown where a payment will not settle: it failed for good (`settlement_failed`) or was voided (`payment_voided`).
+ * Thrown if a payment will not settle: it failed for good (`settlement_failed`) or was voided (`payment_voided`).
  *
  * @example
  * import { SettlementError } from '@tollkeeper/sdk'
@@ -355,7 +355,7 @@ export function readProblem(status: number, body: unknown): Problem {
   }
 }
 
-/** A tool of MCP has no origin. */
+/** An MCP tool has no origin, so its URL names the seller. */
 function sellerOf(url: string): string {
   const { origin, href } = new URL(url)
   return origin === 'null' ? href : origin

@@ -30,14 +30,14 @@ const buyerOf = (limits: LimitOptions, options: Parameters<typeof clientOf>[0] =
 
 const signedPayments = () => signTypedData.mock.calls.length / 2
 
-/** How a number of requests at once end: how many were paid, and why the others were not. */
+/** How requests end that run at once: how many were paid, and why the others were not. */
 async function outcomesOf(requests: Promise<PaidResponse>[]) {
   const settled = await Promise.allSettled(requests)
   const refusals = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as ClientError] : []))
   return { paid: requests.length - refusals.length, refusals }
 }
 
-/** The provider's server by another name, as far as a client sees. */
+/** The provider's server under another name, as a client sees it. */
 const atHost =
   (real: string): typeof fetch =>
   async (input, init) => {

@@ -4,22 +4,22 @@ import { ChallengeRefusedError } from './errors.ts'
 import { createSpendingMemory, type DailyLimits, type SpendingStore } from './spending.ts'
 import { type Deadline, waitFor } from './transport.ts'
 
-/** What a buyer allows to be spent. Amounts are decimal USDC, the fee included. */
+/** A buyer's limits on spending. Amounts are decimal USDC, the fee included. */
 export type LimitOptions = {
   /** The most that one request may cost. Default: no limit. */
   maxPaymentUsdc?: string | number
   /** The most within any 24 hours. Default: no limit. */
   maxDailyUsdc?: string | number
-  /** The most at one host within any 24 hours, whatever its port; all names of this machine are one host. Default: no limit. */
+  /** The most at one host within any 24 hours, on all its ports; all names of this machine are one host. Default: no limit. */
   maxDailyUsdcPerHost?: string | number
   /**
-   * Who may be paid: `api.example` is `https://api.example`; other ports (`api.example:8443`) and `http://api.example` are
-   * allowed by name only. Default: all. What costs nothing may be requested anywhere.
+   * Who may be paid: `api.example` is `https://api.example`; other ports (`api.example:8443`) and `http://api.example` must be
+   * listed as such. Default: everybody. Requests that cost nothing may go anywhere.
    */
   allowedHosts?: readonly string[]
   /**
-   * Asked before each payment is signed. `false`, or what it throws, refuses the payment (`payment_declined`). By then its
-   * amount is counted; it is given back after a refusal.
+   * Called before each payment is signed. `false`, or an error that it throws, refuses the payment (`payment_declined`). Its
+   * amount is counted before the call, and given back after a refusal.
    */
   onPayment?: (payment: ProposedPayment) => unknown
   /**
@@ -31,16 +31,16 @@ export type LimitOptions = {
   warn?: (message: string) => void
 }
 
-/** A payment that a challenge asks for, and that may be signed. */
+/** A payment that a challenge asks for and the limits allow. */
 export type ProposedPayment = {
-  /** What was requested. */
+  /** The requested URL. */
   url: string
   /** Its host: lower-case, without port. */
   host: string
   /** USDC base units, the fee included. */
   amount: bigint
   network: string
-  /** The provider's wallet, as the challenge has it. */
+  /** The provider's wallet, from the challenge. */
   payTo: Address
   /** In the seller's words. */
   description: string
@@ -75,7 +75,7 @@ export function readLimits(options: LimitOptions) {
   }
 }
 
-/** Says once a process that nothing bounds what a client spends. */
+/** Warns once in a process that nothing limits what a client spends. */
 export function warnWithoutLimit(options: LimitOptions): void {
   const { maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, onPayment, warn = console.warn } = options
   const isLimited = [maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, onPayment].some(
@@ -89,9 +89,9 @@ export function warnWithoutLimit(options: LimitOptions): void {
 }
 
 /**
- * Signs a payment that every limit allows.
+ * Signs a payment if every limit allows it.
  *
- * Its amount is counted before it is signed, and stays counted once the signature is returned: whoever is shown the
+ * Its amount is counted before it is signed, and stays counted once the signature is returned: whoever sees the
  * signature can have it settled until `validBefore`, whatever it answers.
  *
  * @throws {ChallengeRefusedError} with nothing signed.
@@ -134,7 +134,7 @@ export async function signWithin<Signed>(
   }
 }
 
-/** The host that a URL's payments are counted for. Ports and schemes are the seller's to choose, and share its limit. */
+/** The host that a URL's payments are counted for. The seller chooses ports and schemes, so they share one limit. */
 export function hostOf(url: string): string {
   return withoutDot(new URL(url).hostname)
 }
@@ -149,7 +149,7 @@ function countedAs(host: string): string {
   return isThisMachine ? 'localhost' : name
 }
 
-/** An IPv4 address that is written as IPv6. A URL spells it `[::ffff:7f00:1]`. */
+/** The IPv4 address of an IPv6-mapped one, which a URL spells `[::ffff:7f00:1]`. */
 function unmapped(host: string): string {
   const [, high, low] = /^\[::ffff:([\da-f]+):([\da-f]+)\]$/.exec(host) ?? []
   if (high === undefined || low === undefined) return host

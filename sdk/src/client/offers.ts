@@ -4,7 +4,7 @@ import type { Network } from '../protocol/networks.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
 import { priceOf } from './payment.ts'
 
-/** What a request costs on a tab, checked: nothing in it is anybody else's word but the price and who is paid. */
+/** A checked offer of a tab: only its price and payee are somebody else's word. */
 export type TabOffer = {
   /** The gateway's public URL, as it is in the tab's nonce. */
   issuer: string
@@ -20,13 +20,13 @@ export type TabOffer = {
   maxTimeoutSeconds: number
 }
 
-/** A challenge with the offer in it. */
+/** A challenge, and the offer in it. */
 export type OfferedChallenge = { challenge: Challenge; offer: TabOffer }
 
-/** The shares of a provider beside one of the platform's: 10, 5 and 2 percent. */
+/** The provider's shares for each one of the platform's: 10, 5 and 2 percent. */
 const providerShares: readonly bigint[] = [9n, 19n, 49n]
 
-/** How many offers are remembered, and the longest time for it, whatever a gateway says. */
+/** How many offers are remembered, and for how long at most, whatever a gateway says. */
 const maxOffers = 1_000
 const maxOfferSeconds = 3_600
 
@@ -37,9 +37,9 @@ export function isTabSplit(split: bigint): boolean {
 }
 
 /**
- * Reads the offer of a challenge that was checked.
+ * Reads the offer of a checked challenge.
  *
- * @returns undefined where there is none, or one that pays somebody else than the challenge does: it isn't taken.
+ * @returns undefined if there is none, or if it pays somebody else than the challenge does.
  */
 export function offerOf(
   challenge: Challenge,
@@ -58,16 +58,16 @@ export function offerOf(
   }
 }
 
-/** What is asked for: an offer holds for a method and a URL without its query, a payment for all of it. */
+/** The request: an offer holds for its method and its URL without the query, a payment for all of it. */
 export type Asked = {
   method: string
   url: string
   body?: unknown
-  /** The URL that limits go by, where what is asked for isn't named by one of its seller's: a tool of MCP. */
+  /** The URL that limits count by, if the request's own isn't on its seller's host: for an MCP tool. */
   seller?: string
 }
 
-/** Remembers offers as long as they hold, so that the next request brings its payment along. */
+/** Remembers offers while they hold, so that the next request brings its payment along. */
 export function createOfferMemory() {
   const offers = new Map<string, OfferedChallenge & { until: number }>()
 
@@ -79,7 +79,7 @@ export function createOfferMemory() {
       offers.delete(key)
       if (until <= now) return
       offers.set(key, { ...offered, until })
-      // A Map holds its keys in the order in which they were set: the first is the one that was used least recently.
+      // A Map keeps its keys in the order in which they were set, so the first is the least recently used.
       if (offers.size > maxOffers) offers.delete(offers.keys().next().value ?? '')
     },
     find(asked: Asked, now: number): OfferedChallenge | undefined {

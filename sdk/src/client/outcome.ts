@@ -4,10 +4,10 @@ import type { SignedPayment } from './signedPayment.ts'
 import { type Answer, send, startDeadline, urlOf } from './transport.ts'
 
 /**
- * What a gateway says of a payment.
+ * A gateway's word on a payment.
  *
  * - `charged`: it has accepted it.
- * - `not_charged`: it has, and charges nothing: voided, or failed for good.
+ * - `not_charged`: it has accepted it but charges nothing, because it was voided or failed for good.
  * - `absent`: it hasn't accepted it.
  * - `unknown`: it gave no answer.
  */
@@ -18,7 +18,7 @@ type Presented = Parameters<typeof pathOfPayment>[0]
 /** How long a gateway has for an answer. */
 const timeoutMs = 3_000
 
-/** Asks the client's own gateway what became of a payment: a seller's word proves nothing. */
+/** Asks the client's own gateway about a payment, since a seller's word proves nothing. */
 export async function askGateway(
   fetch: typeof globalThis.fetch,
   gatewayUrl: string,
@@ -46,7 +46,7 @@ function readWord({ status, body }: Answer): GatewayWord {
   return stands === 'voided' || stands === 'failed' ? 'not_charged' : 'charged'
 }
 
-/** Whether an answer leaves open what became of the payment: nobody who had it says that it was charged. */
+/** Whether an answer leaves the payment's outcome open: nobody who had it says that it was charged. */
 export function isUnclear({ status, headers }: Answer): boolean {
   if (headers.get('service-payment-status') === 'voided') return true
   if (headers.get('service-payment-id') !== null) return false
@@ -60,31 +60,31 @@ export function isUnclear({ status, headers }: Answer): boolean {
   )
 }
 
-/** Whether the same payment is being served: its answer can be had later. */
+/** Whether the same payment is being served, so that its answer can be had later. */
 export function isServing({ status, headers }: Pick<Answer, 'status' | 'headers'>): boolean {
   return status === 409 && headers.get('retry-after') !== null
 }
 
-/** The answer to a paid request, what was signed for it last, and what the gateway says of that where the answer is an error. */
+/** The answer to a paid request, its last signed payment, and if the answer is an error, the gateway's word on that. */
 export type Paid<A extends Answer> = {
   answer: A
   payment: SignedPayment | undefined
   word?: GatewayWord | undefined
 }
 
-/** Whether an answer was charged: it is what was paid for. */
+/** Whether an answer was charged, and so is what was paid for. */
 export function isServed({ headers }: Answer): boolean {
   return headers.get('service-payment-id') !== null && headers.get('service-payment-status') !== 'voided'
 }
 
-/** Whether a request that was refused may be paid anew: the gateway itself says that it charges nothing for it. */
+/** Whether a refused request may be paid anew, because the gateway itself says that it charges nothing for it. */
 export function isFree({ answer, word }: Pick<Paid<Answer>, 'answer' | 'word'>): boolean {
   if (word === 'not_charged') return true
-  // Nobody refuses what is on its way.
+  // A payment that is on its way isn't refused.
   return answer.status === 402 && word === 'absent'
 }
 
-/** What a gateway's word makes of a request that failed. What it hasn't accepted, whoever was shown it may still bring. */
+/** The outcome of a failed request by the gateway's word. What it hasn't accepted may still be presented to it. */
 export function outcomeOf(word: GatewayWord): Pick<ClientErrorOptions, 'outcome' | 'isAccepted'> {
   return {
     outcome: word === 'not_charged' ? 'not_charged' : 'unknown',

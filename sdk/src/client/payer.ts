@@ -10,18 +10,18 @@ import type { Network } from '../protocol/networks.ts'
 import { maxSignatureLength } from '../protocol/payload.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
-/** Whatever signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
+/** Signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
 export type Payer = {
   address: Address
   signTypedData(typedData: AuthorizationTypedData): Promise<Hex>
-  /** What a wallet client has, and an account hasn't. */
+  /** Only wallet clients have it, accounts don't. */
   getChainId?: undefined
 }
 
-/** A wallet client of viem that has an account, such as that of a browser's wallet (EIP-1193). */
+/** A viem wallet client with an account, for example of a browser's wallet (EIP-1193). */
 export type PayerWallet = Pick<WalletClient, 'account' | 'signTypedData' | 'getChainId'>
 
-/** Either of EIP-3009's messages, a payment's transfer or a state of a tab; `types` holds the one that is signed. */
+/** One of EIP-3009's messages, a payment's transfer or a state of a tab; `types` holds the signed one. */
 type AuthorizationTypedData = TypedDataDefinition<AuthorizationTypes, keyof AuthorizationTypes>
 type AuthorizationTypes = typeof transferWithAuthorizationTypes & typeof receiveWithAuthorizationTypes
 
@@ -34,11 +34,11 @@ const typesOf = {
 export type Signer = Omit<Payer, 'getChainId'> & {
   /** The chain that a wallet is on. */
   getChainId?: (() => Promise<number>) | undefined
-  /** What would deploy a smart account; nothing where it is deployed. */
+  /** How to deploy a smart account; nothing if it is deployed. */
   getFactoryArgs?: () => Promise<{ factory?: string | undefined }>
 }
 
-/** How a signature ends whose wallet has yet to be deployed (ERC-6492). */
+/** The end of a signature by a wallet that isn't deployed yet (ERC-6492). */
 const erc6492Suffix = '6492'.repeat(16)
 
 /** viem's mark for an account that pays by its own key until it is delegated (EIP-7702). */
@@ -66,13 +66,13 @@ export function signerOf(options: {
 }
 
 /**
- * Refuses a smart account that isn't deployed. USDC asks the payer's contract (ERC-1271), so there must be one; and what such an
- * account signs holds as soon as anybody deploys it.
+ * Refuses a smart account that isn't deployed. USDC asks the payer's contract (ERC-1271), so there must be one; and its
+ * signature would become valid as soon as anybody deploys the account.
  *
  * @throws {ChallengeRefusedError} `smart_account_not_deployed`
  */
 export async function requireDeployed(signer: Signer): Promise<void> {
-  // Where its chain doesn't answer, it can't sign either.
+  // If its chain doesn't answer, it can't sign either.
   const { factory } = (await signer.getFactoryArgs?.().catch(() => undefined)) ?? {}
   if (factory && factory !== eip7702Factory) throw notDeployed(signer.address)
 }
@@ -80,7 +80,7 @@ export async function requireDeployed(signer: Signer): Promise<void> {
 /**
  * Has one authorization signed.
  *
- * @throws {ChallengeRefusedError} where the payer doesn't sign, or signs what USDC or the gateway can't take.
+ * @throws {ChallengeRefusedError} if the payer doesn't sign, or signs what USDC or the gateway can't take.
  */
 export async function signAuthorization(
   signer: Signer,
@@ -114,7 +114,7 @@ async function explain(cause: unknown, signer: Signer, network: Network): Promis
   if (isRejection(cause)) {
     return new ChallengeRefusedError('the wallet’s owner refused it', { code: 'payment_declined', cause })
   }
-  // Wallets such as MetaMask sign for no chain but the one they are on; others do.
+  // Wallets such as MetaMask sign only for the chain they are on; others sign for any.
   const chainId = await signer.getChainId?.().catch(() => undefined)
   if (chainId !== undefined && chainId !== network.chainId) {
     return new ChallengeRefusedError(
@@ -155,7 +155,7 @@ function accountOfKey(privateKey: string | undefined): Payer {
   throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
 }
 
-/** Some wallets write v as 0 or 1; USDC takes 27 or 28 only. */
+/** Some wallets write v as 0 or 1; USDC takes only 27 or 28. */
 function normalizeRecovery(signature: Hex): Hex {
   if (signature.length !== 132) return signature
   const v = Number.parseInt(signature.slice(130), 16)

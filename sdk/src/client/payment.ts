@@ -8,7 +8,7 @@ import { splitterOf } from '../protocol/splitter.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SignedExactPayment } from './signedPayment.ts'
 
-/** What a challenge costs: base units, both payments together. */
+/** A challenge's price: base units, both payments together. */
 export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
   return BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
 }
@@ -43,17 +43,17 @@ export type SignOptions = {
   usdc: Address
   /** Unix seconds. */
   now: number
-  /** Once it has fired, the payer is asked for no further signature. */
+  /** Once it has fired, the payer isn't asked for further signatures. */
   signal?: AbortSignal
   /** `one`: the whole price by one authorization, to the splitter of both parts. Default `two`. */
   signatures?: 'one' | 'two'
 }
 
 /**
- * Signs the payments of a challenge that was checked, the provider's first.
+ * Signs the payments of a checked challenge, the provider's first.
  *
- * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization. Who the
- * splitter is, is computed here; nobody else's word is taken for it.
+ * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization. The splitter is
+ * computed here, without trusting anybody else's word.
  */
 export async function signPayment(
   challenge: Challenge,

@@ -24,38 +24,38 @@ export type PaymentOptions = LimitOptions & {
   gatewayUrl: string
   /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
   walletPrivateKey?: string | undefined
-  /** Instead of a key: an account of viem, a wallet client that has one, or whatever signs typed data. */
+  /** Instead of a key: a viem account, a wallet client with an account, or another signer of typed data. */
   account?: Payer | PayerWallet
   /** Network to pay on. Challenges for another one are refused. */
   network: NetworkName
   /** Verbose log of the payment flow through `console.debug`. Default false. */
   debug?: boolean
-  /** USDC's address, where the network's table has none (`localhost`) or a test chain plays a network. */
+  /** USDC's address, if the network's table has none (`localhost`) or a test chain plays a network. */
   usdcAddress?: Address
   /**
    * `one`: a payment is one authorization of the whole price, to the splitter of the provider's part and the platform's.
-   * `two`: each part has its own. Default: what the provider's middleware asks for, else `two`.
+   * `two`: each part has its own. Default: as the provider's middleware asks, else `two`.
    */
   signatures?: 'one' | 'two'
   /**
-   * Whether requests are put on a tab where the gateway offers one, with one signature each and nothing to settle before it closes:
+   * Whether requests are put on a tab if the gateway offers one, with one signature each and nothing to settle before it closes:
    * docs/tabs.md. `false`: each is a payment of its own. Default true.
    */
   tabs?: boolean | TabOptions
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
   mockPayments?: boolean
   /**
-   * Called with the receipt of each payment, as it came, before the answer is returned: to keep it for an audit
-   * (`openReceiptFile` of `@tollkeeper/sdk/files`). What it throws is the answer's `receiptError`, because the answer was
-   * paid for, and isn't lost by it.
+   * Called with the receipt of each payment, as it came, before the answer is returned, to keep it for an audit
+   * (`openReceiptFile` of `@tollkeeper/sdk/files`). Its error becomes the answer's `receiptError`, because the answer was
+   * paid for and must not get lost.
    */
   onReceipt?: (paid: PaidReceipt) => void | Promise<void>
 }
 
-/** What a 402 refuses of a request on a tab, where something else may do: this tab, the offer, or tabs at all. */
+/** The part of a request on a tab that a 402 refuses, so that another may do: this tab, the offer, or tabs at all. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
 
-/** Refusals of what a remembered offer says: another challenge may do. */
+/** Refusals of a remembered offer's terms: another challenge may do. */
 const offerRefusals: ReadonlySet<unknown> = new Set([
   'macaroon_invalid',
   'macaroon_expired',
@@ -66,7 +66,7 @@ const offerRefusals: ReadonlySet<unknown> = new Set([
 ])
 
 /**
- * What follows on a 402, the same for every kind of client: check, sign within the limits, present, keep the receipt.
+ * The steps after a 402, the same for every kind of client: check, sign within the limits, present, keep the receipt.
  *
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that can't work.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
@@ -123,9 +123,9 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   /**
-   * Pays without a 402: by the payment of an earlier attempt whose outcome isn't known, or what was offered before and still holds.
+   * Pays without a 402: by an earlier attempt's payment whose outcome isn't known, or by an earlier offer that still holds.
    *
-   * @returns undefined where there is neither.
+   * @returns undefined if there is neither.
    */
   async function payRemembered<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
     const before = await repeats.presentOpen(attempt)
@@ -141,9 +141,9 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   /**
-   * Puts a request on a tab. Where the gateway refuses the tab, opens another one and repeats the request once, or has the same tab cover
-   * what was charged on it and repeats the request; where it refuses the remembered offer, pays what the refusal asks for; where it takes
-   * nothing more on tabs, pays by itself. Nothing is signed anew before the gateway itself says that the request isn't on the tab.
+   * Puts a request on a tab. If the gateway refuses the tab, it opens another one and repeats the request once, or has the same tab
+   * cover what was charged first. If the gateway refuses the remembered offer, it pays what the refusal asks for; if it takes nothing
+   * more on tabs, the payment is a single one. Nothing is signed anew before the gateway says that the request isn't on the tab.
    */
   async function payByTab<A extends Answer>(attempt: Attempt<A>, first: OfferedChallenge): Promise<Paid<A>> {
     const { asked, deadline } = attempt
@@ -160,7 +160,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       const revised = refused === 'tab' && (await tabs?.revise(payment.tab, payment.amount))
       if (refused === 'tab') {
         if (!revised) return paid
-        // What was put on it until then can't be put on it any more.
+        // From here on, its earlier state can't be put on the tab any more.
         paid = await repeats.askAgain(asked, { answer, payment }, deadline)
         if (!isFree(paid)) return paid
       }
@@ -186,7 +186,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 }
 
-/** A gateway's keys, which are fetched once, and again for a key id that isn't among them. */
+/** A gateway's keys, which are fetched once, and again for an unknown key id. */
 function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   const url = new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`)
@@ -194,20 +194,20 @@ function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
 }
 
 function refusedPart(code: string | undefined): RefusedPart | undefined {
-  // Without a code, who asks knows nothing of tabs.
+  // A seller without a code knows nothing of tabs.
   if (code === undefined || code === 'tabs_off' || code === 'tab_limit_exceeded') return 'tabs'
   if (code === 'unknown_tab' || code.startsWith('tab_')) return 'tab'
   return offerRefusals.has(code) ? 'offer' : undefined
 }
 
-/** Asks for SPEC.md's body beside whatever else is accepted. */
+/** Asks for SPEC.md's body besides what else is accepted. */
 export function acceptChallenge(headers: Headers): void {
   headers.set('accept', `${headers.get('accept') ?? '*/*'}, ${challengeMediaType}`)
 }
 
 /**
- * A challenge that names no issuer gets the nonces of this client's own gateway, so that leaving the field out allows
- * nothing: one challenge is still charged once, and another gateway's nonces would be others.
+ * A challenge without an issuer gets nonces of this client's own gateway, so leaving the field out gains nothing:
+ * the challenge is still charged once, and another gateway's nonces would be different ones.
  */
 function readChallenge(answer: Answer, gatewayUrl: string) {
   try {

@@ -19,11 +19,11 @@ export type Attempt<A extends Answer> = {
   /** Sends it once more, with its payment. */
   send: (header: PaymentHeader, deadline: Deadline) => Promise<A>
   deadline: Deadline
-  /** Ends it that long after the first answer that it is under way. Default: only the deadline does. */
+  /** How long it waits after the first answer that it is under way. Default: until the deadline. */
   pendingTimeoutMs?: number
 }
 
-/** Codes of status 503 by which nothing was accepted. */
+/** Codes of status 503 with which nothing was accepted. */
 const busyRefusals: ReadonlySet<unknown> = new Set(['overloaded', 'provider_limit_exceeded', 'token_paused'])
 
 /** How often a paid request is sent again after the connection or a server failed, always with the same authorization. */
@@ -33,10 +33,10 @@ const resendDelayMs = 250
 /** Presents a signed payment until it is answered. */
 export type Present = ReturnType<typeof createPresenter>
 
-/** Presents signed payments, and tells their tabs what became of them. */
+/** Presents signed payments, and tells their tabs the outcomes. */
 export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (message: string) => void }) {
   /**
-   * Presents a signed payment. When the connection breaks, a server fails, or settlement or answer are under way, presents the same
+   * Presents a signed payment. If the connection breaks, a server fails, or settlement or answer are under way, it presents the same
    * payment again, which can be charged only once.
    */
   async function present<A extends Answer>(
@@ -68,7 +68,7 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
 }
 
 /**
- * Sends a request with its payment again and again, until whoever has it has said what there is to say, or an outage lasts longer than
+ * Sends a request with its payment again and again, until the seller has given its last word, or an outage lasts longer than
  * the request may.
  */
 export async function sendUntilAnswered<A extends Answer>(
@@ -109,7 +109,7 @@ function headerOf(payment: SignedPayment): PaymentHeader {
   return { name: 'payment-signature', value: encodePaymentHeader({ x402Version: 2, accepted, payload: tab }) }
 }
 
-/** What an answer says of what was charged, by the provider's word: who lies has a tab refused, and gets nothing by it. */
+/** How much was charged by the provider's word; one that lies has the tab refused, and gets nothing by it. */
 function outcomeOf({ status, headers, body }: Answer, price: bigint): Outcome {
   if (headers.get('service-payment-status') === 'voided') return { charged: 0n }
   const charged = headers.get('service-charged')
@@ -131,18 +131,18 @@ function readCharged(text: string, price: bigint): bigint {
   }
 }
 
-/** Whether the gateway has the payment, but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
+/** Whether the gateway has the payment but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
 function isPending({ status, body }: Answer): boolean {
   return status === 503 && readProblem(status, body).code === 'settlement_pending'
 }
 
-/** Whether what stands before the handler failed, and says nothing of the payment. */
+/** Whether a server before the handler failed, which says nothing of the payment. */
 function isOutage({ status, headers, body }: Answer): boolean {
   if (![502, 503, 504].includes(status) || headers.get('service-payment-id') !== null) return false
   return !busyRefusals.has(readProblem(status, body).code)
 }
 
-/** The same deadline where it has a time limit already. */
+/** The deadline, bounded by this time unless it has a limit already. */
 function limitWait(deadline: Deadline, timeoutMs: number | undefined): Deadline {
   if (timeoutMs === undefined || deadline.timeoutMs !== undefined) return deadline
   return { ...deadline, ...startDeadline(timeoutMs, deadline.signal, deadline.maxResponseBytes) }

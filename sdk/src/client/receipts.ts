@@ -5,13 +5,13 @@ import { tabNonce } from '../protocol/tab.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import { type Answer, type Deadline, waitFor } from './transport.ts'
 
-/** What a provider sent for a payment. */
+/** The receipt that a provider sent for a payment. */
 export type PaidReceipt = {
   /** JWS compact. */
   receipt: string
-  /** Undefined where the gateway's keys can't be fetched, or the receipt isn't the gateway's for this payment. */
+  /** Undefined if the gateway's keys can't be fetched, or the receipt isn't the gateway's for this payment. */
   paymentId: string | undefined
-  /** What was paid for. */
+  /** The URL that was paid for. */
   url: string
 }
 
@@ -21,7 +21,7 @@ type ReceiptSettings = {
   log: (message: string) => void
 }
 
-/** Takes the receipts of what was paid. */
+/** Takes the receipts of paid answers. */
 export function createReceiptTaker({ receiptKeys, onReceipt, log }: ReceiptSettings) {
   /** Reads an answer's receipt, and hands it to `onReceipt`. */
   async function takeReceipt(

@@ -7,17 +7,17 @@ import type { Answer, Deadline } from './transport.ts'
 
 type RepeatSettings = {
   present: Present
-  /** Asks the gateway what became of a payment. */
+  /** Asks the gateway about a payment. */
   ask: (payment: SignedPayment, signal: AbortSignal) => Promise<GatewayWord>
   log: (message: string) => void
 }
 
-/** Of how many requests payments are remembered whose outcome isn't known. */
+/** Most requests whose payments are remembered because their outcome isn't known. */
 const maxOpen = 1_000
 
 /**
- * Presents payments, and remembers those whose outcome isn't known by their requests: a request that is repeated presents the same payment
- * again before anything is signed anew. Of an error the gateway is asked, and not only who was paid.
+ * Presents payments, and remembers by request those whose outcome isn't known: a repeated request presents the same payment again
+ * before anything is signed anew. After an error it asks the gateway, and doesn't rely on the seller alone.
  */
 export function createRepeats({ present, ask, log }: RepeatSettings) {
   const open = createOpenPayments((payment: SignedPayment) => payment)
@@ -36,7 +36,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     }
   }
 
-  /** Asks the gateway, as of now, what became of a payment that was answered with an error. */
+  /** Asks the gateway now about a payment that was answered with an error. */
   async function askAgain<A extends Answer>(
     asked: Asked,
     { answer, payment }: { answer: A; payment: SignedPayment },
@@ -51,7 +51,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     ...{ presentFor, askAgain },
     /** Remembers a payment whose answer broke off while it was read. */
     remember: open.add,
-    /** Presents the payment of an earlier attempt. @returns undefined where there is none. */
+    /** Presents the payment of an earlier attempt. @returns undefined if there is none. */
     async presentOpen<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
       const payment = open.take(attempt.asked, Date.now() / 1000)
       if (!payment) return undefined
@@ -72,7 +72,7 @@ export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment
       open.set(key, [...(open.get(key) ?? []), one])
       if (open.size > maxOpen) open.delete(open.keys().next().value ?? '')
     },
-    /** Hands one out, once. @param now Unix seconds: what can't settle any more is forgotten. */
+    /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are forgotten. */
     take(asked: Asked, now: number): Open | undefined {
       const key = open.size > 0 ? keyOf(asked) : undefined
       if (key === undefined) return undefined
@@ -84,7 +84,7 @@ export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment
   }
 }
 
-/** @returns undefined where the body can't be compared. */
+/** @returns undefined if the body can't be compared. */
 function keyOf({ method, url, body }: Asked): string | undefined {
   if (body !== undefined && body !== null && typeof body !== 'string') return undefined
   return JSON.stringify([method.toUpperCase(), url, body ?? ''])

@@ -22,7 +22,7 @@ export type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void
   defaultTimeoutMs: number
-  /** Whether a payment may be a tab that is still open: the gateway knows it once that is closed. */
+  /** Whether a payment may be an open tab, which the gateway knows as a payment once it is closed. */
   keepsTabs: boolean
   /** The gateway's public keys. */
   receiptKeys: ReceiptKeys
@@ -99,12 +99,12 @@ async function lookUp(
   const receipt = (answer?.body as { receipt?: unknown } | undefined)?.receipt
   if (typeof receipt !== 'string') return undefined
   const claims = await verifyReceipt(receipt, gateway.receiptKeys).catch(() => undefined)
-  // Mined, but not yet as deep as the network's confirmations.
+  // It is mined, but not yet with the network's confirmations.
   if (claims?.paymentId !== paymentId || claims.transactionHash === zeroHash) return undefined
   return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
 }
 
-/** Returns undefined where trying again may help, and throws for a definite refusal. */
+/** Returns undefined if trying again may help, and throws for a definite refusal. */
 async function get(
   url: string,
   { fetch, keepsTabs }: Gateway,

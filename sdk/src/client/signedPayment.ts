@@ -1,9 +1,9 @@
 import type { TabPayload } from '../protocol/tab.ts'
 
-/** A challenge that was signed: enough to present it again or to have it settled at once. It holds no secret. */
+/** A signed challenge: enough to present it again or to have it settled at once. It holds no secret. */
 export type SignedPayment = SignedExactPayment | SignedTabPayment
 
-/** A payment of its own. */
+/** A single payment. */
 export type SignedExactPayment = Signed & {
   /** The provider's payload and the platform's, or one for both. */
   payloads: [both: string] | [provider: string, platform: string]
@@ -13,7 +13,7 @@ export type SignedExactPayment = Signed & {
 /** A request that was put on a tab. */
 export type SignedTabPayment = Signed & {
   payloads: []
-  /** The tab as of this request. */
+  /** The tab's state with this request. */
   tab: TabPayload
 }
 
@@ -21,6 +21,6 @@ type Signed = {
   requestId: string
   network: string
   macaroon: string
-  /** Base units, what the provider and the platform get together. */
+  /** Base units: what the provider and the platform get together. */
   amount: bigint
 }

@@ -14,18 +14,18 @@ export type DailyLimits = {
   dailyPerHost?: bigint
 }
 
-/** A payment for which a limit leaves no room. */
+/** A limit without room for a payment. */
 export type Overrun = {
   limit: keyof DailyLimits
   /** Base units that were spent within the 24 hours before, at this host for `dailyPerHost`. */
   spent: bigint
 }
 
-/** Counted, until it is released; or over a limit, and not counted. */
+/** Counted until it is released; or over a limit, and not counted. */
 export type Reservation =
   | {
       isReserved: true
-      /** Gives the amount back. For a payment that nobody was shown. */
+      /** Gives the amount back, for a payment that nobody was shown. */
       release: () => Promise<void>
     }
   | ({ isReserved: false } & Overrun)
@@ -33,11 +33,11 @@ export type Reservation =
 /**
  * Where a budget is counted. Clients with one store share it, whatever their wallets and networks.
  *
- * A store of your own must decide and count in one step, as seen by all that use it: between two steps another payment
- * could spend the same money.
+ * A store of your own must decide and count in one step for all its users: between two steps another payment could spend
+ * the same money.
  */
 export type SpendingStore = {
-  /** Counts a payment unless that took a sum of the last 24 hours over its limit. */
+  /** Counts a payment, unless that would exceed a limit of the last 24 hours. */
   reserve: (spending: Spending, limits: DailyLimits) => Promise<Reservation>
 }
 
@@ -63,7 +63,7 @@ export function createDailySums() {
 
   /** Counts a payment, or tells which limit it would exceed. */
   function claim(id: string, spending: Spending, limits: DailyLimits): Overrun | undefined {
-    // In the order of their arrival: one that a wrong clock dated later keeps those behind it, which counts too much.
+    // In the order of arrival. One that a wrong clock dated later keeps those behind it, which counts too much.
     for (const [old, { at }] of counted) {
       if (at + dayMs > spending.at) break
       release(old)

@@ -16,33 +16,33 @@ import type { TabOffer } from './offers.ts'
 import { requireDeployed, type Signer, signAuthorization } from './payer.ts'
 import type { SavedTab } from './tabStore.ts'
 
-/** What became of a request: charged so much at most, in base units, or its answer is lost. */
+/** The outcome of a request: the most that it was charged, in base units, or `unknown` if its answer is lost. */
 export type Outcome = { charged: bigint } | 'unknown'
 
 /**
- * `bought` is below zero as long as the credit that the line began with isn't used up. `waived` was shown to somebody who said that it
- * isn't charged.
+ * `bought` is below zero until the line's initial credit is used up. `waived` is what was shown to sellers who said that it isn't
+ * charged.
  */
 type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint; waived: bigint }
 
-/** A tab as its client counts it. */
+/** A tab by its client's count. */
 export type Tab = Omit<SavedTab, 'lines'> & {
   lines: Line[]
-  /** Requests whose outcome isn't known, by number. */
+  /** Requests with an unknown outcome, by number. */
   open: Map<number, { line: number; price: bigint }>
-  /** Those of them that are being signed or sent. */
+  /** Requests among them that are being signed or sent. */
   inFlight: Set<number>
-  /** `left`: nothing more is put on it, and it is to be closed. */
+  /** `left`: it takes no more requests, and is to be closed. */
   state: 'open' | 'left' | 'closed'
 }
 
-/** What is signed. `line` is the index of the line that the request adds to. */
+/** The next state to sign. `line` is the index of the line that the request adds to. */
 type NextState = { line: number; lines: TabLine[] }
 
-/** A tab isn't gone on with when so much of its time is left, or half of its life. */
+/** How many seconds before its expiry a tab takes no more requests, or half of its life if that is shorter. */
 const leastSecondsLeft = 3_600
 
-/** Begins the tab that an offer is put on. @param now Unix seconds. */
+/** Begins the tab for an offer. @param now Unix seconds. */
 export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
   const { issuer, platform, rewardShare } = offer
   return {
@@ -66,7 +66,7 @@ export function canTake(tab: Tab, offer: TabOffer, now: number): boolean {
   )
 }
 
-/** The next state of a tab: what was bought, and the offer's price on the offer's line. */
+/** The next state of a tab: what was bought, plus the offer's price on the offer's line. */
 export function nextState(tab: Tab, offer: TabOffer): NextState {
   const bought = tab.lines.map(({ split, bought }) => ({ split, bought }))
   let line = bought.findIndex(({ split }) => split === offer.split)
@@ -78,7 +78,7 @@ export function nextState(tab: Tab, offer: TabOffer): NextState {
   return { line, lines }
 }
 
-/** The last state of a tab: what was bought, or what its gateway has charged where that is less. */
+/** The last state of a tab: what was bought, or what its gateway has charged if that is less. */
 export function lastState(tab: Tab, charged: readonly { split: bigint; charged: bigint }[]): NextState {
   const lines = tab.lines.slice(0, charged.length).map(({ split, bought }) => {
     const theirs = charged.find((line) => line.split === split)?.charged ?? 0n
@@ -100,7 +100,7 @@ export async function signState(payer: Signer, tab: Tab, { line, lines }: NextSt
   })
 }
 
-/** Counts a request as bought whose state was signed. */
+/** Counts a request as bought once its state is signed. */
 export function countRequest(
   tab: Tab,
   sequence: number,
@@ -118,7 +118,7 @@ export function countRequest(
   tab.open.set(sequence, { line, price })
 }
 
-/** Counts what became of a request. */
+/** Counts the outcome of a request. */
 export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void {
   tab.inFlight.delete(sequence)
   const request = tab.open.get(sequence)
@@ -131,7 +131,7 @@ export function countOutcome(tab: Tab, sequence: number, outcome: Outcome): void
 }
 
 /**
- * Counts what a tab's gateway has charged of what somebody said that it isn't: no more of a line than was shown for it.
+ * Counts what a tab's gateway has charged though a seller said that it isn't; on each line no more than was shown for it.
  *
  * @returns whether the tab covers all of it now.
  */
@@ -150,7 +150,7 @@ export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bi
   return true
 }
 
-/** Whether a tab's gateway has charged so much that it can't take a state any more, which was shown for a price. */
+/** Whether a tab's gateway has charged so much that it can't take a state any more that was shown for a price. */
 export function isPast(
   tab: Tab,
   { line, amounts }: Pick<TabPayload, 'line' | 'amounts'>,
@@ -175,7 +175,7 @@ export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, in
   }
 }
 
-/** A tab as it was saved: nothing of it is on its way. */
+/** A tab as it was saved, without requests under way. */
 export function fromSaved(saved: SavedTab): Tab {
   const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
     ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
@@ -198,7 +198,7 @@ export function atLeastZero(amount: bigint): bigint {
   return amount < 0n ? 0n : amount
 }
 
-/** Seconds that a tab may last which begins with this offer. */
+/** How many seconds a tab may last that begins with this offer. */
 function lifetimeOf(offer: TabOffer): number {
   return Math.min(offer.maxTimeoutSeconds, maxTimeoutSeconds)
 }

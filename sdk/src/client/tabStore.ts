@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { NetworkName } from '../protocol/networks.ts'
 
-/** An open tab as a {@link TabStore} keeps it: JSON, with no key and no signature in it. */
+/** An open tab as a {@link TabStore} keeps it: JSON, without keys and signatures. */
 export type SavedTab = {
   /** `tab_` and 32 hex digits. */
   id: string
@@ -23,27 +23,27 @@ export type SavedTab = {
   /** How many lines the gateway knows. */
   known: number
   /**
-   * What was bought on each line, less the credit of earlier tabs that it began with, and what the newest state signs for it: USDC base
-   * units, decimal.
+   * For each line: what was bought on it, less the credit of earlier tabs that it began with; that credit; and the newest state's
+   * amount. USDC base units, decimal.
    */
   lines: { split: Hex; bought: string; credit: string; signed: string }[]
 }
 
 /**
  * Keeps open tabs past the end of a process. A state is saved before it is sent, so whoever loads it goes on with the same tab, and
- * counts what was sent without an answer as bought.
+ * counts requests that were sent without an answer as bought.
  *
- * One client at a time uses a store: two that go on with one tab would sign two states of one number, of which the gateway takes one.
+ * One client at a time uses a store: two that go on with one tab would sign two states of one number, and the gateway takes only one.
  */
 export type TabStore = {
-  /** All that were saved and not removed. Asked once, before the first payment. */
+  /** All tabs that were saved and not removed. Called once, before the first payment. */
   load: () => Promise<readonly SavedTab[]>
-  /** Keeps a tab in the place of what was kept under its `id`. */
+  /** Saves a tab, and replaces an earlier one with its `id`. */
   save: (tab: SavedTab) => Promise<void>
   remove: (id: string) => Promise<void>
 }
 
-/** Tabs that last as long as the client: left alone, each closes at its gateway after minutes without a request. */
+/** For tabs that last as long as the client: their gateways close them after minutes without a request. */
 export const noTabStore: TabStore = {
   load: async () => [],
   save: async () => {},

@@ -12,7 +12,7 @@ import { wrapFetch } from './wrapFetch.ts'
 const clientAt = (played: PlayedTabs, options: Partial<ClientOptions> = {}) =>
   clientOf({ fetch: played.fetch, baseUrl: played.url, ...options })
 
-/** What was presented on tabs: of which, its number, and the amounts of its lines. */
+/** The payments on tabs: each one's tab, number, and amounts of lines. */
 function presented({ seen }: PlayedTabs) {
   const names = new Map<string, string>()
   return seen.flatMap(({ tab }) => {
@@ -120,7 +120,7 @@ test('behavior: the credit of an earlier tab is used up first, once', async () =
   const client = clientAt(played)
   await client.request('/1000/b/weather')
   expect((await client.tabs())[0]?.lines[0]).toMatchObject({ bought: 0n, signed: 1_000n })
-  // What the gateway charges begins that much lower, too.
+  // The gateway's charges begin lower by the same amount.
   for (const { charged } of played.books.values())
     for (const split of charged.keys()) charged.set(split, -500n)
   await client.request('/1000/b/weather')
@@ -366,7 +366,7 @@ describe('store', () => {
     await clientAt(played, { tabs: { store } }).request('/1000/b/weather')
     expect(savedWhenSent).toEqual([[[1, '1000']], [[2, '2000']]])
     expect(presented(played)).toEqual(['A1 1000', 'A2 2000'])
-    // Another wallet's, and one of another contract, are none of its business.
+    // Tabs of another wallet and of another contract are left alone.
     const [tab] = store.saved.values()
     if (!tab) throw new Error('nothing was saved')
     store.saved.set('tab_1', { ...tab, id: 'tab_1', payer: `0x${'9'.repeat(40)}` })

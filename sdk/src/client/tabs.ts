@@ -28,11 +28,11 @@ import { noTabStore, type TabStore } from './tabStore.ts'
 
 /** How a client keeps tabs. */
 export type TabOptions = {
-  /** Where open tabs are kept, so that they outlive the process. Default: the client's memory. */
+  /** Where open tabs are kept to outlive the process. Default: the client's memory. */
   store?: TabStore
 }
 
-/** A tab that is open, as its client counts it. Amounts are USDC base units. */
+/** An open tab by its client's count. Amounts are USDC base units. */
 export type OpenTab = {
   id: string
   /** The gateway's public URL. */
@@ -44,9 +44,9 @@ export type OpenTab = {
   sequence: number
   lines: {
     provider: Address
-    /** What was bought: the prices of all requests but those that were refused, voided, or charged less. */
+    /** What was bought: the prices of all requests, less what was refused, voided, or charged less. */
     bought: bigint
-    /** What the newest state signs: the most that can move as soon as the gateway has it. */
+    /** The newest state's amount: the most that can move as soon as the gateway has it. */
     signed: bigint
   }[]
 }
@@ -58,7 +58,7 @@ export type TabsSettings = TabOptions & {
   log: (message: string) => void
 }
 
-/** Of how many closed tabs it is remembered that they are. */
+/** Most closed tabs that are remembered as such. */
 const maxClosed = 1_000
 
 export type Tabs = ReturnType<typeof createTabs>
@@ -71,7 +71,7 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** The open tab that an offer's price is put on. Those of its gateway that don't fit are left. */
+  /** The open tab for an offer's price. Tabs of its gateway that don't fit are left. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
@@ -89,10 +89,10 @@ export function createTabs(settings: TabsSettings) {
    * Signs the next state of a tab, with the offer's price on the offer's line. The request counts as bought until {@link conclude}
    * says otherwise.
    *
-   * States of one gateway are signed one after the other, so that none misses what another adds.
+   * States for one gateway are signed one after the other, so that none misses what another adds.
    *
-   * @param signal once it has fired, what is signed is shown to nobody, and counts for nothing.
-   * @throws {ChallengeRefusedError} where the payer doesn't sign, or the state can't be saved: nobody was shown it.
+   * @param signal once it has fired, the signed state is shown to nobody, and doesn't count.
+   * @throws {ChallengeRefusedError} if the payer doesn't sign, or the state can't be saved: nobody was shown it.
    */
   async function sign(offer: TabOffer, signal?: AbortSignal): Promise<TabPayload> {
     await loaded()
@@ -116,7 +116,7 @@ export function createTabs(settings: TabsSettings) {
     })
   }
 
-  /** Says what became of a request. What isn't charged is used up by the next one. */
+  /** Ends a request with its outcome. What isn't charged is used up by the next one. */
   function conclude({ tab: id, sequence }: Pick<TabPayload, 'tab' | 'sequence'>, outcome: Outcome): void {
     const tab = tabs.get(id)
     if (!tab) return
@@ -124,7 +124,7 @@ export function createTabs(settings: TabsSettings) {
     if (tab.inFlight.size === 0) tellIdle()
   }
 
-  /** Takes what an answer says of its tab. @param index the line that its request added to. */
+  /** Takes an answer's word on its tab. @param index the line that its request added to. */
   function acknowledge(response: TabResponse, index: number): void {
     const tab = tabs.get(response.id)
     if (!tab) return
@@ -150,7 +150,7 @@ export function createTabs(settings: TabsSettings) {
         .map(describeTab)
     },
 
-    /** Closes all tabs but those that are too small to settle, each with what was bought on it. Tries all before it throws. */
+    /** Closes all tabs that are large enough to settle, each with what was bought on it. Tries all before it throws. */
     async close(): Promise<void> {
       await loaded()
       const closing = [...tabs.values()].map((tab) => {
@@ -163,7 +163,7 @@ export function createTabs(settings: TabsSettings) {
   }
 }
 
-/** Closes tabs, each in line with what else is signed for its gateway. */
+/** Closes tabs, each in turn with the other signatures for its gateway. */
 function createTabCloser(
   { payer, gateway, log }: TabsSettings,
   { tabs, save, remove }: TabMemory,
@@ -173,10 +173,10 @@ function createTabCloser(
   const closed = new Set<string>()
 
   /**
-   * Closes a tab with a state of exactly what was bought, once no request of it is on its way. Where the gateway has charged less, of a
-   * request whose answer was lost, say, that counts; where it says more, it doesn't.
+   * Closes a tab with a state of exactly what was bought, once no request of it is on its way. If the gateway has charged less, say
+   * because a request's answer was lost, that counts; if it says more, it doesn't.
    *
-   * @param keepsSmall goes on with one that is too small to settle.
+   * @param keepsSmall goes on with a tab that is too small to settle.
    * @returns whether it is closed at its gateway.
    */
   async function closeTab(tab: Tab, keepsSmall = false): Promise<boolean> {
@@ -204,17 +204,17 @@ function createTabCloser(
   async function finish(tab: Tab, isClosed: boolean): Promise<void> {
     tab.state = 'closed'
     if (isClosed) closed.add(tab.id)
-    // What is forgotten counts as not closed.
+    // A forgotten tab counts as not closed.
     if (closed.size > maxClosed) closed.delete(closed.values().next().value ?? '')
     await remove(tab)
   }
 
   /**
-   * Leaves a tab on which a request was refused, so that the request may be bought again: whoever refused it may hold the state back,
-   * and bring it later. Its gateway then takes no more of it: it is closed there, or it isn't known, or it charged what others said that
-   * it didn't, and the next state of the same tab has no more on it. Without a gateway to ask, whoever refused it is believed.
+   * Gives up a tab on which a request was refused, so that the request may be bought again. Its seller may present the state later, so
+   * first the gateway must take it no more: the tab is closed or unknown there, or the same tab has made up for what sellers wrongly
+   * called free, which leaves no room for it. Without a gateway to ask, the seller is believed.
    *
-   * @returns false where that can't be had; `covers` where the same tab has made up for what was charged, which ends with what it showed.
+   * @returns false if that can't be had; `covers` if the same tab has made up for it, so that the held state buys nothing.
    */
   async function revise(refused: TabPayload, price: bigint): Promise<boolean | 'covers'> {
     const id = refused.tab
@@ -237,7 +237,7 @@ function createTabCloser(
     }
   }
 
-  /** Goes on with what waits until no request of its tab is on its way. */
+  /** Resumes what waits until no request of its tab is on its way. */
   function tellIdle(): void {
     for (const tell of idle.splice(0)) tell()
   }
@@ -282,7 +282,7 @@ function createTabMemory(store: TabStore, payer: Signer) {
 
 type InLine = ReturnType<typeof createLine>
 
-/** Runs what has one key one after the other. */
+/** Runs work with the same key one after the other. */
 function createLine() {
   const last = new Map<string, Promise<unknown>>()
   return async <Result>(key: string, work: () => Promise<Result>): Promise<Result> => {

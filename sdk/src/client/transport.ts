@@ -3,8 +3,8 @@ import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } fro
 import type { SignedPayment } from './signedPayment.ts'
 
 /**
- * The most bytes of an answer that are read, because it is held in memory and its sender decides on its length. They are
- * counted after decompression.
+ * Most bytes of an answer that are read, counted after decompression, because the answer is held in memory and its sender decides on
+ * its length.
  */
 const defaultMaxResponseBytes = 16_777_216
 
@@ -13,17 +13,17 @@ export type Deadline = {
   timeoutMs: number | undefined
   /** Fires at the deadline. */
   timer: AbortSignal
-  /** Fires at the deadline, or when the caller gave up. */
+  /** Fires at the deadline, or when the caller gives up. */
   signal: AbortSignal
-  /** The most bytes that are read of each answer. */
+  /** Most bytes that are read of each answer. */
   maxResponseBytes: number
-  /** The payment that was sent, for the errors to carry. */
+  /** The sent payment, which errors carry. */
   payment?: SignedPayment
-  /** How it stands with what the operation asks about, for the errors of one that pays nothing itself. */
+  /** The state of what the operation asks about, for errors of an operation that pays nothing itself. */
   outcome?: 'unknown'
 }
 
-/** @param timeoutMs none: only the caller's signal ends it. */
+/** @param timeoutMs undefined: only the caller's signal ends it. */
 export function startDeadline(
   timeoutMs?: number,
   callerSignal?: AbortSignal | null,
@@ -48,10 +48,10 @@ export type Answer = {
  * Sends a request and reads the whole answer.
  *
  * @throws {RequestTimeoutError} at the deadline
- * @throws {NetworkError} where the connection failed before the answer was whole
+ * @throws {NetworkError} if the connection failed before the answer was whole
  * @throws {HttpError} `response_too_large`
- * @throws {RequestAbortedError} where the caller gave up on a payment that was sent
- * @throws the caller's own abort reason, where nothing was sent yet
+ * @throws {RequestAbortedError} if the caller gave up after the payment was sent
+ * @throws the caller's own abort reason, if nothing was sent yet
  */
 export async function send(
   fetch: typeof globalThis.fetch,
@@ -117,7 +117,7 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
   for (let read = await reader?.read(); reader && read && !read.done; read = await reader.read()) {
     length += read.value.length
     if (length > maxResponseBytes) {
-      // Ends the connection; that it may have failed meanwhile changes nothing.
+      // Ends the connection, which may have failed meanwhile; that changes nothing.
       reader.cancel().catch(() => {})
       throw new HttpError(
         'response_too_large',
@@ -130,13 +130,13 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
   return concatBytes(...parts)
 }
 
-/** What is thrown for a call that failed: the end of the deadline, or a {@link NetworkError}. */
+/** The error of a failed call: the end of the deadline, or a {@link NetworkError}. */
 export function toNetworkError(error: unknown, url: string, deadline: Deadline): unknown {
   if (deadline.signal.aborted) return abortError(deadline)
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
 
-/** A timeout at the deadline. When the caller gave up: its own reason, or an error with the payment if one was sent. */
+/** A timeout at the deadline. If the caller gave up: its own reason, or an error with the payment if one was sent. */
 function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal
@@ -150,7 +150,7 @@ function sent({ payment, outcome }: Deadline): Pick<Deadline, 'payment' | 'outco
   return { ...(payment && { payment }), ...(outcome && { outcome }) }
 }
 
-/** A path of a server whose URL may end with a slash. */
+/** A path on a server whose URL may end with a slash. */
 export function urlOf(base: string, path: string): string {
   return `${base.replace(/\/+$/, '')}/${path}`
 }

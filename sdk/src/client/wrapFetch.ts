@@ -8,29 +8,29 @@ import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError }
 
 type Fetch = typeof globalThis.fetch
 
-/** A `fetch` that pays, with what `createClient`'s clients tell of their tabs. */
+/** A `fetch` that pays, with the methods for tabs of `createClient`'s clients. */
 export type PayingFetch = Fetch & Pick<Client, 'tabs' | 'close'>
 
-/** What a request is made of. */
+/** The first argument of `fetch`. */
 type Input = Parameters<Fetch>[0]
 
-/** An answer whose body is left to the caller, but where `body` had to be looked at. */
+/** An answer whose body is left to the caller, unless `body` had to be read. */
 type OpenAnswer = Answer & { response: Response }
 
 /**
- * Wraps a `fetch` so that it pays what answers 402, with the checks and limits of `createClient`.
+ * Wraps a `fetch` so that it pays for what answers 402, with the checks and limits of `createClient`.
  *
- * It is called as `fetch` is and gives the paid request's response as it came. Without a payment it makes no other call,
- * keeps no body and throws nothing of its own. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that the
- * seller calls pending ends by itself, after `pendingTimeout`. Each call that is answered by a
+ * Call it like `fetch`; it returns the paid request's response as it came. Without a payment it makes no other call,
+ * keeps no body and throws nothing of its own. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that
+ * the seller calls pending ends by itself, after `pendingTimeout`. Each call that is answered by a
  * 402 is a payment of its own, so a library that repeats requests pays again, within the limits.
  *
- * A request is sent a second time with the payment, in the place of an `Authorization` of its own. So its body must be one that can be
+ * A request is sent a second time with the payment, which replaces an `Authorization` of its own. So its body must be one that can be
  * sent again: text, bytes, a Blob, a form or a `Request`, whose body is kept until the answer; not a stream.
  *
- * @param fetch what to call. It must follow redirects as the global one does.
+ * @param fetch the `fetch` to call. It must follow redirects as the global one does.
  * @returns a function that throws what `fetch` throws, and {@link ClientError} once there is something to pay:
- * {@link ChallengeRefusedError} where nothing was paid, {@link RequestTimeoutError} after `pendingTimeout`, others with the `payment` that was presented.
+ * {@link ChallengeRefusedError} if nothing was paid, {@link RequestTimeoutError} after `pendingTimeout`, others with the `payment` that was presented.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example
@@ -51,7 +51,7 @@ type OpenAnswer = Answer & { response: Response }
 export function wrapFetch(
   fetch: Fetch,
   options: PaymentOptions & {
-    /** Milliseconds for which a payment whose settlement is pending is presented again. Default 30,000. */
+    /** Milliseconds for which a payment with a pending settlement is presented again. Default 30,000. */
     pendingTimeout?: number
   },
 ): PayingFetch {
@@ -120,7 +120,7 @@ export function wrapFetch(
   return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })
 }
 
-/** The same response, which tells where its body breaks off while the caller reads it. */
+/** The same response, with a call if its body breaks off while the caller reads it. */
 export function watchBody(response: Response, onBroken: () => void): Response {
   const { body, url, redirected, type } = response
   if (!body) return response
@@ -142,7 +142,7 @@ export function watchBody(response: Response, onBroken: () => void): Response {
   return same
 }
 
-/** Looks at a body only where it may say that the settlement is pending, or what is asked for instead. */
+/** Reads a body only if it may say that the settlement is pending, or name another price. */
 export async function openAnswer(response: Response, url: string, deadline: Deadline): Promise<OpenAnswer> {
   if ([402, 409, 503].includes(response.status))
     return { ...(await readAnswer(response.clone(), url, deadline)), response }
@@ -155,7 +155,7 @@ export function urlOf(input: Input): string {
   return requestOf(input)?.url ?? new Request(input).url
 }
 
-/** Told by its form: where a library puts a class of its own in the place of `Request`, others aren't instances of it. */
+/** Recognizes a `Request` by its form, since a library may replace the class, and others aren't instances of it. */
 export function requestOf(input: Input): Request | undefined {
   return typeof input === 'object' && 'clone' in input ? input : undefined
 }

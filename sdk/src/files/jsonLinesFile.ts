@@ -7,7 +7,7 @@ const chunkBytes = 65_536
  * Opens a file of JSON Lines that only grows, or makes it. What a crash left of a line at its end is cut off. One process at a time has
  * it open.
  *
- * @param start what each line of it begins with: a file that ends with something else is left as it is.
+ * @param start the beginning of each of its lines: a file with other lines is left as it is.
  * @throws Error for such a file.
  */
 export async function openJsonLinesFile(path: string, start: string) {
@@ -37,7 +37,7 @@ export async function openJsonLinesFile(path: string, start: string) {
       await file.datasync()
       size += bytes.length
     } catch (error) {
-      // If the disk is full, for example: the next line must not continue half a line.
+      // The disk may be full, for example. The next line must not continue half a line.
       await file.truncate(size).catch(() => {})
       throw error
     }
@@ -59,7 +59,7 @@ export async function openJsonLinesFile(path: string, start: string) {
   }
 }
 
-/** Where the last line break before `end` ends; 0 where there is none. */
+/** The position after the last line break before `end`; 0 if there is none. */
 async function findLineEnd(file: FileHandle, end: number): Promise<number> {
   for (let to = end; to > 0; to -= chunkBytes) {
     const from = Math.max(to - chunkBytes, 0)

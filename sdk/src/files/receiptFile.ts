@@ -13,8 +13,8 @@ export type ReceiptFile = {
  *
  * It only grows, and a line that a crash cut short is dropped when the file is opened again. One process at a time.
  *
- * @param path of the file. It is made where there is none.
- * @throws Error where the file holds something else.
+ * @param path of the file, which is made if it doesn't exist.
+ * @throws Error if the file holds something else.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
  * import { openReceiptFile } from '@tollkeeper/sdk/files'

@@ -10,16 +10,16 @@ import { encodePaymentHeader } from '../protocol/x402.ts'
 import { demandKeys, isRecord, type Meta, mppErrorCode, paymentKeys, receiptKeys } from './metaKeys.ts'
 import { mppCredential, readMppOffer, textsOf } from './mpp.ts'
 
-/** What a server asks for in the place of a result. Nothing in it is checked. */
+/** What a server asks for instead of a result. Nothing in it is checked. */
 export type Demand = {
   /** x402's PaymentRequired, v2 or v1. */
   required: Meta | undefined
-  /** How its server reads a payment of x402 v2: `agents` takes base64 only. */
+  /** The form in which its server reads a payment of x402 v2: `agents` takes base64 only. */
   isBase64: boolean
   mpp: unknown[]
 }
 
-/** A call's answer in the words of HTTP, which the flow of payments reads. */
+/** A call's answer in terms of HTTP, which the payment flow reads. */
 export type ToolReply = Answer & { result: CallToolResult | undefined; demand: Demand | undefined }
 
 /** Reads a result. `url` names the tool. */
@@ -51,7 +51,7 @@ export function readReply(result: CallToolResult, url: string): ToolReply {
 /** Reads MPP's error. @returns undefined for any other error. */
 export function readErrorReply(error: unknown, url: string): ToolReply | undefined {
   const { code, data } = isRecord(error) ? error : {}
-  // -32043: what was presented was refused, and what is asked for instead.
+  // -32043 refuses a payment and names what it wants instead.
   if ((code !== mppErrorCode && code !== mppErrorCode - 1) || !isRecord(data)) return undefined
   if (!Array.isArray(data.challenges)) return undefined
   const required = isRequired(data.x402) ? data.x402 : undefined
@@ -71,7 +71,7 @@ function readDemand(result: CallToolResult, meta: Meta): Demand | undefined {
   return { required, isBase64: !structured && required === meta[demandKeys.agents], mpp }
 }
 
-/** Whether it is x402's PaymentRequired, as far as one can tell before an offer of it is read. */
+/** Whether it looks like x402's PaymentRequired; its offers aren't read here. */
 export function isRequired(value: unknown): value is Meta {
   if (!isRecord(value) || (value.x402Version !== 1 && value.x402Version !== 2)) return false
   return Array.isArray(value.accepts) && value.accepts.length > 0
@@ -81,18 +81,18 @@ function parseText({ content: [first] }: CallToolResult): unknown {
   return first?.type === 'text' ? parseJson(first.text) : undefined
 }
 
-/** A server may write anything, also what no header can hold. */
+/** A server may write anything, even what no header can hold. */
 function setHeader(headers: Headers, name: string, value: unknown): void {
   if (typeof value === 'string' && /^[\x20-\x7e]{1,16384}$/.test(value)) headers.set(name, value)
 }
 
-/** An offer that can be paid, and the call's `_meta` that pays it once it is signed. */
+/** An offer that can be paid, and the `_meta` that pays it once it is signed. */
 export type PayableOffer = ExactOffer & { present: (signed: SignedAuthorization) => Record<string, unknown> }
 
 /**
- * Chooses what to pay of what a seller of the standard's asks for: USDC on this network, by EIP-3009.
+ * Chooses from a standard seller's offers: USDC on this network, by EIP-3009.
  *
- * @returns undefined where there is no such offer.
+ * @returns undefined if there is no such offer.
  */
 export function chooseOffer(
   { required, isBase64, mpp }: Demand,

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { readReply } from './demands.ts'
 import { readToolPayment } from './dialects.ts'
 
-// That each dialect is paid, by its own programs where they are to be had, is shown by test/e2e/mcp.test.ts.
+// test/e2e/mcp.test.ts shows that each dialect is paid, by its own programs if they can be had.
 
 const payment = { x402Version: 2, accepted: { scheme: 'exact' }, payload: {} }
 const base64 = btoa(JSON.stringify(payment))

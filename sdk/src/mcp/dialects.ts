@@ -18,30 +18,30 @@ import {
 } from './metaKeys.ts'
 import { mppChallenge, readMppCredential } from './mpp.ts'
 
-/** A call of a tool, as far as its payment is concerned. */
+/** A call of a tool: the fields that its payment depends on. */
 export type ToolCall = {
   /** The tool's name. */
   name: string
-  /** `params.arguments`: a result that was kept is given again only for the same. */
+  /** `params.arguments`: a kept result is given again only for the same ones. */
   arguments?: unknown
   /** `params._meta`. */
   meta: Meta | undefined
-  /** What the client said of itself when it connected. */
+  /** The client's capabilities from when it connected. */
   capabilities?: object | undefined
-  /** Whether the tool declares an `outputSchema`: hosts hold any `structuredContent` against it. */
+  /** Whether the tool declares an `outputSchema`, with which hosts check any `structuredContent`. */
   hasOutputSchema: boolean
 }
 
-/** What a call is answered: a result, or MPP's error where the client showed MPP. */
+/** The answer to a call: a result, or MPP's error if the client showed MPP. */
 export type ToolAnswer =
   | { kind: 'result'; result: CallToolResult }
   | { kind: 'error'; code: number; message: string; data: object }
 
 /**
- * Reads the payment of a call, in whichever dialect it is, as the HTTP header that it would be.
+ * Reads the payment of a call, in any dialect, as the HTTP header that it would be.
  *
- * @throws {ProtocolError} `invalid_payload` for what can't be a payment, and for two in one call: who reads one of them each would not
- * agree on what was paid.
+ * @throws {ProtocolError} `invalid_payload` for what can't be a payment, and for two in one call: readers that each take one of them
+ * would not agree on what was paid.
  */
 export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   const presented = Object.values(paymentKeys).filter((key) => meta?.[key] !== undefined)
@@ -56,7 +56,7 @@ export function readToolPayment(meta: Meta | undefined): PaymentHeaders {
   return key === paymentKeys.x402V1 ? { xPayment: value } : { paymentSignature: value }
 }
 
-/** Nothing of a payment is near this long, and nothing longer is worth its encoding. */
+/** No part of a payment is nearly this long, and nothing longer is worth encoding. */
 const maxJsonLength = 12_288
 
 function encode(payment: object): string {
@@ -83,7 +83,7 @@ export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
   const v1 = challenge && toV1(exact, challenge, reason ?? 'Payment required')
   const challenges = challenge ? [mppChallenge(exact, challenge)] : []
   if (challenges.length > 0 && showsMpp(call)) return demandMpp(challenges, required, body)
-  // The first is what clients of the specification parse; the second is for a model that pays by x402 v1.
+  // Clients of the specification parse the first; the second is for a model that pays by x402 v1.
   const texts = required ? [required, v1].filter((one) => one !== undefined) : [{ error: body.error }]
   const result = {
     isError: true,
@@ -116,7 +116,7 @@ function tellProblem({ status, headers, body }: GateAnswer, problem: unknown): C
 }
 
 /**
- * The result of a call that was paid for, with its receipts.
+ * The result of a paid call, with its receipts.
  *
  * @param said what the headers of HTTP would say of the payment.
  */
@@ -145,7 +145,7 @@ export function withReceipts(
   return { ...result, _meta }
 }
 
-/** Its reference is the payment's id: the transaction comes with its batch. */
+/** Its reference is the payment's id, because the transaction comes with its batch. */
 function mppReceipt({ challenge }: Meta, paymentId: string | undefined): object {
   const { id } = isRecord(challenge) ? challenge : {}
   const timestamp = new Date().toISOString()

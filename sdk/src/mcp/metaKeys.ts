@@ -1,9 +1,9 @@
 /*
- * Where programs of MCP keep payments in `_meta`. Facts read from agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and
+ * The keys of `_meta` in which MCP programs keep payments. Facts read from agents 0.32.0, x402-mcp 0.0.5, mppx 0.11.0 and
  * specs/transports-v2/mcp.md of x402.
  */
 
-/** Of a call: the payment. */
+/** In a call: the payment. */
 export const paymentKeys = {
   /** x402 v2: an object by the specification, base64 by Cloudflare's `agents`. */
   x402: 'x402/payment',
@@ -15,41 +15,41 @@ export const paymentKeys = {
   own: 'tollkeeper/authorization',
 } as const
 
-/** Of a result that asks for payment. */
+/** In a result that asks for payment. */
 export const demandKeys = {
   /** Cloudflare's `agents` reads nothing else. */
   agents: 'x402/error',
   mpp: 'org.paymentauth/payment-required',
   /** Ours: SPEC.md's body of a 402. */
   own: 'tollkeeper/challenge',
-  /** Ours: why there is neither a result nor a price, as problem+json has it. */
+  /** Ours: why there is neither a result nor a price, in the form of problem+json. */
   problem: 'tollkeeper/problem',
 } as const
 
-/** Of a paid result. */
+/** In a paid result. */
 export const receiptKeys = {
   x402: 'x402/payment-response',
   x402V1: 'x402.payment-response',
   mpp: 'org.paymentauth/receipt',
-  /** Ours: what HTTP says in `Service-…` headers. */
+  /** Ours: the contents of HTTP's `Service-…` headers. */
   own: 'tollkeeper/receipt',
 } as const
 
 /** Ours: this result was given before, to the same payment. */
 export const replayedKey = 'tollkeeper/replayed'
 
-/** Of a call: its trace (W3C), where OpenTelemetry's conventions for MCP have it. */
+/** In a call: its trace (W3C), under the key of OpenTelemetry's conventions for MCP. */
 export const traceparentKey = 'traceparent'
 
 /** The extension of x402 by which a client shows that it reads `resultType: "payment_required"`. Experimental. */
 export const x402Extension = 'org.x402/payment'
-/** Where a client of MCP's draft says with each call what it can. */
+/** By this key a client of MCP's draft sends its capabilities with each call. */
 export const capabilitiesKey = 'io.modelcontextprotocol/clientCapabilities'
 
-/** MPP's JSON-RPC error, which is that of URL elicitation as well. */
+/** MPP's JSON-RPC error, which is also that of URL elicitation. */
 export const mppErrorCode = -32042
 
-/** What stands in `_meta`. Whoever sent it may have written anything. */
+/** The contents of `_meta`. Whoever sent it may have written anything. */
 export type Meta = Readonly<Record<string, unknown>>
 
 export { isRecord } from '../protocol/fields.ts'

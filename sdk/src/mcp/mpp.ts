@@ -10,8 +10,8 @@ import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
 import { isRecord } from './metaKeys.ts'
 
 /*
- * MPP's `evm` `charge` (mppx 0.11): a challenge whose credential is one EIP-3009 authorization. It is x402's `exact` in other
- * words, so that one gate verifies both.
+ * MPP's `evm` `charge` (mppx 0.11): a challenge whose credential is one EIP-3009 authorization. It is x402's `exact` by another name,
+ * so one gate verifies both.
  */
 
 /** The same offer as x402's `exact`, with the macaroon where MPP keeps what comes back. */
@@ -35,7 +35,7 @@ export function mppChallenge(
 }
 
 /**
- * Reads a credential of MPP as the payment of x402 v2 that it is. What it repeats of the challenge is its sender's claim; the
+ * Reads a credential of MPP as a payment of x402 v2. What it repeats of the challenge is its sender's claim, but the
  * macaroon in it is the gateway's.
  *
  * @throws {ProtocolError} `invalid_payload`
@@ -63,7 +63,7 @@ function macaroonOf(opaque: unknown): unknown {
   }
 }
 
-/** Reads another seller's challenge. @returns undefined for what isn't one in USDC on this network, by one authorization. */
+/** Reads another seller's challenge. @returns undefined if it isn't one in USDC on this network, by one authorization. */
 export function readMppOffer(
   challenge: unknown,
   { network, usdc }: { network: Network; usdc: Address },
@@ -88,7 +88,7 @@ export function readMppOffer(
   }
 }
 
-/** What pays such a challenge. */
+/** The credential that pays such a challenge. */
 export function mppCredential(
   challenge: unknown,
   signed: SignedAuthorization,

@@ -16,22 +16,22 @@ import { decodePaymentHeader } from '../protocol/x402.ts'
 import { chooseOffer, readErrorReply, readReply, type ToolReply } from './demands.ts'
 import { isRecord, paymentKeys } from './metaKeys.ts'
 
-/** Options of {@link payingMcpClient}: how it pays, and how much at most, as `createClient` has them. */
+/** Options of {@link payingMcpClient}: how it pays, and how much at most, as for `createClient`. */
 export type PayingMcpOptions = PaymentOptions & {
   /**
-   * URL of the MCP server: `allowedHosts` and limits a host go by it. Default: all servers without one are the host `tool`, which
-   * no `allowedHosts` names. What `onPayment` is shown has the tool's name behind its `#`.
+   * URL of the MCP server, by which `allowedHosts` and limits a host go. Default: all servers without one are the host `tool`, which
+   * no `allowedHosts` names. The URL for `onPayment` has the tool's name behind its `#`.
    */
   serverUrl?: string
-  /** Milliseconds for which a payment whose settlement is pending is presented again. Default 60,000. */
+  /** Milliseconds for which a payment with a pending settlement is presented again. Default 60,000. */
   pendingTimeout?: number
   /** Asks the gateway for its keys and tabs, instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
 }
 
-/** An MCP client that pays. `callTool` throws a `ClientError` where it can't or may not pay. */
+/** An MCP client that pays. `callTool` throws a `ClientError` if it can't or may not pay. */
 export type PayingMcpClient<Wrapped> = Wrapped & {
-  /** The open tabs, as `createClient`'s. */
+  /** The open tabs, as in `createClient`'s clients. */
   tabs: Client['tabs']
   /** Closes all tabs, each with exactly what was bought on it. `close()` is the MCP client's own. */
   closeTabs: Client['close']
@@ -51,13 +51,13 @@ type Ask = (meta: Record<string, unknown>, within: Deadline) => Promise<ToolRepl
 const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -1]
 
 /**
- * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`: those
- * of Tollkeeper's sellers, on tabs where they are offered, and others that take x402's `exact` or MPP's `charge` in USDC.
+ * Has an MCP client of `@modelcontextprotocol/sdk` pay for tools that ask for it, with the checks and limits of `createClient`. It pays
+ * Tollkeeper's sellers, on tabs if they are offered, and others that take x402's `exact` or MPP's `charge` in USDC.
  *
- * `callTool` is called as before and gives the paid call's result as it came, receipts in its `_meta`. What else the client does
- * stays as it is, and the client that was passed goes on without paying. Where the answer to a paid call was lost, the next call of the
- * same tool with the same arguments presents the same payment, and signs nothing. So it does where a seller of another gateway refused
- * what it was shown, until that can't settle any more.
+ * `callTool` is called as before, and returns the paid call's result as it came, receipts in its `_meta`. The client's other methods
+ * stay as they are, and the client that was passed goes on without paying. If the answer to a paid call was lost, the next call of the
+ * same tool with the same arguments presents the same payment, and signs nothing. So it does if a seller of another gateway refused a
+ * payment, until that payment can't settle any more.
  *
  * @param client its `callTool` is used, with the options of each call.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
@@ -110,7 +110,7 @@ function createToolPayer(options: PayingMcpOptions) {
   if (serverUrl !== undefined && !URL.canParse(serverUrl)) {
     throw new TypeError(`serverUrl must be a URL, got ${serverUrl}`)
   }
-  /** Those of our own gateway the flow remembers, which asks it about them. */
+  /** Other gateways' payments; those of our own gateway are remembered by the flow, which asks it about them. */
   const unanswered = createOpenPayments(({ payment }: Foreign) => payment)
 
   async function call(params: CallParams, sendCall: SendCall, callOptions: CallOptions = {}) {
@@ -164,8 +164,8 @@ function createToolPayer(options: PayingMcpOptions) {
   }
 
   /**
-   * Presents what was signed for a seller of another gateway. Where it gives no result, it may have the payment settled nevertheless, and
-   * nobody else could say: so the same payment is all that it is shown for this call, until that can't settle any more.
+   * Presents a payment to a seller of another gateway. If that gives no result, it may have the payment settled nevertheless, and nobody
+   * else could say. So it is shown only this payment for the call, until that can't settle any more.
    */
   async function presentForeign(
     asked: ToolAsked,
@@ -204,7 +204,7 @@ function createToolPayer(options: PayingMcpOptions) {
   return { call, tabs: flow.tabs, close: flow.close }
 }
 
-/** A payment as the call's `_meta` carries it. */
+/** A payment in the form of a call's `_meta`. */
 function metaOf({ name, value }: PaymentHeader): Record<string, unknown> {
   if (name === 'authorization') return { [paymentKeys.own]: value }
   return { [paymentKeys.x402]: decodePaymentHeader(value) }
@@ -222,7 +222,7 @@ function toCallError(
   if (signal.aborted) return toNetworkError(error, seller, within)
   const { code } = isRecord(error) ? error : {}
   if (code === requestTimeout) return new RequestTimeoutError(timeout, { cause: error, payment })
-  // What the server itself said is no failure of the connection; a status of HTTP, or a page, is of what stands before it.
+  // An error of the server itself is no failure of the connection; an HTTP status or a page comes from what stands before it.
   const isSaid = typeof code === 'number' && ![connectionClosed, unexpectedContent].includes(code)
   if (isSaid && !(code >= 300 && code <= 599)) return error
   return new NetworkError(seller, { cause: error, payment })

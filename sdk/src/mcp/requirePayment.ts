@@ -15,14 +15,14 @@ import { createToolGate, type ToolGateOptions } from './toolGate.ts'
 
 type Extra = RequestHandlerExtra<ServerRequest, ServerNotification>
 
-/** What the handler of a paid tool gets beside its arguments: the SDK's own, and the payment. */
+/** The second argument of a paid tool's handler: the SDK's `extra`, and the payment. */
 export type PaidExtra = Extra & { payment: VerifiedPayment }
 
 type Schema = ZodRawShapeCompat | AnySchema
 
-/** An `McpServer`, as far as it registers paid tools. */
+/** The part of an `McpServer` that registers paid tools. */
 export type PaidServer = {
-  /** As `registerTool` of the server, for a tool that only those who paid are served. */
+  /** Like `registerTool` of the server, for a tool that only paying callers are served. */
   registerTool<Output extends Schema, Input extends undefined | Schema = undefined>(
     name: string,
     config: {
@@ -37,18 +37,18 @@ export type PaidServer = {
   ): RegisteredTool
 }
 
-/** A tool's handler without its types: arguments where it has an `inputSchema`, then `extra`. */
+/** A tool's handler without its types: arguments if it has an `inputSchema`, then `extra`. */
 type Handler = (...args: unknown[]) => CallToolResult | Promise<CallToolResult>
 
 /**
- * Creates what registers paid tools with an `McpServer` of `@modelcontextprotocol/sdk`: they are served only to those who paid, in
- * whichever dialect their client speaks. The tool's endpoint is registered at the gateway as {@link toolResource} names it.
+ * Creates a function that registers paid tools with an `McpServer` of `@modelcontextprotocol/sdk`. They are served only to those who
+ * paid, in any dialect. The tool's endpoint is registered at the gateway under the name of {@link toolResource}.
  *
- * A tool that throws or answers `isError` gets the payment voided. Receipts are in the result's `_meta`: `x402/payment-response`,
- * and the gateway's own in `tollkeeper/receipt`. The handler's `extra.payment` is what the other middleware's handlers get.
+ * If a tool throws or answers `isError`, its payment is voided. Receipts are in the result's `_meta`: `x402/payment-response`,
+ * and the gateway's own in `tollkeeper/receipt`. The handler's `extra.payment` is the same as in the other middleware.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
  * import { requirePayment } from '@tollkeeper/sdk/mcp'
@@ -68,7 +68,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
   const answerCall = createToolGate(options)
   const price = String(options.pricing.usdcPerUnit)
 
-  /** A handler of the SDK's that asks for payment before it calls the seller's. */
+  /** A handler for the SDK that asks for payment before it calls the seller's. */
   function paidHandler(describe: () => Omit<ToolCall, 'meta' | 'arguments'>, handler: Handler): Handler {
     return async (...args) => {
       const extra = args.at(-1) as Extra
@@ -79,7 +79,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
           return await handler(...args.slice(0, -1), { ...extra, payment })
         } catch (error) {
           if ((error as { code?: unknown })?.code === mppErrorCode) throw error
-          // What the server makes of it itself; here it takes the receipt along that says that it was voided.
+          // The server would answer the same; here the answer also gets the receipt that says it was voided.
           const text = error instanceof Error ? error.message : String(error)
           return { isError: true, content: [{ type: 'text' as const, text }] }
         }
@@ -96,7 +96,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
 
   return (server) => ({
     registerTool(name, config, handler) {
-      // A name that can't be sold is told at once.
+      // Throws at once for a name that can't be sold.
       toolResource(name, options.server)
       let current = name
       const wrap = (one: unknown) =>
@@ -111,7 +111,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
       const _meta = { ...config._meta, ...priceMeta(price) }
       const tool: RegisteredTool = server.registerTool(name, { ...config, _meta }, wrap(handler))
       const { update } = tool
-      // Whoever changes a paid tool later changes what is sold, not whether it is.
+      // A later update of a paid tool changes what is sold, not whether it is paid for.
       tool.update = ({ callback, ...updates }) => {
         if (typeof updates.name === 'string') {
           toolResource(updates.name, options.server)
@@ -124,7 +124,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
   })
 }
 
-/** What a listed tool says of its price: our key, and those by which the client of `agents` warns. */
+/** A listed tool's price: under our key, and those by which the client of `agents` warns. */
 export function priceMeta(usdc: string): Record<string, unknown> {
   return {
     'tollkeeper/price': { usdc },

@@ -9,27 +9,27 @@ import { toolResource } from '../protocol/toolResource.ts'
 import { answerUnpaid, readToolPayment, type ToolAnswer, type ToolCall, withReceipts } from './dialects.ts'
 import { replayedKey, traceparentKey } from './metaKeys.ts'
 
-/** Options of `requirePayment` for tools: those of the other middleware, but what only HTTP has. */
+/** Options of `requirePayment` for tools: those of the other middleware, without what only HTTP has. */
 export type ToolGateOptions = Omit<GateOptions, 'body' | 'basePath' | 'publicUrl'> & {
-  /** Name of this server, where the provider has several whose tools may have one name: it stands in `mcp://tool/<server>/<tool>`. */
+  /** Name of this server, if the provider has several with tools of one name: it stands in `mcp://tool/<server>/<tool>`. */
   server?: string
 }
 
-/** Runs a tool that was paid for. @returns undefined where it was begun and nobody will hear what came of it: it is charged. */
+/** Runs a paid tool. @returns undefined if it was begun and nobody will hear its result: it is charged. */
 type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**
- * Creates what serves calls of tools only if they are paid for, on the gate of the other middleware.
+ * Creates a gate that serves calls of tools only if they are paid for, on the gate of the other middleware.
  *
  * @throws {ProtocolError} `invalid_field`, `price_below_minimum`
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  */
 export function createToolGate({ server, ...options }: ToolGateOptions) {
   const gate = createGate(options)
 
   /**
-   * Answers a call: with what the tool gives, and its receipts, or with what it costs. Where the tool throws, the payment is voided
-   * and the error thrown on.
+   * Answers a call with the tool's result and its receipts, or with its price. If the tool throws, the payment is voided and the error
+   * thrown on.
    */
   return async function answerCall(call: ToolCall, run: RunTool): Promise<ToolAnswer> {
     const url = toolResource(call.name, server)
@@ -59,7 +59,7 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       throw error
     }
     if (!ran) {
-      // Who presents the payment again is told so, instead of a result that is none.
+      // Whoever presents the payment again is told so, instead of getting an empty result.
       keep?.drop('broken off')
       return { kind: 'result', result: { isError: true, content: [] } }
     }

@@ -6,7 +6,7 @@ type Body = ReadableStream<Uint8Array<ArrayBuffer>>
 type Reader = ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>
 type Chunk = Uint8Array<ArrayBuffer>
 
-/** Reads a body to its end. @returns undefined for one that is longer, or takes longer than the signal. */
+/** Reads a body to its end. @returns undefined if it is longer, or takes longer than the signal. */
 export async function readUpTo(
   body: Body,
   maxBytes: number,
@@ -20,7 +20,7 @@ export async function readUpTo(
     chunks.push(read.value)
     length += read.value.length
     if (length <= maxBytes) continue
-    // Of a copy, this ends when what it is a copy of does.
+    // For a copy, this ends when the original does.
     reader.cancel().catch(() => {})
     return undefined
   }
@@ -28,12 +28,12 @@ export async function readUpTo(
 }
 
 /**
- * Lets an answer's body be kept while the buyer reads it: to its end, also where the buyer leaves before.
+ * Keeps an answer's body while the buyer reads it: to its end, even if the buyer leaves before.
  *
- * What is there at once, as most answers are, goes on in one piece.
+ * What is there at once, as for most answers, goes on in one piece.
  *
- * @param whole told the body once it is whole.
- * @returns what the buyer reads.
+ * @param whole called with the body once it is whole.
+ * @returns the body for the buyer.
  */
 export async function followBody(
   body: Body,
@@ -75,10 +75,10 @@ async function readAtOnce(
   }
 }
 
-/** More than any runtime takes to hand on what it has. */
+/** More turns of the event loop than any runtime takes to hand on what it has. */
 const turns = 8
 
-/** What a read gives without waiting for anything outside; undefined where it waits, or fails, which who reads on hears. */
+/** The result of a read that waits for nothing outside; undefined if it waits, or fails, which the next reader hears. */
 async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof next> | undefined> {
   let read: Awaited<typeof next> | undefined
   next.then(
@@ -91,7 +91,7 @@ async function nowOf(next: ReturnType<Reader['read']>): Promise<Awaited<typeof n
   return read
 }
 
-/** A stream of what was read, and of what comes. */
+/** A stream of the chunks that were read, and of those to come. */
 function goOn(reader: Reader, chunks: Chunk[], next: ReturnType<Reader['read']>): Body {
   let pending: ReturnType<Reader['read']> | undefined = next
   return new ReadableStream({

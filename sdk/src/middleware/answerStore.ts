@@ -2,7 +2,7 @@ import { bytesToHex, concatBytes, encodeUtf8, readUint, writeUint } from '../pro
 
 /**
  * Keeps answers outside of the process, so that they outlive it and several processes share them. It gets ciphertext under names
- * that say nothing, and needn't be believed: what it loses, changes or mixes up is an answer that isn't kept.
+ * that say nothing, and needn't be trusted: an answer that it loses, changes or mixes up counts as not kept.
  *
  * @example
  * import type { AnswerStore } from '@tollkeeper/sdk/fetch'
@@ -20,11 +20,11 @@ import { bytesToHex, concatBytes, encodeUtf8, readUint, writeUint } from '../pro
 export type AnswerStore = {
   /** @param key 64 hex digits. */
   get: (key: string) => Promise<Uint8Array | undefined>
-  /** Keeps a value in the place of what was kept under its key, for so many seconds. */
+  /** Keeps a value for this many seconds, and replaces what was kept under its key. */
   set: (key: string, value: Uint8Array, seconds: number) => Promise<void>
 }
 
-/** An answer as it was given, and as it is given again. */
+/** An answer in the form in which it was given and is given again. */
 export type KeptAnswer = {
   status: number
   headers: [name: string, value: string][]
@@ -57,7 +57,7 @@ export type AnswerEntry =
   | { state: 'serving' }
   | { state: 'not_kept'; reason: string }
 
-/** Where entries are, by what was presented. */
+/** Where entries are kept, by the presented payment. */
 export type AnswerShelf = {
   find: (name: string) => AnswerEntry | undefined | Promise<AnswerEntry | undefined>
   put: (name: string, entry: AnswerEntry, seconds: number) => void | Promise<void>
@@ -103,15 +103,15 @@ function sizeOf({ headers, body }: KeptAnswer): number {
 }
 
 /**
- * A store of somebody else's, which reads nothing of what it keeps: AES-GCM, with the name as associated data, so that no entry can
- * stand in another's place.
+ * Seals the entries of a foreign store, so that it can't read them: AES-GCM, with the name as associated data, so that no entry can
+ * take another's place.
  *
- * @param secret as unguessable as a key: HKDF adds nothing to it.
+ * @param secret as unguessable as a key, because HKDF adds no strength.
  */
 export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
   let keys: Promise<Keys> | undefined
 
-  /** The keys, and the id under which the store has a name. */
+  /** The keys, and the id under which the store keeps a name. */
   async function seal(name: string) {
     keys ??= deriveKeys(secret)
     const { sealing, naming } = await keys
@@ -130,7 +130,7 @@ export function sealAnswers(store: AnswerStore, secret: string): AnswerShelf {
         const plain = await crypto.subtle.decrypt(algorithm, sealing, sealed.slice(ivBytes))
         return decode(new Uint8Array(plain))
       } catch {
-        // Of another secret, or changed.
+        // It was sealed with another secret, or changed.
         return undefined
       }
     },
@@ -170,7 +170,7 @@ export function utf8(text: string): Uint8Array<ArrayBuffer> {
 
 const lengthBytes = 4
 
-/** The length of the JSON, the JSON, and the answer's body behind it. */
+/** The length of the JSON, the JSON, and then the answer's body. */
 function encode(entry: AnswerEntry, until: number): Uint8Array<ArrayBuffer> {
   const { body, ...rest } = entry.state === 'kept' ? entry.answer : { body: new Uint8Array() }
   const head = encodeUtf8(
@@ -187,7 +187,7 @@ function decode(bytes: Uint8Array<ArrayBuffer>): AnswerEntry | undefined {
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(lengthBytes, end))) as AnswerEntry & {
     until: number
   }
-  // A store that keeps for longer than it was told.
+  // The store has kept it for longer than it was told.
   if (head.until <= Date.now()) return undefined
   if (head.state === 'kept') head.answer.body = bytes.slice(end)
   return head

@@ -14,22 +14,22 @@ import type { PresentedPayment } from './presentedPayment.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
 export type AnswerOptions = {
-  /** How long an answer is kept. Default 600; at most 60 where the payment came without a macaroon. */
+  /** How many seconds an answer is kept. Default 600; at most 60 if the payment came without a macaroon. */
   seconds?: number
   /** The longest body that is kept, in bytes. Default 262,144. */
   maxAnswerBytes?: number
-  /** What all that is kept in memory takes, in bytes. Default 16,777,216. */
+  /** Most bytes of all answers in memory. Default 16,777,216. */
   maxBytes?: number
-  /** Instead of the memory. What it gets is encrypted. */
+  /** Used instead of the memory. It gets ciphertext. */
   store?: AnswerStore
-  /** What a store's answers are encrypted with: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
+  /** Encrypts a store's answers: 16 characters or more that nobody guesses. Default: derived from `apiKey`. */
   secret?: string
 }
 
-/** Reads a copy of a request's body. @returns undefined for one that is longer, breaks off, or was read before. */
+/** Reads a copy of a request's body. @returns undefined if it is longer, breaks off, or was read before. */
 export type ReadBody = (maxBytes: number) => Promise<Uint8Array | undefined>
 
-/** A request, as far as its answer is bound to it. */
+/** The parts of a request that its answer is bound to. */
 export type AnswerRequest = {
   method: string
   /** Path and query. */
@@ -41,15 +41,15 @@ export type AnswerRequest = {
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'
 
-/** A stream that goes on for longer is a feed: nobody waits for its end. */
+/** How long a stream may take: a longer one is a feed, and nobody waits for its end. */
 export const longestAnswerMs = 120_000
 /** The longest request body that is read to bind an answer to it. */
 export const maxBodyBytes = 1_048_576
-/** How long an answer that is whole waits for the rest of its request. */
+/** How long a complete answer waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** Without a macaroon a payment is public as soon as it is on chain: a stranger could ask for its answer. */
+/** Without a macaroon a payment is public once it is on chain, and a stranger could ask for its answer. */
 const longestPublicSeconds = 60
-/** How many wait for the answer to one payment, and for how long. */
+/** How many requests wait for the answer to one payment, and for how long. */
 const maxWaiting = 8
 
 type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting: number }
@@ -57,13 +57,13 @@ type UnderWay = { target: string; ended: Promise<void>; end: () => void; waiting
 export type Answers = ReturnType<typeof createAnswers>
 
 /**
- * Keeps the answers of paid requests, and gives each again to who presents the same signed payment with the same request.
+ * Keeps the answers of paid requests, and gives each again to whoever presents the same signed payment with the same request.
  *
- * It is the header that is compared, with its signatures and its macaroon. Who stole it hears no more than it could have bought
- * with it before.
+ * It compares the header, with its signatures and its macaroon. A thief of the header gets no more than it could have bought with it
+ * before.
  *
- * @param waitMs how long the same payment waits for the answer that is being made.
- * @param onFailure told when the store fails.
+ * @param waitMs how long a repeat of a payment waits for the answer under way.
+ * @param onFailure called when the store fails.
  */
 export function createAnswers(
   options: AnswerOptions,
@@ -89,7 +89,7 @@ export function createAnswers(
     }
   }
 
-  /** @returns false where it is still being served after all that time, or too many wait already. */
+  /** @returns false if it is still being served after that time, or too many wait already. */
   async function waitFor(one: UnderWay): Promise<boolean> {
     if (one.waiting >= maxWaiting) return false
     one.waiting++
@@ -105,7 +105,7 @@ export function createAnswers(
   }
 
   /**
-   * Answers a paid request once: again from what is kept, or by `make`.
+   * Answers a paid request once: again from the kept answer, or by `make`.
    *
    * @param make asks the gateway, which accepts a payment once.
    * @param waitUntil keeps a process alive until the answer is kept.
@@ -149,7 +149,7 @@ export function createAnswers(
       if (made.kind === 'serve') {
         isMaking = true
         const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
-        // So that other processes know that they wait for an answer.
+        // So that other processes know that they should wait for the answer.
         const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
         const write = async (entry: AnswerEntry | undefined) => {
           await told
@@ -186,7 +186,7 @@ function keepOf({
   /** Of the request's body. */
   digest: string | Promise<string | undefined>
   maxBytes: number
-  /** Undefined: nothing is to be known of it. */
+  /** Undefined: the record is deleted. */
   write: (entry: AnswerEntry | undefined) => Promise<void>
 }): Keep {
   const drop = (reason: NotKept) => void write({ state: 'not_kept', reason: `its answer was ${reason}` })
@@ -235,7 +235,7 @@ function begin(target: string): UnderWay {
   return { target, ended, end, waiting: 0 }
 }
 
-/** All that was presented, so that nobody who knows less of it is answered. */
+/** Covers all that was presented, so that nobody who knows less gets the answer. */
 function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>): string {
   const { macaroon = '' } = presented
   return presented.kind === 'tab'
@@ -249,7 +249,7 @@ async function digest(readBody: ReadBody): Promise<string | undefined> {
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }
 
-/** What a promise gives, or `late` where it takes longer. */
+/** The result of a promise, or `late` if it takes longer. */
 async function within<Result>(promise: Promise<Result>, ms: number, late: Result): Promise<Result> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const timeout = new Promise<Result>((resolve) => {

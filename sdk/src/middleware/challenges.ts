@@ -11,13 +11,13 @@ export type ChallengesOptions = {
   endpointId?: string
   network?: NetworkName
   payTo?: readonly Address[]
-  /** Told why there is no challenge. */
+  /** Reports why there is no challenge. */
   warnings: Pick<Warnings, 'tell' | 'explain'>
 }
 
 type Asker = { method: string; url: string; traceparent?: string | null | undefined }
 
-/** The gateway's answer to `/challenge`, and what it holds if it is one. */
+/** The gateway's answer to `/challenge`, and the challenge, if it is one. */
 export type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
 
 const endpointTtlMs = 60_000

@@ -8,25 +8,25 @@ import {
 import type { VerifiedPayment } from './verification.ts'
 import type { Warnings } from './warnings.ts'
 
-/** What names a payment to the gateway. */
+/** The fields by which the gateway knows a payment. */
 export type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 
-/** What the gateway, or mock mode, says of a payment; the gate adds how it is charged. */
+/** A payment by the word of the gateway, or of mock mode; the gate adds how it is charged. */
 export type Accepted = Omit<VerifiedPayment, 'charge'>
 
 /**
- * Charges so much of an accepted payment, in base units.
+ * Charges this much of an accepted payment, in base units.
  *
- * @returns the receipt of what is charged then; null: the gateway gave none; undefined: it stays at the price.
+ * @returns the receipt of the new charge; null: the gateway gave none; undefined: it stays at the price.
  */
 export type Charge = (payment: Accepted, amount: bigint) => Promise<string | null | undefined>
 
-/** What is charged after the handler: less than the price of a request on a tab, or nothing. */
+/** Charges after the handler: less than the price for a request on a tab, or nothing. */
 export function createCharges(
   gateway: GatewayClientOptions,
   { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
 ) {
-  /** @returns the answer; undefined where it isn't done. */
+  /** @returns the answer; undefined if it isn't done. */
   async function send(call: GatewayCall, what: string): Promise<GatewayAnswer | undefined> {
     if (!gateway.apiKey) {
       warnings.tell('no_api_key')
@@ -38,7 +38,7 @@ export function createCharges(
     return undefined
   }
 
-  /** Charges so much of a request on a tab. */
+  /** Charges this much of a request on a tab. */
   async function charge({ tab }: Chargeable, amount: bigint): Promise<string | null | undefined> {
     if (!tab) return undefined
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`

@@ -13,16 +13,16 @@ import { exposedHeaders, type GateOptions } from './gate.ts'
 import { type PaymentVariables, requirePayment as requireHonoPayment } from './hono.ts'
 import type { VerifiedPayment } from './verification.ts'
 
-// What every middleware does, whatever it is mounted on: one table of handlers, run over each. All of them answer over a
-// real connection. That the real gateway is paid is shown by test/e2e.
+// What every middleware does on any framework: one table of handlers, run over each, over real connections. That the real
+// gateway is paid is shown by test/e2e.
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string }
 
-/** How often handlers ran, and what one of them waits for. */
+/** How often handlers ran, and promises that some of them wait for. */
 const ran = new Map<string, number>()
 let gateOfSlow: Promise<void> = Promise.resolve()
 
-/** Handlers by path, in no framework's words. */
+/** Handlers by path, independent of a framework. */
 const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer | Promise<Answer>> = {
   '/weather': (payment) => ({
     headers: { 'Content-Type': 'application/json', 'X-Own': 'kept' },
@@ -160,7 +160,7 @@ describe.each(frameworks)('%s', (name, start) => {
     expect([response.status, await response.text()]).toEqual([500, 'failed'])
     expect(response.headers.get('service-receipt')).toBeNull()
     expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
-    // Who answers for a plain handler that threw is the runtime, which knows nothing of the payment.
+    // The runtime answers for a plain handler that threw, and knows nothing of the payment.
     expect(response.headers.get('service-payment-status')).toBe(name === 'fetch' ? null : 'voided')
   })
 

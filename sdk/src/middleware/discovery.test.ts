@@ -9,7 +9,7 @@ import { serveDiscovery as serveExpress } from './express.ts'
 import { serveDiscovery as serveFetch } from './fetch.ts'
 import { serveDiscovery as serveHono } from './hono.ts'
 
-// A gateway that says what its tests say: what a real one says is api/views/discovery.test.ts, and both together test/e2e/found.test.ts.
+// A gateway with made-up answers: those of a real one are in api/views/discovery.test.ts, both together in test/e2e/found.test.ts.
 const sales = {
   origin: 'https://api.example',
   openapi: {

@@ -6,9 +6,9 @@ export type DiscoveryOptions = {
   /** The gateway's URL. */
   gatewayUrl: string
   providerId: string
-  /** Origin that buyers use, where endpoints are registered on several. Default: the one with most of them. */
+  /** Origin that buyers use, if endpoints are registered on several. Default: the one with most of them. */
   publicUrl?: string
-  /** An OpenAPI document of your own: the paths that are sold get their prices in it, and the others stay as they are. */
+  /** Your own OpenAPI document: its paths that are sold get their prices, and the others stay as they are. */
   openapi?: object
   /** Milliseconds for a call to the gateway. Default 5,000. */
   timeout?: number
@@ -20,14 +20,14 @@ type Document = Record<string, unknown> & { paths?: Record<string, Record<string
 
 /** How long the documents are served before the gateway is asked again. */
 const keptMs = 60_000
-/** After a call that failed, the gateway is left alone for this long. */
+/** How long the gateway is left alone after a failed call. */
 const pauseMs = 5_000
 
 /**
- * Serves the documents by which agents and catalogues find what an origin sells, from what is registered at the gateway:
+ * Serves the documents by which agents and catalogues find what an origin sells, from its registration at the gateway:
  * `/openapi.json`, `/.well-known/x402` and `/llms.txt`.
  *
- * The gateway is asked once a minute, whoever asks, and nothing of a request is passed on to it.
+ * It asks the gateway once a minute, however many ask, and passes on nothing of a request.
  *
  * @throws {TypeError} without a gateway or a provider.
  */
@@ -42,7 +42,7 @@ export function createDiscovery(options: DiscoveryOptions) {
 
   async function ask(): Promise<void> {
     try {
-      // Workers know no redirect 'error'.
+      // Workers don't know redirect 'error'.
       const response = await fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(timeout) })
       if (response.status !== 200) throw new TypeError(`the gateway answered ${response.status}`)
       kept = readSales(await response.json())
@@ -57,7 +57,7 @@ export function createDiscovery(options: DiscoveryOptions) {
       asking ??= ask().finally(() => {
         asking = undefined
       })
-      // What is kept is served meanwhile.
+      // The kept documents are served meanwhile.
       if (kept === undefined) await asking
     }
     return kept
@@ -69,7 +69,7 @@ export function createDiscovery(options: DiscoveryOptions) {
       return refuse('dependency_unavailable', 'The gateway did not say what is sold here', 5).answer
     const headers = {
       ...{ 'Content-Type': type, 'Cache-Control': 'public, max-age=60' },
-      // They are there for anybody to read, pages included.
+      // Anybody may read them, pages included.
       'Access-Control-Allow-Origin': '*',
     }
     return { status: 200, headers, body: body(sales) }
@@ -102,7 +102,7 @@ function readSales(answer: unknown): Sales {
   return { openapi, x402, llms }
 }
 
-/** A provider's own document, and in it what the gateway knows of what is sold: the price, and what the provider left out. */
+/** A provider's own document, completed by the gateway's: the price, and fields that the provider left out. */
 function merge(own: Document | undefined, sold: Document): Document {
   if (own === undefined) return sold
   const paths: Record<string, Record<string, object>> = { ...own.paths }

@@ -30,10 +30,10 @@ type Response = ServerResponse & { locals?: Record<string, unknown> }
 /**
  * Creates Express (or Connect) middleware that serves a route only to those who paid (SPEC 4.3).
  *
- * A handler that fails, by an error or a 5xx, gets the payment voided, and the response carries no receipt but that of the void, on a tab.
+ * If a handler fails, by an error or a 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { requirePayment } from '@tollkeeper/sdk/express'
  * import express from 'express'
@@ -80,7 +80,7 @@ export function requirePayment(
 }
 
 /**
- * Holds back a 5xx response until the payment is voided, so that its headers say what became of it.
+ * Holds back a 5xx response until the payment is voided, so that its headers say whether it was.
  *
  * Node sends the head with the first of these four calls, and only then is the status final.
  */
@@ -133,7 +133,7 @@ function holdFailure(
   }) as typeof end
 }
 
-/** Keeps a paid response out of shared caches, whatever the handler sets, and says what was charged since the handler began. */
+/** Keeps a paid response out of shared caches, whatever the handler sets, and adds later charges. */
 function finishHead(response: Response, headers: Record<string, string>): void {
   const { writeHead } = response
   response.writeHead = ((status: number, ...rest: unknown[]) => {
@@ -145,7 +145,7 @@ function finishHead(response: Response, headers: Record<string, string>): void {
   }) as typeof writeHead
 }
 
-/** Takes `Cache-Control` out of what a handler gives to `writeHead`, in any of the forms that Node accepts. */
+/** Takes `Cache-Control` out of a handler's arguments for `writeHead`, in any of Node's forms. */
 function takeCacheControl(headers: unknown): { given: unknown; others: unknown } {
   const isOther = (name: unknown) => String(name).toLowerCase() !== 'cache-control'
   if (typeof headers !== 'object' || headers === null) return { given: undefined, others: headers }
@@ -161,20 +161,20 @@ function isPaid({ headers }: Request): boolean {
   return ['authorization', 'payment-signature', 'x-payment'].some((name) => headers[name] !== undefined)
 }
 
-/** Node joins a header that came twice by commas, which no payment survives. */
+/** Joins a header that came twice by commas, as Node does, which no payment survives. */
 function single(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(', ') : value
 }
 
 const hostPattern = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?$/i
-/** What the URL parser would change in a path: dot segments and backslashes. */
+/** Parts of a path that the URL parser would change: dot segments and backslashes. */
 const ambiguousPath = /\\|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i
 
 /**
- * The URL that the buyer requested, as far as the server knows it: behind a proxy its origin may be another one.
+ * The URL that the buyer requested, as far as the server knows: behind a proxy its origin may be another one.
  *
- * Express routes by the path as it came, and the gateway finds the endpoint by this URL. Its path must therefore be the
- * same, whatever the `Host` header holds, or a caller would be charged for another endpoint than the one that serves.
+ * Express routes by the path as it came, and the gateway finds the endpoint by this URL. So its path must be the same, whatever
+ * the `Host` header says, or a caller would be charged for another endpoint than the one that serves.
  *
  * @returns undefined for a path that no URL can have unchanged.
  */
@@ -202,10 +202,10 @@ function send(response: ServerResponse, { status, headers, body }: GateAnswer): 
 }
 
 /**
- * Creates Express (or Connect) middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and
- * catalogues find what this origin sells. All of it comes from what is registered at the gateway; other requests pass.
+ * Creates Express (or Connect) middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`, by which agents and
+ * catalogues find what this origin sells. Their contents come from the registration at the gateway; other requests pass.
  *
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { serveDiscovery } from '@tollkeeper/sdk/express'
  * import express from 'express'

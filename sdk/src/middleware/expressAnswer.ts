@@ -9,16 +9,16 @@ type ReadRequest = IncomingMessage & { body?: unknown }
 const ofConnection = new Set(['connection', 'keep-alive', 'transfer-encoding', 'date'])
 
 /**
- * Notes a request's body as it arrives, whoever reads it.
+ * Watches a request's body as it arrives, whoever reads it.
  *
- * Called before anybody waits, so that nothing of it goes by unseen.
+ * Call it before anybody waits, so that it misses nothing.
  *
- * @returns null where there is none.
+ * @returns null if there is none.
  */
 export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | null {
   const { headers } = request
   if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return null
-  // Middleware before this one has read it, and left what it made of it.
+  // Earlier middleware has read it, and left its own form of it.
   if (request.readableEnded) return async () => bytesOf(request.body)
   if (request.readableDidRead) return async () => undefined
   const chunks: Uint8Array[] = []
@@ -57,11 +57,11 @@ function bytesOf(body: unknown): Uint8Array | undefined {
 }
 
 /**
- * Notes what a handler answers, also after its buyer has gone, and keeps it once it is whole.
+ * Watches a handler's answer, even after its buyer has gone, and keeps it once it is whole.
  *
- * What middleware before this one makes of it, such as compression, it makes again when the answer is given again.
+ * What earlier middleware does to it, such as compression, it does again when the answer is given again.
  *
- * @param isVoided asked when the answer is whole.
+ * @param isVoided called when the answer is whole.
  */
 export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () => boolean): void {
   const { writeHead, write, end } = response
@@ -100,17 +100,17 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
     stop(() => (isVoided() ? keep.forget() : keep.keep({ ...(head ?? headOf(response, [])), body })))
     return response
   }) as typeof end
-  // The buyer has gone: a handler that still works on its answer may end it.
+  // The buyer has gone, but a handler that is still at work may end the answer.
   response.once('close', () => {
     if (!isOver) setTimeout(() => stop(() => keep.drop('broken off')), longestAnswerMs).unref()
   })
 }
 
 /**
- * What Node sends for a text.
+ * The bytes that Node sends for a text.
  *
- * @param encoding as `write` and `end` take it: a callback may stand in its place.
- * @returns undefined for encodings that hardly anybody answers in.
+ * @param encoding an argument of `write` and `end`, which may be a callback instead.
+ * @returns undefined for encodings that hardly any answer has.
  */
 function encode(text: string, encoding: unknown): Uint8Array | undefined {
   if (typeof encoding !== 'string' || /^utf-?8$/i.test(encoding)) return encodeUtf8(text)
@@ -118,7 +118,7 @@ function encode(text: string, encoding: unknown): Uint8Array | undefined {
   return Uint8Array.from({ length: text.length }, (_, index) => text.charCodeAt(index))
 }
 
-/** The status and headers as the handler leaves them, in any of the forms in which `writeHead` takes them. */
+/** The status and headers from the handler, in any of the forms of `writeHead`. */
 function headOf(response: ServerResponse, args: readonly unknown[]): Omit<KeptAnswer, 'body'> {
   const status = typeof args[0] === 'number' ? args[0] : response.statusCode
   const given = args.at(-1)
@@ -130,7 +130,7 @@ function headOf(response: ServerResponse, args: readonly unknown[]): Omit<KeptAn
   return { status, headers: pairs.filter(([name]) => !ofConnection.has(name)) }
 }
 
-/** Headers as they may be given to `writeHead`: an object, pairs, or names and values in turn. */
+/** Headers in the forms of `writeHead`: an object, pairs, or names and values in turn. */
 export function pairsOf(headers: unknown): (readonly unknown[])[] {
   if (typeof headers !== 'object' || headers === null) return []
   if (!Array.isArray(headers)) return Object.entries(headers)

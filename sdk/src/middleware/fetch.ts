@@ -9,7 +9,7 @@ export type { DiscoveryOptions } from './discovery.ts'
 export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
-/** Answers a paid request. What the runtime passes beside the request comes after the payment. */
+/** Answers a paid request. Further arguments of the runtime come after the payment. */
 export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
   request: Asked,
   payment: VerifiedPayment,
@@ -17,14 +17,14 @@ export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
 ) => Response | Promise<Response>
 
 /**
- * Creates what wraps a handler from `Request` to `Response`, so that it serves only those who paid (SPEC 4.3): a route
+ * Creates a wrapper for a handler from `Request` to `Response`, so that it serves only those who paid (SPEC 4.3): a route
  * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
  *
- * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt but that of the void, on a tab. What it throws goes
- * on to the runtime.
+ * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
+ * The error goes on to the runtime.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { requirePayment } from '@tollkeeper/sdk/fetch'
  *
@@ -60,7 +60,7 @@ export function requirePayment(
     }
 }
 
-/** The context by which Workers and their like are told of work that outlives the response. */
+/** The context that tells Workers and their like of work that outlives the response. */
 function waiterOf(rest: readonly unknown[]): ((work: Promise<unknown>) => void) | undefined {
   const context = rest.find(hasWaitUntil)
   return context && ((work) => context.waitUntil(work))
@@ -71,11 +71,11 @@ function hasWaitUntil(value: unknown): value is { waitUntil(work: Promise<unknow
 }
 
 /**
- * Creates what answers requests for `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and catalogues find what
- * this origin sells. All of it comes from what is registered at the gateway.
+ * Creates a handler for `/openapi.json`, `/.well-known/x402` and `/llms.txt`, by which agents and catalogues find what
+ * this origin sells. Their contents come from the registration at the gateway.
  *
  * @returns undefined for every other request.
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { serveDiscovery } from '@tollkeeper/sdk/fetch'
  *

@@ -34,39 +34,39 @@ export type GateOptions = {
   pricing: { usdcPerUnit: string | number }
   /** No gateway, no chain, no money: for tests only (SPEC 4.5). Default false. */
   mockPayments?: boolean
-  /** The provider's own wallets: a challenge that pays anybody else is not passed on. Default: the gateway is believed. */
+  /** The provider's own wallets: a challenge that pays anybody else is refused. Default: the gateway is trusted. */
   payTo?: readonly Address[]
   /** Default: the provider's registered endpoint that matches the request's method and path. */
   endpointId?: string
   /** The only network that payment is accepted on. Default: any of those that the endpoint is registered with. */
   network?: NetworkName
-  /** The provider's key. Needed to void payments of requests that failed, and for a price below the registered one. */
+  /** The provider's key. Needed to void payments of failed requests, and for a price below the registered one. */
   apiKey?: string | undefined
   /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
   timeout?: number
-  /** Origin that buyers use, where it isn't that of the endpoint's registered URL. */
+  /** Origin that buyers use, if it isn't that of the endpoint's registered URL. */
   publicUrl?: string
   /**
-   * Body of a 402. `x402-v1`: what clients of x402 v1 read, for those that don't ask for ours as our SDK does. The header of
-   * x402 v2 stands beside either. Default: SPEC.md's.
+   * Body of a 402. `x402-v1`: the one of x402 v1, for clients that don't ask for ours as our SDK does. Either comes with the header of
+   * x402 v2. Default: SPEC.md's.
    */
   body?: 'tollkeeper' | 'x402-v1'
   /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
   signatures?: 'one' | 'two'
   /**
-   * `false`: what can be paid by itself is offered on no tab, for buyers who refuse a 402 with a scheme that they don't know, as
-   * thirdweb's do. Default true.
+   * `false`: a price that can be paid alone is offered on no tab, for buyers such as thirdweb's, who refuse a 402 with an unknown
+   * scheme. Default true.
    */
   tabs?: boolean
-  /** What a proxy strips from the start of the path, such as `/api`: endpoints are registered with it. */
+  /** The prefix that a proxy strips from the path, such as `/api`: endpoints are registered with it. */
   basePath?: string
   /**
-   * How answers of paid requests are kept, which a payment that is presented again gets again. `false`: not at all. Default: ten
+   * How answers of paid requests are kept, so that a payment presented again gets its answer again. `false`: not at all. Default: ten
    * minutes in memory.
    */
   answers?: false | AnswerOptions
   /**
-   * Told what of these options the gateway refuses, and what to do: each reason once an hour at most, with no secret in it.
+   * Called when the gateway refuses one of these options, with what to do: each reason at most once an hour, without secrets.
    * Default: `console.warn`.
    */
   warn?: (message: string) => void
@@ -76,17 +76,17 @@ type GateRequest = PaymentHeaders &
   SaidOrigin & {
     method: string
     accept?: string | null | undefined
-    /** W3C Trace Context: the gateway goes on with it. */
+    /** W3C Trace Context, which the gateway continues. */
     traceparent?: string | null | undefined
-    /** null: it has no body. Absent: whoever asks keeps no answers. */
+    /** null: it has no body. Absent: no answers are kept. */
     readBody?: ReadBody | null
   }
 
-/** Of the gateway's own proxy: it is asked without a network, and what is registered is the price. */
+/** For the gateway's own proxy: it has no network, and the registered price applies. */
 export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
   Partial<Pick<GateOptions, 'pricing'>> &
   Pick<GatewayClientOptions, 'fetch'> & {
-    /** What outlives the gate. */
+    /** State that outlives the gate. */
     memory?: GateMemory
   }
 
@@ -95,16 +95,16 @@ export type GateMemory = { answers: Answers; lost: ReturnType<typeof createLostV
 
 export type Gate = {
   /**
-   * Asks for payment, or verifies the one presented. Never throws, whatever a caller sends or the gateway answers.
+   * Asks for payment, or verifies the presented one. Never throws, whatever a caller sends or the gateway answers.
    *
-   * @param waitUntil keeps a process alive for work that goes on after the answer, where its runtime would end it.
+   * @param waitUntil keeps a process alive for work after the answer, if its runtime would end it.
    */
   check(request: GateRequest, waitUntil?: (work: Promise<unknown>) => void): Promise<GateDecision>
   /**
-   * Voids a payment because the handler failed. The answer then carries nothing more of it, or on a tab the receipt that says so: by
-   * that its buyer tells what its other requests still need.
+   * Voids a payment because the handler failed. The answer then has nothing more of it, or on a tab the receipt of the void, which
+   * tells its buyer what its other requests still need.
    *
-   * @returns false where it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
+   * @returns false if it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
    */
   void(served: Served): Promise<boolean>
 }
@@ -113,9 +113,9 @@ export type Gate = {
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
-/** Header that tells what was charged, decimal USDC, where it is less than the price. */
+/** Header with the charge in decimal USDC, if it is less than the price. */
 const chargedHeader = 'Service-Charged'
-/** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
+/** Header that says whether the payment is `verified` or, after a failed request, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
 
 /**
@@ -143,7 +143,7 @@ export const exposedHeaders = [
 /**
  * Creates the middleware without a framework: it decides whether to serve, or what to answer instead.
  *
- * It fails closed: without a verdict of the gateway nothing is served.
+ * It fails closed: without the gateway's verdict nothing is served.
  *
  * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum.
  * @throws {TypeError} without a gateway or a provider.
@@ -174,7 +174,7 @@ export function createGate(options: InnerGateOptions): Gate {
   const { answers, lost } = memoryOf(options, warnings)
 
   const check: Gate['check'] = async (asked, waitUntil) => {
-    // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
+    // An endpoint for GET also answers HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = resourceOf(request.url, options)
     let presented: PresentedPayment
@@ -198,7 +198,7 @@ export function createGate(options: InnerGateOptions): Gate {
     return answers.once(payment, bound, make, waitUntil)
   }
 
-  /** A 402 with a fresh challenge, and with the reason where a payment was presented. */
+  /** A 402 with a fresh challenge, and with the reason if a payment was presented. */
   async function demand(
     request: GateRequest,
     resource: string,
@@ -224,7 +224,7 @@ export function createGate(options: InnerGateOptions): Gate {
     const { macaroon } = presented
     const x402 =
       presented.kind === 'tab' ? { version: 2 as const, network: presented.network } : presented.x402
-    // Without a macaroon the header alone says which network it is paid on.
+    // Without a macaroon, only the header says which network it is paid on.
     const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
     if (x402 && paidOn && paidOn !== x402.network) {
       return demand(request, resource, 'challenge_network_mismatch')
@@ -256,7 +256,7 @@ export function createGate(options: InnerGateOptions): Gate {
       const known = isErrorCode(code) ? code : 'invalid_signature'
       return demand(request, resource, known, typeof detail === 'string' ? detail : undefined)
     }
-    // The buyer wrote what is malformed here.
+    // The malformed part is the buyer's.
     if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
@@ -274,7 +274,7 @@ async function voidServed(
   return true
 }
 
-/** What a gate remembers, answers only unless that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
+/** A gate's memory; without answers if that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
 function memoryOf(
   { answers = {}, apiKey, timeout = 10_000, mockPayments, memory }: InnerGateOptions,
   warnings: Pick<Warnings, 'tell'>,
@@ -316,14 +316,14 @@ export function requireProvider({
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
 }
 
-/** What the gate looks at in a request. */
+/** The parts of a request that the gate reads. */
 export function readRequest(
   request: Request,
   readBody: ReadBody = (max) => readCopy(request, max),
 ): GateRequest {
   const { method, url, headers } = request
   return {
-    // Whether there is a body is asked of the method first: to look costs some runtimes a request of their own.
+    // The method comes first, since looking for a body costs some runtimes a request of their own.
     readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
     ...{ method, url },
     ...readHeaders((name) => headers.get(name)),
@@ -343,7 +343,7 @@ export function readHeaders(get: (name: string) => string | null | undefined) {
   }
 }
 
-/** Reads what the handler reads, beside it. */
+/** Reads a copy of what the handler reads. */
 export async function readCopy(request: Request, maxBytes: number): Promise<Uint8Array | undefined> {
   if (request.bodyUsed) return undefined
   const { body } = request.clone()
@@ -367,7 +367,7 @@ function isTab(tab: unknown): tab is NonNullable<VerifiedPayment['tab']> {
   return typeof id === 'string' && typeof sequence === 'number'
 }
 
-/** @param responses headers of x402, by name. */
+/** @param responses x402's headers, by name. */
 function toServe(accepted: Accepted, charge: Charge, responses: Record<string, object> = {}): GateDecision {
   const headers: Record<string, string> = { [receiptHeader]: accepted.receipt }
   for (const [name, response] of Object.entries(responses)) headers[name] = encodePaymentHeader(response)
@@ -380,7 +380,7 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
       headers[chargedHeader] = formatUsdc(amount)
       if (receipt === null) delete headers[receiptHeader]
       else headers[receiptHeader] = receipt
-      // x402's own field for a price that turned out to be less.
+      // x402's own field for a price that turned out lower.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })
       return true
@@ -390,17 +390,17 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
 }
 
 /**
- * What the gateway is asked a price for: a path and query, whose origin is the registered endpoint's. What a request says
- * of its origin, in `Host` or in what proxies add, is never passed on.
+ * The resource for a price: a path and query, whose origin is the registered endpoint's. What a request says
+ * of its origin, in `Host` or in proxies' headers, is never passed on.
  */
 function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions): string {
   const { protocol, pathname, search } = new URL(url)
-  // A tool of MCP: its name stands for the whole of it, wherever its server is reached.
+  // An MCP tool's name stands for all of it, wherever its server is reached.
   if (protocol === 'mcp:') return url
   return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }
 
-/** Answers where there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
+/** Answers if there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
 function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
   return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)

@@ -11,21 +11,21 @@ export type GatewayClientOptions = {
   timeoutMs: number
   /** Of a gateway within this process. Default: the global one. */
   fetch?: (url: string, init: RequestInit) => Response | Promise<Response>
-  /** Told where a call got no answer at all. */
+  /** Called when a call got no answer at all. */
   onFailure?: (failure: Failure) => void
 }
 
-/** What a call without an answer ended with. */
+/** The end of a call without an answer. */
 export type Failure = Exclude<Attempt, { kind: 'answered' }>
 
 export type GatewayCall = {
   path: string
   body: unknown
-  /** The same for every repetition, so that the gateway answers the same. */
+  /** Equal for every repetition, so that the gateway answers the same. */
   idempotencyKey?: string
-  /** Asks for the answer that it had before: nothing is accepted by it. */
+  /** Only asks for its earlier answer; nothing is accepted. */
   isAboutStored?: true
-  /** Of the request that it is made for. */
+  /** From the request that it is made for. */
   traceparent?: string | undefined
 }
 
@@ -53,7 +53,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** The time that an answer needs on its way back, when the gateway waits as long as it may. */
+/** How long an answer needs for its way back, when the gateway waits as long as it may. */
 const answerMs = 1_000
 
 export async function postOnce(
@@ -61,10 +61,10 @@ export async function postOnce(
   { path, body, idempotencyKey, isAboutStored, traceparent }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {
-  // Half of the time for one attempt leaves room for a second one when an answer got lost.
+  // Half of the time for one attempt leaves room for a second one if an answer got lost.
   const attemptMs = Math.min(timeoutMs / 2, deadline.leftMs())
   const headers = new Headers({ 'content-type': 'application/json' })
-  // RFC 7240: what the gateway says later than this, nobody hears.
+  // RFC 7240: nobody hears what the gateway says later than this.
   headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
@@ -75,11 +75,11 @@ export async function postOnce(
       method: 'POST',
       headers,
       body: JSON.stringify(body),
-      // Workers know no 'error'.
+      // Workers don't know 'error'.
       redirect: 'manual',
       signal: AbortSignal.any([deadline.signal, AbortSignal.timeout(timeoutMs / 2)]),
     })
-    // Nobody else is told the key; browsers and Deno show a redirect as status 0, or as it came.
+    // Nobody else gets the key; browsers and Deno show a redirect as status 0, or as it came.
     const { status } = response
     if (status === 0 || (status >= 300 && status < 400)) return { kind: 'lost', isRedirect: true }
     const text = await response.text()
@@ -91,10 +91,10 @@ export async function postOnce(
 }
 
 /**
- * Posts to the gateway. Repeats the call only where the connection failed or gave no answer in time, and only within
+ * Posts to the gateway. Repeats the call only if the connection failed or gave no answer in time, and only within
  * `timeoutMs` altogether; every answer is final.
  *
- * @returns undefined where no answer came.
+ * @returns undefined if no answer came.
  */
 export async function postToGateway(
   options: GatewayClientOptions,
@@ -125,7 +125,7 @@ export function sleep(ms: number): Promise<void> {
   })
 }
 
-/** Why a connection failed, such as `ECONNREFUSED`. Only Node's `fetch` tells so, in its cause. */
+/** Why a connection failed, such as `ECONNREFUSED`. Only Node's `fetch` gives it, in its cause. */
 function reasonOf(error: unknown): string | undefined {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause ? String(cause.code) : undefined

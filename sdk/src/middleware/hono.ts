@@ -17,10 +17,10 @@ export type PaymentVariables = { payment: VerifiedPayment }
 /**
  * Creates Hono middleware that serves a route only to those who paid (SPEC 4.3).
  *
- * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt but that of the void, on a tab.
+ * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
  *
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { requirePayment } from '@tollkeeper/sdk/hono'
  * import { Hono } from 'hono'
@@ -39,10 +39,10 @@ export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variab
 }
 
 /**
- * Creates Hono middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`: by them agents and catalogues find
- * what this origin sells. All of it comes from what is registered at the gateway; other requests pass.
+ * Creates Hono middleware that serves `/openapi.json`, `/.well-known/x402` and `/llms.txt`, by which agents and catalogues find
+ * what this origin sells. Their contents come from the registration at the gateway; other requests pass.
  *
- * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @throws {TypeError} for an invalid `gatewayUrl`, or an empty `providerId`.
  * @example
  * import { serveDiscovery } from '@tollkeeper/sdk/hono'
  * import { Hono } from 'hono'

@@ -6,13 +6,13 @@ import { toPaidResponse } from './paidResponse.ts'
 /** Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails. */
 export async function passGate(gate: Gate, c: Context, next: Next): Promise<Response | undefined> {
   const { raw } = c.req
-  // Middleware before this one may have read the body by Hono, which keeps it.
+  // Earlier middleware may have read the body by Hono, which keeps it.
   const readBody = async (maxBytes: number) =>
     raw.bodyUsed ? new Uint8Array(await c.req.arrayBuffer()) : readCopy(raw, maxBytes)
   const decision = await gate.check(readRequest(raw, readBody), waiterOf(c))
   if (decision.kind !== 'serve') {
     const { status, headers, body } = decision.answer
-    // With the headers that middleware before this one has set.
+    // With the headers that earlier middleware has set.
     return c.newResponse(
       body.length === 0 ? null : body,
       status as StatusCode,
@@ -23,7 +23,7 @@ export async function passGate(gate: Gate, c: Context, next: Next): Promise<Resp
   try {
     await next()
   } catch (error) {
-    // Where the app handles no errors.
+    // The app handles no errors.
     decision.keep?.forget()
     throw error
   }
@@ -45,7 +45,7 @@ function hasFailed(c: Context): boolean {
   return c.error !== undefined || c.res.status >= 500
 }
 
-/** Where a runtime has none, Hono throws. */
+/** Hono throws if a runtime has none. */
 function waiterOf(c: Context): ((work: Promise<unknown>) => void) | undefined {
   try {
     const { executionCtx } = c

@@ -1,4 +1,4 @@
-/** What a request says of the URL that its buyer called. A buyer may write anything there. */
+/** A request's headers about the URL that its buyer called. A buyer may write anything there. */
 export type SaidOrigin = {
   /** Full URL as the server sees it. */
   url: string
@@ -8,7 +8,7 @@ export type SaidOrigin = {
 }
 
 /**
- * Tells the provider, once, where buyers seem to call another origin than the one that they are asked to pay for, which
+ * Warns the provider once if buyers seem to call another origin than the one they are asked to pay for, which
  * their clients refuse. Nothing else depends on what the request says.
  */
 export function createOriginCheck(
@@ -29,7 +29,7 @@ export function createOriginCheck(
   }
 }
 
-/** Nothing but an origin comes out, so that a request can write no line of the log. */
+/** Only an origin comes out, so that a request can't write a line of the log. */
 function originOf({ url, forwardedProto, forwardedHost }: SaidOrigin): string {
   const { protocol, host, origin } = new URL(url)
   const proto = first(forwardedProto) ?? protocol.slice(0, -1)

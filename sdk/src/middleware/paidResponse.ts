@@ -3,7 +3,7 @@ import type { GateDecision } from './decision.ts'
 import { type Gate, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 
 /**
- * A handler's response as its buyer gets it: a failure voids the payment; anything else is kept, to be
+ * A handler's response in the form that its buyer gets: a failure voids the payment; anything else is kept, to be
  * given again.
  *
  * It is a copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed.
@@ -46,10 +46,10 @@ export async function toPaidResponse(
 }
 
 /**
- * The `Cache-Control` of a response that was paid for: no shared cache may serve it to those who did not pay (RFC 9111
+ * The `Cache-Control` of a paid response: no shared cache may serve it to those who did not pay (RFC 9111
  * section 5.2.2).
  *
- * @param given what the handler set; its `private` and `no-store` are kept.
+ * @param given the handler's value; its `private` and `no-store` are kept.
  */
 export function paidCacheControl(given: string | null | undefined): string {
   const directives = (given ?? '').split(',').map((directive) => directive.trim())

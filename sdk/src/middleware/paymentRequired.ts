@@ -11,22 +11,22 @@ import {
 export type DemandOptions = {
   /** Which body a client gets that doesn't ask for one. */
   body: 'tollkeeper' | 'x402-v1'
-  /** Whether what can be paid by itself is offered on tabs, too. */
+  /** Whether a price that can be paid alone is offered on tabs, too. */
   tabs: boolean
   accept: string | null | undefined
-  /** Why the payment that was presented was refused. */
+  /** Why the presented payment was refused. */
   code: ErrorCode | undefined
   detail: string | undefined
 }
 
 /**
- * A challenge in the forms in which clients read a 402: SPEC.md's body, the header of x402 v2 beside it, or the body of
+ * A challenge in all forms in which clients read a 402: SPEC.md's body, beside it the header of x402 v2, or the body of
  * x402 v1.
  *
  * The splitter is computed here from who is paid by the body, and from this version's own table, so that the gateway can name no
  * other.
  *
- * @param answered what the gateway answered, of which `challenge` is what was read.
+ * @param answered the gateway's answer, from which `challenge` was read.
  */
 export function demandPayment(
   answered: object,
@@ -34,7 +34,7 @@ export function demandPayment(
   { tabs, body, accept, code, detail }: DemandOptions,
 ): { headers: Record<string, string>; body: object } {
   const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-  // What catalogues read stands in the header; our own buyers have no use for it.
+  // Catalogues read the header; our own buyers don't need it.
   const { discovery: _, tab, ...said } = answered as { discovery?: unknown; tab?: unknown }
   const isOnTab = tabs || challenge.tab?.only === true
   const own = {

@@ -14,20 +14,20 @@ export type PaymentHeaders = {
   xPayment?: Value
 }
 
-/** What a request presents. Nothing in it is verified. */
+/** A request's payment. Nothing in it is verified. */
 export type PresentedPayment =
   | Exclude<AuthorizationHeader, { kind: 'payment' }>
   | {
       kind: 'payment'
       macaroon: string | undefined
       payloads: [string, string?]
-      /** Of a header of x402: which version, and the network that it is paid on. */
+      /** From a header of x402: its version, and the network that it is paid on. */
       x402?: { version: 1 | 2; network: NetworkName }
     }
   | { kind: 'tab'; macaroon: string | undefined; tab: TabPayload; network: NetworkName }
 
 /**
- * Reads the payment of a request, from the one header that carries it.
+ * Reads the payment of a request from the one header that has it.
  *
  * @throws {ProtocolError} `invalid_authorization_header`, `invalid_payload`, `unknown_network`
  */
@@ -35,7 +35,7 @@ export function readPayment({ authorization, paymentSignature, xPayment }: Payme
   const header = parseAuthorizationHeader(authorization)
   const [value, another] = [paymentSignature, xPayment].filter((one) => typeof one === 'string')
   if (value === undefined) return header
-  // Two readers who take one of two payments each would not agree on what was paid.
+  // Two readers that each take one of two payments would not agree on what was paid.
   if (another !== undefined || header.kind !== 'absent') {
     throw new ProtocolError('invalid_payload', 'A request carries one payment, in one header')
   }

@@ -8,23 +8,23 @@ import {
   startDeadline,
 } from './gatewayClient.ts'
 
-/** What the handler of a paid request gets. */
+/** The payment that the handler of a paid request gets. */
 export type VerifiedPayment = {
   verified: true
   /** The gateway's receipt as JWS compact; `verifyReceipt` of `@tollkeeper/sdk/audit` reads it. */
   receipt: string
-  /** The payment's identifier at the gateway, `pay_…`; of a tab, that of the payment as which it settles. */
+  /** The payment's identifier at the gateway, `pay_…`; on a tab, that of the payment that the whole tab settles as. */
   paymentId: string
-  /** Where it was bought on a tab: which, and the number of the request. */
+  /** Set if it was bought on a tab: the tab's id, and the number of the request. */
   tab?: { id: string; sequence: number }
   /**
-   * Charges less than the price, where what a request costs is known only afterwards and it was bought on a tab. The last call
-   * counts. The buyer is told at once if it comes before the answer's head is sent, and otherwise when the tab closes.
+   * Charges less than the price, for a request on a tab whose cost is known only afterwards. The last call
+   * counts. The buyer hears it at once if it comes before the answer's head is sent, otherwise when the tab closes.
    *
    * @param usdc decimal USDC, at most the price; 0 charges nothing.
-   * @returns false where it stays at the price: it wasn't bought on a tab, the tab is closed, the middleware has no `apiKey`,
+   * @returns false if it stays at the price: it wasn't bought on a tab, the tab is closed, the middleware has no `apiKey`,
    *   the gateway doesn't answer, or the amount is over the price.
-   * @throws {ProtocolError} `invalid_field` for what isn't a USDC amount.
+   * @throws {ProtocolError} `invalid_field` if it isn't a USDC amount.
    */
   charge: (usdc: string | number) => Promise<boolean>
 }
@@ -36,7 +36,7 @@ export type VerifiedPayment = {
  * {@link voidLostVerification} voids that payment.
  */
 type Verification = {
-  /** Undefined where no certain answer came in time. */
+  /** Undefined if no certain answer came in time. */
   answer: GatewayAnswer | undefined
   mayBeAccepted: boolean
 }
@@ -51,14 +51,14 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
 
 /** How long to wait before each further question about a verification whose outcome is unknown. */
 const recoveryDelaysMs = [3000, 6000, 16_000, 60_000]
-/** Of how many verifications it is remembered that their outcome is unknown. */
+/** Most verifications that are remembered because their outcome is unknown. */
 const maxLost = 1_000
 
 /**
  * Asks the gateway to verify, again and again with the same Idempotency-Key until it knows, within `timeoutMs`.
  *
- * An answer that is lost, and one that says that something behind the gateway failed, leave open whether the payment was
- * accepted. The same call again gets the same answer, if it was.
+ * A lost answer, and one that says that something behind the gateway failed, leave open whether the payment was
+ * accepted. If it was, the same call again gets the same answer.
  *
  * @param isAskedAgain an earlier call with this key may be under way.
  */
@@ -79,15 +79,15 @@ async function askForVerification(
     }
     if (outcome.kind !== 'answered') options.onFailure?.(outcome)
     if (outcome.kind !== 'refused') mayBeAccepted = true
-    // Nothing has listened at the gateway's address at any attempt, so nothing was accepted.
+    // At no attempt did anything listen at the gateway's address, so nothing was accepted.
     else if (!mayBeAccepted && attempt === 2) break
   }
   return { answer: undefined, mayBeAccepted }
 }
 
 /**
- * Remembers verifications whose outcome is unknown, by what was asked: who presents the same payment for the same goes on with its own
- * `Idempotency-Key`, and is served.
+ * Remembers verifications with an unknown outcome by what was asked: whoever presents the same payment for the same request continues
+ * under its `Idempotency-Key`, and is served.
  */
 export function createLostVerifications() {
   const keys = new Map<string, string>()
@@ -98,7 +98,7 @@ export function createLostVerifications() {
       if (keys.size >= maxLost) keys.delete(keys.keys().next().value ?? '')
       keys.set(nameOf(call), call.idempotencyKey ?? '')
     },
-    /** @returns false where somebody else has taken it. */
+    /** @returns false if somebody else has taken it. */
     take: (call: GatewayCall): boolean =>
       keys.get(nameOf(call)) === call.idempotencyKey && keys.delete(nameOf(call)),
     keyOf: (call: GatewayCall): string | undefined => keys.get(nameOf(call)),
@@ -110,10 +110,10 @@ export type LostVerifications = ReturnType<typeof createLostVerifications>
 type VoidPayment = (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Promise<boolean>
 
 /**
- * Asks the gateway to verify, or goes on where the same was asked before and its outcome isn't known. What stays unknown is voided in the
- * background, where there is an `apiKey` to do it with: nothing is served for it, so nothing may be charged.
+ * Asks the gateway to verify, or continues an equal call whose outcome isn't known. What stays unknown is voided in the background if
+ * there is an `apiKey`: nothing is served for it, so nothing may be charged.
  *
- * @returns undefined where no certain answer came in time.
+ * @returns undefined if no certain answer came in time.
  */
 export async function verifyOrGoOn(
   options: GatewayClientOptions,
@@ -131,7 +131,7 @@ export async function verifyOrGoOn(
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
-  // What was asked before may be accepted while this is refused: then nobody serves it, and its buyer pays anew.
+  // The earlier call may be accepted while this one is refused: then nobody serves it, and its buyer pays anew.
   const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
@@ -143,11 +143,11 @@ export async function verifyOrGoOn(
 }
 
 /**
- * Asks whether a verification was accepted whose outcome is unknown, and voids the payment then. Nothing is accepted by asking: its buyer
- * may have paid anew since.
+ * Asks whether a verification with an unknown outcome was accepted, and if so voids its payment. Asking accepts nothing, since its
+ * buyer may have paid anew.
  *
  * @param voidPayment voids a payment, and tells whether it is voided.
- * @param lost what takes it where its buyer presents it again meanwhile.
+ * @param lost takes it over if its buyer presents it again meanwhile.
  */
 async function voidLostVerification(
   options: GatewayClientOptions,
@@ -159,7 +159,7 @@ async function voidLostVerification(
   for (const delay of recoveryDelaysMs) {
     await sleep(delay)
     if (lost.keyOf(call) !== call.idempotencyKey) return
-    // What was on its way by then, the gateway has accepted, or never will.
+    // By then the gateway has accepted what was on its way, or never will.
     const isOver = performance.now() - began > options.timeoutMs / 2
     const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
     if (isOver && codeOf(answer) === 'unknown_payment') return
@@ -167,7 +167,7 @@ async function voidLostVerification(
     // Another request has the payment, or it is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
     if (answer?.status !== 200 || typeof paymentId !== 'string') continue
-    // From here on, who presents it again is told that it was used.
+    // From here on, whoever presents it again hears that it was used.
     if (!lost.take(call)) return
     if (await voidPayment({ paymentId, ...(tab && { tab }) })) return
     lost.add(call)
@@ -185,7 +185,7 @@ function codeOf(answer: GatewayAnswer | undefined): unknown {
 
 function isCertain(answer: GatewayAnswer, mayBeAccepted: boolean): boolean {
   const { status } = answer
-  // The limit is counted before the gateway looks at what it has stored.
+  // The gateway counts the limit before it looks at what it has stored.
   if (status === 429) return !mayBeAccepted
   if (status < 500) return status !== 408
   return certainRefusals.has(codeOf(answer))

@@ -44,7 +44,7 @@ afterEach(() => {
 
 const request = { method: 'GET', url: 'https://api.example/forecast?city=1', authorization: undefined }
 
-/** The options that are right, but for what a row of the table changes. */
+/** Right options, except for what a row of the table changes. */
 const right = (): GateOptions => ({
   gatewayUrl,
   providerId: shop.providerId,
@@ -289,7 +289,7 @@ describe('a warning', () => {
     ] as const)
       warnings.explain(answer(status, { code }))
     expect(warn).not.toHaveBeenCalled()
-    // Of a refusal that nobody foresaw, there is its status.
+    // An unknown refusal is told by its status.
     warnings.explain(answer(403, { code: 'registration_closed' }))
     warnings.explain(answer(401, { code: 'made_up' }))
     expect(warn.mock.calls.map(([line]) => String(line).split(': ')[0])).toEqual([

@@ -14,7 +14,7 @@ type OwnCode =
 
 type WarningCode = ErrorCode | OwnCode
 
-/** The refusals that a provider can put right: what is wrong, and what to do. Others pass, or are the buyer's. */
+/** Refusals that a provider can put right: what is wrong, and what to do. Others pass, or are the buyer's. */
 const advice: Partial<Record<WarningCode, string>> = {
   gateway_unreachable: 'Nothing listens at gatewayUrl: is it right, and does the gateway run?',
   gateway_silent: "No answer of the gateway's came: check gatewayUrl, the network between, and timeout.",
@@ -63,7 +63,7 @@ const advice: Partial<Record<WarningCode, string>> = {
 /** Said when a gateway refuses a provider and its answer has no code. */
 const unknownRefusal = 'The gateway refuses this provider: check the options against what is registered.'
 
-/** The least time before a warning is repeated. */
+/** How long until a warning may be repeated. */
 const quietMs = 3_600_000
 
 export type WarningOptions = {
@@ -76,8 +76,8 @@ export type WarningOptions = {
 export type Warnings = ReturnType<typeof createWarnings>
 
 /**
- * Tells a provider by its log what buyers can't: each reason once, and again after an hour. No line holds the key, and nothing
- * that came from outside can start a line of its own.
+ * Warns a provider in its log of what buyers can't tell it: each reason once, and again after an hour. No line holds the key, and
+ * nothing from outside can start a line of its own.
  */
 export function createWarnings({ gatewayUrl, providerId, apiKey, warn = console.warn }: WarningOptions) {
   const { origin, pathname } = new URL(gatewayUrl)

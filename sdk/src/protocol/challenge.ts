@@ -18,7 +18,7 @@ export type PaymentRequirements = {
   mimeType: string
   outputSchema: null
   payTo: Address
-  /** How many seconds the signature is to be valid: the SDK signs `validBefore` = now + this. */
+  /** How many seconds the signature is valid: the SDK signs `validBefore` = now + this. */
   maxTimeoutSeconds: number
   asset: Address
   /** EIP-712 domain name and version of `asset`. */
@@ -38,19 +38,19 @@ export type Challenge = {
   issuer: string
   /** Asks our SDK to pay both parts by one authorization, to their splitter. */
   signatures?: 'one'
-  /** How many seconds clients of x402 are asked to sign for, which pay by another form of this. Default: {@link offerTimeoutSeconds}. */
+  /** How many seconds x402's clients, which pay by another form of this, are to sign for. Default: {@link offerTimeoutSeconds}. */
   offerTimeoutSeconds?: number
-  /** There if the price may be put on a tab (docs/tabs.md). */
+  /** Set if the price may be put on a tab (docs/tabs.md). */
   tab?: TabChallenge
-  /** What catalogues are told of the resource; only the header of x402 v2 passes it on. */
+  /** The resource's description for catalogues; only the header of x402 v2 passes it on. */
   discovery?: ChallengeDiscovery
   /** Why the answer is 402, in words for people (x402 v1). */
   error?: string
-  /** Why a payment that was presented was refused: a stable code. */
+  /** Why the presented payment was refused: a stable code. */
   code?: string
 }
 
-/** What a challenge says for discovery: its service, and how the resource is called (x402's extension `bazaar`). */
+/** A challenge's fields for discovery: its service, and how the resource is called (x402's extension `bazaar`). */
 export type ChallengeDiscovery = {
   serviceName?: string
   tags?: readonly string[]
@@ -58,15 +58,15 @@ export type ChallengeDiscovery = {
   bazaar: object
 }
 
-/** What a challenge says of the tab that its price may be put on; the rest of an offer is computed from its two entries. */
+/** A challenge's offer to put its price on a tab; the rest of an offer is computed from its two entries. */
 export type TabChallenge = {
-  /** To whom the price goes on a tab, in which shares: 32 bytes, as `encodeSplit` packs it. */
+  /** Who gets the price on a tab, in which shares: 32 bytes, as `encodeSplit` packs them. */
   split: Hex
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
-  /** Unix seconds: until then the macaroon buys by a tab, again and again. */
+  /** Unix seconds until which the macaroon buys by a tab, again and again. */
   offeredUntil: number
-  /** The price is too small to settle alone: nothing else than a tab is taken for it. */
+  /** The price is too small to settle alone, so it is taken only on a tab. */
   only?: true
 }
 
@@ -81,7 +81,7 @@ export type TabChallenge = {
  */
 export const maxTimeoutSeconds = 93_600
 
-/** How many seconds clients of x402 are asked to sign for by default: some of them refuse more than an hour. */
+/** How many seconds x402's clients are asked to sign for by default: some of them refuse more than an hour. */
 export const offerTimeoutSeconds = 3_600
 
 const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,2048}$/s)
@@ -90,8 +90,8 @@ const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challe
 const defaultTimeoutSeconds = 3_600
 
 /**
- * In `Accept`, asks for this body where a middleware's default is that of x402 v1. A header of its own would make browsers
- * ask for leave first (CORS).
+ * In `Accept`, asks for this body where a middleware's default is that of x402 v1. For a header of its own, browsers would
+ * ask for permission first (CORS).
  */
 export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 
@@ -186,7 +186,7 @@ export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex
  * Another implementation's challenge may have no more than SPEC.md's fields. Then `maxTimeoutSeconds` is an hour, as SPEC 2.4
  * shows it, and `extra` comes from the networks table.
  *
- * @param issuer the gateway that a challenge without an `issuer` is taken to come from. Default: `issuer` is required.
+ * @param issuer the assumed gateway of a challenge without an `issuer`. Default: `issuer` is required.
  * @returns addresses in lower-case, and only the fields of {@link Challenge}.
  * @throws {ProtocolError} `invalid_challenge`, with `details.field`.
  * @example

@@ -1,7 +1,7 @@
 /**
  * Formats one CSV line (RFC 4180) with its line break. Null and undefined become empty cells.
  *
- * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises. No number is affected,
+ * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises. Numbers aren't affected,
  * because our amounts are never negative.
  */
 export function formatCsvLine(cells: readonly (string | number | bigint | null | undefined)[]): string {

@@ -21,9 +21,9 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
  * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "tabSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
  * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same addresses on every network, but nothing is
- * deployed there yet. Drops fields that it doesn't know.
+ * deployed there yet. Drops unknown fields.
  *
- * @throws {TypeError} naming the network and field that is wrong.
+ * @throws {TypeError} It names the network and the wrong field.
  */
 export function parseDeployments(json: unknown): Deployments {
   if (typeof json !== 'object' || json === null)

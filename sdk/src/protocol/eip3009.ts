@@ -39,7 +39,7 @@ export const transferWithAuthorizationTypes = {
 } as const
 
 /**
- * The EIP-712 types of EIP-3009's `ReceiveWithAuthorization`, which only its `to` may execute: what a tab is signed as.
+ * The EIP-712 types of EIP-3009's `ReceiveWithAuthorization`, which only its `to` may execute: the form in which tabs are signed.
  *
  * @example
  * import { receiveWithAuthorizationTypes, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'
@@ -71,9 +71,9 @@ const domainTypeHash = keccak256(
  * Returns the EIP-712 domain of USDC on a network.
  *
  * @param network an entry of `networks`.
- * @param usdc the token's address. Needed where the network's entry has none (`localhost`).
+ * @param usdc the token's address. Needed if the network's entry has none (`localhost`).
  * @returns the domain, its address in lower-case.
- * @throws {TypeError} where neither gives an address.
+ * @throws {TypeError} if neither gives an address.
  * @example
  * import { eip712Domain, networks } from '@tollkeeper/sdk/protocol'
  *
@@ -90,7 +90,7 @@ export function eip712Domain(
 }
 
 /**
- * Hashes an EIP-712 domain, to what the token answers to `DOMAIN_SEPARATOR()`.
+ * Hashes an EIP-712 domain, to the token's answer to `DOMAIN_SEPARATOR()`.
  *
  * @param domain its address in lower-case.
  * @returns 32 bytes.

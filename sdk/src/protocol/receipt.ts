@@ -26,14 +26,14 @@ export type ReceiptAuthorization = {
   nonce: Hex
 }
 
-/** One authorization a part, or one for both. */
+/** One authorization for each part, or one for both. */
 export type ReceiptAuthorizations =
   | [ReceiptAuthorization]
   | [provider: ReceiptAuthorization, platform: ReceiptAuthorization]
 
 /** A refund of the payment: its authorization is from the provider's wallet to the payer. */
 export type ReceiptRefund = {
-  /** Among the payment's, from 1; in its nonce, see `refundNonce`. */
+  /** Its number among the payment's refunds, from 1; in its nonce, see `refundNonce`. */
   number: number
   from: Address
   /** USDC base units, decimal. */
@@ -74,36 +74,36 @@ export type ReceiptClaims = {
   resource: string
   /** The earlier `validBefore` of the two authorizations: Unix seconds, decimal. */
   validBefore: string
-  /** The provider's, then the platform's where it has one of its own. */
+  /** The provider's, then the platform's if it has one of its own. */
   authorizations: ReceiptAuthorizations
-  /** The wallets among which a splitter divides the only authorization; absent where each part has its own. */
+  /** The wallets among which a splitter divides the only authorization; absent if each part has its own. */
   split?: { provider: Address; platform: Address }
   /** Block of `transactionHash`, once settled. */
   blockHash?: Hash
-  /** As of `iat`, without those that failed; absent where there are none. */
+  /** As of `iat`, without failed ones; absent if there are none. */
   refunds?: ReceiptRefund[]
-  /** Where it was bought on a tab. Then the only authorization's `value` is this request's price. */
+  /** Set if it was bought on a tab. Then the only authorization's `value` is this request's price. */
   tab?: ReceiptTab
 }
 
 /**
- * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more, less what was
- * reduced of the requests before it since then.
+ * One request of a tab. It is settled if and only if the tab's nonce moved with this split's line at `lineTotal` or more, less later
+ * reductions of the requests before it.
  */
 export type ReceiptTab = {
   id: string
   /** The number of the request. */
   sequence: number
-  /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs it. */
+  /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs them. */
   split: Hex
-  /** What was charged on the line with this request, USDC base units, decimal; less what earlier tabs charged too much. */
+  /** The line's charges up to and with this request, USDC base units, decimal; less what earlier tabs charged too much. */
   lineTotal: string
   /**
-   * How much less than the prices was charged of this request and those before it on the line, when `lineTotal` was told; absent where
-   * that is nothing. The sum of both only grows from one request of a line to the next, and tells which came first.
+   * How far the charges up to and with this request were below the prices when `lineTotal` was stated; absent if that is
+   * nothing. The sum of both only grows from one request of a line to the next, and tells which came first.
    */
   lineReduced?: string
-  /** How much less than its price is charged of this request: all of it where it is `voided`; absent where that is nothing. */
+  /** How far the charge of this request is below its price: all of it if it is `voided`; absent if that is nothing. */
   reduced?: string
 }
 
@@ -181,7 +181,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
 }
 
 /**
- * Reads a receipt's claims WITHOUT verifying its signature, to show them. Whoever relies on a receipt uses `verifyReceipt`
+ * Reads a receipt's claims WITHOUT verifying its signature, for display. To rely on a receipt, use `verifyReceipt`
  * of `@tollkeeper/sdk/audit`.
  *
  * @param jws the receipt in JWS compact form (RFC 7515).
@@ -202,7 +202,7 @@ export function decodeReceipt(jws: string): ReceiptClaims | undefined {
   }
 }
 
-/** One authorization carries all of it, and a fee only by way of a splitter. */
+/** Requires that one authorization carries all of it, with a fee only through a splitter. */
 function requireOne(
   { totalUsdc, platformUsdc, split, tab }: ReceiptClaims,
   { value }: ReceiptAuthorization,

@@ -8,7 +8,7 @@ import { type Keccak256, portableKeccak256 } from './eip3009.ts'
  * @example
  * import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol'
  *
- * // By which a payment's refunds are found on chain.
+ * // The nonces of a payment's refunds, to find these on chain.
  * export const noncesOf = (issuer: string, paymentId: string) =>
  *   Array.from({ length: maxRefunds }, (_, index) => refundNonce(issuer, paymentId, index + 1))
  */
@@ -17,8 +17,8 @@ export const maxRefunds = 3
 /**
  * Derives the nonce of a refund's authorization: keccak256 of UTF-8 `x402-refund:{issuer}:{paymentId}:{number}`.
  *
- * A wallet can use it only once, so a refund that is asked for twice moves once; and whoever has the payment's receipt
- * finds its refunds on chain by computing their nonces.
+ * A wallet can use it only once, so a refund that is requested twice moves once. Whoever has the payment's receipt finds its
+ * refunds on chain by computing their nonces.
  *
  * @param issuer the gateway's public URL, the receipt's `iss`.
  * @param paymentId the payment that is refunded.

@@ -30,11 +30,11 @@ export function triggerOfCode(code: number): Trigger | undefined {
   return (Object.keys(triggerCodes) as Trigger[]).find((trigger) => triggerCodes[trigger] === code)
 }
 
-/** What became of one authorization of a batch. */
+/** The outcomes of one authorization of a batch. */
 export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped', 'expired'] as const
 
 /**
- * What became of one authorization of a batch.
+ * The outcome of one authorization of a batch.
  *
  * - `not_tried`: the gas ran out before it, or the payment has no such authorization.
  * - `settled`: it moved its USDC.
@@ -45,13 +45,13 @@ export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped', 'e
  */
 export type Outcome = (typeof outcomes)[number]
 
-/** What became of the two authorizations of a payment: the provider's and the fee's. */
+/** The outcomes of the two authorizations of a payment: the provider's and the fee's. */
 export type PaymentOutcome = { provider: Outcome; fee: Outcome }
 
 /** One payment of a batch: both authorizations, or one alone. */
 export type SettlementItem = {
   authorization: SignedAuthorization
-  /** Has the same payer and validity as `authorization`, and pays the batch's fee recipient. */
+  /** It has the same payer and validity as `authorization`, and pays the batch's fee recipient. */
   fee?: SignedAuthorization
 }
 
@@ -101,10 +101,10 @@ export type EncodedSettle = {
 const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, splits: [] }
 
 /**
- * Returns the items that settle a payment: one item for both authorizations, or two where the contract can't take them
+ * Returns the items that settle a payment: one item for both authorizations, or two if the contract can't take them
  * together.
  *
- * It can't where their validity differs, the fee goes to another recipient than the batch's, or the fee's nonce is 0, which
+ * It can't if their validity differs, the fee goes to another recipient than the batch's, or the fee's nonce is 0, which
  * stands for the derived one.
  *
  * @param authorization the provider's, as {@link parsePayload} returns it.
@@ -159,7 +159,7 @@ export function encodePayment(
  * @param batch the contract's `Batch`: addresses in lower-case, `trigger` of {@link triggerCodes}, gas for each call.
  * @param items of {@link settlementItems}, one or two for each payment.
  * @param keccak default: a portable one.
- * @throws {TypeError} where the two authorizations of an item can't share it, or a batch has over 65,536 payees.
+ * @throws {TypeError} if the two authorizations of an item can't share it, or a batch has over 65,536 payees.
  * @example
  * import { encodeSettle, triggerCodes } from '@tollkeeper/sdk/protocol'
  *
@@ -209,7 +209,7 @@ export function encodeSettle(
 
 /**
  * Packs a batch of payments that are one signature each into the calldata of BatchSettlement's `settleAuthorizations`.
- * Each goes to whomever its payer pays: a splitter, or anybody else.
+ * Each goes to the recipient that its payer signed: a splitter, or anybody else.
  *
  * @param batch as for {@link encodeSettle}; its `feeRecipient` is the platform of the splitters.
  * @param authorizations as {@link parsePayload} returns them.
@@ -244,7 +244,7 @@ export function encodeSettleAuthorizations(
   return { payees, authorizations: packed, signatures, calldata }
 }
 
-/** The distinct recipients of a batch, in the order in which they are asked for. */
+/** Collects the distinct recipients of a batch, in the order in which they are first needed. */
 function collectPayees(): { payees: Address[]; indexOf: (payee: Address) => number } {
   const payees: Address[] = []
   const indexes = new Map<Address, number>()
@@ -350,8 +350,8 @@ export function bits(word: bigint, from: bigint, count: bigint): bigint {
 /**
  * Reads the outcomes that `settle` returns and its event `BatchSettled` carries, one for each item of the batch.
  *
- * Each is one byte: the provider's authorization in the high four bits, the fee's in the low four. Of a batch of tabs it is the
- * tab in the high four, and nothing in the low.
+ * Each is one byte: the provider's authorization in the high four bits, the fee's in the low four. For a batch of tabs, the high four
+ * are the tab's, and the low four are 0.
  *
  * @throws {TypeError} for four bits that the contract never writes.
  * @example

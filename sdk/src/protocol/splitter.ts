@@ -3,7 +3,7 @@ import { bytesToHex, writeHex, writeUint } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { percentageOf } from './tier.ts'
 
-/** What a splitter pays to whom: its address follows from this and from the factory, on every network. */
+/** Whom a splitter pays in which shares. With the factory, this decides its address on every network. */
 export type SplitterTerms = {
   provider: Address
   platform: Address
@@ -19,14 +19,14 @@ export type SplitterShares = Pick<SplitterTerms, 'providerShare' | 'platformShar
 const maxShare = 2n ** 48n - 1n
 
 /**
- * Returns the shares of the splitter that a price is paid to: those of the percentage that its tier takes, whatever the
- * price; where the fee has a fixed part too, those that divide this price exactly.
+ * Returns the shares of the splitter for a price. They are the percentage of its tier, which is the same for all its prices; if the
+ * fee has a fixed part too, they divide this very price.
  *
- * A splitter rounds the platform's part of all that it holds down, as a fee is rounded: of a sum of odd prices the platform
- * gets at most what the percentage says, and the provider less than a base unit a payment less than the sum of its parts.
+ * A splitter rounds the platform's part of all that it holds down, like a fee. For a sum of odd prices the platform gets at most
+ * the percentage of the sum, and the provider loses less than a base unit a payment against the sum of its parts.
  *
  * @param price USDC base units, over 0.
- * @param fee what the platform receives of it, in base units.
+ * @param fee the platform's part of it, in base units.
  * @throws {RangeError} for a fee over the price, or a share of 2^48 or more.
  * @example
  * import { splitterShares } from '@tollkeeper/sdk/protocol'
@@ -66,8 +66,8 @@ export function encodeSplit({
 }
 
 /**
- * Computes the address of a splitter, whether it is deployed yet or not. Whoever is told a splitter's address recomputes
- * it from the terms that he agreed to, and refuses another.
+ * Computes the address of a splitter, whether it is deployed or not. Whoever is told a splitter's address should recompute
+ * it from the agreed terms, and refuse another.
  *
  * @param terms with `factory`: the `SplitterFactory`, at one address on every network.
  * @param keccak a faster keccak256 than the portable one.
@@ -102,11 +102,11 @@ export function splitterAddress(
 }
 
 /**
- * Finds the splitter of a payment: who is paid by one authorization for both parts of a price.
+ * Finds the splitter of a payment, which one authorization pays for both parts of a price.
  *
- * @param parts the two wallets, and what each is to get of the price, in base units.
+ * @param parts the two wallets, and each one's part of the price, in base units.
  * @param factory of one's own table, never the other side's.
- * @returns undefined where no splitter has such shares: they have over 48 bits.
+ * @returns undefined if no splitter has such shares, because they have over 48 bits.
  * @example
  * import { splitterOf } from '@tollkeeper/sdk/protocol'
  *

@@ -8,12 +8,12 @@ import type { SplitterTerms } from './splitter.ts'
 import { type FeeSchedule, tabPercentage } from './tier.ts'
 
 /*
- * A tab is what a buyer has bought so far, through one gateway, of all its providers. With each request the buyer signs it anew,
- * under one nonce, and the newest state settles in one transfer (docs/tabs.md).
+ * A tab is the sum of what a buyer has bought so far through one gateway from all its providers. With each request the buyer signs it
+ * anew, under one nonce, and the newest state settles in one transfer (docs/tabs.md).
  */
 
 /**
- * The most lines that a tab may have: who buys of more providers opens another one.
+ * Most lines of a tab: a buyer of more providers opens another one.
  *
  * @example
  * import { maxTabLines } from '@tollkeeper/sdk/protocol'
@@ -29,20 +29,20 @@ const maxUint40 = 2 ** 40 - 1
 /** Basis points: all of the platform's part. */
 const maxRewardShare = 10_000
 
-/** What the buyer owes to one provider: `split` says to whom it goes in which shares, as `encodeSplit` packs it. */
+/** A buyer's debt to one provider: `split` says who gets it in which shares, as `encodeSplit` packs them. */
 export type TabLine = {
   split: bigint
   /** USDC base units, < 2^48. */
   amount: bigint
 }
 
-/** What is the same for all tabs of a gateway on a network. */
+/** The terms that all tabs of a gateway on a network share. */
 export type TabTerms = {
   /** The gateway's public URL: it is in the nonce, so no other gateway can claim the tab. */
   issuer: string
-  /** The TabSettlement contract, which alone may execute what is signed. */
+  /** The TabSettlement contract, which alone may execute the signed message. */
   contract: Address
-  /** Who gets the platform's part. */
+  /** Recipient of the platform's part. */
   platform: Address
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
@@ -53,7 +53,7 @@ export type TabState = {
   /** `tab_` and 32 hex digits, drawn at random by the buyer's client. */
   tabId: string
   payer: Address
-  /** The number of the request, from 1: each state is one request's, and the one with the greatest number is the newest. */
+  /** The number of the request, from 1. Each state belongs to one request, and the one with the greatest number is the newest. */
   sequence: number
   /** Unix seconds: the contract settles strictly before. */
   expiry: number
@@ -63,7 +63,7 @@ export type TabState = {
 const tabIdPattern = /^tab_[0-9a-f]{32}$/
 
 /**
- * Derives the nonce of a tab: keccak256 of UTF-8 `x402-tab:{issuer}:{tabId}`. It stands for nothing else.
+ * Derives the nonce of a tab: keccak256 of UTF-8 `x402-tab:{issuer}:{tabId}`. It belongs to this tab alone.
  *
  * @param issuer the gateway's public URL.
  * @param tabId `tab_` and 32 hex digits.
@@ -78,10 +78,10 @@ export function tabNonce(issuer: string, tabId: string, keccak: Keccak256 = port
 }
 
 /**
- * Builds what the buyer signs for a state of a tab: EIP-3009's `ReceiveWithAuthorization`, of all lines together.
+ * Builds the message that the buyer signs for a state of a tab: EIP-3009's `ReceiveWithAuthorization` for all lines together.
  *
  * The upper 216 bits of `validBefore` are those of the hash of platform, reward, number and lines; the lower 40 are the expiry.
- * To USDC it is a time far away, and the contract, which alone may execute it, recomputes the hash and enforces the expiry.
+ * To USDC it is a time far away. Only the contract may execute the message, and it recomputes the hash and enforces the expiry.
  *
  * @returns without a signature; `value` in USDC base units.
  * @throws {RangeError} for more lines or larger numbers than the contract takes.
@@ -123,7 +123,7 @@ export function tabAuthorization(
 /**
  * Computes `validBefore` of a state of a tab: the upper 216 bits of the hash of its terms and lines, and the expiry.
  *
- * @param terms who gets the platform's part, and what of it, in basis points, goes to whoever settles.
+ * @param terms the recipient of the platform's part, and the basis points of it that go to whoever settles.
  * @param state the expiry in Unix seconds, amounts in USDC base units.
  * @throws {RangeError} for more lines or larger numbers than the contract takes.
  */
@@ -159,11 +159,11 @@ function tabCommitment(
 }
 
 /**
- * Finds the split of a price on a tab: the percentage of its tier, whatever the price, so that a provider's odd prices share a line.
+ * Finds the split of a price on a tab. It is the percentage of the price's tier, so that all of a provider's odd prices share a line.
  *
- * @param wallets who is paid, and the platform's schedule of fees.
+ * @param wallets the provider's and the platform's, and the platform's fee schedule.
  * @param price USDC base units, over 0.
- * @returns undefined for a price whose fee has a fixed part (from 1 USDC on): it is a payment of its own.
+ * @returns undefined for a price whose fee has a fixed part (from 1 USDC on), which is paid alone.
  * @example
  * import { tabSplit } from '@tollkeeper/sdk/protocol'
  *
@@ -182,7 +182,7 @@ export function tabSplit(
 }
 
 /**
- * The platform's part of a line, rounded down, once a line: the rest is the provider's.
+ * The platform's part of a line, rounded down, once a line; the rest is the provider's.
  *
  * @param split as `encodeSplit` packs it.
  * @param amount USDC base units.
@@ -193,12 +193,12 @@ export function platformPart(split: bigint, amount: bigint): bigint {
   return shares === 0n ? 0n : (amount * platformShare) / shares
 }
 
-/** Whom a line pays. */
+/** The wallet that a line pays. */
 export function providerOfSplit(split: bigint): Address {
   return `0x${(split >> 96n).toString(16).padStart(40, '0')}`
 }
 
-/** One request's payment by a tab, as `PAYMENT-SIGNATURE` carries it. Nothing in it is verified. */
+/** One request's payment by a tab, from `PAYMENT-SIGNATURE`. Nothing in it is verified. */
 export type TabPayment = {
   tabId: string
   payer: Address
@@ -206,11 +206,11 @@ export type TabPayment = {
   expiry: number
   /** The line that this request adds to. */
   line: number
-  /** How many lines the gateway has acknowledged: their splits aren't repeated. */
+  /** How many lines the gateway has acknowledged, whose splits aren't repeated. */
   known: number
   /** The splits of the lines from `known` on. */
   splits: readonly bigint[]
-  /** What is signed for each line, USDC base units. */
+  /** The signed amount of each line, USDC base units. */
   amounts: readonly bigint[]
   signature: Hex
 }

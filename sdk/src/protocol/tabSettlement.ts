@@ -3,7 +3,7 @@ import { tabSettlementAbi } from './abi/tabSettlement.ts'
 import { type Batch, bits, decodeBatch, decodeSignature, encodeSignature } from './settlement.ts'
 import { requireLineAmount, type TabLine } from './tab.ts'
 
-/** The contract's `Batch` struct: its tabs are of one platform and one reward, as the payers signed both. */
+/** The contract's `Batch` struct. Its tabs have one platform and one reward, and their payers signed both. */
 export type TabBatch = Batch & {
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
@@ -11,7 +11,7 @@ export type TabBatch = Batch & {
 
 /** A state of a tab as its payer signed it. Addresses and hex are lower-case. */
 export type SignedTab = {
-  /** Known to who issued it; the chain has only the nonce. */
+  /** Known to whoever issued it; the chain has only the nonce. */
   tabId?: string
   payer: Address
   /** 32 bytes: {@link tabNonce}. */
@@ -29,7 +29,7 @@ export type PackedTab = { head: bigint; nonce: Hex; r: Hex; vs: Hex }
 
 /** The calldata of one batch of tabs, and the arguments that it encodes. */
 export type EncodedSettleTabs = {
-  /** Of all lines, each once. Those of one provider are neighbours, so that it is paid once. */
+  /** The splits of all lines, each once. Those of one provider are neighbours, so that it is paid once. */
   splits: bigint[]
   tabs: PackedTab[]
   /** 8 bytes a line: position in `splits`, amount. */
@@ -41,7 +41,7 @@ export type EncodedSettleTabs = {
 }
 
 const maxCount = 2 ** 16
-/** Hex digits of a line, and of what `TabsSettled` has before a tab's lines: their number and the sequence. */
+/** Hex digits of a line, and of the number of lines and the sequence, which `TabsSettled` has before a tab's lines. */
 const lineDigits = 16
 const headDigits = 14
 
@@ -100,13 +100,13 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
 }
 
 /**
- * Reads the calldata that {@link encodeSettleTabs} wrote: the batch, and its tabs with the payers' signatures. Whether one
- * moved, the token's logs say: its `AuthorizationUsed` has the payer and the nonce.
+ * Reads the calldata that {@link encodeSettleTabs} wrote: the batch, and its tabs with the payers' signatures. The token's logs
+ * tell which ones moved: an `AuthorizationUsed` has the payer and the nonce.
  *
  * @param calldata of a call of TabSettlement's `settle`, addresses and hex in any case.
  * @returns addresses and hex in lower-case.
- * @throws {TypeError} for a call of another function, or one whose lines aren't those of its tabs, or that refers to a split or
- * signature that it doesn't carry.
+ * @throws {TypeError} for a call of another function, for lines that don't match the tabs, or for a missing split or
+ * signature.
  * @example
  * import { decodeSettleTabs } from '@tollkeeper/sdk/protocol'
  * import type { PublicClient } from 'viem'
@@ -138,7 +138,7 @@ export function decodeSettleTabs(calldata: Hex): { batch: TabBatch; tabs: Signed
 }
 
 /**
- * Reads the event `TabsSettled`: what moved for whom, a tab an entry, in the order in which the token logged their nonces.
+ * Reads the event `TabsSettled`: an entry for each tab with what moved for whom, in the order in which the token logged their nonces.
  *
  * @throws {TypeError} for bytes that the contract never writes.
  * @example

@@ -1,11 +1,11 @@
-/** What the names of all tools of MCP begin with, where they are sold. */
+/** The beginning of the names under which all MCP tools are sold. */
 export const toolPrefix = 'mcp://tool/'
 
 /**
  * Names a tool of MCP as x402 does: `mcp://tool/<name>`. A provider with several servers puts the server's name before the tool's.
  *
- * @param server a name of one's own choice, where tools of two servers may have one name.
- * @returns what the tool's endpoint is registered as.
+ * @param server a name of your choice, if tools of two servers have one name.
+ * @returns the name under which the tool's endpoint is registered.
  * @throws {TypeError} for a name that no URL can hold, such as `..`.
  * @example
  * import { toolResource } from '@tollkeeper/sdk/mcp'
@@ -24,7 +24,7 @@ export function toolResource(name: string, server?: string): string {
   return url
 }
 
-/** Whether what is sold is this tool, of whatever server. */
+/** Whether a resource is this tool, on any server. */
 export function isOfTool(resource: string, tool: string): boolean {
   return resource.startsWith(toolPrefix) && resource.endsWith(tool.slice(toolPrefix.length - 1))
 }

@@ -1,7 +1,7 @@
 // W3C Trace Context, section 3.2: version, trace-id, parent-id, trace-flags. Ids of zeros are invalid, and so is version ff.
 const pattern = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/
 
-/** What a `traceparent` says of the request that carries it. */
+/** The parsed `traceparent` of a request. */
 export type Traceparent = {
   /** 32 hex digits. */
   traceId: string
@@ -9,16 +9,16 @@ export type Traceparent = {
   spanId: string
   /** Bit 0: the caller records it. */
   flags: number
-  /** All of it, to be passed on. */
+  /** The whole text, to be passed on. */
   text: string
 }
 
 /**
  * Reads the header `traceparent`, which comes from a stranger.
  *
- * Where it came twice, as when a program sets it and its instrumentation does too, the last one holds: it is the inner span's.
+ * If it came twice, because a program and its instrumentation each set it, the last one counts: it is the inner span's.
  *
- * @returns undefined where it isn't one.
+ * @returns undefined if it isn't one.
  */
 export function parseTraceparent(header: string | null | undefined): Traceparent | undefined {
   const [text, traceId, spanId, flags] = pattern.exec(header?.split(',').at(-1)?.trim() ?? '') ?? []

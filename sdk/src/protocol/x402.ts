@@ -28,11 +28,11 @@ export type PaymentRequirementsV2 = {
     /** EIP-712 domain name and version of `asset`. */
     name: string
     version: string
-    /** What is signed: EIP-3009's. Some clients ask for it, and others whether the token has it. */
+    /** The signed message, which is EIP-3009's. Some clients ask for it, and others whether the token has it. */
     primaryType: 'TransferWithAuthorization'
     /** Comes back with the payment, because a client repeats what it accepted. */
     macaroon: string
-    /** The terms from which anybody recomputes `payTo`. Shares are decimal. */
+    /** The terms from which anybody can recompute `payTo`. Shares are decimal. */
     splitter: {
       factory: Address
       provider: Address
@@ -53,7 +53,7 @@ export type TabRequirements = {
   asset: Address
   /** The TabSettlement contract. */
   payTo: Address
-  /** How long a tab is to be valid from its opening on. */
+  /** How long a tab is valid from its opening on. */
   maxTimeoutSeconds: number
   extra: {
     /** EIP-712 domain name and version of `asset`. */
@@ -62,20 +62,20 @@ export type TabRequirements = {
     macaroon: string
     /** The gateway's public URL, which is in the nonce. */
     issuer: string
-    /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs it. */
+    /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs them. */
     split: Hex
     platform: Address
     /** Basis points of the platform's part that go to whoever settles. */
     rewardShare: number
-    /** Unix seconds: until then the offer buys again, without another 402. */
+    /** Unix seconds until which the offer buys again, without another 402. */
     offeredUntil: number
   }
 }
 
-/** What the header `PAYMENT-REQUIRED` of a 402 says (x402 v2). */
+/** The header `PAYMENT-REQUIRED` of a 402 (x402 v2). */
 export type PaymentRequired = {
   x402Version: 2
-  /** Why, in the standard's words where a payment was refused. */
+  /** Why it is a 402; for a refused payment in the standard's words. */
   error?: string
   resource: { url: string; description: string; mimeType: string } & Omit<ChallengeDiscovery, 'bazaar'>
   /** `exact`, then `tab`. A price below the least that settles alone is offered on tabs only. */
@@ -84,14 +84,14 @@ export type PaymentRequired = {
   extensions?: { bazaar: object }
 }
 
-/** What the header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer says. */
+/** The header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer. */
 export type PaymentResponse = {
   success: true
   payer: Address
-  /** The settlement's hash; empty as long as the payment waits for its batch. */
+  /** The settlement's hash; empty while the payment waits for its batch. */
   transaction: string
   network: string
-  /** What was charged, USDC base units, decimal, where it is less than the price. */
+  /** The charge, USDC base units, decimal, if it is less than the price. */
   amount?: string
   extra: { paymentId: string; tab?: TabResponse }
   extensions: {
@@ -99,27 +99,27 @@ export type PaymentResponse = {
   }
 }
 
-/** What a paid answer says of the tab that it was bought on. */
+/** A paid answer's word on the tab that it was bought on. */
 export type TabResponse = {
   id: string
   /** The number of the request. */
   sequence: number
-  /** How many of its lines the gateway knows: their splits needn't be sent again. */
+  /** How many of its lines the gateway knows, whose splits needn't be sent again. */
   known: number
   /**
-   * What this request's line began with, USDC base units, decimal: the buyer was charged so much too much on an earlier tab, so
-   * the line's amount may be so much lower.
+   * The credit that this request's line began with, USDC base units, decimal, because an earlier tab charged the buyer too much. The
+   * line's amount may be this much lower.
    */
   credit?: string
-  /** It closes soon, or has closed: the next request had better be on another tab. */
+  /** It closes soon, or has closed: the next request should be on another tab. */
   closing?: true
 }
 
 /**
- * Reads what the header `PAYMENT-RESPONSE` of a paid answer says of a tab. It is the provider's word, not the gateway's.
+ * Reads a tab's state from the header `PAYMENT-RESPONSE` of a paid answer. It is the provider's word, not the gateway's.
  *
- * @param response the header, or what it was decoded to.
- * @returns undefined where it says nothing of a tab, or can't be read.
+ * @param response the header, or its decoded value.
+ * @returns undefined if it says nothing of a tab, or can't be read.
  * @example
  * import { encodePaymentHeader, readTabResponse } from '@tollkeeper/sdk/protocol'
  *
@@ -148,7 +148,7 @@ function isCount(value: unknown): value is number {
 export type X402Payment = {
   x402Version: 1 | 2
   network: NetworkName
-  /** Of the challenge that was accepted; undefined in v1, and where a client doesn't repeat it. */
+  /** From the accepted challenge; undefined in v1, and if a client doesn't repeat it. */
   macaroon: string | undefined
 } & (
   | {
@@ -160,7 +160,7 @@ export type X402Payment = {
   | { scheme: 'tab'; tab: TabPayload }
 )
 
-/** Below Node's limit of 16 KiB for all headers; a macaroon and a signature at their longest stay below it. */
+/** Below Node's limit of 16 KiB for all headers; the longest macaroon and signature fit into it. */
 const maxHeaderLength = 12_288
 const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
 const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
@@ -171,9 +171,9 @@ const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore',
 
 /**
  * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts; and on a
- * tab, where the challenge allows it.
+ * tab, if the challenge allows it.
  *
- * @param factory the `SplitterFactory` of one's own table: its splitters are who is paid.
+ * @param factory the `SplitterFactory` of one's own table, whose splitters are paid.
  * @param keccak a faster keccak256 than the portable one.
  * @param tabSettlement the `TabSettlement` of one's own table. Default: nothing is offered on tabs.
  * @returns undefined for a network that isn't in the table, and for a price that no splitter divides exactly.
@@ -233,7 +233,7 @@ export function toPaymentRequired(
       amount: price,
       asset,
       payTo: splitter.address,
-      // No longer than our own client is asked to.
+      // No longer than our own client is asked to sign for.
       maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
     },
     extra: {
@@ -279,21 +279,21 @@ const reasons: Partial<Record<ErrorCode, string>> = {
   payer_limit_exceeded: 'invalid_transaction_state',
 }
 
-/** The word of x402 (x402-specification-v2.md section 9) for one of our codes; undefined where it has none. */
+/** The word of x402 (x402-specification-v2.md section 9) for one of our codes; undefined if it has none. */
 export function findReason(code: string): string | undefined {
   return isErrorCode(code) ? reasons[code] : undefined
 }
 
-/** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
+/** x402's word for why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
-  // A client that keeps a tab goes on by the reason; the standard has no words for it.
+  // A client that keeps a tab needs the very reason, for which the standard has no words.
   if (/^tabs?_/.test(code)) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
 }
 
 /**
- * Writes JSON as the headers of x402 carry it: base64 (RFC 4648 section 4) of UTF-8.
+ * Writes JSON in the form of x402's headers: base64 (RFC 4648 section 4) of UTF-8.
  *
  * @example
  * import { encodePaymentHeader } from '@tollkeeper/sdk/protocol'
@@ -308,7 +308,7 @@ export function encodePaymentHeader(value: object): string {
 /**
  * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1) of a payment by scheme `exact` and EIP-3009, or by a `tab` (v2).
  *
- * Takes only what a payment is verified by: the authorization, its network, and the macaroon of the challenge. What else a
+ * Takes only what a payment is verified by: the authorization, its network, and the macaroon of the challenge. Anything else that a
  * client repeats of the challenge is its own claim, and is dropped.
  *
  * @throws {ProtocolError} `invalid_payload`, `unknown_network`

@@ -8,7 +8,7 @@ import { splitterFactory } from '../protocol/deployments.ts'
 import { encodePaymentHeader, toPaymentRequired } from '../protocol/x402.ts'
 import { repeatPaid } from './index.ts'
 
-/** A seller that fails what is paid so often, and the client of the standard that buys there. */
+/** A seller that fails this often after a payment, and the standard's client, which buys there. */
 async function open(fail: number, how: 'breaks' | 'serving') {
   const paid: unknown[] = []
   let unpaid = 0

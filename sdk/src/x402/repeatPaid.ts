@@ -6,13 +6,13 @@ import { isReplayable, openAnswer, requestOf, urlOf } from '../client/wrapFetch.
 const paymentHeaders = ['payment-signature', 'x-payment']
 
 /**
- * Wraps a `fetch` for clients of the x402 standard, so that a request that carries a payment is sent again, with the same payment, when its
- * connection breaks or what stands before the seller fails. Sellers of Tollkeeper's answer it again; nobody can charge it twice. All
- * else goes on as it is.
+ * Wraps a `fetch` for clients of the x402 standard. A request with a payment is sent again, with the same payment, when its connection
+ * breaks or a server before the seller fails. Tollkeeper's sellers answer it again, and nobody can charge it twice. All other requests
+ * pass as they are.
  *
  * A body that is a stream can't be sent again.
  *
- * @param fetch what to call.
+ * @param fetch the `fetch` to call.
  * @returns a function that throws what `fetch` throws.
  * @example
  * import { repeatPaid } from '@tollkeeper/sdk/x402'

@@ -16,7 +16,7 @@ function open(played: PlayedTabs, options: TabSchemeOptions = { gatewayUrl }, cl
   return { tabs, client, get: (path: string) => payingFetch(`${played.url}${path}`) }
 }
 
-/** The way that each payment took: the tab's number and amounts, or `exact`. */
+/** How each payment was made: the tab's number and amounts, or `exact`. */
 const ways = ({ seen }: PlayedTabs) =>
   seen.flatMap(({ tab, isExact }) =>
     tab ? `${tab.sequence} ${parseTabPayload(tab).amounts.join(' ')}` : isExact ? 'exact' : [],

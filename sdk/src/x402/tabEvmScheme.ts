@@ -16,11 +16,11 @@ import { readTabResponse, type TabRequirements } from '../protocol/x402.ts'
 /** Options of {@link TabEvmScheme}. */
 export type TabSchemeOptions = TabOptions & {
   /**
-   * Public URL of the only gateway that tabs are kept with. Without one, they are kept with each that offers one, and `close()`
-   * asks no gateway: a URL that a seller names isn't called.
+   * Public URL of the only gateway that tabs are kept with. Without it, tabs are kept with each gateway that offers one, and `close()`
+   * calls none, because a URL that only a seller names isn't called.
    */
   gatewayUrl?: string
-  /** USDC's address, where the network's table has none (`localhost`). */
+  /** USDC's address, if the network's table has none (`localhost`). */
   usdcAddress?: Address
   /** Calls that gateway, instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
@@ -35,10 +35,10 @@ type Response = Parameters<NonNullable<Hooks['onPaymentResponse']>>[0]
 const suspensionMs = 300_000
 
 /**
- * The scheme `tab` for clients of `@x402/core`, beside `ExactEvmScheme`: what a seller of Tollkeeper's offers is put on a tab, one
+ * The scheme `tab` for clients of `@x402/core`, beside `ExactEvmScheme`: it puts offers of Tollkeeper's sellers on a tab, with one
  * signature for all that was bought through a gateway. {@link keepTabs} registers it.
  *
- * What is signed, and for whom, is checked against this version's own tables. How much, is for the client's `spendControls` to limit.
+ * Message and payee are checked against this version's own tables. The client's `spendControls` limit the amount.
  *
  * @example
  * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
@@ -53,14 +53,14 @@ const suspensionMs = 300_000
 export class TabEvmScheme implements SchemeNetworkClient {
   readonly scheme = 'tab'
   readonly schemeHooks: Hooks
-  /** Puts offers of tabs first, where their gateway takes them, and leaves out those that can't be taken. */
+  /** Puts offers of tabs first if their gateway takes them, and leaves out those that can't be taken. */
   readonly preferTabs: PaymentPolicy
   readonly #tabs: Tabs
   readonly #options: TabSchemeOptions
   readonly #suspended = new Map<string, number>()
 
   /**
-   * @param account an account of viem, a wallet client that has one, or whatever signs typed data.
+   * @param account a viem account, a wallet client with an account, or another signer of typed data.
    * @throws {TypeError} for an account that can't sign.
    */
   constructor(account: Payer | PayerWallet, options: TabSchemeOptions = {}) {
@@ -75,7 +75,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     this.preferTabs = (_, requirements) => this.#prefer(requirements)
   }
 
-  /** Signs the next state of a tab. @throws {ChallengeRefusedError} for what isn't an offer to take, or isn't signed. */
+  /** Signs the next state of a tab. @throws {ChallengeRefusedError} if the offer can't be taken, or isn't signed. */
   async createPaymentPayload(
     x402Version: number,
     requirements: PaymentRequirements,
@@ -83,12 +83,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const offer = this.#read(requirements)
     if (x402Version !== 2 || !offer) throw new ChallengeRefusedError('the offer of a tab can not be taken')
     const payload = await this.#tabs.sign(offer)
-    // Not every transport says what became of a request, and who closes doesn't wait for those that don't.
+    // Not every transport reports the outcome of a request, and `close` doesn't wait for those that don't.
     this.#tabs.conclude(payload, 'unknown')
     return { x402Version, payload }
   }
 
-  /** USDC of the network, which `spendControls` limit in USD. */
+  /** The network's USDC, which `spendControls` limit in USD. */
   findDefaultAsset(
     asset: string,
     network: string,
@@ -98,12 +98,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return { asset, decimals: 6, symbol: 'USDC' }
   }
 
-  /** Tells which tabs are open, with whom, and what is on them. */
+  /** Returns the open tabs: with which gateway, and what is on them. */
   tabs(): Promise<OpenTab[]> {
     return this.#tabs.list()
   }
 
-  /** Closes all tabs, at their gateway only where `gatewayUrl` names it; others close by themselves after minutes without a request. */
+  /** Closes all tabs, at their gateway only if `gatewayUrl` names it; others close by themselves after minutes without a request. */
   close(): Promise<void> {
     return this.#tabs.close()
   }
@@ -130,7 +130,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     return readOffer(requirements, { network, usdc: usdc as Address }, this.#options.gatewayUrl)
   }
 
-  /** Whether its own gateway says that it doesn't charge what a seller refuses; without one there is nobody to ask. */
+  /** Whether its own gateway says that it doesn't charge what a seller refuses; true without a gateway to ask. */
   async #isFree(payload: TabPayload): Promise<boolean> {
     const { gatewayUrl, fetch = globalThis.fetch.bind(globalThis) } = this.#options
     if (gatewayUrl === undefined) return true
@@ -160,7 +160,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     else if (!error.startsWith('tab_')) return undefined
     if (!(await this.#isFree(payload))) return undefined
     if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined
-    // What was put on it until then can't be put on it any more.
+    // From here on, its earlier state can't be put on the tab any more.
     if (!isOff && !(await this.#isFree(payload))) return undefined
     if (isOff && !accepts.some(({ scheme }) => scheme !== 'tab')) return undefined
     return { recovered: true } as const
@@ -168,12 +168,12 @@ export class TabEvmScheme implements SchemeNetworkClient {
 }
 
 /**
- * Has a client of `@x402/core` keep tabs wherever one is offered, also where it has `ExactEvmScheme`, for `@x402/fetch`,
- * `@x402/axios`, MCP and whatever else stands on it.
+ * Has a client of `@x402/core` keep tabs wherever one is offered, even beside `ExactEvmScheme`, for `@x402/fetch`,
+ * `@x402/axios`, MCP and anything else that is built on it.
  *
  * @param client an `x402Client`.
- * @param account an account of viem, a wallet client that has one, or whatever signs typed data.
- * @returns the scheme, which tells what is open and closes it.
+ * @param account a viem account, a wallet client with an account, or another signer of typed data.
+ * @returns the scheme, which lists open tabs and closes them.
  * @throws {TypeError} for an account that can't sign.
  * @example
  * import { keepTabs } from '@tollkeeper/sdk/x402'
@@ -204,7 +204,7 @@ function networkOf(caip2: string): Network | undefined {
   return Object.values(networks).find((network) => network.caip2 === caip2)
 }
 
-/** Takes nothing of an offer on trust but the price, who is paid, and whose tab it is. */
+/** Trusts an offer only for the price, the payee, and whose tab it is. */
 function readOffer(
   requirements: PaymentRequirements,
   { network, usdc }: { network: Network; usdc: Address },

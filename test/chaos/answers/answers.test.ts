@@ -14,11 +14,11 @@ import { kinds, lies } from './sellers.ts'
 
 // An answer is never paid twice: connections that are cut at every point, sellers and gateways that lie, by every client and
 // middleware, on tabs and not. What is judged is what the gateway's ledger charges, not what anybody says.
-// `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form; without it, so many runs:
+// `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form; without it, this many runs:
 
 const runs = Number(process.env.CHAOS_RUNS ?? 400)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
-/** So many share a gateway, whose ledger is judged before the next ones come to a new one. */
+/** Most runs that share a gateway, whose ledger is judged before the next ones get a new gateway. */
 const most = 5_000
 const parts = Math.ceil(runs / most)
 const size = Math.ceil(runs / parts)
@@ -28,7 +28,7 @@ const atOnce = 128
 const patience = 8_000
 /** What takes so long on a busy machine may end in other ways, as long as nobody pays twice, milliseconds. */
 const late = 3_000
-/** How often a program asks again, as programs do, whose request has failed for a reason that isn't clear. */
+/** How often a program asks again after a request that failed for an unclear reason, as programs do. */
 const calls = 4
 
 /** How a run ended: by its buyer's word, and with what. */

@@ -25,7 +25,7 @@ const mostRows = 1_000
 export function OverviewPage() {
   const { gateway, path } = useSession()
   const [range, setRange] = useState<RangeName>('days')
-  /** Undefined: what the gateway shows first, real money where there is any. */
+  /** Undefined: the gateway's first choice, which is real money if there is any. */
   const [testMoney, setTestMoney] = useState<boolean>()
   const polled = usePolled(async (signal) => {
     const starts = startsOf(range, new Date())

@@ -24,7 +24,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),
-      // Nor has a tab refunds of ours: it is of several providers.
+      // A tab has no refunds of ours either, since it is of several providers.
       found.then(({ source }) =>
         source === 'tab' ? null : gateway.get<Refunds>(`${path}/payments/${id}/refunds`, signal),
       ),
@@ -86,7 +86,7 @@ function StepItem({ step: { title, at, state, detail, txHash }, network }: { ste
   )
 }
 
-/** Of a tab, what its lines have for the one who looks. */
+/** The part of a tab that its lines have for the viewer. */
 function ownPart({ tab, providerUsdc }: Payment): bigint {
   if (tab === null) return BigInt(providerUsdc)
   return salesOf(tab).reduce((sum, { providerUsdc }) => sum + BigInt(providerUsdc), 0n)

@@ -21,7 +21,7 @@ export function ReceiptCheckPage({ receipt }: { receipt: string | undefined }) {
     setState(await checkReceipt(pasted, createGateway()))
   }, [])
 
-  // Where the link carries one.
+  // Checks the receipt in the link, if there is one.
   useEffect(() => {
     if (receipt === undefined || text.current === null) return
     text.current.value = receipt

@@ -11,7 +11,7 @@ import { useSession } from '../session.ts'
 import { usePolled } from '../usePolled.ts'
 
 const monthsBack = 24
-/** It sums over a whole month. */
+/** It sums a whole month, so it is read seldom. */
 const everyMs = 60_000
 
 /** As the gateway names it; `index` counts from 0 and may be of another year. */

@@ -3,11 +3,11 @@ import { explainRefusal } from '../explain.ts'
 import { GatewayError } from '../gateway.ts'
 import { useSession } from '../session.ts'
 
-/** A button that asks the gateway for something where there is no form around it, and says what became of it. */
+/** A button without a form that sends a request to the gateway, and shows the result. */
 export function ActionButton(props: {
   label: string
   ask: () => Promise<void>
-  /** What is said once it is done. */
+  /** The message once it is done. */
   said?: string
   class?: string
   isDisabled?: boolean
@@ -42,7 +42,7 @@ export function ActionButton(props: {
   )
 }
 
-/** Has the gateway write a file of the provider's, and gives it to the browser to keep. */
+/** Has the gateway write a file of the provider's, and saves it in the browser. */
 export function Download({ label, path, name }: { label: string; path: string; name: string }) {
   const { gateway, path: own } = useSession()
   const ask = async () => {

@@ -8,7 +8,7 @@ import { useEffect, useId, useRef } from 'preact/hooks'
 export function Dialog(props: {
   title: string
   close: () => void
-  /** Only what is in it closes it. */
+  /** Only its own buttons close it. */
   isKept?: boolean
   children: ComponentChildren
 }) {

@@ -23,7 +23,7 @@ export function Differences({ differences }: { differences: Difference[] }) {
   )
 }
 
-/** In a form, what somebody else changed since it was opened. */
+/** In a form: what somebody else changed since it was opened. */
 export function Meanwhile({ differences }: { differences: Difference[] }) {
   if (differences.length === 0) return null
   return (

@@ -6,36 +6,36 @@ import { Choices, type Options } from './bits.tsx'
 
 /** A field of a form: a text, or one or several of `options`. */
 export type Field = {
-  /** In the request; `a.b` is the member `b` of `a`. */
+  /** Its name in the request; `a.b` is the member `b` of `a`. */
   name: string
   label: string
-  /** What it shows until the user types. Several values have spaces between them. */
+  /** The text until the user types. Spaces separate several values. */
   value?: string
   note?: ComponentChildren
   placeholder?: string
   isSecret?: boolean
   inputMode?: 'url' | 'decimal'
   options?: Options
-  /** Any number of the options; in the request they are an array. */
+  /** Several options can be chosen; in the request they are an array. */
   isMany?: boolean
-  /** Makes the request's value of the text; default: the text. */
+  /** Converts the text for the request; default: the text itself. */
   parse?: (text: string) => unknown
 }
 
-/** What a form asks for, as the request has it. */
+/** The fields of a form in the request's structure. */
 export type Body = Record<string, unknown>
 
 /**
- * A form whose fields hold what the user typed, and else their `value`, also when that changes underneath. The gateway is the
- * only judge of what is right: its answer is shown, and the focus goes to the first field that it is about.
+ * A form whose fields hold what the user typed, or else their `value`, which may change meanwhile. Only the gateway
+ * judges values: its answer is shown, and the focus goes to the first field that it is about.
  */
 export function Form(props: {
   fields?: readonly Field[]
-  /** What the button says. */
+  /** The button's text. */
   action: string
   isDanger?: boolean | undefined
   cancel?: (() => void) | undefined
-  /** Gets all values, and those alone that the user changed. */
+  /** Gets all values, and apart those that the user changed. */
   send: (body: Body, changed: Body) => Promise<unknown>
   /** Before the fields. */
   children?: ComponentChildren

@@ -20,7 +20,7 @@ import { Loading } from './View.tsx'
 /** How long the signature of a refund is valid: retries take a day and an hour. */
 const validSeconds = 26 * 3_600
 
-/** Shows what was given back of a payment, and how to give back more; nothing if that is impossible. */
+/** Shows a payment's refunds and how to make another; nothing if that is impossible. */
 export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
   const { scope } = useSession()
@@ -140,7 +140,7 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
   )
 }
 
-/** A fault in it is told at its field, as the gateway would. */
+/** Throws a fault for the amount's field, in the gateway's form. */
 function parseAmount(text: string): bigint {
   try {
     return parseUsdc(text)
@@ -155,7 +155,7 @@ function ByCommand({ state }: { state: Refunds }) {
   const command = [
     `${ownCommand} provider refund ${state.paymentId}`,
     `--provider ${provider.providerId}`,
-    // Run twice, it moves nothing twice.
+    // The number makes a second run move nothing.
     `--number ${state.next?.number}`,
     `--gateway ${new URL('..', document.baseURI).href.replace(/\/$/, '')}`,
   ].join(' ')

@@ -7,26 +7,26 @@ import { Dialog } from './Dialog.tsx'
 import { Meanwhile } from './Differences.tsx'
 import { type Body, type Field, Form } from './Form.tsx'
 
-/** Something that can be done to what is registered: a button, and the dialog that asks for it. */
+/** An act on something registered: a button, and the dialog that it opens. */
 export type Act = {
-  /** What its button says, and for those who don't see where it stands, to what it is done. */
+  /** The button's text; screen readers also hear what it acts on. */
   button: string
   of?: string
   title: string
   text?: ComponentChildren
   fields?: Field[]
-  /** What the dialog's button says. */
+  /** The text of the dialog's button. */
   action: string
   isDanger?: boolean
-  /** Has the gateway do it. The dialog stays with the problem if that is refused. */
+  /** Sends the request. If it is refused, the dialog stays and shows the problem. */
   send: (body: Body, changed: Body) => Promise<Done>
-  /** For what two people may change at once: the same act on what is there now. */
+  /** If two people may change it at once: the same act on its current version. */
   reopen?: () => Promise<Reopened>
 }
 
-/** What is said once it is done, and what the gateway shows this once. */
+/** The message once it is done, and the secret that the gateway shows this once. */
 export type Done = { said: string; secret?: Secret }
-/** For what is done by one request. */
+/** For an act that takes one request. */
 export async function say(request: Promise<unknown>, said: string): Promise<Done> {
   await request
   return { said }
@@ -35,7 +35,7 @@ export async function say(request: Promise<unknown>, said: string): Promise<Done
 type Secret = { title: string; text: string; note?: string }
 type Reopened = { act: Act; meanwhile: Difference[] }
 
-/** An act that is done only if nobody else has changed the item since; if somebody has, the dialog shows what. */
+/** An act that needs an unchanged item; if somebody has changed it, the dialog shows how. */
 export function versioned<Item extends { version: number }>(
   gateway: Gateway,
   path: string,
@@ -68,9 +68,9 @@ export function toggle(
 }
 
 /**
- * The buttons of acts, the dialog of the one that was chosen, and what is said when it is done, to screen readers as well.
+ * The buttons of acts, the chosen act's dialog, and the message when it is done, also for screen readers.
  *
- * @param refresh reads what is shown again
+ * @param refresh reads the shown data again
  */
 export function useActs(refresh: () => void) {
   const [open, setOpen] = useState<Act | Secret>()
@@ -89,7 +89,7 @@ export function useActs(refresh: () => void) {
     ),
     buttons: (acts: Act[], name?: string) =>
       acts.map((act, at) => (
-        // A button whose words change stays the same, and keeps the focus.
+        // A button keeps its identity when its words change, and so the focus.
         <button key={at} type="button" class={name} onClick={() => setOpen(act)}>
           {act.button}
           {act.of && <span class="unseen"> {act.of}</span>}

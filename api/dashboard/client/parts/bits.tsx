@@ -66,12 +66,12 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
   )
 }
 
-/** An address or a URL as it is, broken where it must be. */
+/** An address or URL in full, with line breaks if needed. */
 export function Code({ children }: { children: string }) {
   return <span class="code break">{children}</span>
 }
 
-/** A transaction: its hash, and its page in the network's explorer where there is one. */
+/** A transaction: its hash, with a link to the network's explorer if there is one. */
 export function Transaction({ hash, network }: { hash: string; network: string }) {
   return (
     <>
@@ -83,7 +83,7 @@ export function Transaction({ hash, network }: { hash: string; network: string }
 /** @param path `tx/0x…` or `address/0x…` */
 export function ExplorerLink({ network, path }: { network: string; path: string }) {
   const link = explorerLink(network, path)
-  // A dashboard on this machine is of a chain that plays the network, as a rule: the network's explorer knows nothing of it.
+  // A dashboard on this machine most often shows a chain that plays the network, which the network's explorer doesn't know.
   if (link === undefined || ['127.0.0.1', 'localhost', '[::1]'].includes(location.hostname)) return null
   return (
     <a href={link} target="_blank" rel="noopener noreferrer">
@@ -98,7 +98,7 @@ export function Badge({ tone, children }: { tone: Tone; children: ComponentChild
   return <span class={`status ${tone}`}>{children}</span>
 }
 
-/** Of what is registered: whether it is in force. */
+/** Whether something registered is in force. */
 export function State({ isOn, yes, no }: { isOn: boolean; yes: string; no: string }) {
   return <Badge tone={isOn ? 'good' : 'plain'}>{isOn ? yes : no}</Badge>
 }
@@ -203,7 +203,7 @@ export function Tabs(props: {
 
 type Figure = readonly [title: string, value: string, note: ComponentChildren, unit?: string]
 
-/** The numbers that matter most on a page, and what they say. */
+/** The most important numbers of a page, and what they mean. */
 export function Figures({ of }: { of: readonly Figure[] }) {
   return (
     <dl class="figures">

@@ -15,13 +15,13 @@ type Measure = {
   series: PlotSeries<IntervalRow>[]
   /** A value at the axis. */
   writeValue: (value: number) => string
-  /** What one interval says; it links to its batches. */
+  /** The text of one interval, which links to its batches. */
   columns: [title: string, of: (row: IntervalRow) => string][]
   readout: (row: IntervalRow) => ComponentChildren
   /** Under the plot. */
   note?: string
   isShown?: (points: NetworkPoint[]) => boolean
-  /** In the place of a plot that isn't shown. */
+  /** Shown in place of a plot. */
   missing?: string
 }
 

@@ -49,7 +49,7 @@ export function OperationPage({ gateway }: { gateway: Gateway }) {
   )
 }
 
-/** What `/readyz` says. Alerts are for Prometheus: it has the rules, and the times for which they must hold. */
+/** The answer of `/readyz`. Alerts are for Prometheus, which has the rules, and the times for which they must hold. */
 function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
   const failing = checks.filter(({ ok }) => !ok)
   return (

@@ -49,7 +49,7 @@ const monies = [
 
 type Listed = OperatorProviders['providers'][number]
 
-/** How the operator stops a provider's sales, and allows them again. */
+/** The operator's act that stops a provider's sales, or allows them again. */
 function turn({ providerId, name, suspendedAt }: Listed, gateway: Gateway): Act {
   const suspended = suspendedAt === null
   const verb = suspended ? 'Suspend' : 'Reinstate'

@@ -56,21 +56,21 @@ export function SetupView<T>(props: {
   )
 }
 
-/** Who looks, and how to end it. */
+/** The session of whoever looks, and how to end it. */
 export type Desk = Session & { end: (reason: string) => void }
 
-/** A kind of what a provider registers: what is read, what is shown of it, and what can be done. */
+/** A kind of thing that a provider registers: what is read and shown of it, and what can be done. */
 export type Resource<Data, Item> = {
   page: SetupPage
   read: (desk: Desk, signal: AbortSignal) => Promise<Data>
   everyMs?: number
-  /** What stands beside the title: how one more is registered. */
+  /** The act beside the title, which registers one more. */
   add?: (data: Data, desk: Desk) => Act
   items: (data: Data) => Item[]
   empty?: { title: string; text: ComponentChildren }
   keyOf: (item: Item) => string
   isOff?: (item: Item) => boolean
-  /** A table of them, or where there is but one, its facts. */
+  /** The columns of a table, or for a single thing, its facts. */
   columns?: (data: Data, desk: Desk) => Column<Item>[]
   facts?: (item: Item, data: Data) => Record<string, ComponentChildren>
   acts: (item: Item, data: Data, desk: Desk) => Act[]

@@ -2,11 +2,11 @@ import type { Endpoint, Home, Provider, Wallet } from '../../answers.ts'
 import { nameNetwork, shorten } from '../../format.ts'
 import type { Field } from '../../parts/Form.tsx'
 
-/* What the gateway wants to know of what is registered here and in the first steps. */
+/* The fields that the gateway wants of what is registered here and in the first steps. */
 
 const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 
-/** The terms of an endpoint, new or as it is. */
+/** The terms of an endpoint, new or existing. */
 export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] {
   return [
     {
@@ -53,12 +53,12 @@ export function endpointFields(wallets: Wallet[], endpoint?: Endpoint): Field[] 
       label: 'Content type of the answer',
       value: endpoint?.mimeType ?? 'application/json',
     },
-    // Whoever registers the first one has enough to fill in.
+    // The first endpoint has enough fields without these.
     ...(endpoint ? shownFields(endpoint) : []),
   ]
 }
 
-/** How an endpoint is shown to who looks for it. */
+/** The fields that show an endpoint to buyers. */
 function shownFields(endpoint: Endpoint): Field[] {
   const json = (
     name: 'inputSchema' | 'inputExample' | 'outputSchema' | 'outputExample',

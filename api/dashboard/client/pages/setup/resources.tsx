@@ -238,7 +238,7 @@ export const keys: Resource<Keys, ApiKey> = {
         action: isLast ? 'Revoke it and lock myself out' : 'Revoke it',
         isDanger: true,
         async send() {
-          // What the user was shown is what happens: whether it is the last one is the gateway's to say.
+          // Does what the user was shown; whether this is the last key, the gateway decides.
           await desk.gateway.delete(`${desk.path}/keys/${keyId}${isLast ? '?force=true' : ''}`)
           if (keyId === desk.keyId) desk.end('You revoked the API key that you were signed in with.')
           return { said: 'The key is revoked; it is refused within two seconds.' }
@@ -248,7 +248,7 @@ export const keys: Resource<Keys, ApiKey> = {
   },
 }
 
-/** All that the api knows: the type check compares. */
+/** All events that the api knows, which the type checker compares. */
 const eventNames: Record<Webhook['events'][number], string> = {
   'payment.settled': 'A payment has settled',
   'payment.reverted': 'A reorg took a settlement back',
@@ -359,7 +359,7 @@ function Described({ by, children }: { by: string; children: preact.ComponentChi
   )
 }
 
-/** What a dialog is about, and what follows. */
+/** A dialog's subject, and what follows from it. */
 function about(what: string, consequence: string): Act['text'] {
   return (
     <>

@@ -6,11 +6,11 @@ import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
 import { flagField, providerFields, serviceFields } from './fields.ts'
 import type { Desk, Resource } from './Setup.tsx'
 
-/* What a provider has one of. */
+/* Things of which a provider has one. */
 
 type UpstreamData = { base: string; upstream: Upstream | null }
 
-/** The server that the gateway passes paid requests on to, in the place of a middleware. */
+/** The server that gets paid requests from the gateway, instead of a middleware. */
 export const upstream: Resource<UpstreamData, Upstream> = {
   page: 'upstream',
   async read({ gateway, path, provider }, signal) {
@@ -20,7 +20,7 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     ])
     return { base: `${home.gatewayUrl}/p/${provider.providerId}`, upstream }
   },
-  // It seldom changes, and where there is none, the browser notes each 404.
+  // It seldom changes, and if there is none, the browser logs each 404.
   everyMs: 60_000,
   add: ({ upstream }, { gateway, path }) => ({
     button: upstream ? 'Change its URL' : 'Register your server',
@@ -160,12 +160,12 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
   },
 }
 
-/** The page's head shows the provider, too. */
+/** Reads the provider again for the page's head, which shows it, too. */
 async function refreshHead({ gateway, update }: Desk) {
   update(await gateway.get<Provider>('account'))
 }
 
-/** The code is asked for and given back in one place: it may have been mailed before, and counts for a day. */
+/** Asks for the code and takes it in one place: it may have been mailed before, and counts for a day. */
 function confirmContact(contact: string, desk: Desk): Act {
   const { gateway, path } = desk
   return {
