@@ -274,7 +274,7 @@ async function indexBatch(
   return {
     ...{ txHash, logIndex, sequence, keeper, triggerCode: 2, paymentCount: 2 },
     ...{ providerTotal: 190n, feeTotal: 10n, gasUsed: 100n, gasCost: 705n },
-    ...{ recipients: [{ recipient, paymentCount: 2, total: 190n }], blockNumber, blockHash, blockTime },
+    ...{ recipients: [{ recipient, paymentCount: 2, total: '190' }], blockNumber, blockHash, blockTime },
   }
 }
 
