@@ -300,7 +300,7 @@ test.skipIf(executable === undefined)('behavior: the public page shows each netw
 
 describe('one of the two nodes is away', () => {
   test('behavior: the other network sells and settles, also with a keeper started anew; what waits settles when it is back', async () => {
-    const [buyer, late] = [await newBuyer(), await newBuyer(10_000)]
+    const [buyer, late] = [await newBuyer(), await newBuyer(20_000)]
     await stack.keeper.stop()
     const { paymentId = '' } = await buyer['base-sepolia'].request(shops['base-sepolia'].url)
     proxies['base-sepolia'].cut()
