@@ -12,7 +12,7 @@ const shared = {
   isolate: false,
   // A stack is eight processes, which poll as long as it stands: more files at once cost more than they save (six on two cores
   // took twice as long as three).
-  maxWorkers: 4,
+  maxWorkers: 3,
   // Limits on waiting catch a hang; they say nothing of speed.
   testTimeout: 300_000,
   hookTimeout: 300_000,

@@ -43,9 +43,10 @@ export function view<
   return (app: App, options: RouteOptions): void => {
     const read = open(options)
     app.openapi(get, async (c: Context) => {
+      // The path wins: its ids are those that the guards have compared with the key.
       const asked = {
-        ...(c.req.valid('param' as never) as object),
         ...(c.req.valid('query' as never) as object),
+        ...(c.req.valid('param' as never) as object),
       }
       const found = await read(asked as never, c)
       return found instanceof Response ? found : c.json(write(found), 200)

@@ -9,16 +9,25 @@ const schema = z.object({
   label: z.string().optional(),
   lines: z.array(z.object({ baseUnits: wire.baseUnits, at: wire.isoSeconds.nullable() })),
   free: z.looseObject({}),
+  strict: z.strictObject({ name: z.string() }),
   counts: z.record(z.string(), z.int()),
 })
 const lines = [
   { baseUnits: 7n, at: 0n, position: 1 },
   { baseUnits: 0n, at: null },
 ]
-const read = { network: 8453, amount: 50_000n, lines, free: { any: 'thing' }, counts: { a: 1 } }
+const read = {
+  network: 8453,
+  amount: 50_000n,
+  lines,
+  free: { any: 'thing' },
+  strict: { name: 'a' },
+  counts: { a: 1 },
+}
 
 test('default: writes what was read, as the schema parses it, and no field that the schema lacks', () => {
-  const written = writerOf(schema)({ ...read, secret: 'of the row' } as typeof read)
+  const row = { secret: 'of the row' }
+  const written = writerOf(schema)({ ...read, ...row, strict: { ...read.strict, ...row } } as typeof read)
   expect(written).toEqual({
     network: 'base',
     amount: '0.050000',
@@ -27,6 +36,7 @@ test('default: writes what was read, as the schema parses it, and no field that 
       { baseUnits: '0', at: null },
     ],
     free: { any: 'thing' },
+    strict: { name: 'a' },
     counts: { a: 1 },
   })
   expect(written).toEqual(schema.parse(read))

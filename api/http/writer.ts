@@ -24,7 +24,9 @@ function createWriter(schema: z.core.$ZodType): (read: unknown) => unknown {
     return (read) => (read as unknown[]).map((one) => write(one))
   }
   // A loose one is written as it is.
-  if (!(schema instanceof z.ZodObject) || schema.def.catchall) return (read) => read
+  const { catchall } = schema instanceof z.ZodObject ? schema.def : {}
+  if (!(schema instanceof z.ZodObject) || (catchall && !(catchall instanceof z.ZodNever)))
+    return (read) => read
   const fields = Object.entries(schema.shape as z.ZodRawShape).map(
     ([name, field]) => [name, createWriter(field)] as const,
   )

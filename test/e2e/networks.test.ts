@@ -102,8 +102,8 @@ async function openShops(): Promise<void> {
   await once(shop, 'listening')
 }
 
-/** Somebody with money on both networks, and a client on each, which asks again for as long as `timeout` says. */
-async function newBuyer(timeout = 60_000): Promise<Record<Name, Client> & { privateKey: `0x${string}` }> {
+/** Somebody with money on both networks, and a client on each. */
+async function newBuyer(): Promise<Record<Name, Client> & { privateKey: `0x${string}` }> {
   const privateKey = generatePrivateKey()
   const { address } = privateKeyToAccount(privateKey)
   await Promise.all(names.map((name) => chains[name].mintUsdc([address], parseUsdc('1'))))
@@ -111,7 +111,7 @@ async function newBuyer(timeout = 60_000): Promise<Record<Name, Client> & { priv
     gatewayUrl: stack.api.url,
     walletPrivateKey: privateKey,
     maxPaymentUsdc: '0.01',
-    timeout,
+    timeout: 60_000,
     tabs: false,
   }
   const clientOn = (network: Name) => createClient({ ...shared, network })
@@ -300,7 +300,7 @@ test.skipIf(executable === undefined)('behavior: the public page shows each netw
 
 describe('one of the two nodes is away', () => {
   test('behavior: the other network sells and settles, also with a keeper started anew; what waits settles when it is back', async () => {
-    const [buyer, late] = [await newBuyer(), await newBuyer(20_000)]
+    const [buyer, late] = [await newBuyer(), await newBuyer()]
     await stack.keeper.stop()
     const { paymentId = '' } = await buyer['base-sepolia'].request(shops['base-sepolia'].url)
     proxies['base-sepolia'].cut()
