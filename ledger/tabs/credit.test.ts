@@ -67,7 +67,8 @@ let firstDay = 0
 /** A gateway with its own clock, which starts on a day of its own, and what was won from it. */
 function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
   firstDay += 100
-  let ahead = firstDay * dayMs
+  // It opens at noon: whatever the time is now, no day ends before it is told to.
+  let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
   const now = () => Date.now() + ahead
   const payers = createPayers(
     served,

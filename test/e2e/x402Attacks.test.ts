@@ -4,7 +4,7 @@ import { asV1, attack, attacks, header, newAccount, offerOf, sign, type Target }
 import { openAttackedShops, openShop, type Shop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 
-// The attacks of support/attacks.ts against the real middleware and gateway; bench/attacks.ts has other people's beside them.
+// The attacks of support/attacks.ts against the real middleware and gateway.
 
 let stack: TestStack
 let target: Target & Record<'cheap' | 'dear' | 'dearest', Shop>
