@@ -73,7 +73,7 @@ export default createConfig({
       const lanes = rpcLanes ?? (isLoopback(url) ? ownNodeLanes : 1)
       return name === network.name ? Array<string>(lanes).fill(filteredUrls[i] ?? '') : []
     }),
-    pollingInterval: rpcUrls.every(isLoopback) ? 200 : network.isOpStack ? 1_000 : 2_000,
+    pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.isOpStack ? 1_000 : 2_000,
     // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
     disableCache: network.name === 'localhost',
   })),

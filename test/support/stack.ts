@@ -43,7 +43,7 @@ export async function startTestStack({
       ...env,
       api: { RATE_LIMITS: 'off', ...env?.api },
       // What a killed keeper held is free soon.
-      keeper: { KEEPER_LEASE_MS: '3000', ...env?.keeper },
+      keeper: { KEEPER_POLL_MS: '100', KEEPER_LEASE_MS: '3000', ...env?.keeper },
     },
   })
   const rpc = createPublicClient({ transport: http(stack.chain.url), cacheTime: 0, pollingInterval: 50 })
