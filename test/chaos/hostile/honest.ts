@@ -37,8 +37,11 @@ export type Trade = {
 }
 
 const prices = ['0.005', '0.05', '0.5']
-/** The first is sold on tabs only. */
-const tabPrices = ['0.002', '0.02', '0.2']
+/**
+ * The first is sold on tabs only. Three tabs of them together fit a new payer's credit of 1 USDC: while hosts stand still, so many wait,
+ * and beyond it a buyer's tab would hold the cheapest requests alone, whose fee doesn't carry its gas.
+ */
+const tabPrices = ['0.002', '0.02', '0.05']
 /** How many requests a buyer puts on a tab before it closes it. */
 const requestsATab = 10
 /**
