@@ -10,8 +10,8 @@ const shared = {
   pool: 'forks',
   // Starting a worker and importing anew what all share takes longer than most files' tests.
   isolate: false,
-  // A stack is eight processes, which poll as long as it stands: more files at once cost more than they save (six on two cores
-  // took twice as long as three).
+  // A stack is eight processes, which poll as long as it stands: six files at once on two cores were slower than three, and with
+  // four, tests missed their limits.
   maxWorkers: 3,
   // Limits on waiting catch a hang; they say nothing of speed.
   testTimeout: 300_000,
