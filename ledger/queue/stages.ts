@@ -100,14 +100,14 @@ export function isRetrying(sql: Queryable, row = 'q') {
   return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts > 0)`
 }
 
-/** Whether the queue's row `row` is kept for its seller until `next_at`. */
-export function isReserved(sql: Queryable, row = 'q') {
-  return sql`${sql(row)}.stage = 'reserved'`
+/** Whether the queue's row `q` is kept for its seller until `next_at`. */
+export function isReserved(sql: Queryable) {
+  return sql`q.stage = 'reserved'`
 }
 
-/** Whether the queue's row `row` is settled apart from the others. */
-export function isApart(sql: Queryable, row = 'q') {
-  return sql`${sql(row)}.stage = 'quarantined'`
+/** Whether the queue's row `q` is settled apart from the others. */
+export function isApart(sql: Queryable) {
+  return sql`q.stage = 'quarantined'`
 }
 
 /** What an update of the queue sets when a larger statement changes the stage: each is an arrow of the picture. */

@@ -23,7 +23,7 @@ import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
-// Named after the rows of docs/operations.md, "What others suffered".
+// Named after the numbers of docs/operations.md, "What others suffered".
 
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
 const behind = useChaosRpc(stack, { delayMs: 1_500 }, { timeoutMs: 1_000 })

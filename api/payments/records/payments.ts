@@ -6,8 +6,6 @@ import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type RefundRecord, readRefunds } from './refunds.ts'
 
-// Until api/payments/verification/settleBeforeServe.ts imports it from there.
-
 /** How it came in: the gateway's /verify, x402's facilitator, a refund, the keeper's /submit, or a closed tab. */
 export const paymentSources = ['gateway', 'facilitator', 'submission', 'tab'] as const
 export type PaymentSource = (typeof paymentSources)[number]

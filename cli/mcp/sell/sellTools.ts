@@ -7,8 +7,9 @@ import {
   type RequestId,
   type Tool,
 } from '@modelcontextprotocol/sdk/types.js'
+import { isRecord } from '#protocol/fields'
 import type { ToolAnswer, ToolCall } from '#sdk/mcp/dialects'
-import { isRecord, paymentKeys } from '#sdk/mcp/metaKeys'
+import { paymentKeys } from '#sdk/mcp/metaKeys'
 import { priceMeta } from '#sdk/mcp/requirePayment'
 import type { PriceOf } from './prices.ts'
 

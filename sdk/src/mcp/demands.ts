@@ -3,11 +3,11 @@ import type { Address } from 'viem'
 import type { ExactOffer } from '../client/payment.ts'
 import type { Answer } from '../client/transport.ts'
 import { bytesToHex } from '../protocol/bytes.ts'
-import { parseJson } from '../protocol/fields.ts'
+import { isRecord, parseJson } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
-import { demandKeys, isRecord, type Meta, mppErrorCode, paymentKeys, receiptKeys } from './metaKeys.ts'
+import { demandKeys, type Meta, mppErrorCode, paymentKeys, receiptKeys } from './metaKeys.ts'
 import { mppCredential, readMppOffer, textsOf } from './mpp.ts'
 
 /** What a server asks for instead of a result. Nothing in it is checked. */

@@ -4,12 +4,11 @@ import { toV1 } from '../middleware/paymentRequired.ts'
 import type { PaymentHeaders } from '../middleware/presentedPayment.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { isErrorCode, ProtocolError } from '../protocol/errors.ts'
-import { parseJson } from '../protocol/fields.ts'
+import { isRecord, parseJson } from '../protocol/fields.ts'
 import { decodePaymentHeader, encodePaymentHeader, type PaymentRequired, reasonOf } from '../protocol/x402.ts'
 import {
   capabilitiesKey,
   demandKeys,
-  isRecord,
   type Meta,
   mppErrorCode,
   paymentKeys,

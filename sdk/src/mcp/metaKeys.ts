@@ -51,5 +51,3 @@ export const mppErrorCode = -32042
 
 /** The contents of `_meta`. Whoever sent it may have written anything. */
 export type Meta = Readonly<Record<string, unknown>>
-
-export { isRecord } from '../protocol/fields.ts'

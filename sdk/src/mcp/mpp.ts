@@ -4,10 +4,10 @@ import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../pro
 import type { Challenge } from '../protocol/challenge.ts'
 import { portableKeccak256 } from '../protocol/eip3009.ts'
 import { ProtocolError } from '../protocol/errors.ts'
+import { isRecord } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
-import { isRecord } from './metaKeys.ts'
 
 /*
  * MPP's `evm` `charge` (mppx 0.11): a challenge whose credential is one EIP-3009 authorization. It is x402's `exact` by another name,

@@ -10,11 +10,12 @@ import type { PaymentHeader } from '../client/presentation.ts'
 import { createOpenPayments } from '../client/repeats.ts'
 import type { SignedPayment } from '../client/signedPayment.ts'
 import { type Deadline, startDeadline, toNetworkError } from '../client/transport.ts'
+import { isRecord } from '../protocol/fields.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { toolResource } from '../protocol/toolResource.ts'
 import { decodePaymentHeader } from '../protocol/x402.ts'
 import { chooseOffer, readErrorReply, readReply, type ToolReply } from './demands.ts'
-import { isRecord, paymentKeys } from './metaKeys.ts'
+import { paymentKeys } from './metaKeys.ts'
 
 /** Options of {@link payingMcpClient}: how it pays, and how much at most, as for `createClient`. */
 export type PayingMcpOptions = PaymentOptions & {
