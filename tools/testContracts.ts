@@ -4,12 +4,12 @@
  * parallel.
  *
  * Nothing runs while contracts/passed.json, which only a full run writes, says that just this passed in the last seven days.
- * `--full` runs everything.
+ * Without that file everything runs.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
-import { hashInputs, readPassed, reasonToRun, writePassed } from './contractInputs.ts'
+import { contracts, hashInputs, readPassed, reasonToRun, writePassed } from './passed.ts'
 
 const lines = [
   [
@@ -43,15 +43,14 @@ async function runEverything(inputs: string, why: string): Promise<void> {
     process.exitCode = 1
     return
   }
-  // Somebody may have changed a file meanwhile: then nobody knows which of the two has passed.
-  if ((await hashInputs()) === inputs) await writePassed({ inputs, at: new Date().toISOString() })
+  await writePassed(contracts, inputs)
 }
 
-const [inputs, last] = await Promise.all([hashInputs(), readPassed()])
-const why = process.argv.includes('--full') ? '--full asks for it' : reasonToRun(last, inputs, new Date())
+const [inputs, last] = await Promise.all([hashInputs(contracts), readPassed(contracts)])
+const why = reasonToRun(contracts, last, inputs, new Date())
 if (why !== null) await runEverything(inputs, why)
 else
   process.stdout.write(
     `Contracts: SKIPPED ${lines.flat().join(', ')}. They passed on ${last?.at} with the same contracts, tests, tools and ` +
-      'packages (contracts/passed.json). All of it: node tools/testContracts.ts --full\n',
+      `packages. All of it: rm ${contracts.passedFile}\n`,
   )

@@ -12,7 +12,6 @@ import { useTestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { addExampleTests, exampleEnv } from './examples.ts'
-import { addRuntimeTests } from './runtimes.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
@@ -182,7 +181,6 @@ test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothi
 })
 
 addExampleTests(() => stack)
-addRuntimeTests(() => stack)
 
 test('behavior: every npm script that the README names exists, and every file it links to', async () => {
   const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))

@@ -11,12 +11,21 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import {
+  afterAll,
+  beforeAll,
+  describe,
+  test as everyTest,
+  expect,
+  onTestFinished,
+  type RunnerTask,
+} from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { payingMcpClient, requirePayment } from '#sdk/mcp/index'
 import { type RegisteredProvider, registerProvider } from '../../local/stack/registerProvider.ts'
 import { fillIn, layOut } from '../../tools/generateDocs.ts'
+import { hashInputs, readPassed, reasonToRun, strangers, writePassed } from '../../tools/passed.ts'
 import { installPackages } from '../support/installed.ts'
 import { killAll, type RunningCommand, root, runCommand } from '../support/processes.ts'
 import { newBuyer, openProxiedShop, openShop, type Shop } from '../support/shop.ts'
@@ -24,11 +33,31 @@ import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 import { paymentResponseOf, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
+import { addRuntimeTests } from './runtimes.ts'
 
 /*
- * Other people's programs, unmodified, each as a process of its own: buyers at our sellers, and sellers through our facilitator.
- * What came of each stands in the table of docs/x402.md: `npx vitest run test/e2e/strangers.test.ts -u` writes it.
+ * Other people's programs, unmodified, each as a process of its own: buyers at our sellers, sellers through our facilitator, and our SDK
+ * in runtimes that aren't Node. What came of each stands in the table of docs/x402.md: `npx vitest run test/e2e/strangers.test.ts -u`
+ * writes it. They take 1.4 GB of packages, so they are skipped while just this passed in the last seven days (tools/passed.ts).
  */
+
+const inputs = await hashInputs(strangers)
+const last = await readPassed(strangers)
+const why = reasonToRun(strangers, last, inputs, new Date())
+console.log(
+  why === null
+    ? `Strangers: SKIPPED, they passed on ${last?.at} with the same programs of theirs and ours. All of it: rm ${strangers.passedFile}`
+    : `Strangers: all of them run, since ${why}.`,
+)
+const test = why === null ? everyTest.skip : everyTest
+afterAll(async (_, file) => {
+  if (file.tasks.every(hasPassed)) await writePassed(strangers, inputs)
+})
+
+/** Not so where a filter left a test out. */
+function hasPassed(task: RunnerTask): boolean {
+  return 'tasks' in task ? task.tasks.every(hasPassed) : task.result?.state === 'pass'
+}
 
 const price = '0.01'
 const docs = join(root, 'docs/x402.md')
@@ -315,6 +344,8 @@ describe('sellers over MCP', () => {
     },
   )
 })
+
+if (why !== null) addRuntimeTests(() => stack)
 
 test('behavior: all that was bought from us settles', async () => {
   for (const paymentId of paid) {

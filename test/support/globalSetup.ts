@@ -1,6 +1,7 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import connect from 'postgres'
 import type { TestProject } from 'vitest/node'
 import { migrateAt } from '#ledger/store/migrate'
 import { startPostgres } from '../../local/stack/postgres.ts'
@@ -19,6 +20,11 @@ declare module 'vitest' {
 /** One Postgres and one folder a run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const postgres = await startPostgres({ fast: true })
+  const sql = connect(postgres.url, { max: 1 })
+  // A third of Postgres' work in a run was to plan the same statements anew in sessions that live for seconds.
+  await sql`alter system set plan_cache_mode = force_generic_plan`
+  await sql`select pg_reload_conf()`
+  await sql.end()
   const migratedDatabase = 'migrated'
   await migrateAt(await postgres.createDatabase(migratedDatabase))
   project.provide('postgresUrl', postgres.url)

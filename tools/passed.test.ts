@@ -1,34 +1,34 @@
 import { glob, readFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import { root } from '../test/support/processes.ts'
-import { listInputs, reasonToRun } from './contractInputs.ts'
+import { contracts, listInputs, reasonToRun, strangers } from './passed.ts'
 
 const at = '2026-01-01T00:00:00.000Z'
 const inputs = 'ab'.repeat(32)
 const later = (days: number) => new Date(Date.parse(at) + days * 86_400_000)
 
 test('default: nothing has to run for seven days after the same passed', () => {
-  expect(reasonToRun({ inputs, at }, inputs, later(0))).toBeNull()
-  expect(reasonToRun({ inputs, at }, inputs, later(6.99))).toBeNull()
+  expect(reasonToRun(contracts, { inputs, at }, inputs, later(0))).toBeNull()
+  expect(reasonToRun(contracts, { inputs, at }, inputs, later(6.99))).toBeNull()
 })
 
 test.each([
   ['is missing', undefined, later(0)],
-  ['differ from', { inputs: 'cd'.repeat(32), at }, later(0)],
+  ['differs from', { inputs: 'cd'.repeat(32), at }, later(0)],
   ['holds for 7 days', { inputs, at }, later(7)],
   ['holds for 7 days', { inputs, at }, later(-1)],
   ['holds for 7 days', { inputs, at: 'yesterday' }, later(0)],
 ])('behavior: everything runs where the last run %s', (reason, passed, now) => {
-  expect(reasonToRun(passed, inputs, now)).toContain(reason)
+  expect(reasonToRun(contracts, passed, inputs, now)).toContain(reason)
 })
 
 test('behavior: contracts, tests, what they read, the tools with all that they import, and every generated file count', async () => {
-  const listed = await listInputs()
+  const listed = await listInputs(contracts)
   expect(listed).toEqual(
     expect.arrayContaining([
       ...['contracts/BatchSettlement.sol', 'contracts/test/Gas.t.sol', 'contracts/test/support/Vm.sol'],
       ...['test/vectors/payments.json', 'snapshots/settle.json', '.gas-snapshot', 'package-lock.json'],
-      ...['hardhat.config.ts', 'tools/testContracts.ts', 'tools/contractInputs.ts', 'tools/checkCoverage.ts'],
+      ...['hardhat.config.ts', 'tools/testContracts.ts', 'tools/passed.ts', 'tools/checkCoverage.ts'],
       ...['tools/coverageConfig.ts', 'local/chain/create2.ts', 'sdk/src/protocol/networks.ts'],
     ]),
   )
@@ -40,4 +40,19 @@ test('behavior: contracts, tests, what they read, the tools with all that they i
   }
   expect(generated.length).toBeGreaterThan(8)
   expect(listed).toEqual(expect.arrayContaining(generated))
+})
+
+test('behavior: of strangers’ programs these, ours that they meet, and the tables of these count', async () => {
+  const listed = await listInputs(strangers)
+  expect(listed).toEqual(
+    expect.arrayContaining([
+      ...['test/strangers/buyers.js', 'test/strangers/package-lock.json', 'test/runtimes/workerd.capnp'],
+      ...['test/strangers/app/x402-v2/route.js', 'examples/next/app/forecast/route.ts', 'docs/x402.md'],
+      ...['sdk/src/middleware/gate.ts', 'sdk/src/mcp/payingMcpClient.ts', 'sdk/src/client/tabs.ts'],
+      ...['api/payments/verification/verifyPayment.ts', 'keeper/http/facilitator/settle.ts'],
+      ...['ledger/migrations/0001_schema.sql', 'indexer/src/record.ts', 'test/support/shop.ts'],
+    ]),
+  )
+  // A run that passes writes it.
+  expect(listed).not.toContain(strangers.passedFile)
 })
