@@ -18,7 +18,7 @@ of five others on a tab, waits until everything is settled, and compares receipt
 Exits with 0 only if all of it holds.
 
   --payments N  micropayments, 0 to 10,000 (default 120); one high-value payment comes on top
-  --json        print one JSON object as the last line; progress goes to stderr
+  --json        print one JSON object; what is for people goes to stderr
   --help        this text`
 
 const started = performance.now()
@@ -55,8 +55,8 @@ try {
   const result = await Promise.race([runDemo(stack, options.payments, progress), death.promise])
   await stack.close()
   const elapsedMs = Math.round(performance.now() - started)
-  if (options.json) for (const problem of result.problems) progress.say(`✗ ${problem}`)
-  process.stdout.write(`${options.json ? toJson(result, elapsedMs) : toText(result, elapsedMs)}\n`)
+  progress.say(toText(result, elapsedMs))
+  if (options.json) process.stdout.write(`${toJson(result, elapsedMs)}\n`)
   process.exitCode = result.problems.length === 0 ? 0 : 1
 } catch (error) {
   await stack?.close({ force: true })

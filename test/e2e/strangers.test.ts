@@ -14,11 +14,13 @@ import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'vi
 import {
   afterAll,
   beforeAll,
+  beforeEach,
   describe,
   test as everyTest,
   expect,
   onTestFinished,
   type RunnerTask,
+  type RunnerTestFile,
 } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
@@ -50,7 +52,11 @@ console.log(
     : `Strangers: all of them run, since ${why}.`,
 )
 const test = why === null ? everyTest.skip : everyTest
-afterAll(async (_, file) => {
+let file: RunnerTestFile
+beforeEach(({ task }) => {
+  file = task.file
+})
+afterAll(async () => {
   if (file.tasks.every(hasPassed)) await writePassed(strangers, inputs)
 })
 
