@@ -16,7 +16,7 @@ import { kinds, lies } from './sellers.ts'
 // middleware, on tabs and not. What is judged is what the gateway's ledger charges, not what anybody says.
 // `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form; without it, so many runs:
 
-const runs = Number(process.env.CHAOS_RUNS ?? 400)
+const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
 /** So many share a gateway, whose ledger is judged before the next ones come to a new one. */
 const most = 5_000
