@@ -110,6 +110,11 @@ describe('parseChallenge', () => {
       'accepts[0].maxAmountRequired',
     ],
     [
+      'amount of 21 digits',
+      accepts({ ...provider, maxAmountRequired: '1'.repeat(21) }, fee),
+      'accepts[0].maxAmountRequired',
+    ],
+    [
       'negative amount',
       accepts({ ...provider, maxAmountRequired: '-1' }, fee),
       'accepts[0].maxAmountRequired',

@@ -64,6 +64,7 @@ test.each([
   ['tab.sequence', { tab: { ...tab, sequence: '2' } }],
   ['tab.split', { tab: { ...tab, split: '0x' } }],
   ['tab.lineTotal', { tab: { ...tab, lineTotal: 60_000 } }],
+  ['tab.lineTotal', { tab: { ...tab, lineTotal: '1'.repeat(21) } }],
   ['tab', { authorizations: claims.authorizations, split: undefined }],
 ])('error: on a tab, %s', (field, change) => {
   expect(() => parseReceiptClaims({ ...onTab, ...change })).toThrow(
