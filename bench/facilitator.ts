@@ -2,21 +2,20 @@
  * How fast other people's sellers settle here, beside the x402 reference facilitator on the same chain, once as it is
  * published and once with viem's nonce manager: processes of their own behind HTTP, each with one gas wallet; rounds take turns.
  */
-import { randomBytes } from 'node:crypto'
-import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
-import { type Address, type Hex, toHex } from 'viem'
+import type { Address, Hex } from 'viem'
 import { issueApiKey } from '#api/registry/apiKeys'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { randomHex } from '../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, payees as sellers } from './data/signPayments.ts'
 import { renderPost, send } from './gateway/load.ts'
 import { createX402Body, isValid } from './gateway/payments.ts'
-import { openSettling } from './settle.ts'
+import { type Bench, openSettling } from './settle.ts'
 import {
   inTurns,
   mapValues,
   median,
-  medianOf,
+  mediansOf,
   percentile,
   round1,
   round2,
@@ -53,15 +52,14 @@ export async function run(load: typeof options, say: Say): Promise<object> {
 }
 
 /** Verifies payments, then settles some of them from the beginning of a block on. The others' reservations run out. */
-async function measure(rig: Rig, name: Name, load: typeof options) {
+async function measure({ client, facilitators, sign }: Rig, name: Name, load: typeof options) {
   const { verified, settled, concurrency: connections } = load
-  const { port, headers } = rig.facilitators[name]
-  const payments = rig.sign(verified)
+  const { port, headers } = facilitators[name]
+  const payments = sign(verified)
   const render = (path: string) => (payment: object) => renderPost(path, payment, headers)
   const toVerify = { requests: payments.map(render('/verify')), isRight: isValid }
   const verification = await send({ ...toVerify, port, connections })
 
-  const client = rig.client
   const first = await nextBlock(client)
   const toSettle = { requests: payments.slice(0, settled).map(render('/settle')), isRight: () => true }
   const settlement = await send({ ...toSettle, port, connections })
@@ -104,9 +102,7 @@ async function nextBlock(client: ServedNetwork['client']): Promise<{ number: big
 
 /** The reference's figures are those of the published one; it settles only some of what it is asked to. */
 function summarize(runs: Record<Name, Run[]>) {
-  const medians = (some: Run[]) =>
-    mapValues(some[0] as Run, (_, figure) => medianOf(some, (one) => one[figure]))
-  const { ours, reference, managed } = mapValues(runs, medians)
+  const { ours, reference, managed } = mapValues(runs, mediansOf<keyof Run>)
   return {
     settlePerSecond: round1(ours.settlePerSecond),
     referenceSettlePerSecond: round1(reference.settlePerSecond),
@@ -127,20 +123,11 @@ function summarize(runs: Record<Name, Run[]>) {
 }
 
 /** Our keeper and the reference, each as a process of its own, and signed payments for them. */
-async function startRig({
-  chain,
-  served,
-  provider,
-  buyers,
-  ...bench
-}: Awaited<ReturnType<typeof openSettling>>) {
+async function startRig(bench: Bench) {
+  const { chain, served, provider, buyers } = bench
   const { apiKey } = await issueApiKey(bench.database, provider.providerId)
-  const startReference = (name: string, ...more: string[]) => {
-    const program = join(import.meta.dirname, 'gateway/referenceServer.ts')
-    return bench.startService({ name, program: [program, chain.url, ...more] })
-  }
-  const reference = await startReference('reference')
-  const managed = await startReference('managed', 'manages-nonces')
+  const reference = await bench.startServer('referenceServer.ts', [chain.url])
+  const managed = await bench.startServer('referenceServer.ts', [chain.url, 'manages-nonces'], 'managed')
   // One seller asks for all that a thousand would.
   const keeper = await bench.startKeeper(bench.databaseUrl, 1, { GAS_ALLOWANCE_USD: '1000000' })
   const authorize = createAuthorizer(served.token)
@@ -156,9 +143,8 @@ async function startRig({
     sign: (count: number) =>
       Array.from({ length: count }, () => {
         const buyer = buyers[made % buyers.length] as Buyer
-        const seller = sellers[made % sellers.length] as Address
-        made += 1
-        const payment = authorize(buyer, seller, price, toHex(randomBytes(32)))
+        const seller = sellers[made++ % sellers.length] as Address
+        const payment = authorize(buyer, seller, price, randomHex(32))
         return createX402Body(payment, served.token, 'https://seller.example/')
       }),
   }

@@ -9,7 +9,7 @@ import { startChaosRpc } from '../test/support/chaosRpc.ts'
 import { type Buyer, createAuthorizer, platform, payees as providers } from './data/signPayments.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { findPostmaster, type Ground, openGround, openSender } from './support/ground.ts'
-import { inTurns, medianOf, round2, type Say, spread } from './support/statistics.ts'
+import { inTurns, mediansOf, round2, type Say, spread } from './support/statistics.ts'
 
 const authorizationsPerBatch = 150
 
@@ -25,10 +25,8 @@ export async function run({ authorizations, lanes, runs: count }: typeof options
   say(`settling ${batches} batches of ${authorizationsPerBatch} authorizations`)
   await fill(ground, batches)
   const postgresPid = await findPostmaster(ground.open(server.url, 1))
-  const measure = async (name: string, nodeUrl = chain.url) => {
-    const databaseUrl = await server.createDatabase(name)
-    return measureIndexer(ground, { databaseUrl, batches, lanes, postgresPid, nodeUrl })
-  }
+  const measure = (name: string, nodeUrl = chain.url) =>
+    measureIndexer(ground, { name, batches, lanes, postgresPid, nodeUrl })
   // What the handlers ask a node for, in a run that isn't timed.
   await using proxy = await startChaosRpc({ target: chain.url })
   await measure('counted', proxy.url)
@@ -39,16 +37,10 @@ export async function run({ authorizations, lanes, runs: count }: typeof options
     const ratioToLoop = round2(ours.authorizationsPerSecond / rawLoopPerSecond)
     return { ...ours, rawLoopPerSecond, ratioToLoop }
   })
-  const of = (name: keyof (typeof runs)[number]) => medianOf(runs, (run) => run[name])
   return {
-    authorizationsPerSecond: of('authorizationsPerSecond'),
-    rawLoopPerSecond: of('rawLoopPerSecond'),
-    ratioToLoop: of('ratioToLoop'),
+    ...mediansOf(runs),
     ratioToLoopSpread: spread(runs.map(({ ratioToLoop }) => ratioToLoop)),
     rpcCallsPerBatch: round2(calls / batches),
-    ponderCpuMsPerBatch: of('ponderCpuMsPerBatch'),
-    postgresCpuMsPerBatch: of('postgresCpuMsPerBatch'),
-    nodeCpuMsPerBatch: of('nodeCpuMsPerBatch'),
   }
 }
 
@@ -60,6 +52,7 @@ async function fill({ chain, deployment, fundBuyers }: Ground, batches: number):
   const authorize = createAuthorizer(usdc)
   // Any block's time is within it, however far the fill moves the chain's clock.
   const window = { validAfter: 0n, validBefore: 4_000_000_000n }
+  const terms = { token: usdc, feeRecipient: platform, trigger: 1, callGasLimit: 200_000n }
   for (let batch = 0; batch < batches; batch++) {
     const items = Array.from({ length: authorizationsPerBatch / 2 }, (_, i): SettlementItem => {
       const buyer = buyers[i % buyers.length] as Buyer
@@ -71,10 +64,7 @@ async function fill({ chain, deployment, fundBuyers }: Ground, batches: number):
       }
     })
     const batchId = keccak256(toHex(batch))
-    const { calldata } = encodeSettle(
-      { token: usdc, feeRecipient: platform, batchId, trigger: 1, callGasLimit: 200_000n },
-      items,
-    )
+    const { calldata } = encodeSettle({ ...terms, batchId }, items)
     const hash = await client.sendTransaction({ to: batchSettlement, data: calldata, gas: 16_000_000n })
     await client.waitForTransactionReceipt({ hash })
   }
@@ -112,11 +102,12 @@ async function measureLoop(ground: Ground, databaseUrl: string): Promise<number>
   return Math.round(lines.length / seconds)
 }
 
-type IndexRun = { databaseUrl: string; batches: number; lanes: number; postgresPid: number; nodeUrl: string }
+type IndexRun = { name: string; batches: number; lanes: number; postgresPid: number; nodeUrl: string }
 
 /** @param run.nodeUrl where Ponder asks. */
-async function measureIndexer({ chain, startIndexer, open }: Ground, run: IndexRun) {
-  const { databaseUrl, batches, lanes, postgresPid, nodeUrl } = run
+async function measureIndexer({ chain, postgres, startIndexer, open }: Ground, run: IndexRun) {
+  const { name, batches, lanes, postgresPid, nodeUrl } = run
+  const databaseUrl = await postgres.createDatabase(name)
   let backfillMs: number | undefined
   const cpuTimes: Promise<number[]>[] = []
   const indexer = await startIndexer(databaseUrl, {
@@ -131,10 +122,9 @@ async function measureIndexer({ chain, startIndexer, open }: Ground, run: IndexR
     },
   })
   await indexer.ready
-  const [row] = await open(databaseUrl, 1)<[{ count: number }]>`
+  const [{ count }] = await open(databaseUrl, 1)<[{ count: number }]>`
     select count(*)::int from indexer.authorization`
   await indexer.close()
-  const { count } = row
   if (count !== batches * authorizationsPerBatch) throw new Error(`indexed ${count} authorizations`)
   const [before, after] = await Promise.all(cpuTimes)
   if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not say how long it took')

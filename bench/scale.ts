@@ -37,16 +37,14 @@ export const options = {
   ...{ pooler: false, keepers: false, payments: 1_600 },
 }
 
-export async function run(
-  { rounds, seconds, rate, pooler, keepers, payments }: typeof options,
-  say: Say,
-): Promise<object> {
+export async function run(given: typeof options, say: Say): Promise<object> {
+  const { rounds, pooler, keepers, payments } = given
   if (keepers) return measureKeepers(rounds, payments, say)
   await using rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: pooler })
   const sql = rig.open(rig.databaseUrl, 1)
   const floors: Server[] = []
   for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
-  const measure = createMeasure(rig, floors, sql, rate * seconds, rate)
+  const measure = createMeasure(rig, floors, sql, given)
   // Each process compiles what it runs often, and in the rounds the last ones have the least to do.
   for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
   await sql`analyze`
@@ -87,22 +85,17 @@ async function measureKeepers(rounds: number, payments: number, say: Say) {
 }
 
 /** Signs as many payments as are asked for and sends them to the first processes, each its part; then to the floor's. */
-function createMeasure(
-  rig: Rig,
-  floorServers: Server[],
-  database: Database,
-  count: number,
-  perSecond: number,
-) {
+function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, seconds }: typeof options) {
+  const count = rate * seconds
   const payments = createPayments(rig)
 
   async function readUsed() {
-    const [{ pid }] = await database<[{ pid: number }]>`select pg_backend_pid() as pid`
+    const [{ pid }] = await sql<[{ pid: number }]>`select pg_backend_pid() as pid`
     const { postgres, chain, load } = await rig.cpu()
     return {
       postgres: postgres - (await cpuTime(pid)),
       pooler: (await rig.poolerCpu?.()) ?? 0,
-      ...{ chain, load, transactions: await countWrites(database), walBytes: await readWal(database) },
+      ...{ chain, load, transactions: await countWrites(sql), walBytes: await readWal(sql) },
     }
   }
 
@@ -117,26 +110,24 @@ function createMeasure(
       const before = await cpu()
       const load = {
         connections: Math.ceil(connections / size),
-        perSecond: mode === 'paced' ? perSecond / size : undefined,
+        perSecond: mode === 'paced' ? rate / size : undefined,
       }
       await Promise.all(parts.map(({ server, asked }) => send({ ...asked, ...load, port: server.port })))
       const after = await cpu()
       return parts.map(({ asked }, i) => ((after[i] ?? 0) - (before[i] ?? 0)) / asked.requests.length)
     }
     const before = await readUsed()
-    const waits = watchWaits(database)
+    const waits = watchWaits(sql)
     const began = performance.now()
     const apis = await sendTo(rig.apis, signed)
-    const seconds = (performance.now() - began) / 1_000
+    const tookSeconds = (performance.now() - began) / 1_000
     await waits.stop()
     const after = await readUsed()
-    const { transactions, walBytes, ...cpuUs } = mapValues(
-      after,
-      (value, what) => (value - before[what]) / count,
-    )
+    const used = mapValues(after, (value, what) => (value - before[what]) / count)
+    const { transactions, walBytes, ...cpuUs } = used
     const floors = await sendTo(floorServers, { requests: signed.requests })
     return {
-      paymentsPerSecond: count / seconds,
+      paymentsPerSecond: count / tookSeconds,
       /** CPU time a payment, µs; `apis` of each process by the payments that it answered; `floor` of as many processes of it. */
       cpuUs: { apis, api: mean(apis), ...cpuUs, floor: mean(floors) },
       /** Time that Postgres' sessions waited, µs a payment, by `type:event` of pg_stat_activity. */

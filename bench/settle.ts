@@ -16,6 +16,7 @@ import {
   median,
   medianAndSpread,
   medianOf,
+  mediansOf,
   percentile,
   round1,
   round2,
@@ -62,6 +63,7 @@ export async function run({ payments, buyers, queue, rounds }: typeof options, s
   const latency = await measureLatency(bench)
   say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
   const cpuMsPerPayment = medianCpu(all)
+  const indexed = all.flatMap(({ indexedMs }) => indexedMs)
   const ownCpu = all.map(({ cpuMsPerPayment: { keeper, postgres, indexer } }) => keeper + postgres + indexer)
   return {
     paymentsPerSecondPerWallet: round1(medianOf(runs.one, (run) => run.paymentsPerSecond)),
@@ -75,10 +77,7 @@ export async function run({ payments, buyers, queue, rounds }: typeof options, s
     blockMsOneWallet: medianOf(runs.one, (run) => run.blockMs),
     blockMsTwoWallets: medianOf(runs.two, (run) => run.blockMs),
     triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
-    minedToIndexedMsP95: percentile(
-      all.flatMap(({ indexedMs }) => indexedMs),
-      0.95,
-    ),
+    minedToIndexedMsP95: percentile(indexed, 0.95),
     gasPerPayment: medianOf(runs.one, (run) => run.gasPerPayment),
     walBytesPerAcceptance: medianOf(all, (run) => run.walBytesAccepted),
     walBytesPerPayment: medianOf(all, (run) => run.walBytes),
@@ -181,11 +180,7 @@ async function closeBatches({ chain, database, served }: Bench): Promise<void> {
   for (let block = 0n; block < finalityOf(served.network.chainId) + 2n; block++) {
     await served.client.request({ method: 'evm_mine' } as never)
   }
-  const areClosed = async () => {
-    const [row] = await database<[{ mined: number }]>`
-      select count(*)::int as mined from batch where state = 'mined'`
-    return row.mined === 0
-  }
+  const areClosed = async () => (await database`select from batch where state = 'mined' limit 1`).length === 0
   await until('the batches are closed', areClosed, 60_000)
   await chain.setMining(blockTimeMs)
 }
@@ -234,10 +229,8 @@ async function readCpu({ chain, database, indexerPid, postmaster }: Bench, keepe
   }
 }
 
-export function medianCpu(runs: readonly Run[]) {
-  const { cpuMsPerPayment } = runs[0] as Run
-  return mapValues(cpuMsPerPayment, (_, part) => round2(medianOf(runs, (run) => run.cpuMsPerPayment[part])))
-}
+export const medianCpu = (runs: readonly Run[]) =>
+  mapValues(mediansOf(runs.map(({ cpuMsPerPayment }) => cpuMsPerPayment)), round2)
 
 /** What each block settled, empty ones counted, for as long as each wallet had a full batch to send. */
 async function readFullBlocks(database: Database, ids: string[], wallets: number): Promise<number[]> {

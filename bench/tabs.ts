@@ -120,12 +120,7 @@ async function prepare(rig: Rig, shops: Shop[], requests: number) {
 }
 
 /** The same requests with the tab store on a coordinator and two workers, all on this machine, so that only the shares count. */
-async function measureCitus(
-  rig: Rig,
-  shops: Shop[],
-  { rounds, requests }: { rounds: number; requests: number },
-  say: Say,
-) {
+async function measureCitus(rig: Rig, shops: Shop[], { rounds, requests }: typeof options, say: Say) {
   await using opened = new AsyncDisposableStack()
   const citus = await startCitus()
   opened.defer(citus.close)

@@ -3,22 +3,18 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { Agent, type IncomingMessage, request } from 'node:http'
 import { totalmem } from 'node:os'
-import type { Address } from 'viem'
 import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
-import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { networks } from '#protocol/networks'
-import { startLocalChain } from '../local/chain/startLocalChain.ts'
-import { startPostgres } from '../local/stack/postgres.ts'
 import { testGatewaySettings } from '../test/support/gateway.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
-import { deploymentOf } from './support/ground.ts'
+import { openGround } from './support/ground.ts'
 import { inTurns, mapValues, median, percentile, round2, type Say } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
@@ -48,15 +44,10 @@ export async function run(
 ): Promise<object> {
   const sizes = [payments, against || payments / 10] as const
   await using opened = new AsyncDisposableStack()
-  const chain = await startLocalChain({ network: 'localhost' })
-  opened.defer(chain.close)
-  const deployment = deploymentOf(chain)
   const folder = data || (await mkdtemp('/tmp/tollkeeper-views-'))
   if (!data) opened.defer(() => rm(folder, { recursive: true, force: true }))
-  await prepare(folder, sizes, deployment.usdc, say)
-  const postgres = await startPostgres({ folder, sharedBuffersMb: buffers })
-  opened.defer(postgres.close)
-  const served = await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls: [chain.url] }])
+  await prepare(folder, sizes, say)
+  const { postgres, served } = opened.use(await openGround({ folder, sharedBuffersMb: buffers }))
 
   const open = async (size: number): Promise<Bench> => {
     const sql = openDatabase({ url: urlOf(postgres.url, size), applicationName: 'bench' })
@@ -67,7 +58,7 @@ export async function run(
       keys.set(providerId, (await issueApiKey(sql, providerId)).apiKey)
     const app = createApp({
       sql,
-      networks: served,
+      networks: [served],
       receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
       log: createLogger('bench', 'error'),
       settings: { ...testGatewaySettings, checkBalance: false },
@@ -104,28 +95,22 @@ const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
 
 /** Fills databases, but for those that were filled before: by a server that nothing has to survive, not by the measured one. */
-async function prepare(folder: string, sizes: readonly number[], token: Address, say: Say): Promise<void> {
-  const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
-  const server = openDatabase({ url: postgres.url, applicationName: 'bench', limited: false })
-  const { chainId } = networks.localhost
-  try {
-    for (const size of sizes) {
-      const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
-      if (done) continue
-      const began = performance.now()
-      await server`drop database if exists ${server(fillingName)}`
-      const url = await postgres.createDatabase(fillingName)
-      const database = openDatabase({ url, applicationName: 'bench', limited: false })
-      await migrate(database)
-      const filling = { payments: size, providers: size / 100, chainId, token, now: new Date() }
-      await fillViews(database, filling)
-      await database.end()
-      await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
-      say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
-    }
-  } finally {
-    await server.end()
-    await postgres.close()
+async function prepare(folder: string, sizes: readonly number[], say: Say): Promise<void> {
+  await using ground = await openGround({ folder, fast: true, sharedBuffersMb: 2_048 })
+  const { postgres, served } = ground
+  const scope = { chainId: served.network.chainId, token: served.token }
+  const server = ground.open(postgres.url)
+  for (const size of sizes) {
+    const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
+    if (done) continue
+    const began = performance.now()
+    await server`drop database if exists ${server(fillingName)}`
+    const database = ground.open(await postgres.createDatabase(fillingName), 10)
+    await migrate(database)
+    await fillViews(database, { payments: size, providers: size / 100, ...scope, now: new Date() })
+    await database.end()
+    await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
+    say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
   }
 }
 

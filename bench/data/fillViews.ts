@@ -3,8 +3,8 @@ import type { Address } from 'viem'
 import { moveRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
-import { seedPlatform } from '../../test/support/seedPayments.ts'
-import { acceptAll, makeCandidate, type Seller } from './makeCandidate.ts'
+import { seedPlatform, storeCandidates } from '../../test/support/seedPayments.ts'
+import { makeCandidate, type Seller } from './makeCandidate.ts'
 
 export type ViewsData = Awaited<ReturnType<typeof readViewsData>>
 
@@ -165,12 +165,11 @@ const hashOf = (sql: Connection, kind: string, column: string) =>
   sql`'0x' || encode(sha256((${sql.unsafe(kind)} || ' ' || ${sql.unsafe(column)})::bytea), 'hex')`
 
 async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId, token } = size
   await sql`
     insert into payment (id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
       provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at)
     select 'pay_' || digest, 'gateway', 'req_' || digest, 'prov_' || md5('provider ' || provider),
-      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${token}, authorizer, payee,
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${size.chainId}::int, ${size.token}, authorizer, payee,
       ${seedPlatform}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
       accepted_at
     from ${identified(sql, size)} one`
@@ -182,10 +181,9 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
 }
 
 async function fillRecord(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId } = size
   await sql`
     insert into recorded_block (id, chain_id, number, hash, time, confirmed_at, looked, is_final) overriding system value
-    select sequence, ${chainId}::int, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time,
+    select sequence, ${size.chainId}::int, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time,
       to_timestamp(block_time + 20), 2, true
     from (select distinct sequence, block_time from ${overPayments(sql, size)} one order by 1) batch`
   await sql`select setval(pg_get_serial_sequence('recorded_block', 'id'), (select max(id) from recorded_block))`
@@ -196,32 +194,29 @@ async function fillRecord(sql: Connection, size: ViewsSize): Promise<void> {
 }
 
 async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId, token } = size
   await sql`
     insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
       valid_before, nonce)
-    select 'pay_' || digest, half, ${chainId}::int, ${token}, authorizer, recipient, value, 0, valid_before, nonce
+    select 'pay_' || digest, half, ${size.chainId}::int, ${size.token}, authorizer, recipient, value, 0, valid_before, nonce
     from ${halvesOf(sql, size)} half`
 }
 
 async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId, token } = size
   await sql`
     insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
       block_number, block_hash, block_time, batch_log_index)
-    select ${chainId}::int, ${token}, authorizer, nonce, 'used', recipient, value, ${hashOf(sql, "'tx'", 'sequence')},
+    select ${size.chainId}::int, ${size.token}, authorizer, nonce, 'used', recipient, value, ${hashOf(sql, "'tx'", 'sequence')},
       2 * (i % 10) + half, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time, 99
     from ${halvesOf(sql, size)} half`
 }
 
 /** How payments ended, and their sums, counted by numbers first: grouping by six texts takes ten times as long. */
 async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId } = size
   await sql`
     insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
       accepted_at, valid_before)
     select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
-      block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${chainId}::int, accepted_at,
+      block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${size.chainId}::int, accepted_at,
       valid_before
     from ${identified(sql, size)} one`
   await sql`
@@ -234,7 +229,7 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
       settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
     select 'prov_' || md5('provider ' || provider), period, starts_at,
-      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${addressOf(sql, 'to', 'provider')},
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${size.chainId}::int, ${addressOf(sql, 'to', 'provider')},
       payments, 0, payments, 0, payments * 50000, payments * 2500, payments * 47500, payments * 2500, 0
     from (
       select provider, endpoint, 'hour' as period, to_timestamp(hour * 3600) as starts_at, payments from hourly
@@ -251,7 +246,7 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     )
     insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
       last_accepted_at)
-    select 'prov_' || md5('provider ' || provider), period, starts_at, ${chainId}::int,
+    select 'prov_' || md5('provider ' || provider), period, starts_at, ${size.chainId}::int,
       ${addressOf(sql, 'payer', 'payer')}, payments, payments * 50000, payments * 47500, to_timestamp(last_ms / 1000.0)
     from (
       select provider, payer, 'day' as period, to_timestamp(day * 86400) as starts_at, payments, last_ms from daily
@@ -263,7 +258,7 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     ) counted order by starts_at`
   await sql`
     insert into settlement_time (chain_id, day, bucket, payments)
-    select ${chainId}::int, date '1970-01-01' + day, settlement_bucket(seconds), sum(payments)
+    select ${size.chainId}::int, date '1970-01-01' + day, settlement_bucket(seconds), sum(payments)
     from (
       select (accepted_ms / 86400000)::int as day, (block_time - accepted_ms / 1000.0)::int as seconds, count(*) as payments
       from ${overPayments(sql, size)} one group by 1, 2
@@ -272,10 +267,9 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
 
 /** Without its trigger: the sums are counted at the end. */
 async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId } = size
   await sql`
     insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)
-    select sequence, ${addressOf(sql, 'to', 'provider')}, ${chainId}::int, block_time, (1000 + sequence::bigint << 20) + 99,
+    select sequence, ${addressOf(sql, 'to', 'provider')}, ${size.chainId}::int, block_time, (1000 + sequence::bigint << 20) + 99,
       payments, payments * 47500
     from (
       select sequence, block_time, provider, count(*) as payments
@@ -297,10 +291,7 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
 }
 
 /** As the gateway takes them: whatever waits for the keeper is stored as production stores it. */
-async function acceptOpenPayments(
-  sql: Database,
-  { providers, chainId, token, now }: ViewsSize,
-): Promise<void> {
+async function acceptOpenPayments(sql: Database, { providers, chainId, token, now }: ViewsSize) {
   const sellers = await sql<Seller[]>`
     select e.provider_id as "providerId", e.id as "endpointId", w.address as payee
     from generate_series(0, ${openPayments - 1}::int) i
@@ -313,7 +304,7 @@ async function acceptOpenPayments(
     const payer = addresses[i % addresses.length]?.address as Address
     return makeCandidate(now.getTime() - (openPayments - i) * 3_000, seller, { payer, chainId, token })
   })
-  for (let i = 0; i < candidates.length; i += 20) await acceptAll(sql, candidates.slice(i, i + 20))
+  for (let i = 0; i < candidates.length; i += 20) await storeCandidates(sql, candidates.slice(i, i + 20))
 }
 
 /** Puts the index and its record where the chain would be, and says whom to ask for. */

@@ -1,8 +1,7 @@
 import type { Address } from 'viem'
-import { acceptPayments, type Candidate } from '#ledger/acceptance/acceptPayments'
-import type { Database } from '#ledger/store/database'
+import type { Candidate } from '#ledger/acceptance/acceptPayments'
 import { firstIdAt } from '#ledger/store/identifiers'
-import { seedPlatform, toCandidate } from '../../test/support/seedPayments.ts'
+import { seedHalf, seedPlatform, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 
 export type Seller = { providerId: string; endpointId: string; payee: Address }
@@ -17,26 +16,19 @@ export function makeCandidate(
   seller: Seller,
   paid: { payer: Address; chainId: number; token: Address },
 ): Candidate {
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(now / 1000) + 93_600), acceptedBlock: null }
-  const sign = (recipient: Address, value: bigint) => ({
-    ...{ recipient, value, ...window, nonce: randomHex(32), signature: randomHex(65) },
+  const validBefore = BigInt(Math.floor(now / 1000) + 93_600)
+  return toCandidate({
+    id: idAt('pay', now),
+    requestId: idAt('req', now),
+    ...seller,
+    ...paid,
+    halves: [
+      seedHalf({ recipient: seller.payee, value: 47_500n, validBefore }),
+      seedHalf({ recipient: seedPlatform, value: 2_500n, validBefore }),
+    ],
+    resource: 'https://api.example/0',
+    acceptedAt: new Date(now),
+    idempotencyKey: randomHex(18).slice(2),
+    requestHash: randomHex(32).slice(2),
   })
-  return {
-    ...toCandidate({
-      id: idAt('pay', now),
-      requestId: idAt('req', now),
-      ...seller,
-      ...paid,
-      halves: [sign(seller.payee, 47_500n), sign(seedPlatform, 2_500n)],
-      resource: 'https://api.example/0',
-      acceptedAt: new Date(now),
-    }),
-    ...{ idempotencyKey: randomHex(18).slice(2), requestHash: randomHex(32).slice(2) },
-  }
-}
-
-/** Stores payments as production does. */
-export async function acceptAll(sql: Database, candidates: Candidate[]): Promise<void> {
-  const verdicts = await acceptPayments(sql, candidates)
-  if (verdicts.some((verdict) => verdict !== 'accepted')) throw new Error(`refused: ${verdicts.join()}`)
 }

@@ -1,28 +1,18 @@
-import { randomBytes } from 'node:crypto'
 import secp256k1 from 'secp256k1'
-import {
-  type Address,
-  bytesToHex,
-  type Hex,
-  hexToBytes,
-  keccak256,
-  numberToHex,
-  stringToHex,
-  toHex,
-} from 'viem'
+import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, numberToHex, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { AcceptedAuthorization } from '#ledger/acceptance/acceptPayments'
 import type { Database } from '#ledger/store/database'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { splitterOf } from '#protocol/splitter'
+import { type TabState, type TabTerms, tabAuthorization } from '#protocol/tab'
 import { splitPrice } from '#protocol/tier'
 import { type SeedProvider, type StoredPayment, storePayments } from '../../test/support/seedPayments.ts'
-import { validFor } from '../../test/support/usdc.ts'
+import { randomHex, validFor } from '../../test/support/usdc.ts'
 
 export const platform: Address = '0x00000000000000000000000000000000000fee00'
 export const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
@@ -38,13 +28,25 @@ export function createBuyers(count: number): Buyer[] {
 }
 
 /** Signs with native secp256k1: a bench needs thousands of signatures. */
-export function signDigest(digest: Uint8Array, { key }: Buyer): Hex {
+function signDigest(digest: Uint8Array, { key }: Buyer): Hex {
   const { signature, recid } = secp256k1.ecdsaSign(digest, key)
   return `${bytesToHex(signature)}${(27 + recid).toString(16)}`
 }
 
+const separatorOf = (usdc: Address) => domainSeparator(eip712Domain(networks.localhost, usdc))
+
+/** Signs states of tabs. */
+export function createTabSigner(usdc: Address) {
+  const separator = separatorOf(usdc)
+  return (buyer: Buyer, terms: TabTerms, state: TabState) => {
+    const authorization = tabAuthorization(terms, state, nativeKeccak256)
+    const digest = hashAuthorization(separator, authorization, nativeKeccak256)
+    return { nonce: authorization.nonce, signature: signDigest(digest, buyer) }
+  }
+}
+
 export function createAuthorizer(usdc: Address) {
-  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const separator = separatorOf(usdc)
   return (
     buyer: Buyer,
     to: Address,
@@ -66,7 +68,7 @@ export function signChallenge(
   splitterFactory: Address,
   { buyer, challenge, kind }: { buyer: Buyer; challenge: Challenge; kind: PaymentKind },
 ): [string, string?] {
-  const nonce = kind === 'random' ? toHex(randomBytes(32)) : boundNonce(challenge.issuer, challenge.requestId)
+  const nonce = kind === 'random' ? randomHex(32) : boundNonce(challenge.issuer, challenge.requestId)
   const [provider, fee] = challenge.accepts
   const window = validFor(maxTimeoutSeconds)
   const [amount, feeAmount] = [BigInt(provider.maxAmountRequired), BigInt(fee.maxAmountRequired)]
@@ -100,9 +102,9 @@ export async function insertPayments(
   const [authorize, window] = [createAuthorizer(token), validFor(maxTimeoutSeconds)]
   const payments = Array.from({ length: count }, (_, i): StoredPayment => {
     const [buyer, payee] = [buyers[i % buyers.length] as Buyer, payees[i % payees.length] as Address]
-    const id = randomBytes(16).toString('hex')
+    const id = randomHex(16).slice(2)
     const nonce = keccak256(`0x${id}`)
-    const sign = (to: Address, value: bigint, halfNonce: Hex): AcceptedAuthorization => {
+    const sign = (to: Address, value: bigint, halfNonce: Hex) => {
       const { from, ...signed } = authorize(buyer, to, value, halfNonce, window)
       return { ...signed, recipient: to, acceptedBlock: null }
     }

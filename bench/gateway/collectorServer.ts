@@ -1,6 +1,6 @@
-/** Takes traces and forgets them: `node collectorServer.ts <port>`. */
+/** Takes traces and forgets them: `PORT=<port> node collectorServer.ts`. */
 import { createServer } from 'node:http'
 
 createServer((request, response) => {
   request.resume().on('end', () => response.end('{}'))
-}).listen(Number(process.argv[2]), '127.0.0.1')
+}).listen(Number(process.env.PORT), '127.0.0.1')

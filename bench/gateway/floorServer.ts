@@ -5,8 +5,7 @@
  * for a request on a tab, whose macaroon is presented again and again; the six HMACs for a challenge.
  */
 import { generateKeyPairSync, sign } from 'node:crypto'
-import type { Server } from 'node:http'
-import { createAdaptorServer } from '@hono/node-server'
+import { serve } from '@hono/node-server'
 import { Hono } from 'hono'
 import secp256k1 from 'secp256k1'
 import { hmacSha256 } from '#api/http/hmac'
@@ -21,7 +20,7 @@ const publicKey = new Uint8Array(65)
 /** As long as a receipt's header and claims. */
 const receipt = 'r'.repeat(1_500)
 /** As long as a challenge's body. */
-const challenge = 'c'.repeat(Number(process.argv[3] ?? 0))
+const challenge = 'c'.repeat(Number(process.argv[2] ?? 0))
 
 function chainHmacs(): void {
   let chained = hmacSha256(key, identifier)
@@ -35,7 +34,7 @@ function signReceipt(): string {
 }
 
 /** As much else as the answer to a request on a tab has beside its receipt. */
-const besideReceipt = 't'.repeat(Number(process.argv[4] ?? 0))
+const besideReceipt = 't'.repeat(Number(process.argv[3] ?? 0))
 
 const app = new Hono()
 app.post('/verify', async (c) => {
@@ -57,5 +56,4 @@ app.post('/challenge', async (c) => {
 })
 app.get('/healthz', (c) => c.text('ok'))
 
-const server = createAdaptorServer({ fetch: app.fetch }) as Server
-server.listen(Number(process.argv[2]), '127.0.0.1')
+serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' })

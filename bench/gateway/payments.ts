@@ -1,9 +1,9 @@
 /** Makes payments for the benches of `/verify`. */
 import { randomUUID } from 'node:crypto'
-import { toHex } from 'viem'
 import type { Challenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
+import { randomHex } from '../../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, type PaymentKind, signChallenge } from '../data/signPayments.ts'
 import { countWrites } from '../support/ground.ts'
 import { type Answer, type Requests, renderPost, send } from './load.ts'
@@ -54,8 +54,7 @@ export function createPayments({ shop, apiPort, database, deployment, buyers }: 
     /** Others, as the reference takes them. */
     forReference(count: number): Requests {
       const requests = Array.from({ length: count }, () => {
-        const nonce = toHex(crypto.getRandomValues(new Uint8Array(32)))
-        const payment = authorize(nextBuyer(), shop.address, 47_500n, nonce)
+        const payment = authorize(nextBuyer(), shop.address, 47_500n, randomHex(32))
         return renderPost('/verify', createX402Body(payment, usdc, shop.url))
       })
       return { requests, isRight: isValid }

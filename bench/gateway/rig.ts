@@ -83,9 +83,6 @@ export async function startRig(options: RigOptions) {
     /** What names the gateway in what is signed for it. */
     issuer: publicUrl,
     ...{ buyers, shop, openShop, startApi, database, databaseUrl },
-    /** Starts a program of this folder as a process of its own. */
-    startServer: (file: string, args: string[] = []) =>
-      startService({ name: file.replace('.ts', ''), program: [join(import.meta.dirname, file), ...args] }),
     apiPeakRssMb: () => readPeakRssMb(api.pid()),
     /** CPU time that each part has used so far, µs; `api` is the first one's, `apiMain` is part of it. */
     cpu: async () => ({

@@ -1,11 +1,9 @@
 /** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
-import { randomBytes, randomUUID } from 'node:crypto'
-import { keccak256 } from '#chain/keccak256'
+import { randomUUID } from 'node:crypto'
 import { parseChallenge } from '#protocol/challenge'
-import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
-import { encodeTabPayload, type TabState, tabAuthorization } from '#protocol/tab'
-import { type Buyer, signDigest } from '../data/signPayments.ts'
+import { encodeTabPayload, type TabState } from '#protocol/tab'
+import { randomHex } from '../../test/support/usdc.ts'
+import { type Buyer, createTabSigner } from '../data/signPayments.ts'
 import { renderPost, send } from './load.ts'
 import type { Rig } from './rig.ts'
 
@@ -28,7 +26,7 @@ export function createTabRequests(
   requestsPerTab: number,
   port: number,
 ) {
-  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const sign = createTabSigner(usdc)
   const tabs = new Map<Buyer, OpenTab>()
   let made = 0
 
@@ -53,7 +51,7 @@ export function createTabRequests(
   type Offer = Awaited<ReturnType<typeof readOffers>>[number]
 
   function openTab(left: number): OpenTab {
-    const tabId = `tab_${randomBytes(16).toString('hex')}`
+    const tabId = `tab_${randomHex(16).slice(2)}`
     return { tabId, sequence: 0, expiry: Math.floor(Date.now() / 1000) + 93_600, lines: [], left }
   }
 
@@ -79,12 +77,11 @@ export function createTabRequests(
     const { platform, rewardShare, asked } = offer
     const state = { ...tab, payer: buyer.address }
     const terms = { issuer, contract: tabSettlement, platform, rewardShare }
-    const digest = hashAuthorization(separator, tabAuthorization(terms, state, keccak256), keccak256)
     const payload = encodeTabPayload({
       ...state,
       ...{ line, known: acknowledged, splits: tab.lines.slice(acknowledged).map(({ split }) => split) },
       amounts: tab.lines.map(({ amount }) => amount),
-      signature: signDigest(digest, buyer),
+      signature: sign(buyer, terms, state).signature,
     })
     return { ...asked, tab: payload, ...(asksForHeader && { x402Version: 2 }) }
   }

@@ -4,13 +4,13 @@ import { claimNext } from '#keeper/loops/claim'
 import type { Context } from '#keeper/loops/context'
 import { closeBatch } from '#ledger/batches/batches'
 import { acquireLease } from '#ledger/batches/leases'
-import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { createKeeperContext } from '../../test/support/keeperContext.ts'
-import { seedProvider } from '../../test/support/seedPayments.ts'
-import { acceptAll, makeCandidate } from '../data/makeCandidate.ts'
+import { keeperDefaults } from '../../test/support/keeperDefaults.ts'
+import { seedProvider, storeCandidates } from '../../test/support/seedPayments.ts'
+import { makeCandidate } from '../data/makeCandidate.ts'
 import type { Ground } from './ground.ts'
 import { median, round1, type Say } from './statistics.ts'
 
@@ -53,22 +53,20 @@ export async function measureClaims(
 async function fillQueue(sql: Database, { network, token }: ServedNetwork, payments: number): Promise<void> {
   await createIndexTables(sql)
   const { providerId, endpointIds } = await seedProvider(sql)
+  const [endpointId = ''] = endpointIds
   const addressOf = (number: number): Address => numberToHex(Math.floor(number), { size: 20 })
   const now = Date.now()
   let made = 0
   const makeNext = () => {
     const age = (made < duePayments ? 7_200_000 : 1_800_000) * (1 - made / payments)
-    const seller = {
-      ...{ providerId, endpointId: endpointIds[0] as string },
-      payee: addressOf(0xa000_0000 + made / paymentsOfWallet),
-    }
+    const seller = { providerId, endpointId, payee: addressOf(0xa000_0000 + made / paymentsOfWallet) }
     const payer = addressOf(0xb000_0000 + made / paymentsOfPayer)
     made += 1
     return makeCandidate(now - age, seller, { payer, chainId: network.chainId, token })
   }
   const fill = async () => {
     while (made < payments)
-      await acceptAll(sql, Array.from({ length: Math.min(500, payments - made) }, makeNext))
+      await storeCandidates(sql, Array.from({ length: Math.min(500, payments - made) }, makeNext))
   }
   await Promise.all([fill(), fill(), fill()])
   await sql`vacuum (analyze)`
@@ -76,16 +74,8 @@ async function fillQueue(sql: Database, { network, token }: ServedNetwork, payme
 
 /** A keeper's, which asks the node for nothing: what is measured is the queue. */
 function createContext(database: Database, served: ServedNetwork): Context {
-  const settings = {
-    ...{
-      triggers: { ...defaultTriggers, minAgeMs: 0 },
-      pollMs: 250,
-      leaseMs: 15_000,
-      maxIndexLagBlocks: 20n,
-    },
-    ...{ rebroadcastAfterMs: 6_000, replaceAfterMs: 30_000, priorityFeePerGas: 0n, maxFeePerGas: null },
-    ...{ gasPerFee: 0n, dailyBudget: 0n, gasAllowance: 0n, gasTokenUsd: 500_000_000n },
-  }
+  const { settings: defaults } = keeperDefaults
+  const settings = { ...defaults, triggers: { ...defaults.triggers, minAgeMs: 0 } }
   const noCost = { baseFeePerGas: 0n, expected: 0n, most: 0n, dataFee: 0n, usdPerToken: 0n }
   return {
     ...createKeeperContext({ database, served, settings }),

@@ -1,14 +1,10 @@
 import { keccak256, stringToHex } from 'viem'
-import { keccak256 as nativeKeccak256 } from '#chain/keccak256'
-import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
 import { triggerCodes } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
-import { tabAuthorization } from '#protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { devAccount } from '../../local/chain/accounts.ts'
 import { startLocalChain } from '../../local/chain/startLocalChain.ts'
-import { signDigest } from '../data/signPayments.ts'
+import { createTabSigner } from '../data/signPayments.ts'
 import { createBench } from './gasBench.ts'
 
 const payers = 100
@@ -25,7 +21,7 @@ export async function measureTabGas(): Promise<Record<string, number>> {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const bench = await createBench(chain)
   const { usdc, tabSettlement, platform } = bench
-  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const sign = createTabSigner(usdc)
   const providers = Array.from({ length: 20 }, (_, i) => bench.addressOf(`tab's provider ${i}`))
   await bench.mint([...providers, devAccount(1).address])
   const terms = { issuer: 'https://gateway.example', contract: tabSettlement, platform, rewardShare }
@@ -38,9 +34,7 @@ export async function measureTabGas(): Promise<Record<string, number>> {
     return bench.buyers.slice(0, payers).map((buyer, index) => {
       const tabId = `tab_${keccak256(stringToHex(`tab ${index}`)).slice(2, 34)}`
       const state = { tabId, payer: buyer.address, sequence: count * requests, expiry, lines }
-      const authorization = tabAuthorization(terms, state, nativeKeccak256)
-      const digest = hashAuthorization(separator, authorization, nativeKeccak256)
-      return { ...state, nonce: authorization.nonce, signature: signDigest(digest, buyer) }
+      return { ...state, ...sign(buyer, terms, state) }
     })
   }
 

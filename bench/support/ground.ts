@@ -12,7 +12,7 @@ import type { IndexerOptions } from '../../indexer/config.ts'
 import { startIndexer } from '../../indexer/launch.ts'
 import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
-import { startPostgres } from '../../local/stack/postgres.ts'
+import { type PostgresOptions, startPostgres } from '../../local/stack/postgres.ts'
 import { Service } from '../../local/stack/service.ts'
 import { type Buyer, createBuyers, platform } from '../data/signPayments.ts'
 import { cpuTime, parentOf } from './cpuTime.ts'
@@ -24,11 +24,11 @@ type Program = { name: string; program: string[]; env?: Record<string, string>; 
  * What benches stand on: a durable Postgres, and a local chain with the contracts, which mines each transaction at once. What is
  * started by it or deferred to it ends with it, the last first: `await using ground = await openGround()`.
  */
-export async function openGround() {
+export async function openGround(options: PostgresOptions = {}) {
   await using started = new AsyncDisposableStack()
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
   started.defer(() => rm(folder, { recursive: true, force: true }))
-  const postgres = await startPostgres()
+  const postgres = await startPostgres(options)
   started.defer(postgres.close)
   const chain = await startLocalChain({ blockTimeMs: 0 })
   started.defer(chain.close)
@@ -50,13 +50,13 @@ export async function openGround() {
     LOG_LEVEL: 'info',
   }
 
-  /** Starts a program as a process of its own, on a free port: in the variable that is named, or as its first argument. */
-  async function startService({ name, program: [file = '', ...args], env = {}, portVariable }: Program) {
+  /** Starts a program as a process of its own, on a free port, which is in the variable that is named. */
+  async function startService({ name, program, env = {}, portVariable = 'PORT' }: Program) {
     const port = await reservePort()
     const service = new Service({
       name,
-      program: portVariable ? [file, ...args] : [file, String(port), ...args],
-      env: portVariable ? { ...env, [portVariable]: String(port) } : env,
+      program,
+      env: { ...env, [portVariable]: String(port) },
       url: `http://${loopback}:${port}`,
       readyPath: '/healthz',
       logFile: join(folder, `${name}.log`),
@@ -81,6 +81,10 @@ export async function openGround() {
 
     startService,
 
+    /** Starts a program of bench/gateway. */
+    startServer: (file: string, args: string[] = [], name = file.replace('.ts', '')) =>
+      startService({ name, program: [join(import.meta.dirname, '../gateway', file), ...args] }),
+
     /** Opens a database, with no limit to how long a statement may take. */
     open(url: string, max = 5): Database {
       const database = openDatabase({ url, max, applicationName: 'bench', limited: false })
@@ -91,10 +95,8 @@ export async function openGround() {
     /** Buyers who have USDC. */
     async fundBuyers(count: number): Promise<Buyer[]> {
       const buyers = createBuyers(count)
-      await chain.mintUsdc(
-        buyers.map(({ address }) => address),
-        1_000_000_000_000n,
-      )
+      const addresses = buyers.map(({ address }) => address)
+      await chain.mintUsdc(addresses, 1_000_000_000_000n)
       return buyers
     },
 

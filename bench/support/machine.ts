@@ -24,10 +24,7 @@ export async function watchMachine() {
 
 async function look(): Promise<{ at: number; foreignUs: number }> {
   const [stat, ours] = await Promise.all([readFile('/proc/stat', 'latin1'), cpuTimeOfTree(process.pid)])
-  const [user = 0, nice = 0, system = 0, , , , , steal = 0] = (stat.split('\n', 1)[0] ?? '')
-    .split(/ +/)
-    .slice(1)
-    .map(Number)
+  const [, user = 0, nice = 0, system = 0, , , , , steal = 0] = stat.split(/\s+/).map(Number)
   // In hundredths of a second. Interrupts are left out: they come with what we send ourselves, and belong to nobody.
   return { at: performance.now(), foreignUs: (user + nice + system + steal) * 10_000 - ours }
 }

@@ -9,6 +9,10 @@ export const median = (values: readonly number[]) => percentile(values, 0.5)
 /** The median of what is read from each run. */
 export const medianOf = <Run>(runs: readonly Run[], read: (run: Run) => number) => median(runs.map(read))
 
+/** The median of each figure. */
+export const mediansOf = <Figure extends string>(runs: readonly Record<Figure, number>[]) =>
+  mapValues(runs[0] as Record<Figure, number>, (_, figure) => medianOf(runs, (run) => run[figure]))
+
 export const sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0)
 export const mean = (values: readonly number[]) => sumOf(values) / values.length
 

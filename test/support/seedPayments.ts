@@ -56,7 +56,7 @@ export async function storePayments(sql: Database, payments: readonly StoredPaym
   await storeCandidates(sql, payments.map(toCandidate))
 }
 
-async function storeCandidates(sql: Database, candidates: Candidate[]): Promise<void> {
+export async function storeCandidates(sql: Database, candidates: Candidate[]): Promise<void> {
   const verdicts = await acceptPayments(sql, candidates)
   const refused = verdicts.find((verdict) => verdict !== 'accepted')
   if (refused) throw new Error(`a payment was ${refused}`)
