@@ -3,12 +3,13 @@ import { createServer, type IncomingMessage, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { loopback } from '#process/port'
 
-export type Answer = { status: number; target: string; path: string }
+type Answer = { status: number; target: string; path: string }
 
 export type Front = {
   url: string
   /** Where requests go, in turn. */
   targets: string[]
+  onAnswer: (answer: Answer) => void
   close: () => Promise<void>
 }
 
@@ -16,14 +17,16 @@ export type Front = {
  * A round-robin proxy, as it stands before several gateways: where nothing listens, the request goes to the next target; one
  * whose target ends in the middle of it is answered with 502, since it may have been carried out.
  */
-export async function startFront(onAnswer: (answer: Answer) => void): Promise<Front> {
+export async function startFront(): Promise<Front> {
   const targets: string[] = []
   let turn = 0
   const server = createServer(async (request, response) => {
-    const body = await read(request)
+    const body = await read(request).catch(() => undefined)
+    // The client hung up.
+    if (body === undefined) return
     const path = request.url ?? '/'
     const finish = (target: string, status: number, headers = {}, content?: Buffer) => {
-      onAnswer({ status, target, path })
+      front.onAnswer({ status, target, path })
       response.writeHead(status, headers).end(content)
     }
     const first = turn++
@@ -39,15 +42,17 @@ export async function startFront(onAnswer: (answer: Answer) => void): Promise<Fr
   server.keepAliveTimeout = 65_000
   server.listen(0, loopback)
   await once(server, 'listening')
-  return {
+  const front: Front = {
     url: `http://${loopback}:${(server.address() as AddressInfo).port}`,
     targets,
+    onAnswer: () => {},
     async close() {
       server.closeAllConnections()
       server.close()
       await once(server, 'close')
     },
   }
+  return front
 }
 
 async function pass(target: string, { method, url, headers }: IncomingMessage, body: Buffer) {

@@ -15,6 +15,8 @@ import { type Lie, lyingWallets } from './wallets.ts'
 
 /** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
 const faultMs = 6_000
+/** When work goes on at the latest after connections fell silent (docs/operations.md, "Silent connections"). */
+const noticedMs = 15_000
 
 /** Payers with code that say yes to whoever simulates, and no to the miner. */
 const liars: Adversary = async (scene, draw) => {
@@ -156,20 +158,24 @@ const frozenHosts: Adversary = async (scene, draw) => {
 
 /** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
 const silentDatabases: Adversary = async (scene, draw) => {
-  const hosts = [...scene.keepers, scene.api]
-  return (over) =>
-    again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
-      // Postgres has noticed by now that the last ones are gone, or its sessions would run out within ten minutes.
+  const { hosts } = scene
+  let silentAt = 0
+  return async (over) => {
+    await again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
+      // Postgres, or PgBouncer, has noticed by now that the last ones are gone, or its sessions would run out within ten minutes.
       for (const { postgres } of hosts) postgres.bury()
       const { name, postgres } = pick(draw, hosts)
       postgres.abandon()
+      silentAt = Date.now()
       scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
     })
+    await wait(silentAt + noticedMs - Date.now())
+  }
 }
 
 /** Connections to Postgres break one by one, each while another session starts: pools are replaced within their start. */
 const cutSessions: Adversary = async (scene, draw) => {
-  const hosts = [...scene.keepers, scene.api]
+  const { hosts } = scene
   return (over) =>
     again({ scene, draw, over, everyMs: faultMs / 2 }, async () => {
       const { name, postgres } = pick(draw, hosts)

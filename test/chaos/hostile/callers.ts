@@ -67,7 +67,7 @@ const hangers: Adversary = async (scene, draw) => {
   return async (over) => {
     const sockets = new Set<Socket>()
     await again({ scene, draw, over, everyMs: 2_000 }, async () => {
-      const { hostname, port } = new URL(pick(draw, [...scene.keepers, scene.api]).service.url)
+      const { hostname, port } = new URL(pick(draw, scene.hosts).service.url)
       for (let i = 0; i < atOnce; i++) {
         const socket = connect(Number(port), hostname)
         sockets.add(socket)
@@ -87,7 +87,7 @@ const readers: Adversary = async (scene, draw) => {
   return (over) =>
     again({ scene, draw, over, everyMs: 1_000 }, async () => {
       const urls = [
-        new URL('/openapi/gateway.json', scene.api.service.url),
+        new URL('/openapi/gateway.json', scene.gatewayUrl),
         ...scene.keepers.map(({ service }) => new URL('/metrics', service.url)),
       ]
       const read = async () => {

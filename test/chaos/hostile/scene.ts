@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { type Address, createTestClient, type Hex, http, publicActions } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { HoldReason } from '#ledger/queue/stages'
@@ -10,18 +11,18 @@ import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { Payer } from '#sdk/client/payer'
 import { devAccount, devPrivateKey } from '../../../local/chain/accounts.ts'
-import type { Service } from '../../../local/stack/service.ts'
+import { Service } from '../../../local/stack/service.ts'
 import { type CutProxy, startCutProxy } from '../../support/cutProxy.ts'
 import { createTestDatabase } from '../../support/database.ts'
+import { hasPgbouncer, startPgbouncer } from '../../support/pgbouncer.ts'
+import { root } from '../../support/processes.ts'
+import { startFront } from '../../support/roundRobin.ts'
 import { openShop, type Shop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
-/** A keeper's process. */
-export type Keeper = { name: string; service: Service; wallet?: Address }
-
 /** A process of ours, with its own way to Postgres. */
-export type Host = Keeper & { postgres: CutProxy }
+export type Host = { name: string; service: Service; postgres: CutProxy; wallet?: Address }
 
 export type Buyer = { account: PrivateKeyAccount; client: Client }
 
@@ -58,34 +59,35 @@ const gasEnv = {
 const keeperGasEnv = { ...gasEnv, MAX_GAS_PER_FEE: '10', KEEPER_DAILY_BUDGET_USD: gasBudget.fees }
 
 /** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */
-export const clockwork = { blockTimeMs: 500, atOnce: false }
-
-/** A second keeper with a wallet of its own, for a stack whose first one has the usual. */
-export async function addKeeper(stack: TestStack, env: Record<string, string>): Promise<[Keeper, Keeper]> {
-  const other = await stack.createService('keeper', { ...env, KEEPER_PRIVATE_KEYS: devPrivateKey(15) })
-  await other.start()
-  return [
-    { name: 'keeper 1', service: stack.keeper, wallet: devAccount(1).address },
-    { name: 'keeper 2', service: other, wallet: devAccount(15).address },
-  ]
-}
+const clockwork = { blockTimeMs: 500, atOnce: false }
 
 /**
- * The whole stack, with two keepers on wallets of their own, each process behind a proxy before Postgres. Of the network's three
- * RPC URLs the first was never there, and the second is a proxy before the chain.
+ * The whole stack: what compose.yaml runs, with two gateways behind a round-robin front, two keepers on wallets of their own, and a
+ * reader of the index. Each gateway and keeper reaches Postgres through a proxy of its own, and PgBouncer where that is installed. Of
+ * the network's three RPC URLs the first was never there, and the second is a proxy before the chain.
  *
  * @param buyers how many there will be at most.
  */
 export async function openScene(buyers: number) {
   const databaseUrl = await createTestDatabase()
-  const hostsPostgres = await Promise.all(['api', 'keeper', 'keeper'].map(() => openProxy(databaseUrl)))
-  const [first, second, third] = hostsPostgres as [CutProxy, CutProxy, CutProxy]
+  const keeperIdleInTransactionMs = Number(keeperEnv.KEEPER_LEASE_MS)
+  const pooler = hasPgbouncer ? await startPgbouncer(databaseUrl, { keeperIdleInTransactionMs }) : undefined
+  const front = await startFront()
+  const openWay = async (name: 'api' | 'keeper') => {
+    const url = new URL(pooler?.urlOf(name) ?? databaseUrl)
+    const postgres = await startCutProxy(url.hostname, Number(url.port))
+    url.host = `${loopback}:${postgres.port}`
+    return { postgres, env: { DATABASE_URL: url.href, ...(pooler && { DATABASE_DIRECT_URL: databaseUrl }) } }
+  }
+  const [ofApi, ofOtherApi] = [await openWay('api'), await openWay('api')]
+  const [ofKeeper, ofOtherKeeper] = [await openWay('keeper'), await openWay('keeper')]
   let firstNode: CutProxy | undefined
   const deaths: string[] = []
+  const killed = new Set<string>()
   const stack = await startTestStack({
     databaseUrl,
     chain: clockwork,
-    onDeath: (_, reason) => deaths.push(reason),
+    onDeath: (name, reason) => killed.has(name) || deaths.push(reason),
     rpcUrlOf: async ({ url, port }) => {
       firstNode = await startCutProxy(loopback, port)
       const dead = await reservePort()
@@ -93,41 +95,61 @@ export async function openScene(buyers: number) {
     },
     env: {
       api: {
-        ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken) },
-        ...{ DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
-        TAB_BUDGET_USDC: tabBudget,
+        ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken), TAB_BUDGET_USDC: tabBudget },
+        ...{ ...ofApi.env, PUBLIC_URL: front.url, WEBHOOK_ALLOW_PRIVATE: 'true' },
       },
-      keeper: { ...keeperEnv, ...keeperGasEnv, DATABASE_URL: through(databaseUrl, second) },
+      keeper: { ...keeperEnv, ...keeperGasEnv, ...ofKeeper.env },
     },
   })
-  const [one, other] = await addKeeper(stack, {
-    ...{ ...keeperEnv, ...keeperGasEnv, DATABASE_URL: through(databaseUrl, third) },
-  })
-  const keepers: Host[] = [
-    { ...one, postgres: second },
-    { ...other, postgres: third },
-  ]
-  const api: Host = { name: 'api', service: stack.api, postgres: first }
   if (!firstNode) throw new Error('no node')
-  const proxies = [...hostsPostgres, firstNode]
-  const market = await openMarket(stack, keepers, buyers)
+  const otherApi = await stack.createService('api', ofOtherApi.env)
+  const otherKey = { KEEPER_PRIVATE_KEYS: devPrivateKey(15) }
+  const otherKeeper = await stack.createService('keeper', { ...ofOtherKeeper.env, ...otherKey })
+  const port = await reservePort()
+  const reader = new Service({
+    name: 'reader',
+    program: [join(root, 'indexer/main.ts'), '--serve'],
+    env: { ...stack.env, INDEXER_PORT: String(port) },
+    url: `http://${loopback}:${port}`,
+    readyPath: '/ready',
+    logFile: join(stack.logFolder, 'reader.log'),
+  })
+  await Promise.all([otherApi, otherKeeper, reader].map((service) => service.start()))
+  front.targets.push(stack.api.url, otherApi.url)
+  const keepers: Host[] = [
+    { ...ofKeeper, name: 'keeper 1', service: stack.keeper, wallet: devAccount(1).address },
+    { ...ofOtherKeeper, name: 'keeper 2', service: otherKeeper, wallet: devAccount(15).address },
+  ]
+  const hosts: Host[] = [
+    ...keepers,
+    { ...ofApi, name: 'api 1', service: stack.api },
+    { ...ofOtherApi, name: 'api 2', service: otherApi },
+  ]
+  const processes = [...hosts, { name: 'reader', service: reader }]
+  const proxies = [...hosts.map(({ postgres }) => postgres), firstNode]
+  const market = await openMarket(stack, keepers, buyers, front.url)
   return {
     ...market,
-    keepers,
-    api,
+    /** The keepers and the gateways. */
+    hosts,
+    /** And the index's reader. */
+    processes,
+    ...{ front, pooler, reader },
     /** The first of the network's nodes that answers. */
     firstNode,
+    /** Parts that a test has killed and not yet started again. */
+    killed,
     /** Which processes of ours have ended. */
     readDead: () => [
       ...deaths,
-      ...[...keepers, api].flatMap(({ name, service }) =>
-        service.isRunning ? [] : [name, ...service.lastLines],
-      ),
+      ...processes.flatMap(({ name, service }) => (service.isRunning ? [] : [name, ...service.lastLines])),
     ],
     async close() {
-      for (const { service } of [...keepers, api]) signal(service, 'SIGCONT')
+      for (const { service } of hosts) signal(service, 'SIGCONT')
+      await reader.kill()
       await market.close()
-      await Promise.all(proxies.map((proxy) => proxy.close()))
+      await Promise.all([...proxies, front].map((one) => one.close()))
+      await pooler?.close()
     },
   }
 }
@@ -137,12 +159,7 @@ export async function openScene(buyers: number) {
  *
  * @param buyers how many there will be at most: they are given their USDC now, while gas is cheap.
  */
-export async function openMarket(
-  stack: TestStack,
-  keepers: readonly Keeper[],
-  buyers: number,
-  gatewayUrl: string = stack.api.url,
-) {
+async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: number, gatewayUrl: string) {
   const database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
   const chain = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
   const accounts = Array.from({ length: buyers }, () => privateKeyToAccount(generatePrivateKey()))
@@ -163,6 +180,7 @@ export async function openMarket(
     })
   return {
     stack,
+    gatewayUrl,
     database,
     chain,
     token: tokenOf(stack.chain),
@@ -180,7 +198,7 @@ export async function openMarket(
     /** Why payments waited for gas, by payment. */
     held: new Map<string, HoldReason>(),
     async shop(usdcPerUnit: string): Promise<Shop> {
-      const shop = await openShop(stack, { usdcPerUnit, gatewayUrl })
+      const shop = await openShop({ chain: stack.chain, api: { url: gatewayUrl } }, { usdcPerUnit })
       shops.push(shop)
       return shop
     },
@@ -204,18 +222,6 @@ export async function openMarket(
 /** Stops a process as a frozen host does, or lets it go on. */
 export function signal({ pid }: Service, name: 'SIGSTOP' | 'SIGCONT'): void {
   if (pid !== undefined) process.kill(pid, name)
-}
-
-async function openProxy(databaseUrl: string): Promise<CutProxy> {
-  const { hostname, port } = new URL(databaseUrl)
-  return startCutProxy(hostname, Number(port))
-}
-
-function through(databaseUrl: string, { port }: CutProxy): string {
-  const url = new URL(databaseUrl)
-  url.hostname = loopback
-  url.port = String(port)
-  return url.href
 }
 
 /** Receives webhooks: `answer` false makes it a tarpit, which takes the message and says nothing. */
@@ -243,7 +249,7 @@ export async function openReceiver(onMessage: (body: string) => void, { answers 
 }
 
 export async function registerWebhook(scene: Market, shop: Shop, url: string): Promise<void> {
-  const response = await fetch(new URL(`/providers/${shop.providerId}/webhooks`, scene.stack.api.url), {
+  const response = await fetch(new URL(`/providers/${shop.providerId}/webhooks`, scene.gatewayUrl), {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${shop.apiKey}` },
     body: JSON.stringify({ url }),

@@ -26,11 +26,11 @@ const selfPayers: Adversary = async (scene, draw) => {
 
 /** A provider that refunds itself, three times a payment, as soon as that has settled. */
 const refunders: Adversary = async (scene, draw) => {
-  const { stack } = scene
+  const { stack, gatewayUrl } = scene
   const shop = await scene.shop('0.015')
   const { account, client } = await scene.buyer()
   const own = account.address.toLowerCase() as Address
-  const of = (path: string) => new URL(`/providers/${shop.providerId}${path}`, stack.api.url)
+  const of = (path: string) => new URL(`/providers/${shop.providerId}${path}`, gatewayUrl)
   const ask = (path: string, body: object) =>
     fetch(of(path), {
       method: 'POST',
@@ -42,7 +42,7 @@ const refunders: Adversary = async (scene, draw) => {
     const payload = await signAuthorization(placeOf(scene), account, {
       ...{ from: own, to: own, value: parseUsdc('0.005'), validAfter: 0n },
       validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400),
-      nonce: refundNonce(stack.api.url, paymentId, number),
+      nonce: refundNonce(gatewayUrl, paymentId, number),
     })
     return ask(`/payments/${paymentId}/refunds`, { payload: encodePayload(payload) })
   }
