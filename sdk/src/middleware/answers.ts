@@ -118,15 +118,15 @@ export function createAnswers(
   ): Promise<GateDecision> {
     const name = nameOf(presented)
     const target = `${request.method} ${request.resource}`
-    let digesting: string | Promise<string | undefined> | undefined
-    const digestOf = () => {
-      digesting ??= request.readBody === undefined ? '' : digest(request.readBody)
-      return digesting
+    let body: Body | undefined
+    const bodyOf = () => {
+      body ??= readBody(request.readBody)
+      return body
     }
     const findAgain = async (): Promise<AnswerEntry | undefined> => {
       const found = await find(name)
       const isTheirs =
-        found?.state !== 'kept' || (found.target === target && found.digest === (await digestOf()))
+        found?.state !== 'kept' || (found.target === target && found.digest === (await bodyOf().digest))
       return isTheirs ? found : undefined
     }
 
@@ -157,7 +157,7 @@ export function createAnswers(
           end()
         }
         waitUntil?.(own.ended)
-        return { ...made, keep: keepOf({ target, digest: digestOf(), maxBytes: maxAnswerBytes, write }) }
+        return { ...made, keep: keepOf({ target, body: bodyOf(), maxBytes: maxAnswerBytes, write }) }
       }
       if (made.kind !== 'answer' || made.answer.status !== 409) return made
       // By another process that shares the store, perhaps while this one asked.
@@ -176,15 +176,22 @@ export function createAnswers(
   return { once }
 }
 
+/** A request's body, as far as its answer is bound to it. */
+type Body = {
+  /** Whether it has come to its end. */
+  isRead: Promise<boolean>
+  /** Undefined if it wasn't read. */
+  digest: Promise<string | undefined>
+}
+
 function keepOf({
   target,
-  digest,
+  body,
   maxBytes,
   write,
 }: {
   target: string
-  /** Of the request's body. */
-  digest: string | Promise<string | undefined>
+  body: Body
   maxBytes: number
   /** Undefined: the record is deleted. */
   write: (entry: AnswerEntry | undefined) => Promise<void>
@@ -196,7 +203,8 @@ function keepOf({
     forget: () => void write(undefined),
     async keep(answer) {
       if (answer.body.length > maxBytes) return drop('too long')
-      const bound = typeof digest === 'string' ? digest : await within(digest, bodyGraceMs, undefined)
+      // Only what is still to come has a limit: a process that stands still for a second has read it.
+      const bound = (await within(body.isRead, bodyGraceMs, false)) ? await body.digest : undefined
       if (bound === undefined) drop('to a request whose body is unknown')
       else await write({ state: 'kept', target, digest: bound, answer })
     },
@@ -243,8 +251,12 @@ function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }
     : `${macaroon} ${presented.payloads.join(' ')}`
 }
 
-async function digest(readBody: ReadBody): Promise<string | undefined> {
-  const body = await readBody(maxBodyBytes).catch(() => undefined)
+function readBody(read: ReadBody | undefined): Body {
+  const reading = read ? read(maxBodyBytes).catch(() => undefined) : Promise.resolve(new Uint8Array())
+  return { isRead: reading.then(() => true), digest: reading.then(digest) }
+}
+
+async function digest(body: Uint8Array | undefined): Promise<string | undefined> {
   if (body === undefined || body.length === 0) return body && ''
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }
