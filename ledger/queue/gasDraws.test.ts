@@ -233,8 +233,10 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual([])
     await bookGas(sql, await claim(ids), { cost: 230n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 30'])
-    const left = (amount: bigint) => isInBudget(sql, seedChainId, { amount, budget: 50n, now: noon })
+    const left = (amount: bigint, now = noon) => isInBudget(sql, seedChainId, { amount, budget: 50n, now })
     expect([await left(20n), await left(21n)]).toEqual([true, false])
+    // Nothing is drawn yet on a new day.
+    expect([await left(50n, tomorrow), await left(51n, tomorrow)]).toEqual([true, false])
   })
 
   test('behavior: a fee that its payer has cancelled carries none of it', async () => {
