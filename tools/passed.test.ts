@@ -51,6 +51,7 @@ test('behavior: of strangers’ programs these, ours that they meet, and the tab
       ...['sdk/src/middleware/gate.ts', 'sdk/src/mcp/payingMcpClient.ts', 'sdk/src/client/tabs.ts'],
       ...['api/payments/verification/verifyPayment.ts', 'keeper/http/facilitator/settle.ts'],
       ...['ledger/migrations/0001_schema.sql', 'indexer/src/record.ts', 'test/support/shop.ts'],
+      ...['chain/signatureThread.ts', 'local/chain/edr.ts', 'ponder.config.ts'],
     ]),
   )
   // A run that passes writes it.

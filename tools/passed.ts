@@ -53,7 +53,8 @@ export const strangers: Suite = {
   programs: [
     'test/e2e/strangers.test.ts',
     '{api,keeper,indexer}/main.ts',
-    'ponder.config.ts',
+    // These start them by path.
+    '{chain/signatureThread,local/chain/node,ponder.config}.ts',
     'indexer/{ponder.schema,src/*}.ts',
     'sdk/src/{index,*/index,middleware/{express,fetch,hono}}.ts',
   ],

@@ -14,11 +14,11 @@ import { kinds, lies } from './sellers.ts'
 
 // An answer is never paid twice: connections that are cut at every point, sellers and gateways that lie, by every client and
 // middleware, on tabs and not. What is judged is what the gateway's ledger charges, not what anybody says.
-// `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form; without it, so many runs:
+// `npm run test:chaos -- answers --runs 100000 --seed 1` is the long form.
 
 const runs = Number(process.env.CHAOS_RUNS ?? 200)
 const seed = Number(process.env.CHAOS_SEED ?? 1)
-/** So many share a gateway, whose ledger is judged before the next ones come to a new one. */
+/** Runs that share a gateway. Its ledger is judged before the next ones get a new one. */
 const most = 5_000
 const parts = Math.ceil(runs / most)
 const size = Math.ceil(runs / parts)
