@@ -45,8 +45,7 @@ test('default: writes what was read, as the schema parses it, and no field that 
 test('behavior: null and nothing stay what they are', () => {
   expect(writerOf(schema.nullable())(null)).toBeNull()
   expect(writerOf(schema)({ ...read, amount: null }).amount).toBeNull()
-  const optional = z.object({ label: z.string().optional(), price: wire.decimalUsdc.optional() })
-  expect(JSON.stringify(writerOf(optional)({}))).toBe('{}')
+  expect(JSON.stringify(writerOf(z.object({ label: z.string().optional() }))({}))).toBe('{}')
 })
 
 test('error: a schema takes neither null nor nothing for what it writes', () => {
