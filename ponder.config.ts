@@ -63,7 +63,7 @@ export default createConfig({
       keepAliveInitialDelayMillis: 5_000,
       connectionTimeoutMillis: 5_000,
       // Not in Ponder's types, which names a few of the pool's options and passes on all.
-      ...{ onConnect: endWhenSilent },
+      onConnect: endWhenSilent,
     },
   },
   ordering: 'multichain',

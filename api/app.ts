@@ -200,7 +200,10 @@ export function createApp({
   const offers = createOffers({ sql, discovery: settings.discovery, ttlMs: registryTtlMs, now })
   const catalogue = settings.discovery
     ? createCatalogue({
-        ...{ sql, networks: served, ...settings, now },
+        sql,
+        networks: served,
+        ...settings,
+        now,
         minimumPrice: (network) => minimumPriceOn(settings, network),
       })
     : null
@@ -208,8 +211,20 @@ export function createApp({
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
   const options: RouteOptions = {
-    ...{ sql, tabStore, networks, offers, catalogue, heads, receiptKeys, settings, payerSignatures },
-    ...{ addressGuard, upstreamGuard, mailer, loops, now },
+    sql,
+    tabStore,
+    networks,
+    offers,
+    catalogue,
+    heads,
+    receiptKeys,
+    settings,
+    payerSignatures,
+    addressGuard,
+    upstreamGuard,
+    mailer,
+    loops,
+    now,
   }
   const verification = createVerification(options, rateLimiter)
   const recordTrace = tracer ? createTraceRecorder(sql, log) : () => {}

@@ -27,12 +27,16 @@ test('behavior: what strangers settle shows although no keeper runs', async () =
         values (${chainId}, ${served.token}, ${event.authorizer}, ${event.nonce}, ${event.state}, ${event.recipient},
           ${event.value}, ${event.txHash}, ${event.logIndex}, ${event.blockNumber}, ${event.blockHash}, ${event.blockTime})`
     await setIndexedHead(database, {
-      ...{ chainId, blockNumber: Number(receipt.blockNumber), blockTime: Number(timestamp) },
+      chainId,
+      blockNumber: Number(receipt.blockNumber),
+      blockTime: Number(timestamp),
     })
   }
   const status = async () => (await call(app, 'GET', `/payments/${paymentId}`)).body.payment_status
   const work = startBackgroundWork({
-    ...{ sql: database, networks: [served], settings },
+    sql: database,
+    networks: [served],
+    settings,
     log: createLogger('test', 'error'),
   })
   try {

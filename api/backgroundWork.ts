@@ -108,7 +108,11 @@ export function startBackgroundWork({
   })
   if (settings.tabs) {
     const upkeep = createTabUpkeep({
-      ...{ sql, tabs: tabDatabase, networks, minimumPrices: settings.minimumPrices, now: () => new Date() },
+      sql,
+      tabs: tabDatabase,
+      networks,
+      minimumPrices: settings.minimumPrices,
+      now: () => new Date(),
       rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
     })
     loops.push(

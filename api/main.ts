@@ -36,12 +36,10 @@ async function main(): Promise<void> {
     prepareDatabase(sql, config),
   ])
   const tabDatabase = await openTabDatabase({
-    ...{
-      url: config.tabDatabaseUrl,
-      ledger: sql,
-      max: config.databasePool,
-      applicationName: 'tollkeeper-api',
-    },
+    url: config.tabDatabaseUrl,
+    ledger: sql,
+    max: config.databasePool,
+    applicationName: 'tollkeeper-api',
   })
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, tabDatabase, networks, settings: config.gateway, log })

@@ -49,7 +49,10 @@ export async function run({ authorizations, rounds }: typeof options, say: Say):
   if (row.count !== authorizations) throw new Error(`the index holds ${row.count} authorizations`)
   const { stop, kill } = seconds
   return {
-    ...{ authorizations, empty: first.seconds, afterStop: median(stop), afterKill: median(kill) },
+    authorizations,
+    empty: first.seconds,
+    afterStop: median(stop),
+    afterKill: median(kill),
     ...seconds,
   }
 }

@@ -33,8 +33,12 @@ type Mode = (typeof modes)[number]
 type Sample = Awaited<ReturnType<ReturnType<typeof createMeasure>>>
 
 export const options = {
-  ...{ rounds: 5, seconds: 4, rate: 1_000 },
-  ...{ pooler: false, keepers: false, payments: 1_600 },
+  rounds: 5,
+  seconds: 4,
+  rate: 1_000,
+  pooler: false,
+  keepers: false,
+  payments: 1_600,
 }
 
 export async function run(given: typeof options, say: Say): Promise<object> {
@@ -95,7 +99,10 @@ function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, 
     return {
       postgres: postgres - (await cpuTime(pid)),
       pooler: (await rig.poolerCpu?.()) ?? 0,
-      ...{ chain, load, transactions: await countWrites(sql), walBytes: await readWal(sql) },
+      chain,
+      load,
+      transactions: await countWrites(sql),
+      walBytes: await readWal(sql),
     }
   }
 

@@ -60,7 +60,9 @@ export async function run({ rounds, requests }: typeof options, say: Say): Promi
       verifyPostgres: cpuUs('oneSignature', 'postgres'),
     },
     ...latencies,
-    ...{ walBytesPerRequest, walBytesPerRequestWithPages, gasPerRequest },
+    walBytesPerRequest,
+    walBytesPerRequestWithPages,
+    gasPerRequest,
     citus: hasCitus ? await measureCitus(rig, shops, { rounds, requests }, say) : null,
   }
 }
@@ -143,7 +145,8 @@ async function measureCitus(rig: Rig, shops: Shop[], { rounds, requests }: typeo
   return {
     workers: workers.length,
     requestsPerSecond: perSecond('citus'),
-    ...{ coordinatorCpuUs, workerCpuUs },
+    coordinatorCpuUs,
+    workerCpuUs,
     coordinatorShare: round2(coordinatorCpuUs / (coordinatorCpuUs + workerCpuUs)),
   }
 }

@@ -57,7 +57,11 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
       blockNumber,
     })
     return states.map(({ balance, hasCode, isBlacklisted, isNonceUsed, isFeeNonceUsed }) => ({
-      ...{ blockNumber, balance, hasCode, isBlacklisted, isPaused },
+      blockNumber,
+      balance,
+      hasCode,
+      isBlacklisted,
+      isPaused,
       isUsed: [isNonceUsed, isFeeNonceUsed],
     }))
   }

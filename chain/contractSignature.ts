@@ -41,7 +41,11 @@ export async function isSignedByContract(
     try {
       return await client.call({
         // The token asks in a transaction that pays for gas; without a price, a node shows the wallet a base fee of 0.
-        ...{ account: token, to: authorization.from, data, gas: gasLimit, gasPrice },
+        account: token,
+        to: authorization.from,
+        data,
+        gas: gasLimit,
+        gasPrice,
         stateOverride: [{ address: token, balance: gasLimit * gasPrice }],
       })
     } catch (error) {

@@ -56,7 +56,10 @@ export function createGasMeter(
 ): GasMeter {
   const remember = <T>(ttlMs: number, load: () => Promise<T>) => {
     const cache = createCache<string, T>({
-      ...{ load, ttlMs, refreshAfterMs: ttlMs / 2, max: 1 },
+      load,
+      ttlMs,
+      refreshAfterMs: ttlMs / 2,
+      max: 1,
       now: () => now().getTime(),
     })
     return () => cache.get('')

@@ -18,7 +18,8 @@ const { address } = privateKeyToAccount(key)
 const to = `0x${'c0'.repeat(20)}` as const
 const transaction = {
   ...({ type: 'eip1559', chainId, to, nonce: 7, gas: 1_000_000n } as const),
-  ...{ maxFeePerGas: 2_000_000_000n, maxPriorityFeePerGas: 1_000n },
+  maxFeePerGas: 2_000_000_000n,
+  maxPriorityFeePerGas: 1_000n,
   data: `0x${'5a'.repeat(5_000)}` as Hex,
 }
 
@@ -64,7 +65,8 @@ const mismatches: [string, SignerMood, RegExp][] = [
 test.each(mismatches)('error: a signer that answers with %s is not believed', async (_, mood, message) => {
   signer.set(mood)
   await expect(sign()).rejects.toMatchObject({
-    ...{ name: 'SignerError', code: 'signer_mismatch' },
+    name: 'SignerError',
+    code: 'signer_mismatch',
     message: expect.stringMatching(message),
   })
 })

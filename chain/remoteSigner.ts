@@ -93,9 +93,15 @@ export function createRemoteSigner({
     async sign(from, { to, data, value = 0n, gas, nonce, maxFeePerGas, maxPriorityFeePerGas, chainId }) {
       const result = await call('eth_signTransaction', [
         {
-          ...{ type: '0x2', from, to, data },
-          ...{ chainId: numberToHex(chainId), nonce: numberToHex(nonce ?? 0), value: numberToHex(value) },
-          ...{ gas: numberToHex(gas ?? 0n), maxFeePerGas: numberToHex(maxFeePerGas ?? 0n) },
+          type: '0x2',
+          from,
+          to,
+          data,
+          chainId: numberToHex(chainId),
+          nonce: numberToHex(nonce ?? 0),
+          value: numberToHex(value),
+          gas: numberToHex(gas ?? 0n),
+          maxFeePerGas: numberToHex(maxFeePerGas ?? 0n),
           maxPriorityFeePerGas: numberToHex(maxPriorityFeePerGas ?? 0n),
         },
       ])

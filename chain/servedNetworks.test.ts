@@ -136,7 +136,11 @@ describe('a network that is down at the start', () => {
       'a simulation',
       ({ client, token }) =>
         client.simulateContract({
-          ...{ address: token, abi: usdcAbi, functionName: 'transfer', args: [token, 1n], account: token },
+          address: token,
+          abi: usdcAbi,
+          functionName: 'transfer',
+          args: [token, 1n],
+          account: token,
         }),
     ],
   ])('error: %s says that the node does not answer, so that whoever asked is told 503', async (_, ask) => {

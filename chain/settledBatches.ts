@@ -78,12 +78,20 @@ export function readSettledBatches(
     }
     return [
       {
-        ...{ txHash, logIndex, blockNumber, blockHash, blockTime, gasUsed, gasCost: gasCostOf(receipt) },
+        txHash,
+        logIndex,
+        blockNumber,
+        blockHash,
+        blockTime,
+        gasUsed,
+        gasCost: gasCostOf(receipt),
         keeper: args.keeper.toLowerCase() as Address,
         triggerCode: args.trigger,
         paymentCount: outcomes.filter(({ provider, fee }) => provider === 'settled' || fee === 'settled')
           .length,
-        ...{ providerTotal: totals[0], feeTotal: totals[1], recipients: [...recipients.values()] },
+        providerTotal: totals[0],
+        feeTotal: totals[1],
+        recipients: [...recipients.values()],
       },
     ]
   })

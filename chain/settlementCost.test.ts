@@ -98,12 +98,17 @@ function realCalldata({ pairs, singles, payees }: BatchShape): Hex {
   }
   const recipients = Array.from({ length: payees }, () => next(20))
   const batch = {
-    ...{ token: next(20), feeRecipient: next(20), batchId: next(32), trigger: 1, callGasLimit: 120_000n },
+    token: next(20),
+    feeRecipient: next(20),
+    batchId: next(32),
+    trigger: 1,
+    callGasLimit: 120_000n,
   }
   const items = Array.from({ length: pairs + singles }, (_, index) => {
     const price = 5_000n + BigInt(`0x${next(3).slice(2)}`)
     const shared = {
-      ...{ from: next(20) as Address, validAfter: 0n },
+      from: next(20) as Address,
+      validAfter: 0n,
       validBefore: 1_795_000_000n + BigInt(`0x${next(2).slice(2)}`),
     }
     const nonce = next(32)

@@ -75,7 +75,12 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
   }
   const recipients = Array.from({ length: Math.max(1, payees) }, () => next(20))
   const authorize = (to: Address, from: Address, nonce: Hex, validBefore: bigint): SignedAuthorization => ({
-    ...{ from, to, value: BigInt(next(3)), nonce, validAfter: 0n, validBefore },
+    from,
+    to,
+    value: BigInt(next(3)),
+    nonce,
+    validAfter: 0n,
+    validBefore,
     // An s in the lower half, as wallets sign.
     signature: `${next(32)}3${next(32).slice(3)}1b`,
   })

@@ -528,7 +528,10 @@ describe('tollkeeper provider: what changes', () => {
     const schema = { type: 'object', properties: { city: { type: 'string' } } }
     const described = ['--input-schema', JSON.stringify(schema), '--input-example', '{"city":"Oslo"}']
     expect(await own(['endpoint', 'update', endpointId, ...described])).toMatchObject({
-      ...{ listed: true, inputSchema: schema, inputExample: { city: 'Oslo' }, outputSchema: null },
+      listed: true,
+      inputSchema: schema,
+      inputExample: { city: 'Oslo' },
+      outputSchema: null,
     })
 
     const stale = ['endpoint', 'update', endpointId, '--price', '0.07', '--if-version', String(version)]
@@ -701,7 +704,8 @@ describe('tollkeeper doctor', () => {
     expect(good.asked).toMatchObject([{ gas: '0x0', maxFeePerGas: '0x0', to: address.toLowerCase() }])
     expect(await check({ KEEPER_SIGNER_URL: other.url })).toMatchObject([
       {
-        ...{ status: 'fail', found: expect.stringContaining('signer_mismatch') },
+        status: 'fail',
+        found: expect.stringContaining('signer_mismatch'),
         advice: expect.stringContaining('--chain-id'),
       },
       true,

@@ -93,7 +93,11 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
 
   const { database: tabDatabase, credit, minimumPrices } = dependencies.tabs
   const tabs = createTabUpkeep({
-    ...{ sql: database, tabs: tabDatabase, networks, minimumPrices, now },
+    sql: database,
+    tabs: tabDatabase,
+    networks,
+    minimumPrices,
+    now,
     rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
     ...(dependencies.checkpoint && { checkpoint: dependencies.checkpoint }),
   })
@@ -147,7 +151,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
   const context = createHttpContext({ ...dependencies, rateLimiter, wake })
   const app = createApp(context, openCatalogue(dependencies, context.platformWallet), {
-    ...{ readiness: () => readReadiness(probes), metrics, metricsToken: dependencies.metricsToken, log },
+    readiness: () => readReadiness(probes),
+    metrics,
+    metricsToken: dependencies.metricsToken,
+    log,
   })
   return { app, start, stop }
 }
@@ -158,7 +165,10 @@ function openCatalogue(
 ): Catalogue | null {
   if (discovery === null) return null
   return createCatalogue({
-    ...{ sql: database, networks, platformWallet, ...discovery },
+    sql: database,
+    networks,
+    platformWallet,
+    ...discovery,
     minimumPrice: ({ name, minimumPrice }) => {
       const configured = tabs.minimumPrices[name] ?? 0n
       return configured > minimumPrice ? configured : minimumPrice

@@ -54,7 +54,10 @@ async function mainOfOperator(): Promise<void> {
   const tracer = await openTracer(config.tracing, 'tollkeeper-keeper', log)
   const keeper = createKeeper({
     ...config,
-    ...{ database, networks, log, tracer },
+    database,
+    networks,
+    log,
+    tracer,
     tabs: { ...tabs, database: tabDatabase },
     accounts: openAccounts(config.wallets),
     now: () => new Date(),

@@ -111,8 +111,12 @@ describe('behavior: what several processes read has one answer in all of them', 
 
   test('default: the same values, and empty is unset', () => {
     const given = {
-      ...{ ETH_USD: '1500.5', PRIORITY_FEE_WEI: '30000000000', TRUSTED_PROXIES: '2', LOG_LEVEL: 'debug' },
-      ...{ TRIGGER_COUNT: '7', REPLACE_AFTER_MS: '9000' },
+      ETH_USD: '1500.5',
+      PRIORITY_FEE_WEI: '30000000000',
+      TRUSTED_PROXIES: '2',
+      LOG_LEVEL: 'debug',
+      TRIGGER_COUNT: '7',
+      REPLACE_AFTER_MS: '9000',
     }
     const empty = Object.fromEntries(Object.keys(given).map((name) => [name, ' ']))
     for (const [env, expected] of [
@@ -126,7 +130,8 @@ describe('behavior: what several processes read has one answer in all of them', 
       const sending = { gasTokenUsd: eth, priorityFeePerGas: tip }
       expect(api.gateway).toMatchObject({ ...sending, trustedProxies: proxies, triggers: { count } })
       expect(keeper).toMatchObject({
-        ...{ trustedProxies: proxies, logLevel: level },
+        trustedProxies: proxies,
+        logLevel: level,
         settings: { ...sending, triggers: { count } },
       })
       expect(independent).toMatchObject({ settings: sending, logLevel: level })

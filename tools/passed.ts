@@ -73,14 +73,16 @@ export type Passed = {
 export async function listInputs({ programs, read }: Pick<Suite, 'programs' | 'read'>): Promise<string[]> {
   const entryPoints = await find(programs)
   const { metafile } = await build({
-    ...{
-      entryPoints,
-      absWorkingDir: root,
-      outdir: 'unused',
-      write: false,
-      conditions: ['@tollkeeper/source'],
-    },
-    ...{ bundle: true, packages: 'external', platform: 'node', format: 'esm', metafile: true },
+    entryPoints,
+    absWorkingDir: root,
+    outdir: 'unused',
+    write: false,
+    conditions: ['@tollkeeper/source'],
+    bundle: true,
+    packages: 'external',
+    platform: 'node',
+    format: 'esm',
+    metafile: true,
   })
   return [...new Set([...Object.keys(metafile.inputs), ...(await find(read))])].sort()
 }

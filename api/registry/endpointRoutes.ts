@@ -255,8 +255,13 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
 type Shown = Pick<Endpoint, 'description' | 'mimeType' | 'listed' | keyof Interface>
 
 const emptyShown: Shown = {
-  ...{ description: '', mimeType: 'application/json', listed: true },
-  ...{ inputSchema: null, inputExample: null, outputSchema: null, outputExample: null },
+  description: '',
+  mimeType: 'application/json',
+  listed: true,
+  inputSchema: null,
+  inputExample: null,
+  outputSchema: null,
+  outputExample: null,
 }
 
 /** The fields for buyers: the requested ones, and the others as before. */

@@ -106,7 +106,11 @@ function createGatewayNetwork(
     gasPerFee: limits.gasPerFee,
     payees: createPayees(served, platformWallet, now),
     payers: createPayers(served, reads, {
-      ...{ database: sql, checkBalance, caps, balanceTtlMs, now },
+      database: sql,
+      checkBalance,
+      caps,
+      balanceTtlMs,
+      now,
       tabCredit: tabs?.credit,
     }),
   }

@@ -36,11 +36,9 @@ afterAll(() => server?.close())
 
 const check = (allowPrivate = true) =>
   createOriginChecks({
-    ...{
-      sql: gateway.database,
-      guard: createAddressGuard({ allowPrivate }),
-      issuer: gateway.settings.issuer,
-    },
+    sql: gateway.database,
+    guard: createAddressGuard({ allowPrivate }),
+    issuer: gateway.settings.issuer,
   })
 
 /** Asks all that is due. */
@@ -170,16 +168,19 @@ describe('declared resources', () => {
   const declare = async (path: string, payTo: string) => {
     const resource = `${origin}${path}`
     await listDeclaration(gateway.database, {
-      ...{
-        resource,
-        chainId: 31337,
-        payTo: payTo as `0x${string}`,
-        providerId: null,
-        x402Version: 2 as const,
-        amount: 10_000n,
-      },
-      ...{ maxTimeoutSeconds: 60, description: 'Free money', mimeType: 'text/html', bazaar: bazaar('POST') },
-      ...{ serviceName: null, tags: [], iconUrl: null },
+      resource,
+      chainId: 31337,
+      payTo: payTo as `0x${string}`,
+      providerId: null,
+      x402Version: 2 as const,
+      amount: 10_000n,
+      maxTimeoutSeconds: 60,
+      description: 'Free money',
+      mimeType: 'text/html',
+      bazaar: bazaar('POST'),
+      serviceName: null,
+      tags: [],
+      iconUrl: null,
     })
     return resource
   }
@@ -238,23 +239,19 @@ describe('declared resources', () => {
       insert into declared_resource (resource, chain_id, pay_to, x402_version, amount, max_timeout_seconds, description, mime_type, tags, bazaar)
       select 'https://many.example/' || n, 31337, ${payTo}, 2, 1, 60, '', '', '{}', '{"info": {}}' from generate_series(1, 100) n`
     const declaration = {
-      ...{
-        resource: 'https://many.example/101',
-        chainId: 31337,
-        payTo,
-        providerId: null,
-        x402Version: 2 as const,
-        amount: 1n,
-      },
-      ...{
-        maxTimeoutSeconds: 60,
-        description: '',
-        mimeType: '',
-        bazaar: bazaar('GET'),
-        serviceName: null,
-        tags: [],
-        iconUrl: null,
-      },
+      resource: 'https://many.example/101',
+      chainId: 31337,
+      payTo,
+      providerId: null,
+      x402Version: 2 as const,
+      amount: 1n,
+      maxTimeoutSeconds: 60,
+      description: '',
+      mimeType: '',
+      bazaar: bazaar('GET'),
+      serviceName: null,
+      tags: [],
+      iconUrl: null,
     } as const
     expect(await listDeclaration(gateway.database, declaration)).toBe(false)
     expect(

@@ -52,7 +52,9 @@ async function ask(one: Unproven, guard: AddressGuard): Promise<Finding> {
     method: /^(POST|PUT|PATCH)$/.test(one.method) ? 'POST' : 'GET',
     headers: { accept: 'application/json', 'content-type': 'application/json' },
     body: '{}',
-    ...{ guard, timeoutMs, maxResponseBytes: maxBytes },
+    guard,
+    timeoutMs,
+    maxResponseBytes: maxBytes,
   })
   const away = (why: string): Finding => ({ kind: 'unproven', isAway: true, why })
   if (result.status !== 'answered') return away(`no answer: ${result.failure}`)
@@ -95,7 +97,12 @@ function readSaid(required: unknown, { url, payTo }: Unproven): Said | null {
   const { description, mimeType, serviceName, tags, iconUrl } = record(resource)
   const read = readDeclaration(
     {
-      ...{ resource: url, x402Version: 2, serviceName, tags, iconUrl, bazaar },
+      resource: url,
+      x402Version: 2,
+      serviceName,
+      tags,
+      iconUrl,
+      bazaar,
       description: typeof description === 'string' ? description : '',
       mimeType: typeof mimeType === 'string' ? mimeType : '',
       maxTimeoutSeconds:

@@ -29,7 +29,8 @@ test('args: token', async () => {
 test('args: closed, with whatever token', async () => {
   const on = at({ mode: 'closed' })
   expect(await register(on, { 'registration-token': 'x' })).toMatchObject({
-    ...{ status: 403, code: 'registration_closed' },
+    status: 403,
+    code: 'registration_closed',
   })
 })
 
@@ -53,7 +54,9 @@ describe('args: open', () => {
     expect(await statuses(['192.0.2.1', '192.0.2.2', '192.0.2.3'])).toEqual([201, 201, 429])
     expect(await count()).toBe(before + 5)
     expect(await register(processes[0], from('192.0.2.9'))).toEqual({
-      ...{ status: 429, code: 'rate_limited', retryAfter: '1800' },
+      status: 429,
+      code: 'rate_limited',
+      retryAfter: '1800',
     })
     gateway.setNow(start + 1_800_000)
     expect(await statuses(['2001:db8:1:2::1', '192.0.2.1'])).toEqual([201, 201])

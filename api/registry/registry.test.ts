@@ -138,7 +138,9 @@ describe('an endpoint', () => {
   test('error: what would break a rule of its registration', async () => {
     const shop = await openShop(app)
     const { body: other } = await send(shop, 'POST', own(shop, '/endpoints'), {
-      ...{ url: 'https://shop.example/other', method: 'GET', pricing: { usdcPerUnit: '0.05' } },
+      url: 'https://shop.example/other',
+      method: 'GET',
+      pricing: { usdcPerUnit: '0.05' },
       walletId: shop.walletId,
     })
     const url = shop.url
@@ -230,7 +232,9 @@ describe('a wallet', () => {
   test('behavior: is replaced in all endpoints at once; what was paid to it stays its own', async () => {
     const shop = await openShop(app)
     const { body: disabled } = await send(shop, 'POST', own(shop, '/endpoints'), {
-      ...{ url: 'https://shop.example/second', pricing: { usdcPerUnit: '0.05' }, walletId: shop.walletId },
+      url: 'https://shop.example/second',
+      pricing: { usdcPerUnit: '0.05' },
+      walletId: shop.walletId,
     })
     await change(shop, own(shop, `/endpoints/${disabled.endpointId}`), { disabled: true })
     const { paymentId } = await pay(gateway, shop)
@@ -257,7 +261,8 @@ describe('a wallet', () => {
     const inUse = await send(shop, 'DELETE', walletPath(shop))
     expect(inUse.body).toMatchObject({ code: 'wallet_in_use', endpoints: [shop.endpointId] })
     const { body: spare } = await send(shop, 'POST', own(shop, '/wallets'), {
-      ...{ network: 'localhost', address: newAddress() },
+      network: 'localhost',
+      address: newAddress(),
     })
     expect((await send(shop, 'DELETE', walletPath(shop, spare.walletId as string))).status).toBe(204)
     const use = await send(
@@ -276,7 +281,8 @@ describe('a wallet', () => {
     for (let round = 0; round < 5; round++) {
       const shop = await openShop(app)
       const { body: spare } = await send(shop, 'POST', own(shop, '/wallets'), {
-        ...{ network: 'localhost', address: newAddress() },
+        network: 'localhost',
+        address: newAddress(),
       })
       const [retired, chosen] = await Promise.all([
         send(shop, 'DELETE', walletPath(shop, spare.walletId as string)),
@@ -318,7 +324,8 @@ describe('changes', () => {
     const changes = await changesOf(shop)
     expect(changes.slice(0, 3)).toMatchObject([
       {
-        ...{ by: issued.keyId, subject: shop.endpointId },
+        by: issued.keyId,
+        subject: shop.endpointId,
         before: { pricing: { usdcPerUnit: '0.050000' }, version: 1 },
         after: { pricing: { usdcPerUnit: '0.060000' }, version: 2 },
       },

@@ -166,7 +166,8 @@ function toUpstream({ url, body, secretSince, previousSecretExpiresAt }: Upstrea
 /** In the provider's history. */
 function toRecorded(upstream: Upstream | undefined) {
   return {
-    ...{ upstream: upstream?.url ?? null, upstreamBody: upstream?.body ?? null },
+    upstream: upstream?.url ?? null,
+    upstreamBody: upstream?.body ?? null,
     upstreamSecretSince: upstream?.secretSince ?? null,
   }
 }

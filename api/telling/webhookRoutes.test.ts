@@ -181,7 +181,9 @@ describe('by mail', () => {
   async function newProvider(contact: string): Promise<Shop> {
     const opened = await openShop(app)
     const { status } = await call(app, 'PATCH', own(opened), {
-      ...{ key: opened.key, headers: { 'if-match': '*' }, json: { contact } },
+      key: opened.key,
+      headers: { 'if-match': '*' },
+      json: { contact },
     })
     expect(status).toBe(200)
     return opened
@@ -284,7 +286,9 @@ describe('by mail', () => {
     const changed = await confirmed('first@shop.example')
     await fail(changed)
     const { body } = await call(app, 'PATCH', own(changed), {
-      ...{ key: changed.key, headers: { 'if-match': '*' }, json: { contact: 'second@shop.example' } },
+      key: changed.key,
+      headers: { 'if-match': '*' },
+      json: { contact: 'second@shop.example' },
     })
     expect(body).toMatchObject({ contact: 'second@shop.example', contactConfirmedAt: null })
     offset += 120 * minute
@@ -337,7 +341,11 @@ describe('by mail', () => {
     await gateway.database`
       insert into outbox (event, provider_id, payment_id, data)
       select 'refund.failed', provider_id, id, ${gateway.database.json({
-        ...{ paymentId, number: 1, code: 'authorization_expired', attempts: 6, nextAttemptAt: null },
+        paymentId,
+        number: 1,
+        code: 'authorization_expired',
+        attempts: 6,
+        nextAttemptAt: null,
       })}
       from payment where id = ${(await pay({ ...gateway, app }, told)).paymentId}`
     await notice()

@@ -110,7 +110,10 @@ function operationOf({ listing, described, method, path }: Sold, accepts: Return
   const { price, description, mimeType, tags } = listing
   const { inputSchema, inputExample, outputSchema, outputExample } = described
   const parameters = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
-    ...{ name, in: 'path', required: true, schema: { type: 'string' } },
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
   }))
   const isJson = /json/.test(mimeType)
   const answer = {
@@ -144,7 +147,10 @@ function operationOf({ listing, described, method, path }: Sold, accepts: Return
       price: { mode: 'fixed', currency: 'USD', amount: formatUsdc(price) },
       protocols: [{ x402: {} }],
       offers: accepts.map(({ asset, network }) => ({
-        ...{ intent: 'charge', method: 'evm', amount: price.toString(), currency: asset },
+        intent: 'charge',
+        method: 'evm',
+        amount: price.toString(),
+        currency: asset,
         description: `${formatUsdc(price)} USDC on ${network}`,
       })),
     },
@@ -156,7 +162,10 @@ function queryParameters(schema: Described['inputSchema'], example: unknown): ob
   const required = Array.isArray(schema?.required) ? schema.required : []
   const examples = (example ?? {}) as Record<string, unknown>
   return Object.entries(properties).map(([name, one]) => ({
-    ...{ name, in: 'query', schema: one, ...(required.includes(name) && { required: true }) },
+    name,
+    in: 'query',
+    schema: one,
+    ...(required.includes(name) && { required: true }),
     ...(examples[name] !== undefined && { example: examples[name] }),
   }))
 }

@@ -26,17 +26,18 @@ const search = async (words: string) => {
 }
 const change = (shop: Shop, path: string, json: object) =>
   call<{ code?: string; detail?: string }>(gateway.app, 'PATCH', `/providers/${shop.providerId}${path}`, {
-    ...{ key: shop.key, headers: { 'if-match': '*' }, json },
+    key: shop.key,
+    headers: { 'if-match': '*' },
+    json,
   })
 const describeShop = (shop: Shop, json: object) => change(shop, `/endpoints/${shop.endpointId}`, json)
 
 const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }
 const shown = {
-  ...{ inputSchema: schema, inputExample: { city: 'Oslo' } },
-  ...{
-    outputSchema: { type: 'object', properties: { degrees: { type: 'number' } } },
-    outputExample: { degrees: 7 },
-  },
+  inputSchema: schema,
+  inputExample: { city: 'Oslo' },
+  outputSchema: { type: 'object', properties: { degrees: { type: 'number' } } },
+  outputExample: { degrees: 7 },
 }
 
 /** What the sums hold once payments are final. */
@@ -197,7 +198,9 @@ describe('what an endpoint says of itself', () => {
     })
     const { discovery } = await fetchChallenge(gateway.another(), shop)
     expect(discovery).toMatchObject({
-      ...{ serviceName: 'Weather', tags: ['weather'], iconUrl: 'https://weather.example/icon.png' },
+      serviceName: 'Weather',
+      tags: ['weather'],
+      iconUrl: 'https://weather.example/icon.png',
       bazaar: {
         info: {
           input: { type: 'http', method: 'GET', queryParams: { city: 'Oslo' } },
@@ -292,13 +295,12 @@ describe('ownership proofs', () => {
       body: { detail: expect.stringContaining('no wallet of yours') },
     })
     await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
-      ...{ key: shop.key, json: { network: 'localhost', address: account.address } },
+      key: shop.key,
+      json: { network: 'localhost', address: account.address },
     })
     expect(await prove()).toMatchObject({
-      ...{
-        status: 200,
-        body: { ownershipProofs: [{ origin, signature, address: account.address.toLowerCase() }] },
-      },
+      status: 200,
+      body: { ownershipProofs: [{ origin, signature, address: account.address.toLowerCase() }] },
     })
     const { body } = await get<{ openapi: object; x402: object }>(
       `providers/${shop.providerId}?origin=${origin}`,
@@ -372,7 +374,8 @@ describe('documents of an origin', () => {
     const { body } = await call<{ paths: object }>(app, 'GET', '/openapi.json')
     expect(Object.keys(body.paths)).toEqual([`/p/${shop.providerId}/tides`])
     expect((await call(app, 'GET', '/.well-known/x402')).body).toEqual({
-      ...{ version: 1, resources: [`https://gateway.example/p/${shop.providerId}/tides`] },
+      version: 1,
+      resources: [`https://gateway.example/p/${shop.providerId}/tides`],
     })
     expect((await call<string>(app, 'GET', '/llms.txt')).body).toContain('0.020000 USDC a request')
   })

@@ -157,7 +157,10 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Route
     const own = await catalogue.list(({ providerId, endpointId }) => providerId === id && endpointId !== null)
     const origin = c.req.valid('query').origin ?? chooseOrigin(own, gatewayOrigin)
     const document = describeSales({
-      ...{ origin, title: provider.serviceName ?? provider.name, issuer, accepts: catalogue.accepts },
+      origin,
+      title: provider.serviceName ?? provider.name,
+      issuer,
+      accepts: catalogue.accepts,
       listings: own.filter(({ resource }) => originOf(resource) === origin),
       ownershipProofs: provider.ownershipProofs
         .filter((one) => one.origin === origin)
@@ -168,13 +171,11 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Route
 
   const sold = async () =>
     describeSales({
-      ...{
-        origin: gatewayOrigin,
-        title: 'Sold by this gateway',
-        issuer,
-        accepts: catalogue.accepts,
-        ownershipProofs: [],
-      },
+      origin: gatewayOrigin,
+      title: 'Sold by this gateway',
+      issuer,
+      accepts: catalogue.accepts,
+      ownershipProofs: [],
       listings: await catalogue.list(
         ({ resource, endpointId }) => endpointId !== null && originOf(resource) === gatewayOrigin,
       ),

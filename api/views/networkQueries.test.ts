@@ -55,7 +55,11 @@ test('default: sums by day and by week, by keeper, and of all; of one network al
     ],
     keepers: [1, 2].map((n) => ({
       address: `0x${`a${n}`.repeat(20)}`,
-      ...{ batches: 4, payments: 200 / n, total: 2_000n, gasUsed: 100_000n, gasCost: 16n },
+      batches: 4,
+      payments: 200 / n,
+      total: 2_000n,
+      gasUsed: 100_000n,
+      gasCost: 16n,
       lastBlockTime: BigInt(day.getTime() / 1000 + 60),
     })),
   })
@@ -131,7 +135,12 @@ test('behavior: a batch that a reorg takes leaves the sums; a transaction of sev
   await seedBatch(sql, 3, { ...at, txHash, blockNumber, blockHash, blockTime: blockTime + 1n, logIndex: 20 })
   const once = { payments: 3, total: 157_500n, gasUsed: 300_000n, gasCost: 300_000_000_000n }
   expect((await read()).total).toEqual({
-    ...{ batches: 3, payments: 9, total: 472_500n, gasUsed: 600_000n, gasCost: 600_000_000_000n, keepers: 1 },
+    batches: 3,
+    payments: 9,
+    total: 472_500n,
+    gasUsed: 600_000n,
+    gasCost: 600_000_000_000n,
+    keepers: 1,
   })
   await dropBlock(sql, chainId, { blockNumber, blockHash })
   expect(await read()).toMatchObject({

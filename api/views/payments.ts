@@ -106,7 +106,8 @@ const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
   answer: ['The authorization', authorization],
   open: ({ sql, networks, now }) => {
     const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
-      ...{ chainId: network.chainId, token },
+      chainId: network.chainId,
+      token,
     }))
     return async ({ authorizer, nonce }) => {
       const stored = await findStoredPayment(sql, { tokens, payer: authorizer, nonces: [nonce] })

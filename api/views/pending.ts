@@ -139,7 +139,9 @@ function createPendingBatches(sql: Database) {
         ),
       )
       batches.push({
-        ...{ feeRecipient, trigger, payments: payments.map(({ payloads }) => payloads) },
+        feeRecipient,
+        trigger,
+        payments: payments.map(({ payloads }) => payloads),
         splitters: [...splitters.values()],
         tabs: published.flatMap(toPublishedTab),
       })

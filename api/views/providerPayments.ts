@@ -69,7 +69,14 @@ export const addProviderPaymentRoute = view('/providers/{id}/payments', {
       const indexedBlocks = await heads.ofProvider(providerId, chainId)
       const find = (after: PaymentPosition | null, limit: number) =>
         findProviderPayments(sql, {
-          ...{ ...filters, providerId, chainId, txHash, minAmount, maxAmount, after, limit },
+          ...filters,
+          providerId,
+          chainId,
+          txHash,
+          minAmount,
+          maxAmount,
+          after,
+          limit,
           now: new Date(now()),
         })
       if (format === 'csv')

@@ -89,9 +89,18 @@ test('default: what was sold on a tab is listed by endpoint and hour, and of nob
   const { paymentId, tabId, payer } = await seed()
   const { body } = await get('/payments')
   const row = {
-    ...{ paymentId, requestId: null, source: 'tab', payment_status: 'verified', payer, payTo: shop.wallet },
-    ...{ endpointId: shop.endpointId, resource: shop.url, network: 'localhost', splitter: null },
-    ...{ transactionHash: null, settledUsdc: '0' },
+    paymentId,
+    requestId: null,
+    source: 'tab',
+    payment_status: 'verified',
+    payer,
+    payTo: shop.wallet,
+    endpointId: shop.endpointId,
+    resource: shop.url,
+    network: 'localhost',
+    splitter: null,
+    transactionHash: null,
+    settledUsdc: '0',
   }
   expect(body.payments).toMatchObject([
     {
@@ -182,7 +191,12 @@ test('behavior: a transaction that moved an older state is that of what arrived 
 test('behavior: a payment that is a tab: to everybody what all payments show, to a provider its own lines', async () => {
   const { paymentId, tabId } = await seed({ closeReason: 'buyer' })
   const shown = {
-    ...{ paymentId, source: 'tab', providerId: null, totalUsdc: '2500', platform: null, splitter: null },
+    paymentId,
+    source: 'tab',
+    providerId: null,
+    totalUsdc: '2500',
+    platform: null,
+    splitter: null,
     tab: { tabId, sequence: 25, requests: 25, rewardShare: 500, closeReason: 'buyer', lines: null },
   }
   expect((await look(paymentId)).body).toMatchObject(shown)
@@ -190,7 +204,10 @@ test('behavior: a payment that is a tab: to everybody what all payments show, to
   expect((await look(paymentId, stranger.key)).body).toMatchObject(shown)
   const lines = [
     {
-      ...{ payTo: shop.wallet, signedUsdc: '2000', movedUsdc: '0', requests: 20 },
+      payTo: shop.wallet,
+      signedUsdc: '2000',
+      movedUsdc: '0',
+      requests: 20,
       sales: [
         { sale: 0, endpointId: shop.endpointId, requests: 12, providerUsdc: '1080', settledUsdc: '0' },
         { sale: 2, requests: 8, providerUsdc: '720', platformUsdc: '80' },
@@ -250,8 +267,14 @@ test('behavior: a statement’s sums are those of revenue, and its lines add up 
   expect(sums).toMatchObject(row)
   // 8 tabs with 20 requests for 0.0001 USDC each, and one payment for 0.05.
   expect(sums).toMatchObject({
-    ...{ payments: 161, settledPayments: 57, failedPayments: 44, outstandingPayments: 60 },
-    ...{ gross_usdc: '0.066000', fee_usdc: '0.004100', settled_usdc: '0.052540', failed_usdc: '0.003960' },
+    payments: 161,
+    settledPayments: 57,
+    failedPayments: 44,
+    outstandingPayments: 60,
+    gross_usdc: '0.066000',
+    fee_usdc: '0.004100',
+    settled_usdc: '0.052540',
+    failed_usdc: '0.003960',
   })
   const csv: string = (await get(`/statement?month=${month}&format=csv`)).body
   const [head = '', ...lines] = csv.trimEnd().split('\r\n')
@@ -285,17 +308,21 @@ test('behavior: what waits on tabs is in a wallet’s queue, request by request,
   const { body } = await get('/queue')
   expect(body.wallets).toMatchObject([
     {
-      ...{ payments: 40, tabs: 2, accumulated_usdc: '0.003600', settlingPayments: 0, retryingPayments: 20 },
-      ...{
-        fired: null,
-        settlesAt,
-        triggers: { count: { counted: 0 }, amount: { counted_usdc: '0.000000' } },
-      },
+      payments: 40,
+      tabs: 2,
+      accumulated_usdc: '0.003600',
+      settlingPayments: 0,
+      retryingPayments: 20,
+      fired: null,
+      settlesAt,
+      triggers: { count: { counted: 0 }, amount: { counted_usdc: '0.000000' } },
     },
   ])
   const status = (await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)).body
   expect(status).toMatchObject({
-    ...{ payment_count: 60, accumulated_usdc: '0.005400', first_payment_at: closedAt.toISOString() },
+    payment_count: 60,
+    accumulated_usdc: '0.005400',
+    first_payment_at: closedAt.toISOString(),
   })
   await giveUp(database, [retrying.paymentId])
   const { body: left } = await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)

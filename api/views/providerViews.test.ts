@@ -38,8 +38,11 @@ const fail = ({ paymentId }: { paymentId: string }) =>
   recordFailure(
     gateway.database,
     {
-      ...{ paymentId, batchId: null, isFinal: false },
-      ...{ code: 'insufficient_balance', detail: 'ERC20: transfer amount exceeds balance' },
+      paymentId,
+      batchId: null,
+      isFinal: false,
+      code: 'insufficient_balance',
+      detail: 'ERC20: transfer amount exceeds balance',
     },
     { now: new Date() },
   )
@@ -100,7 +103,9 @@ test('behavior: paid to a splitter: settled, then paid out by the first sweep af
     one: { payment_status: 'settled', splitter, paidOut: null },
   })
   const hash = await seedPayout(gateway.database, {
-    ...{ splitter, provider: shop.wallet, blockNumber: 101 },
+    splitter,
+    provider: shop.wallet,
+    blockNumber: 101,
     platformRecipient: randomHex(20),
   })
   await seedPayout(gateway.database, { splitter, provider: shop.wallet, blockNumber: 102 })
@@ -190,7 +195,8 @@ test('behavior: a search by endpoint, payer, time and amount, page by page, and 
   for (let i = 0; i < 12; i++) {
     const isWanted = i % 3 === 0
     const { paymentId } = await seed({
-      ...{ payer: i % 2 === 0 ? payer : randomHex(20), acceptedAt: new Date(Date.now() - i * 60_000) },
+      payer: i % 2 === 0 ? payer : randomHex(20),
+      acceptedAt: new Date(Date.now() - i * 60_000),
       providerAmount: isWanted ? 95_000n : 47_500n,
       feeAmount: isWanted ? 5_000n : 2_500n,
     })

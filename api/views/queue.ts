@@ -149,9 +149,18 @@ type WalletWork = WaitingPayments & {
 }
 
 const noWork: WalletWork = {
-  ...{ waitingPayments: 0, waitingAmount: 0n, settlingPayments: 0, settlingAmount: 0n, retryingPayments: 0 },
-  ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
-  ...{ firstQueuedAt: new Date(0), firstUrgentAt: 0n, firstValidBefore: 0n },
+  waitingPayments: 0,
+  waitingAmount: 0n,
+  settlingPayments: 0,
+  settlingAmount: 0n,
+  retryingPayments: 0,
+  paymentCount: 0,
+  amount: 0n,
+  largestPayment: 0n,
+  retryDue: false,
+  firstQueuedAt: new Date(0),
+  firstUrgentAt: 0n,
+  firstValidBefore: 0n,
 }
 
 /** The same for sales on closed tabs, counted in requests. */

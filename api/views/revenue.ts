@@ -115,8 +115,16 @@ function toRow({ endpointId, chainId, wallet, ...sums }: RevenueRow) {
 }
 
 export const noRevenue: RevenueSums = {
-  ...{ payments: 0, voidedPayments: 0, settledPayments: 0, failedPayments: 0 },
-  ...{ gross: 0n, fee: 0n, settledNet: 0n, failedNet: 0n, settledFee: 0n, waitingNet: 0n },
+  payments: 0,
+  voidedPayments: 0,
+  settledPayments: 0,
+  failedPayments: 0,
+  gross: 0n,
+  fee: 0n,
+  settledNet: 0n,
+  failedNet: 0n,
+  settledFee: 0n,
+  waitingNet: 0n,
 }
 
 export function toRevenueSums({ settledNet, waitingNet, failedNet, ...sums }: RevenueSums) {

@@ -35,12 +35,10 @@ const hashOf = (n: number): Hex => keccak256(toHex(`transaction ${n}`))
 /** A batch a day, in block n; its wallets got two payments of it each. */
 async function seed(n: number, ...wallets: Address[]): Promise<void> {
   await seedBatch(gateway.database, n, {
-    ...{
-      txHash: hashOf(n),
-      blockHash: keccak256(toHex(`block ${n}`)),
-      keeper: shop.wallet,
-      triggerCode: n % 7,
-    },
+    txHash: hashOf(n),
+    blockHash: keccak256(toHex(`block ${n}`)),
+    keeper: shop.wallet,
+    triggerCode: n % 7,
     blockTime: BigInt(dayStart + (n - 1) * 86_400),
     gasCost: 300_000_000_000n + (n === 1 ? 1_000_000_000_000n : 0n),
     recipients: wallets.map((wallet) => received(wallet, 2, 95_000n)),
@@ -159,13 +157,20 @@ describe('network', () => {
   test('default: thirty days of everybody, without a key, at the price of now', async () => {
     const { status, body } = await read('')
     const sums = {
-      ...{ batches: 25, payments: 75, total_usdc: '3.937500', gas_used: '7500000' },
-      ...{ gas_cost_ether: '0.0000085', gas_cost_usdc: '0.025500' },
+      batches: 25,
+      payments: 75,
+      total_usdc: '3.937500',
+      gas_used: '7500000',
+      gas_cost_ether: '0.0000085',
+      gas_cost_usdc: '0.025500',
     }
     expect([status, body]).toMatchObject([
       200,
       {
-        ...{ network: 'localhost', testnet: true, interval: 'day', from: '2026-09-26T00:00:00.000Z' },
+        network: 'localhost',
+        testnet: true,
+        interval: 'day',
+        from: '2026-09-26T00:00:00.000Z',
         total: { ...sums, keepers: 1 },
         keepers: [{ ...sums, address: shop.wallet, lastBatchAt: '2026-10-25T00:00:00.000Z' }],
         gasToken: { usdc: '3000.000000', source: 'configured' },
@@ -220,8 +225,14 @@ describe('network', () => {
     const { body } = await call<Batches>(gateway.app, 'GET', '/network/batches?to=2026-10-02')
     expect(body.batches).toEqual([
       {
-        ...{ batch_id: 1, keeper: shop.wallet, payment_count: 3, total_usdc: '0.157500', gas_used: '300000' },
-        ...{ gas_cost_ether: '0.0000013', tx_hash: hashOf(1), trigger_type: 'count' },
+        batch_id: 1,
+        keeper: shop.wallet,
+        payment_count: 3,
+        total_usdc: '0.157500',
+        gas_used: '300000',
+        gas_cost_ether: '0.0000013',
+        tx_hash: hashOf(1),
+        trigger_type: 'count',
         created_at: '2026-10-01T00:00:00.000Z',
       },
     ])
@@ -252,10 +263,19 @@ describe('export', () => {
     const batches = Array.from({ length: count }, (_, n): NumberedBatch => {
       const block = Math.floor(n / inBlock)
       return {
-        ...{ sequence: first + n, txHash: hashOf(first + n), logIndex: n, keeper: wallet, triggerCode: 0 },
-        ...{ paymentCount: 1, providerTotal: 1n, feeTotal: 1n, gasUsed: 1n, gasCost: 1n },
+        sequence: first + n,
+        txHash: hashOf(first + n),
+        logIndex: n,
+        keeper: wallet,
+        triggerCode: 0,
+        paymentCount: 1,
+        providerTotal: 1n,
+        feeTotal: 1n,
+        gasUsed: 1n,
+        gasCost: 1n,
         recipients: [received(wallet, 1, BigInt(n))],
-        ...{ blockNumber: BigInt(block + 1), blockHash: hashOf(first + block) },
+        blockNumber: BigInt(block + 1),
+        blockHash: hashOf(first + block),
         blockTime: BigInt(dayStart + 60 * block),
       }
     })
@@ -352,7 +372,8 @@ describe('status', () => {
       update queue set stage = 'retrying', attempts = 1, first_failed_at = now(), next_at = ${next}
       where payment_id = ${body.paymentId as string}`
     expect((await status(failing.wallet)).body).toMatchObject({
-      ...{ payment_count: 1, accumulated_usdc: '11.650000' },
+      payment_count: 1,
+      accumulated_usdc: '11.650000',
       estimated_settlement: next.toISOString(),
     })
     gateway.setNow(next.getTime() + 1_000)

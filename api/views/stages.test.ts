@@ -73,14 +73,14 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
   const isFacilitated = first?.stage === 'reserved' || first?.stage === 'due'
   const own = { recipient: shop.wallet, value: 47_500n, nonce: nonces[0], ...signed }
   const candidate = toCandidate({
-    ...{
-      id: seed.paymentId,
-      providerId: shop.providerId,
-      chainId: served.network.chainId,
-      token: served.token,
-    },
+    id: seed.paymentId,
+    providerId: shop.providerId,
+    chainId: served.network.chainId,
+    token: served.token,
     endpointId: isFacilitated ? null : shop.endpointId,
-    ...{ payer: randomHex(20), payee: shop.wallet, feeRecipient: gateway.settings.platformWallet },
+    payer: randomHex(20),
+    payee: shop.wallet,
+    feeRecipient: gateway.settings.platformWallet,
     ...(isFacilitated && {
       source: 'facilitator' as const,
       facilitation: { providerId: shop.providerId, paymentIdentifier: null, fee: 0n },
@@ -88,7 +88,9 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
     halves: isFacilitated
       ? [own]
       : [own, { recipient: gateway.settings.platformWallet, value: 2_500n, nonce: nonces[1], ...signed }],
-    ...{ resource: shop.url, acceptedAt: new Date(), first },
+    resource: shop.url,
+    acceptedAt: new Date(),
+    first,
   })
   expect(await acceptPayments(database, [candidate])).toEqual(['accepted'])
   return { shop, paymentId: seed.paymentId, nonces, payer: candidate.payer }
@@ -104,8 +106,12 @@ async function claim(paymentId: string, lane: Lane = 'shared') {
     database,
     lease,
     {
-      ...{ batchId: randomHex(32), token: served.token, feeRecipient: gateway.settings.platformWallet },
-      ...{ trigger: 'time', lane, paymentIds: [paymentId] },
+      batchId: randomHex(32),
+      token: served.token,
+      feeRecipient: gateway.settings.platformWallet,
+      trigger: 'time',
+      lane,
+      paymentIds: [paymentId],
     },
     new Date(),
   )
@@ -246,7 +252,9 @@ test('behavior: a payment that settled after all says of no earlier failure', as
   const payment = await accept()
   await fail(payment.paymentId)
   expect(await read(payment)).toMatchObject({
-    ...{ payment_status: 'retrying', failureCode: 'insufficient_balance', attempts: 1 },
+    payment_status: 'retrying',
+    failureCode: 'insufficient_balance',
+    attempts: 1,
   })
   await seedSettlement(database, payment)
   expect(await read(payment)).toMatchObject({ payment_status: 'settled', failureCode: null, attempts: 1 })

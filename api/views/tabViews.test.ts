@@ -28,8 +28,14 @@ const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
 
 const revenue = (query: Partial<RevenueQuery> = {}) =>
   findRevenue(database, {
-    ...{ providerId: provider.providerId, interval: 'total', groupBy: 'none', testnet: true },
-    ...{ from: at(-24), to: at(48), after: null, limit: 100 },
+    providerId: provider.providerId,
+    interval: 'total',
+    groupBy: 'none',
+    testnet: true,
+    from: at(-24),
+    to: at(48),
+    after: null,
+    limit: 100,
     ...query,
   })
 const payers = () => findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10 })
@@ -45,7 +51,8 @@ const payer = randomHex(20)
 /** Two endpoints and two hours of one provider, and something of another one. */
 const seed = () =>
   seedTab(database, {
-    ...{ payer, closedAt: at(2) },
+    payer,
+    closedAt: at(2),
     sales: [
       { provider, requests: 10, acceptedAt: at(0.9) },
       { provider: other, requests: 7 },

@@ -67,7 +67,10 @@ export async function startRig(options: RigOptions) {
   async function openShop(address: Address, price: string) {
     const url = 'https://api.example/forecast'
     const provider = await registerProvider({
-      ...{ gatewayUrl: api.service.url, name: 'Bench', network: 'localhost', address },
+      gatewayUrl: api.service.url,
+      name: 'Bench',
+      network: 'localhost',
+      address,
       endpoints: [{ url, usdcPerUnit: price }],
     })
     return { ...provider, url, address }
@@ -82,7 +85,12 @@ export async function startRig(options: RigOptions) {
     poolerCpu: pooler && (() => cpuTime(pooler.pid() ?? 0)),
     /** What names the gateway in what is signed for it. */
     issuer: publicUrl,
-    ...{ buyers, shop, openShop, startApi, database, databaseUrl },
+    buyers,
+    shop,
+    openShop,
+    startApi,
+    database,
+    databaseUrl,
     apiPeakRssMb: () => readPeakRssMb(api.pid()),
     /** CPU time that each part has used so far, µs; `api` is the first one's, `apiMain` is part of it. */
     cpu: async () => ({

@@ -90,8 +90,13 @@ export async function measureLatencies(
   const of = (side: keyof Paced, part: typeof steady) => latencies(paced.map((round) => part(round[side])))
   const [ours, floor] = [of('ours', steady), of('floor', steady)]
   return {
-    ...{ p50Ms: ours.p50, p99Ms: ours.p99, p99Spread: ours.p99Spread, p99ToP50: ours.p99ToP50 },
-    ...{ floorP50Ms: floor.p50, floorP99Ms: floor.p99, floorP99ToP50: floor.p99ToP50 },
+    p50Ms: ours.p50,
+    p99Ms: ours.p99,
+    p99Spread: ours.p99Spread,
+    p99ToP50: ours.p99ToP50,
+    floorP50Ms: floor.p50,
+    floorP99Ms: floor.p99,
+    floorP99ToP50: floor.p99ToP50,
     afterRest: { ours: of('ours', first), floor: of('floor', first) },
   }
 }

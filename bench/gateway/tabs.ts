@@ -42,7 +42,9 @@ export function createTabRequests(
       const [provider, fee] = accepts
       const { resource, ...endpoint } = bodies[index] as (typeof bodies)[number]
       return {
-        ...{ asked: { macaroon, ...endpoint }, platform: fee.payTo, rewardShare: tab.rewardShare },
+        asked: { macaroon, ...endpoint },
+        platform: fee.payTo,
+        rewardShare: tab.rewardShare,
         split: BigInt(tab.split),
         price: BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired),
       }
@@ -79,7 +81,9 @@ export function createTabRequests(
     const terms = { issuer, contract: tabSettlement, platform, rewardShare }
     const payload = encodeTabPayload({
       ...state,
-      ...{ line, known: acknowledged, splits: tab.lines.slice(acknowledged).map(({ split }) => split) },
+      line,
+      known: acknowledged,
+      splits: tab.lines.slice(acknowledged).map(({ split }) => split),
       amounts: tab.lines.map(({ amount }) => amount),
       signature: sign(buyer, terms, state).signature,
     })

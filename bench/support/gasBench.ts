@@ -80,7 +80,13 @@ export async function createBench(chain: LocalChain) {
 
   return {
     ...deployment,
-    ...{ provider, buyers, transfers, addressOf, platform, price, fee: feeAmount },
+    provider,
+    buyers,
+    transfers,
+    addressOf,
+    platform,
+    price,
+    fee: feeAmount,
     mint: (addresses: readonly Address[]) => chain.mintUsdc(addresses, parseUsdc('1')),
 
     pay(buyer: Buyer, to: Address, seed: string): Payment {
@@ -110,7 +116,10 @@ export async function createBench(chain: LocalChain) {
     async floorOf(payments: readonly Payment[]): Promise<number> {
       const calls = transfers(payments).map(({ data }) => data)
       const { result } = await client.simulateContract({
-        ...{ address: floorAddress, abi: floorAbi, functionName: 'measure', args: [usdc, calls] },
+        address: floorAddress,
+        abi: floorAbi,
+        functionName: 'measure',
+        args: [usdc, calls],
         gas: transactionGasCap,
       })
       return Number(result)

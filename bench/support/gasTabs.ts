@@ -39,8 +39,12 @@ export async function measureTabGas(): Promise<Record<string, number>> {
   }
 
   const batch = {
-    ...{ token: usdc, feeRecipient: platform, rewardShare, batchId: keccak256(stringToHex('tabs')) },
-    ...{ trigger: triggerCodes.count, callGasLimit: 150_000n },
+    token: usdc,
+    feeRecipient: platform,
+    rewardShare,
+    batchId: keccak256(stringToHex('tabs')),
+    trigger: triggerCodes.count,
+    callGasLimit: 150_000n,
   }
   const gas: Record<string, number> = {}
   for (const shape of shapes) {

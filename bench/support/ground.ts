@@ -68,7 +68,13 @@ export async function openGround(options: PostgresOptions = {}) {
   }
 
   return {
-    ...{ folder, postgres, chain, deployment, deploymentsFile, served, env },
+    folder,
+    postgres,
+    chain,
+    deployment,
+    deploymentsFile,
+    served,
+    env,
     defer: (close: () => Promise<unknown>) => stack.defer(async () => void (await close())),
 
     /** Starts Ponder, and doesn't wait until it is ready. */

@@ -10,11 +10,17 @@ export type Check = {
 export const ok = (name: string, found: string): Check => ({ name, status: 'ok', found })
 
 export const warn = (name: string, found: string, advice: string): Check => ({
-  ...{ name, status: 'warn', found, advice },
+  name,
+  status: 'warn',
+  found,
+  advice,
 })
 
 export const fail = (name: string, found: string, advice: string): Check => ({
-  ...{ name, status: 'fail', found, advice },
+  name,
+  status: 'fail',
+  found,
+  advice,
 })
 
 /** A check that can't be made until another thing is there. */

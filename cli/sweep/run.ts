@@ -110,7 +110,8 @@ async function readTerms({
     )
   return [...percentagePrices, ...price].flatMap((one) =>
     (['tiered', 'flat'] as const).map((schedule) => ({
-      ...{ provider: wallet, platform },
+      provider: wallet,
+      platform,
       ...splitterShares(one, splitPrice(one, schedule).feeAmount),
     })),
   )

@@ -183,7 +183,8 @@ test('default: settleAuthorizations: one signature pays a splitter, and the swee
   const paid = await authorize(await newBuyer(50_000n), splitter.address, 50_000n)
   const before = await balanceOf(platform)
   const sweep = {
-    ...{ factory: splitterFactory.address, gasLimit: 300_000n },
+    factory: splitterFactory.address,
+    gasLimit: 300_000n,
     splits: [encodeSplit(splitter)],
   }
   const { logs, input } = await send(encodeSettleAuthorizations(batch, [paid], sweep).calldata)

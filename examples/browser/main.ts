@@ -23,7 +23,12 @@ const { outputFiles } = await build({
   entryPoints: { sdk: '@tollkeeper/sdk', viem: 'viem' },
   outdir: '/vendor',
   conditions: process.execArgv.flatMap((flag) => flag.match(/^--conditions=(.*)/)?.[1] ?? []),
-  ...{ bundle: true, splitting: true, minify: true, format: 'esm', platform: 'browser', write: false },
+  bundle: true,
+  splitting: true,
+  minify: true,
+  format: 'esm',
+  platform: 'browser',
+  write: false,
 })
 const files = new Map(outputFiles.map(({ path, text }) => [path, text]))
 

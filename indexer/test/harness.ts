@@ -167,8 +167,12 @@ export async function startTestChain(options: LocalChainOptions = {}) {
         tabSettlement,
         encodeSettleTabs(
           {
-            ...{ token: usdc, feeRecipient: platformWallet, rewardShare: 1_000, callGasLimit: 120_000n },
-            ...{ batchId: toHex(randomBytes(32)), trigger: triggerCodes.count },
+            token: usdc,
+            feeRecipient: platformWallet,
+            rewardShare: 1_000,
+            callGasLimit: 120_000n,
+            batchId: toHex(randomBytes(32)),
+            trigger: triggerCodes.count,
           },
           tabs,
         ).calldata,

@@ -137,7 +137,9 @@ test('behavior: while a node can’t be reached, another one of its chain is ask
     {
       url: 'http://127.0.0.1:2/secret',
       others: [`http://127.0.0.1:${port}`],
-      ...{ settlements: [settlement], token, platforms: [] },
+      settlements: [settlement],
+      token,
+      platforms: [],
     },
   ])
   answers = () => ({ body: { result: '0x1' } })

@@ -56,15 +56,23 @@ export function createHttpContext({ database, settings, facilitator, ...options 
   const clock = () => now().getTime()
   let isWaking = false
   return {
-    ...{ platformWallets, submitLimits, submitTimeoutMs, trustedProxies, rateLimiter, tracer },
+    platformWallets,
+    submitLimits,
+    submitTimeoutMs,
+    trustedProxies,
+    rateLimiter,
+    tracer,
     sql: database,
     served: options.networks,
     networks: new Map(
       options.networks.map((served) => {
         const reads = createChainReads(served)
         const payers = createPayers(served, reads, {
-          ...{ database, checkBalance: true, caps: { payer: null, newPayer: null } },
-          ...{ balanceTtlMs: standingTtlMs, now: clock },
+          database,
+          checkBalance: true,
+          caps: { payer: null, newPayer: null },
+          balanceTtlMs: standingTtlMs,
+          now: clock,
         })
         const limits = gasLimitsOf(served.network, settings)
         const meter = createGasMeter(served, { ...settings, ...limits }, now)
@@ -95,7 +103,9 @@ export function createHttpContext({ database, settings, facilitator, ...options 
         wake()
       }, ms).unref()
     },
-    ...{ wake, checkpoint, now },
+    wake,
+    checkpoint,
+    now,
   }
 }
 

@@ -6,7 +6,9 @@ import { bodies } from './facilitator/request.ts'
  */
 
 const requirementsExample = {
-  ...{ scheme: 'exact', network: 'eip155:8453', amount: '10000' },
+  scheme: 'exact',
+  network: 'eip155:8453',
+  amount: '10000',
   asset: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
   payTo: '0x1000000000000000000000000000000000000001',
   maxTimeoutSeconds: 300,
@@ -27,7 +29,9 @@ const paymentExample = {
       authorization: {
         from: '0x2000000000000000000000000000000000000002',
         to: requirementsExample.payTo,
-        ...{ value: '10000', validAfter: '0', validBefore: '1900000000' },
+        value: '10000',
+        validAfter: '0',
+        validBefore: '1900000000',
         nonce: `0x${'ab'.repeat(32)}`,
       },
     },
@@ -42,7 +46,9 @@ const json = (description: string, schema: object, more: object = {}) => ({
   content: { 'application/json': { schema } },
 })
 const objectOf = (properties: Record<string, object>, required = Object.keys(properties)) => ({
-  ...{ type: 'object', properties, required },
+  type: 'object',
+  properties,
+  required,
 })
 const problem = {
   description: 'Nothing is said of the payment (RFC 9457)',
@@ -71,8 +77,12 @@ const verdict = objectOf(
 )
 const settlement = objectOf(
   {
-    ...{ success: { type: 'boolean' }, transaction: text, network: text, payer: text },
-    ...{ errorReason: text, errorMessage: text },
+    success: { type: 'boolean' },
+    transaction: text,
+    network: text,
+    payer: text,
+    errorReason: text,
+    errorMessage: text,
     extra: objectOf({ batchId: text, logIndex: { type: ['integer', 'null'] }, nonce: text }, []),
   },
   ['success', 'transaction', 'network'],
@@ -81,7 +91,11 @@ const settlement = objectOf(
 function payment(operationId: string, summary: string, description: string, answer: object) {
   return {
     post: {
-      ...{ operationId, summary, description, tags: ['Payments'], security: [{}, { apiKey: [] }] },
+      operationId,
+      summary,
+      description,
+      tags: ['Payments'],
+      security: [{}, { apiKey: [] }],
       requestBody: {
         required: true,
         content: {
@@ -116,10 +130,16 @@ const filters = [
 ] as const
 const resource = objectOf(
   {
-    ...{ resource: text, type: { type: 'string', enum: ['http', 'mcp'] }, x402Version: { type: 'integer' } },
+    resource: text,
+    type: { type: 'string', enum: ['http', 'mcp'] },
+    x402Version: { type: 'integer' },
     accepts: { type: 'array', items: { type: 'object' } },
-    ...{ lastUpdated: { type: 'string', format: 'date-time' }, description: text, mimeType: text },
-    ...{ serviceName: text, tags: { type: 'array', items: text }, iconUrl: text },
+    lastUpdated: { type: 'string', format: 'date-time' },
+    description: text,
+    mimeType: text,
+    serviceName: text,
+    tags: { type: 'array', items: text },
+    iconUrl: text,
     extensions: { type: 'object' },
     quality: { type: 'object', description: 'What settled in 30 days, and whether the origin is proven' },
   },
@@ -130,13 +150,19 @@ const resources = { type: 'array', items: { $ref: '#/components/schemas/Discover
 function listing(name: string, summary: string, more: Record<string, object>, list: string) {
   const parameters = Object.entries({ ...Object.fromEntries(filters), ...more }).map(
     ([parameter, schema]) => ({
-      ...{ name: parameter, in: 'query', schema },
+      name: parameter,
+      in: 'query',
+      schema,
       ...((parameter === 'query' || (name === 'merchant' && parameter === 'payTo')) && { required: true }),
     }),
   )
   return {
     get: {
-      ...{ operationId: `${name}Discovery`, summary, tags: ['Discovery'], security: [], parameters },
+      operationId: `${name}Discovery`,
+      summary,
+      tags: ['Discovery'],
+      security: [],
+      parameters,
       responses: {
         200: json('A page, the best first', objectOf({ [list]: resources, pagination: { type: 'object' } })),
         422: problem,
@@ -174,7 +200,10 @@ export function describeFacilitator(hasDiscovery: boolean): object {
       '/settle': payment('settle', 'Settle a payment', 'Answered once its transaction is mined.', settlement),
       '/supported': {
         get: {
-          ...{ operationId: 'supported', summary: 'What is settled here', tags: ['Payments'], security: [] },
+          operationId: 'supported',
+          summary: 'What is settled here',
+          tags: ['Payments'],
+          security: [],
           responses: {
             200: json(
               'Versions, schemes and networks, extensions, and who sends the transactions',

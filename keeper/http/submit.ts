@@ -143,7 +143,9 @@ async function judge(
   const feeOf = pairFees(context, submission)
   const presented = await checkPresented(transfers, network, {
     ...signatures,
-    ...{ asksNonces: true, asksPayees: true, mayHaveCode },
+    asksNonces: true,
+    asksPayees: true,
+    mayHaveCode,
     admit: (hasCode) => requireFit(transfers, feeOf, hasCode),
   })
   const candidates = toCandidates(context, submission, { known, feeOf, presented })
@@ -192,14 +194,24 @@ function toCandidates(
     const price = provider.value + feeAmount
     const both = fee ? ([provider, fee] as const) : ([provider] as const)
     const terms = {
-      ...{ source: 'submission' as const, requestId: null, providerId: null, endpointId: null },
+      source: 'submission' as const,
+      requestId: null,
+      providerId: null,
+      endpointId: null,
       first: { stage: 'waiting' as const },
       ...scopeOf(submission),
-      ...{ payee: provider.to, feeRecipient: fee?.to ?? platformWallet, splitter: null },
-      ...{ providerAmount: provider.value, feeAmount, price },
+      payee: provider.to,
+      feeRecipient: fee?.to ?? platformWallet,
+      splitter: null,
+      providerAmount: provider.value,
+      feeAmount,
+      price,
       tier: price < minimumPrice ? 'ultra-micro' : splitPrice(price).tier,
       effectiveRate: effectiveRate(price, feeAmount),
-      ...{ resource: '', idempotencyKey: null, challengedAt: acceptedAt, acceptedAt },
+      resource: '',
+      idempotencyKey: null,
+      challengedAt: acceptedAt,
+      acceptedAt,
       requestHash: hash('sha256', both.map(encodePayload).join('\n')),
     }
     return [toCandidate(terms, both)]

@@ -9,18 +9,26 @@ import { createMemoryJournal } from './memoryJournal.ts'
 
 function createItem(): BatchItem {
   const authorization = {
-    ...{ from: randomHex(20), to: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
-    ...{ nonce: randomHex(32), signature: randomHex(65) },
+    from: randomHex(20),
+    to: randomHex(20),
+    value: 1n,
+    validAfter: 0n,
+    validBefore: 2n ** 39n,
+    nonce: randomHex(32),
+    signature: randomHex(65),
   }
   return {
-    ...{ position: 0, paymentId: null, transferId: null },
+    position: 0,
+    paymentId: null,
     provider: { authorization, state: 'open' },
     fee: null,
   }
 }
 
 const planned: PlannedBatch = {
-  ...{ batchId: randomHex(32), token: randomHex(20), feeRecipient: randomHex(20) },
+  batchId: randomHex(32),
+  token: randomHex(20),
+  feeRecipient: randomHex(20),
   trigger: 'count',
   lane: 'shared',
 }
@@ -49,8 +57,13 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
   const hash = randomHex(32)
   await open.save(
     {
-      ...{ hash, raw: '0x', nonce: 0, gas: 1n, kind: 'settle' },
-      ...{ maxFeePerGas: 1n, maxPriorityFeePerGas: 1n },
+      hash,
+      raw: '0x',
+      nonce: 0,
+      gas: 1n,
+      kind: 'settle',
+      maxFeePerGas: 1n,
+      maxPriorityFeePerGas: 1n,
     },
     [
       { item: settledBefore, reason: 'nonce_used' },
@@ -69,7 +82,8 @@ test('behavior: what was used already is left alone, until a reorg takes back wh
   const item = createItem()
   const begun = () => journal.begin(planned, [item])
   await begun().close({
-    ...{ outcome: 'nothing_left', failure: 'deferred' },
+    outcome: 'nothing_left',
+    failure: 'deferred',
     drops: [{ item, reason: 'nonce_used' }],
   })
   expect(journal.standing(item)).toBe('refused')

@@ -91,7 +91,8 @@ export async function fetchPending(
           {
             provider: provider as Address,
             platform: feeRecipient as Address,
-            ...{ providerShare: BigInt(providerShare), platformShare: BigInt(platformShare) },
+            providerShare: BigInt(providerShare),
+            platformShare: BigInt(platformShare),
           },
         ],
       ),
@@ -122,7 +123,9 @@ function asTab(
 ): BatchItem {
   const { authorization, state } = item.provider
   const tab: ItemTab = {
-    ...{ sequence, rewardShare, expiry: Number(authorization.validBefore) },
+    sequence,
+    rewardShare,
+    expiry: Number(authorization.validBefore),
     lines: lines.map(([split, amount]) => ({ split: BigInt(split), amount: BigInt(amount) })),
   }
   const signed = signedOfTab(tab, platform)

@@ -165,8 +165,11 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
   const firsts = [...ofPayers.values()].flatMap(([item]) => (item ? { ...item, isQuarantined: true } : []))
   const alike = takeAlike(
     (lane === 'quarantined' ? firsts : items).map((item) => ({
-      ...{ item, isPair: item.fee !== null, isRefund: false },
-      ...{ recipient: item.provider.authorization.to, tab: shapeOfTab(item) },
+      item,
+      isPair: item.fee !== null,
+      isRefund: false,
+      recipient: item.provider.authorization.to,
+      tab: shapeOfTab(item),
     })),
   )
   const own = alike.map(({ item }) => item)

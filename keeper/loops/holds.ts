@@ -28,7 +28,9 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
     },
     isInBudget: (amount) =>
       isInBudget(sql, served.network.chainId, {
-        ...{ amount, budget: dailyBudget === 0n ? null : dailyBudget, now: now() },
+        amount,
+        budget: dailyBudget === 0n ? null : dailyBudget,
+        now: now(),
       }),
     bears: 'what fees lack',
     now,

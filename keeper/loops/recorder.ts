@@ -12,7 +12,12 @@ export function createKeeperRecorder(
   const { sql, served, finalityBlocks, log, metrics, checkpoint } = context
   const network = served.network.name
   return createRecorder({
-    ...{ sql, served, finalityBlocks, log, checkpoint, ...options },
+    sql,
+    served,
+    finalityBlocks,
+    log,
+    checkpoint,
+    ...options,
     onGone: (block) => unmineBatches(context, block),
     onTold: (event, payments) => metrics.notifications.inc({ network, event }, payments),
     onUndone: () => metrics.reorgs.inc({ network }),

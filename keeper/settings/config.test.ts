@@ -18,8 +18,13 @@ test('default', () => {
     port: 4021,
     settings: {
       triggers: {
-        ...{ amount: 1_000_000n, count: 100, timeMs: 3_600_000, highValue: 10_000_000n },
-        ...{ raisedAmount: 2_000_000n, raisedCount: 150, raisedAboveCost: 20_000n },
+        amount: 1_000_000n,
+        count: 100,
+        timeMs: 3_600_000,
+        highValue: 10_000_000n,
+        raisedAmount: 2_000_000n,
+        raisedCount: 150,
+        raisedAboveCost: 20_000n,
       },
       priorityFeePerGas: null,
     },

@@ -88,7 +88,10 @@ export function createMetrics() {
 /** All are called `tollkeeper_…`, and say of which network they are. */
 function createMakers(registers: Registry[]) {
   const named = <L extends string>(name: string, help: string, labels: L[]) => ({
-    ...{ name: `tollkeeper_${name}`, help, labelNames: ['network' as const, ...labels], registers },
+    name: `tollkeeper_${name}`,
+    help,
+    labelNames: ['network' as const, ...labels],
+    registers,
   })
   return {
     gauge: <L extends string>(name: string, help: string, ...labels: L[]) =>

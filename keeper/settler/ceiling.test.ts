@@ -44,8 +44,14 @@ function open(
 }
 
 const spender = (change: Partial<Spender> = {}): Spender => ({
-  ...{ isPair: true, recipient: payee, hasCode: false, paymentId: null, urgentAt: seconds + 86_100n },
-  ...{ fee: 2_500n, isSold: true, gasLeft: 0n },
+  isPair: true,
+  recipient: payee,
+  hasCode: false,
+  paymentId: null,
+  urgentAt: seconds + 86_100n,
+  fee: 2_500n,
+  isSold: true,
+  gasLeft: 0n,
   ...change,
 })
 const many = (count: number, change: Partial<Spender>) => Array.from({ length: count }, () => spender(change))

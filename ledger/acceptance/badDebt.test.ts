@@ -78,11 +78,16 @@ async function see({ paymentId, payer, nonces }: SeededPayment, half: 0 | 1, sta
   if (!signed) throw new Error('no such half')
   const isUsed = state !== 'cancelled'
   const event = {
-    ...{ authorizer: payer, nonce: nonces[half], state: isUsed ? ('used' as const) : ('cancelled' as const) },
+    authorizer: payer,
+    nonce: nonces[half],
+    state: isUsed ? ('used' as const) : ('cancelled' as const),
     recipient: isUsed ? signed.recipient : null,
     value: isUsed ? signed.value - (state === 'foreign_use' ? 1n : 0n) : null,
-    ...{ txHash: randomHex(32), logIndex: half * 2 },
-    ...{ blockNumber: 100n, blockHash: blockHashOf(100), blockTime: 1_795_262_400n },
+    txHash: randomHex(32),
+    logIndex: half * 2,
+    blockNumber: 100n,
+    blockHash: blockHashOf(100),
+    blockTime: 1_795_262_400n,
   }
   await recordEvents(database, seedScope, [event], 'index')
 }
@@ -112,7 +117,9 @@ test.each(cases)('args: $name', async ({ seen = [null, null], place: to, code = 
 test('behavior: a facilitator’s seller serves what is settled: of it, nothing is owed', async () => {
   const { providerId } = provider
   const seeded = await seedTransfer(database, {
-    ...{ source: 'facilitator', providerId, facilitation: { providerId, paymentIdentifier: null, fee: 0n } },
+    source: 'facilitator',
+    providerId,
+    facilitation: { providerId, paymentIdentifier: null, fee: 0n },
   })
   await place(seeded, 'failed', 'insufficient_balance')
   expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])

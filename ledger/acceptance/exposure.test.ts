@@ -75,21 +75,22 @@ test('behavior: what has run out can still move while the chain’s clock lags b
 test('behavior: of the balance of then and the latest, the lower one counts', async () => {
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
-    ...{
-      blockNumber,
-      balance,
-      hasCode: false,
-      isBlacklisted: false,
-      isPaused: false,
-      isUsed: [false, false],
-    },
+    blockNumber,
+    balance,
+    hasCode: false,
+    isBlacklisted: false,
+    isPaused: false,
+    isUsed: [false, false],
   })
   const payers = createPayers(
     served,
     { read: async () => stateOf(80_000n, 100n) },
     {
-      ...{ database: sql, checkBalance: true, caps: { payer: null, newPayer: null } },
-      ...{ balanceTtlMs: 30_000, now: Date.now },
+      database: sql,
+      checkBalance: true,
+      caps: { payer: null, newPayer: null },
+      balanceTtlMs: 30_000,
+      now: Date.now,
     },
   )
   expect(await payers.allowance(payer)).toMatchObject({ available: 80_000n, limit: 80_000n })

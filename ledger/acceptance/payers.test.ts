@@ -6,7 +6,11 @@ import type { Database } from '../store/database.ts'
 import { createPayers } from './payers.ts'
 
 const state: PayerState = {
-  ...{ blockNumber: 1n, balance: 1n, hasCode: false, isBlacklisted: false, isPaused: false },
+  blockNumber: 1n,
+  balance: 1n,
+  hasCode: false,
+  isBlacklisted: false,
+  isPaused: false,
   isUsed: [false, false],
 }
 

@@ -216,7 +216,10 @@ function toAllowance(
     limit: limitFor(available),
     tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
     earnedLimit: earned > 0n ? limitFor(earned - leftUnpaid) : null,
-    ...{ by, available: available ?? 0n, unsettled, debt },
+    by,
+    available: available ?? 0n,
+    unsettled,
+    debt,
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),
   }

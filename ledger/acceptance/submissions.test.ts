@@ -33,8 +33,13 @@ const provider = await seedProvider(sql)
 
 function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorization {
   return {
-    ...{ from: randomHex(20), to: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
-    ...{ nonce: randomHex(32), signature: randomHex(65) },
+    from: randomHex(20),
+    to: randomHex(20),
+    value: 1n,
+    validAfter: 0n,
+    validBefore: 2n ** 39n,
+    nonce: randomHex(32),
+    signature: randomHex(65),
     ...change,
   }
 }
@@ -49,7 +54,9 @@ function pair(): [SignedAuthorization, SignedAuthorization] {
 function candidateOf(...signed: SignedAuthorization[]): Candidate {
   const halves = signed.map(({ to: recipient, ...one }) => ({ ...one, recipient, acceptedBlock: null }))
   return toCandidate({
-    ...{ source: 'submission', payer: signed[0]?.from ?? randomHex(20), acceptedAt: now },
+    source: 'submission',
+    payer: signed[0]?.from ?? randomHex(20),
+    acceptedAt: now,
     halves: halves as unknown as AcceptedAuthorizations,
   })
 }
@@ -114,9 +121,17 @@ test('default: what was submitted together is due at once, and is settled as a w
   const known = await findPayments(sql, seedScope, [one, other, fee, transfer()])
   expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
   expect(known.get(nameOf(fee))).toEqual({
-    ...{ paymentId: await paymentOf(other), half: 1, recipient: seedPlatform, value: 1n },
-    ...{ isTriedInVain: false, isOut: false, maySettle: false },
-    ...{ isSubmission: true, stage: 'waiting', ended: null, submission: key },
+    paymentId: await paymentOf(other),
+    half: 1,
+    recipient: seedPlatform,
+    value: 1n,
+    isTriedInVain: false,
+    isOut: false,
+    maySettle: false,
+    isSubmission: true,
+    stage: 'waiting',
+    ended: null,
+    submission: key,
   })
   const due = await readSubmission(sql, seedScope)
   expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
@@ -162,7 +177,9 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   await fail(await claim(), 'authorization_used')
   const failed = await paymentOf(first)
   expect(await standingOf(sql, { paymentId: failed })).toMatchObject({
-    ...{ stage: null, kind: 'failed', failureCode: 'authorization_used' },
+    stage: null,
+    kind: 'failed',
+    failureCode: 'authorization_used',
   })
 
   await ask([first])
@@ -176,7 +193,9 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   const again = await claim()
   expect(await noncesIn(again)).toEqual([first.nonce, fee.nonce])
   expect(await standingOf(sql, { paymentId: await paymentOf(first) })).toMatchObject({
-    ...{ stage: 'claimed', attempts: 0, failureCode: null },
+    stage: 'claimed',
+    attempts: 0,
+    failureCode: null,
   })
   await fail(again)
 })

@@ -149,7 +149,11 @@ function groupHalves(rows: ItemRow[]): BatchItem[] {
       const { position, paymentId, isQuarantined, fee, isSold, gasLeft, urgentAt, trace } = row
       const splitter = toTerms(row)
       items.set(position, {
-        ...{ position, paymentId, isQuarantined, provider: half, fee: null },
+        position,
+        paymentId,
+        isQuarantined,
+        provider: half,
+        fee: null,
         means: { fee, isSold, gasLeft, urgentAt },
         ...(splitter && { splitter }),
         ...(tab && { tab: tab.terms }),

@@ -25,8 +25,16 @@ async function openBatch(paymentId: string) {
   await sql`update queue set stage = 'sent', batch_id = ${batch.id} where payment_id = ${paymentId}`
   const hash = randomHex(32)
   await insertTransaction(sql, {
-    ...{ hash, batchId: batch.id, chainId: seedChainId, wallet: randomHex(20), nonce: 1, kind: 'settle' },
-    ...{ raw: '0x00', gas: 1n, maxFeePerGas: 1n, maxPriorityFeePerGas: 0n },
+    hash,
+    batchId: batch.id,
+    chainId: seedChainId,
+    wallet: randomHex(20),
+    nonce: 1,
+    kind: 'settle',
+    raw: '0x00',
+    gas: 1n,
+    maxFeePerGas: 1n,
+    maxPriorityFeePerGas: 0n,
   })
   return { ...batch, hash, token }
 }
@@ -64,8 +72,12 @@ test('behavior: a reorg takes back what a transaction cost, what failed in it, a
   const failure = { paymentId, batchId: batch.id, code: 'insufficient_balance', detail: '', isFinal: false }
   await recordFailure(sql, failure, { now: noon })
   expect(await standing()).toEqual({
-    ...{ attempts: 1, spent: 30n, failures: 1, failed: 1 },
-    ...{ cost: 40n, drawn: 50n },
+    attempts: 1,
+    spent: 30n,
+    failures: 1,
+    failed: 1,
+    cost: 40n,
+    drawn: 50n,
   })
 
   await markUnmined(sql, batch.id)

@@ -89,7 +89,9 @@ function toolInput({ url, description, inputSchema, inputExample }: Described): 
   const shape = inputSchema ?? { type: 'object' }
   return [
     {
-      ...{ type: 'mcp', toolName, inputSchema: shape },
+      type: 'mcp',
+      toolName,
+      inputSchema: shape,
       ...(description !== '' && { description }),
       ...(inputExample !== null && { example: inputExample }),
     },

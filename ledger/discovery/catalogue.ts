@@ -70,7 +70,10 @@ export function createCatalogue(options: CatalogueOptions) {
   const { sql, networks, ttlMs = defaultTtlMs, now } = options
   const byChainId = new Map(networks.map((served) => [served.network.chainId, served]))
   const cache = createCache<'all', Entry[]>({
-    ...{ ttlMs, refreshAfterMs: ttlMs / 2, max: 1, now },
+    ttlMs,
+    refreshAfterMs: ttlMs / 2,
+    max: 1,
+    now,
     load: async () => {
       const listings = await readListings(sql, new Date(now()))
       return listings
@@ -180,9 +183,13 @@ function toResource(listing: Listing, accepts: Accepts[]) {
   const { resource, x402Version, description, mimeType, serviceName, tags, iconUrl, bazaar } = listing
   const { payments, failed, buyers, fees, lastSettledAt } = listing
   return {
-    ...{ resource, type: typeOfResource(resource), x402Version, accepts },
+    resource,
+    type: typeOfResource(resource),
+    x402Version,
+    accepts,
     lastUpdated: listing.updatedAt.toISOString(),
-    ...{ description, mimeType },
+    description,
+    mimeType,
     ...(serviceName !== null && { serviceName }),
     ...(tags.length > 0 && { tags }),
     ...(iconUrl !== null && { iconUrl }),

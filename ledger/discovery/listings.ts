@@ -128,8 +128,13 @@ function toListing(row: Row): Listing {
     listing.endpointId === null
       ? null
       : {
-          ...{ method, url: listing.resource, description: listing.description },
-          ...{ inputSchema, outputSchema, inputExample, outputExample },
+          method,
+          url: listing.resource,
+          description: listing.description,
+          inputSchema,
+          outputSchema,
+          inputExample,
+          outputExample,
         }
   return {
     ...listing,

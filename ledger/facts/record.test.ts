@@ -64,8 +64,14 @@ async function useOf(payment: SeededPayment, half: 0 | 1, change: Partial<Eviden
     select recipient, value from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
   if (!signed) throw new Error('no such half')
   return {
-    ...{ authorizer: payment.payer, nonce: payment.nonces[half], state: 'used' as const, ...signed },
-    ...{ txHash: randomHex(32), logIndex: half * 2, ...newBlock(), ...change },
+    authorizer: payment.payer,
+    nonce: payment.nonces[half],
+    state: 'used' as const,
+    ...signed,
+    txHash: randomHex(32),
+    logIndex: half * 2,
+    ...newBlock(),
+    ...change,
   }
 }
 
@@ -94,20 +100,28 @@ describe('events', () => {
     expect(await record(use)).toEqual([payment.paymentId])
     expect(await halvesOfPayment(sql, payment.paymentId)).toEqual([
       {
-        ...{ paymentId: payment.paymentId, half: 0, authorizer: payment.payer, nonce: payment.nonces[0] },
-        ...{ state: 'settled', txHash: use.txHash, logIndex: 0, blockNumber: use.blockNumber },
-        ...{ blockHash: use.blockHash, blockTime: use.blockTime },
+        paymentId: payment.paymentId,
+        half: 0,
+        authorizer: payment.payer,
+        nonce: payment.nonces[0],
+        state: 'settled',
+        txHash: use.txHash,
+        logIndex: 0,
+        blockNumber: use.blockNumber,
+        blockHash: use.blockHash,
+        blockTime: use.blockTime,
       },
       {
-        ...{ paymentId: payment.paymentId, half: 1, authorizer: payment.payer, nonce: payment.nonces[1] },
-        ...{
-          state: 'open',
-          txHash: null,
-          logIndex: null,
-          blockNumber: null,
-          blockHash: null,
-          blockTime: null,
-        },
+        paymentId: payment.paymentId,
+        half: 1,
+        authorizer: payment.payer,
+        nonce: payment.nonces[1],
+        state: 'open',
+        txHash: null,
+        logIndex: null,
+        blockNumber: null,
+        blockHash: null,
+        blockTime: null,
       },
     ])
     // Both halves are in one block, and the payment is named once.
@@ -173,7 +187,10 @@ describe('events', () => {
     const moved = { ...use, ...newBlock(), txHash: randomHex(32), logIndex: 7 }
     expect(await record(moved)).toEqual([payment.paymentId])
     expect((await halvesOfPayment(sql, payment.paymentId))[0]).toMatchObject({
-      ...{ state: 'settled', txHash: moved.txHash, logIndex: 7, blockHash: moved.blockHash },
+      state: 'settled',
+      txHash: moved.txHash,
+      logIndex: 7,
+      blockHash: moved.blockHash,
     })
     // The same height, on another branch.
     const cancelled = { ...use, ...blockAt(Number(moved.blockNumber), randomHex(32)) }
@@ -256,25 +273,45 @@ async function indexBatch(
   }
   await sql`
     insert into indexer.batch ${sql({
-      ...{ ...place, block_hash: blockHash, block_time: blockTime, batch_id: randomHex(32), keeper, token },
-      ...{
-        trigger: 2,
-        authorizations: 4,
-        payment_count: 2,
-        provider_total: 190,
-        fee_total: 10,
-        outcomes: '0x1111',
-      },
-      ...{ gas_used: 100, effective_gas_price: 7, l1_fee: 5 },
+      ...place,
+      block_hash: blockHash,
+      block_time: blockTime,
+      batch_id: randomHex(32),
+      keeper,
+      token,
+      trigger: 2,
+      authorizations: 4,
+      payment_count: 2,
+      provider_total: 190,
+      fee_total: 10,
+      outcomes: '0x1111',
+      gas_used: 100,
+      effective_gas_price: 7,
+      l1_fee: 5,
     })}`
   await sql`
     insert into indexer.batch_recipient ${sql({
-      ...{ ...place, block_time: blockTime, recipient, payment_count: 2, total: 190 },
+      ...place,
+      block_time: blockTime,
+      recipient,
+      payment_count: 2,
+      total: 190,
     })}`
   return {
-    ...{ txHash, logIndex, sequence, keeper, triggerCode: 2, paymentCount: 2 },
-    ...{ providerTotal: 190n, feeTotal: 10n, gasUsed: 100n, gasCost: 705n },
-    ...{ recipients: [{ recipient, paymentCount: 2, total: '190' }], blockNumber, blockHash, blockTime },
+    txHash,
+    logIndex,
+    sequence,
+    keeper,
+    triggerCode: 2,
+    paymentCount: 2,
+    providerTotal: 190n,
+    feeTotal: 10n,
+    gasUsed: 100n,
+    gasCost: 705n,
+    recipients: [{ recipient, paymentCount: 2, total: '190' }],
+    blockNumber,
+    blockHash,
+    blockTime,
   }
 }
 
@@ -315,9 +352,18 @@ describe('reading the index', () => {
       const txHash = randomHex(32)
       await sql`
         insert into indexer.payout ${sql({
-          ...{ chain_id: seedChainId, token, splitter: address, log_index: 3, platform_recipient: recipient },
-          ...{ platform_amount: 1, provider: randomHex(20), provider_amount: 1, tx_hash: txHash },
-          ...{ block_number: blockNumber, block_hash: blockHash, block_time: blockTime },
+          chain_id: seedChainId,
+          token,
+          splitter: address,
+          log_index: 3,
+          platform_recipient: recipient,
+          platform_amount: 1,
+          provider: randomHex(20),
+          provider_amount: 1,
+          tx_hash: txHash,
+          block_number: blockNumber,
+          block_hash: blockHash,
+          block_time: blockTime,
         })}`
       return txHash
     }
@@ -427,8 +473,14 @@ describe('reading the index', () => {
     ) =>
       sql`
         insert into indexer.quarantine ${sql({
-          ...{ chain_id: seedChainId, tx_hash: randomHex(32), log_index: 0, reason, detail: '' },
-          ...{ block_number: blockNumber, block_hash: blockHash, block_time: blockTime },
+          chain_id: seedChainId,
+          tx_hash: randomHex(32),
+          log_index: 0,
+          reason,
+          detail: '',
+          block_number: blockNumber,
+          block_hash: blockHash,
+          block_time: blockTime,
         })}`
     await unread('unpaired_authorization', newBlock())
     expect(await readIndexHole(sql, seedChainId)).toBeNull()

@@ -278,7 +278,8 @@ export async function recordPayouts(
   if (payouts.length === 0) return
   const rows = payouts.map((payout) => ({
     ...placeOf(payout),
-    ...{ splitter: payout.splitter, is_platform_paid: payout.isPlatformPaid },
+    splitter: payout.splitter,
+    is_platform_paid: payout.isPlatformPaid,
   }))
   await sql`
     with given as (
@@ -299,12 +300,19 @@ export async function recordBatches(
   if (batches.length === 0) return
   const rows = batches.map((batch) => ({
     ...placeOf(batch),
-    ...{ sequence: batch.sequence, keeper: batch.keeper, trigger: batch.triggerCode },
-    ...{ payment_count: batch.paymentCount, confirmed_at: batch.confirmedAt },
-    ...{ provider_total: `${batch.providerTotal}`, fee_total: `${batch.feeTotal}` },
-    ...{ gas_used: `${batch.gasUsed}`, gas_cost: `${batch.gasCost}` },
+    sequence: batch.sequence,
+    keeper: batch.keeper,
+    trigger: batch.triggerCode,
+    payment_count: batch.paymentCount,
+    confirmed_at: batch.confirmedAt,
+    provider_total: `${batch.providerTotal}`,
+    fee_total: `${batch.feeTotal}`,
+    gas_used: `${batch.gasUsed}`,
+    gas_cost: `${batch.gasCost}`,
     recipients: batch.recipients.map(({ recipient, paymentCount, total }) => ({
-      ...{ recipient, payment_count: paymentCount, total: `${total}` },
+      recipient,
+      payment_count: paymentCount,
+      total: `${total}`,
     })),
   }))
   await sql`

@@ -82,9 +82,15 @@ test('default: a settled payment is told once, when its block is confirmed, whoe
   expect(await confirm(blockNumber)).toBe(1)
   expect(await messages()).toEqual([
     {
-      ...{ event: 'payment.settled', occurrence: 1, txHash },
+      event: 'payment.settled',
+      occurrence: 1,
+      txHash,
       data: {
-        ...{ network, blockNumber, settledAt, providerUsdc: '47500', platformUsdc: '2500' },
+        network,
+        blockNumber,
+        settledAt,
+        providerUsdc: '47500',
+        platformUsdc: '2500',
         platformTxHash: txHash,
       },
     },
@@ -117,7 +123,8 @@ test.each([
     const [provided, paid] = order[0] === 0 ? [first, second] : [second, first]
     expect(await messages()).toMatchObject([
       {
-        ...{ event: 'payment.settled', txHash: provided.txHash },
+        event: 'payment.settled',
+        txHash: provided.txHash,
         data: { blockNumber: second.blockNumber, platformTxHash: paid.txHash },
       },
     ])
@@ -129,13 +136,14 @@ test('behavior: one half is not enough, nor is what went elsewhere', async () =>
   const { blockNumber } = await settle(half, { halves: [0] })
   await settle(foreign, { halves: [1], blockNumber })
   const event = {
-    ...{
-      authorizer: foreign.payer,
-      nonce: foreign.nonces[0],
-      state: 'used' as const,
-      recipient: randomHex(20),
-    },
-    ...{ value: 47_500n, txHash: randomHex(32), logIndex: 0, ...blockOf(blockNumber) },
+    authorizer: foreign.payer,
+    nonce: foreign.nonces[0],
+    state: 'used' as const,
+    recipient: randomHex(20),
+    value: 47_500n,
+    txHash: randomHex(32),
+    logIndex: 0,
+    ...blockOf(blockNumber),
   }
   await recordEvents(sql, scope, [{ ...event, blockTime: BigInt(blockTime) }], 'index')
   expect(await confirm(blockNumber)).toBe(0)
@@ -239,7 +247,9 @@ test('behavior: refunds are told of as such, to who pays them', async () => {
   const about = { network, paymentId, number: 1 }
   expect(await messages()).toEqual([
     {
-      ...{ event: 'refund.settled', occurrence: 1, txHash },
+      event: 'refund.settled',
+      occurrence: 1,
+      txHash,
       data: { ...about, blockNumber, settledAt, valueUsdc: '10' },
     },
     { event: 'refund.reverted', occurrence: 1, txHash, data: about },
@@ -256,9 +266,19 @@ test('behavior: of what has no provider, nobody is told', async () => {
 const batchIn = (blockNumber: number, txHash: Hex, sequence: number | null) =>
   recordBatches(sql, scope, [
     {
-      ...{ txHash, logIndex: 9, sequence, keeper: randomHex(20), triggerCode: 0, paymentCount: 0 },
-      ...{ providerTotal: 0n, feeTotal: 0n, gasUsed: 0n, gasCost: 0n, recipients: [] },
-      ...{ ...blockOf(blockNumber), blockTime: BigInt(blockTime) },
+      txHash,
+      logIndex: 9,
+      sequence,
+      keeper: randomHex(20),
+      triggerCode: 0,
+      paymentCount: 0,
+      providerTotal: 0n,
+      feeTotal: 0n,
+      gasUsed: 0n,
+      gasCost: 0n,
+      recipients: [],
+      ...blockOf(blockNumber),
+      blockTime: BigInt(blockTime),
     },
   ])
 
@@ -293,7 +313,9 @@ test('default: a confirmed batch is told to each of its providers once, and anew
     (await messages(of)).filter(({ event }) => event === 'batch.confirmed')
   expect(await told(provider)).toEqual([
     {
-      ...{ event: 'batch.confirmed', occurrence: 1, txHash },
+      event: 'batch.confirmed',
+      occurrence: 1,
+      txHash,
       data: { ...said, payments: 2, providerUsdc: '95000' },
     },
   ])

@@ -36,25 +36,29 @@ async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
   }
   await database`
     insert into indexer.batch ${database({
-      ...{
-        ...place,
-        block_hash: hash,
-        block_time: blockTime,
-        batch_id: randomHex(32),
-        keeper: `0x${'5a'.repeat(20)}`,
-      },
-      ...{ token: served.token, trigger: 1, authorizations: 4, payment_count: 2, provider_total: 95_000 },
-      ...{
-        fee_total: 5_000,
-        outcomes: '0x1111',
-        gas_used: 100_000,
-        effective_gas_price: 1_000_000_000,
-        l1_fee: null,
-      },
+      ...place,
+      block_hash: hash,
+      block_time: blockTime,
+      batch_id: randomHex(32),
+      keeper: `0x${'5a'.repeat(20)}`,
+      token: served.token,
+      trigger: 1,
+      authorizations: 4,
+      payment_count: 2,
+      provider_total: 95_000,
+      fee_total: 5_000,
+      outcomes: '0x1111',
+      gas_used: 100_000,
+      effective_gas_price: 1_000_000_000,
+      l1_fee: null,
     })}`
   await database`
     insert into indexer.batch_recipient ${database({
-      ...{ ...place, block_time: blockTime, recipient: shop.wallet, payment_count: 2, total: 95_000 },
+      ...place,
+      block_time: blockTime,
+      recipient: shop.wallet,
+      payment_count: 2,
+      total: 95_000,
     })}`
 }
 

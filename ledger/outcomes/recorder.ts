@@ -73,7 +73,10 @@ export function createRecorder(options: RecorderOptions) {
   const { network, token } = options.served
   const recording: Recording = {
     ...options,
-    ...{ chainId: network.chainId, network: network.name, token, confirmations: network.confirmations },
+    chainId: network.chainId,
+    network: network.name,
+    token,
+    confirmations: network.confirmations,
     rescans: { replacedUpTo: 0n, rescannedAt: null },
     look: null,
     recorded: '',

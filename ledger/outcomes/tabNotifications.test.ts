@@ -72,22 +72,28 @@ const ownSales = ({ tabId }: SeededTab, settled: boolean | [string, string] = fa
   const part = (amount: string, at: 0 | 1) => (Array.isArray(settled) ? settled[at] : settled ? amount : '0')
   const sum = Number(part('2250', 0)) + Number(part('450', 1))
   return {
-    ...{
-      tabId,
-      closeReason: 'idle',
-      requests: 30,
-      providerUsdc: '2700',
-      platformUsdc: '300',
-      settledUsdc: `${sum}`,
-    },
+    tabId,
+    closeReason: 'idle',
+    requests: 30,
+    providerUsdc: '2700',
+    platformUsdc: '300',
+    settledUsdc: `${sum}`,
     lines: [
       {
-        ...{ endpointId: provider.endpointIds[0], payTo: provider.wallet, requests: 25 },
-        ...{ providerUsdc: '2250', platformUsdc: '250', settledUsdc: part('2250', 0) },
+        endpointId: provider.endpointIds[0],
+        payTo: provider.wallet,
+        requests: 25,
+        providerUsdc: '2250',
+        platformUsdc: '250',
+        settledUsdc: part('2250', 0),
       },
       {
-        ...{ endpointId: provider.endpointIds[1], payTo: provider.wallet, requests: 5 },
-        ...{ providerUsdc: '450', platformUsdc: '50', settledUsdc: part('450', 1) },
+        endpointId: provider.endpointIds[1],
+        payTo: provider.wallet,
+        requests: 5,
+        providerUsdc: '450',
+        platformUsdc: '50',
+        settledUsdc: part('450', 1),
       },
     ].sort((a, b) => ((a.endpointId ?? '') < (b.endpointId ?? '') ? -1 : 1)),
   }
@@ -97,7 +103,10 @@ test('default: a tab that closes is told to each provider who sold on it, of its
   const tab = await seed()
   const { paymentId } = tab
   const closed = {
-    ...{ event: 'tab.closed', paymentId, occurrence: 1, txHash: null },
+    event: 'tab.closed',
+    paymentId,
+    occurrence: 1,
+    txHash: null,
     data: { ...ownSales(tab), network, closedAt: '2026-11-21T11:30:00.250Z' },
   }
   expect(await messages(provider)).toEqual([closed])
@@ -109,7 +118,10 @@ test('default: a tab that closes is told to each provider who sold on it, of its
   expect(await confirm(height)).toBe(2)
   expect(await confirm(height)).toBe(0)
   const settled = {
-    ...{ event: 'tab.settled', paymentId, occurrence: 1, txHash },
+    event: 'tab.settled',
+    paymentId,
+    occurrence: 1,
+    txHash,
     data: { ...ownSales(tab, true), network, blockNumber: height, settledAt: '2026-11-21T12:00:00.000Z' },
   }
   expect(await messages(provider)).toEqual([closed, settled])

@@ -120,7 +120,9 @@ describe('what callers of /settle wait for', () => {
   /** A facilitator's payment that has waited since then (ms), of a provider or of a seller without a key. */
   async function settle(providerId: string | null, at: number, payee = randomHex(20)): Promise<string> {
     const { paymentId } = await seedTransfer(sql, {
-      ...{ source: 'facilitator', providerId, feeRecipient: provider.wallet },
+      source: 'facilitator',
+      providerId,
+      feeRecipient: provider.wallet,
       halves: [seedHalf({ recipient: payee })],
       acceptedAt: new Date(at),
       first: { stage: 'due', since: at },

@@ -46,7 +46,9 @@ function candidateOf({
   reservedUntil,
 }: Options = {}) {
   return toCandidate({
-    ...{ source: 'facilitator', providerId, feeAmount: 0n },
+    source: 'facilitator',
+    providerId,
+    feeAmount: 0n,
     halves: [seedHalf({ value: 1n, nonce })],
     acceptedAt: at,
     first: reservedUntil
@@ -76,7 +78,9 @@ describe('a submission', () => {
     sql.begin(async (tx) => {
       const key = randomHex(32)
       const candidate = toCandidate({
-        ...{ source: 'submission', feeRecipient: platform, acceptedAt: noon },
+        source: 'submission',
+        feeRecipient: platform,
+        acceptedAt: noon,
         halves: [seedHalf({ recipient, value })],
       })
       await storeSubmission(tx, { key, candidates: [candidate], known: [] }, noon)
@@ -244,9 +248,17 @@ describe('a transaction', () => {
     const wants = [{ paymentId: payment.paymentId, amount: 40n, fromBudget: true }]
     expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
     const cancelled = {
-      ...{ authorizer: payment.payer, nonce: payment.nonces[1], state: 'cancelled' as const },
-      ...{ recipient: null, value: null, txHash: randomHex(32), logIndex: 0, batchLogIndex: null },
-      ...{ blockNumber: 100n, blockHash: blockHashOf(100), blockTime: 1_795_262_400n },
+      authorizer: payment.payer,
+      nonce: payment.nonces[1],
+      state: 'cancelled' as const,
+      recipient: null,
+      value: null,
+      txHash: randomHex(32),
+      logIndex: 0,
+      batchLogIndex: null,
+      blockNumber: 100n,
+      blockHash: blockHashOf(100),
+      blockTime: 1_795_262_400n,
     }
     await sql.begin((tx) => recordEvents(tx, seedScope, [cancelled], 'index'))
     await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true, now: noon })

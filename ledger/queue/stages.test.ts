@@ -114,7 +114,8 @@ async function bring(paymentId: string, stage: Stage): Promise<bigint> {
 /** One payment at each stage. */
 async function oneOfEach(): Promise<Record<Stage, string>> {
   const reserved = await accept({
-    ...{ source: 'facilitator', facilitation },
+    source: 'facilitator',
+    facilitation,
     first: { stage: 'reserved', until: later(60_000).getTime() },
   })
   const others = await Promise.all(
@@ -148,8 +149,15 @@ async function sumsOf({ providerId }: SeedProvider) {
 }
 
 const noSums = {
-  ...{ payments: 0, voided: 0, settled: 0, failed: 0 },
-  ...{ gross: 0n, fee: 0n, net: 0n, settledFee: 0n, lost: 0n },
+  payments: 0,
+  voided: 0,
+  settled: 0,
+  failed: 0,
+  gross: 0n,
+  fee: 0n,
+  net: 0n,
+  settledFee: 0n,
+  lost: 0n,
 }
 
 describe('acceptance', () => {
@@ -185,7 +193,8 @@ describe('acceptance', () => {
 
   test('default: what was reserved becomes due when its seller settles it, once', async () => {
     const id = await accept({
-      ...{ source: 'facilitator', facilitation },
+      source: 'facilitator',
+      facilitation,
       first: { stage: 'reserved', until: later(-1).getTime() },
     })
     expect(await settleReserved(sql, [id], now)).toEqual(new Set([id]))
@@ -249,7 +258,10 @@ describe('waiting', () => {
     for (let attempt = 3; attempt <= 6; attempt++) expect(await fail(paymentId)).toBe(attempt)
     expect(await queued(paymentId)).toBeNull()
     expect(await ended(paymentId)).toMatchObject({
-      ...{ kind: 'failed', code: 'insufficient_balance', attempts: 6, finalAt: null },
+      kind: 'failed',
+      code: 'insufficient_balance',
+      attempts: 6,
+      finalAt: null,
     })
   })
 
@@ -261,7 +273,9 @@ describe('waiting', () => {
     expect(await ended(due)).toMatchObject({ kind: 'failed', attempts: 1 })
     await fail(paymentId)
     expect(await queued(paymentId)).toMatchObject({
-      ...{ stage: 'quarantined', attempts: 1, nextAt: later(60_000) },
+      stage: 'quarantined',
+      attempts: 1,
+      nextAt: later(60_000),
     })
   })
 
@@ -269,7 +283,8 @@ describe('waiting', () => {
     const each = await oneOfEach()
     const submission = randomHex(32)
     const together = await accept({
-      ...{ source: 'submission', first: { stage: 'due', since: now.getTime(), submission } },
+      source: 'submission',
+      first: { stage: 'due', since: now.getTime(), submission },
     })
     await quarantinePayments(sql, [...Object.values(each), together])
     const apart = Object.fromEntries(stages.map((stage) => [stage, 'quarantined']))
@@ -301,7 +316,10 @@ describe('claims', () => {
       feeRecipient: seedPlatform,
     })
     expect(await stagesOf(each)).toEqual({
-      ...{ ...unmoved, waiting: 'claimed', deferred: 'claimed', retrying: 'claimed' },
+      ...unmoved,
+      waiting: 'claimed',
+      deferred: 'claimed',
+      retrying: 'claimed',
     })
     const items = await sql`
       select position, payment_id as id from batch_item where batch_id = ${batch?.id ?? 0n} order by position`
@@ -454,7 +472,8 @@ describe('releases', () => {
   test('behavior: a submission is dissolved: each of it goes on by itself', async () => {
     const submission = randomHex(32)
     const due = await accept({
-      ...{ source: 'submission', first: { stage: 'due', since: now.getTime(), submission } },
+      source: 'submission',
+      first: { stage: 'due', since: now.getTime(), submission },
     })
     const batchId = await claimed('direct', due)
     expect(await queued(due)).toMatchObject({ stage: 'claimed', submission, dueAt: now })
@@ -499,17 +518,33 @@ describe('ends', () => {
     const { paymentId } = payment
     expect(await end(paymentId, { kind: 'spent', isFinal: false })).toEqual([paymentId])
     expect(await ended(paymentId)).toEqual({
-      ...{ kind: 'spent', code: null, endedAt: now, finalAt: null },
-      ...{ attempts: 0, arrived: null, seconds: null, isPartial: false },
+      kind: 'spent',
+      code: null,
+      endedAt: now,
+      finalAt: null,
+      attempts: 0,
+      arrived: null,
+      seconds: null,
+      isPartial: false,
     })
     expect(await sumsOf(own)).toBeNull()
     expect(await end(paymentId, {}, undefined, later(5))).toEqual([paymentId])
     expect(await ended(paymentId)).toMatchObject({
-      ...{ kind: 'settled', endedAt: later(5), finalAt: later(5), arrived: 3, seconds: 45, isPartial: false },
+      kind: 'settled',
+      endedAt: later(5),
+      finalAt: later(5),
+      arrived: 3,
+      seconds: 45,
+      isPartial: false,
     })
     const sums = {
-      ...{ ...noSums, payments: 1, settled: 1 },
-      ...{ gross: 50_000n, fee: 2_500n, net: 47_500n, settledFee: 2_500n },
+      ...noSums,
+      payments: 1,
+      settled: 1,
+      gross: 50_000n,
+      fee: 2_500n,
+      net: 47_500n,
+      settledFee: 2_500n,
     }
     expect(await sumsOf(own)).toEqual(sums)
     expect(await end(paymentId)).toEqual([])

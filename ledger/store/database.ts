@@ -201,7 +201,7 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
   } = options
   const { search_path, transaction_timeout, ...others } = sessionSettings(idleInTransactionMs)
   const limits = { ...others, ...(!isOlder && { transaction_timeout }) }
-  return postgres(url, {
+  const poolOptions: postgres.Options<{ bigint: postgres.PostgresType<bigint> }> & SocketOption = {
     max,
     onnotice: () => {},
     connection: {
@@ -213,20 +213,21 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
     ...(limited && { idle_timeout: idleSeconds }),
     // Our socket speaks TLS.
     ssl: false,
-    // Missing in its types. It passes on its own options, with every host that the URL names.
-    ...{
-      socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
-        openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
-    },
+    socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
+      openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
     connect_timeout: connectSeconds,
     types: {
       // 20: int8, 1700: numeric. A numeric with a fraction would throw in BigInt(), as it should.
       bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt },
     },
-  })
+  }
+  return postgres(url, poolOptions)
 }
 
 type ServerOptions = { path?: string | false; host: string[]; port: number[] }
+
+/** An option that postgres.js' types lack. It is called with the pool's own options, which hold every host of the URL. */
+type SocketOption = { socket: (options: ServerOptions) => Promise<DatabaseSocket> }
 
 /** TLS as the URL or `PGSSL` asks for it, in postgres.js' form. */
 function readTls(url: string): DatabaseSocketOptions['tls'] {

@@ -64,7 +64,10 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     const [first] = own as [Tab]
     expect((await first.charge(shop, 3, '0.01')).status).toBe(200)
     const upkeep = createTabUpkeep({
-      ...{ sql: gateway.database, tabs, networks: [gateway.served], minimumPrices: {} },
+      sql: gateway.database,
+      tabs,
+      networks: [gateway.served],
+      minimumPrices: {},
       rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
       now: () => new Date(Date.now() + 360_000),
     })

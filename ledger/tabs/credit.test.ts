@@ -43,11 +43,16 @@ const dayMs = 86_400_000
 const price = 250_000n
 
 const rich: PayerState = {
-  ...{ blockNumber: 100n, balance: 1_000_000_000n, hasCode: false, isBlacklisted: false, isPaused: false },
+  blockNumber: 100n,
+  balance: 1_000_000_000n,
+  hasCode: false,
+  isBlacklisted: false,
+  isPaused: false,
   isUsed: [false, false],
 }
 const served = {
-  ...{ network: networks.localhost, token: seedToken },
+  network: networks.localhost,
+  token: seedToken,
   client: { getBlockNumber: async () => 100n },
 } as unknown as ServedNetwork
 
@@ -74,8 +79,12 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
     served,
     { read: async () => rich },
     {
-      ...{ database: sql, checkBalance: true, caps: { payer: null, newPayer: null }, balanceTtlMs: 30_000 },
-      ...{ tabCredit: { base, basisPoints }, now },
+      database: sql,
+      checkBalance: true,
+      caps: { payer: null, newPayer: null },
+      balanceTtlMs: 30_000,
+      tabCredit: { base, basisPoints },
+      now,
     },
   )
   const reserve = createReserveForTab(sql, { budget, now })
@@ -92,15 +101,28 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
     }
     const accept = (reserved: bigint | null) =>
       store.accept({
-        ...{ payer, tabId, paymentId, nonce, expiresAt, reserved, chainId: seedChainId, token: seedToken },
-        ...{ contract: seedTabSettlement, platform: seedPlatform, rewardShare: 0, hasCode: false },
-        ...{ sequence: tab.requests + 1, amounts: [tab.charged + price], position: 0, price },
-        ...{ signature: randomHex(65), requestHash: randomHex(16), providerId: provider.providerId },
-        ...{
-          endpointId: provider.endpointIds[0] as string,
-          known: isNew ? 0 : 1,
-          splits: isNew ? [split] : [],
-        },
+        payer,
+        tabId,
+        paymentId,
+        nonce,
+        expiresAt,
+        reserved,
+        chainId: seedChainId,
+        token: seedToken,
+        contract: seedTabSettlement,
+        platform: seedPlatform,
+        rewardShare: 0,
+        hasCode: false,
+        sequence: tab.requests + 1,
+        amounts: [tab.charged + price],
+        position: 0,
+        price,
+        signature: randomHex(65),
+        requestHash: randomHex(16),
+        providerId: provider.providerId,
+        endpointId: provider.endpointIds[0] as string,
+        known: isNew ? 0 : 1,
+        splits: isNew ? [split] : [],
       })
     let { verdict } = await accept(isNew ? await ask() : null)
     if (verdict === 'unreserved') verdict = (await accept(await ask())).verdict
@@ -120,8 +142,13 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
       const id = randomHex(16).slice(2)
       const expiresAt = Math.floor(now() / 1000) + 93_600
       return {
-        ...{ payer, tabId: `tab_${id}`, paymentId: `pay_${id}`, nonce: randomHex(32), expiresAt },
-        ...{ requests: 0, charged: 0n },
+        payer,
+        tabId: `tab_${id}`,
+        paymentId: `pay_${id}`,
+        nonce: randomHex(32),
+        expiresAt,
+        requests: 0,
+        charged: 0n,
       }
     },
     /** Buys until a purchase is refused. @returns why. */

@@ -33,7 +33,10 @@ test('default: a tab of another database is bought on, charged less, closed, tak
   expect(await store.charge({ payer: tab.payer, tabId: tab.tabId, sequence: 2 }, 20_000n)).toBe('charged')
   const upkeepAt = (now: number) =>
     createTabUpkeep({
-      ...{ sql: gateway.database, tabs, networks: [gateway.served], minimumPrices: {} },
+      sql: gateway.database,
+      tabs,
+      networks: [gateway.served],
+      minimumPrices: {},
       rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
       now: () => new Date(now),
     })

@@ -130,10 +130,22 @@ function candidateOf({
   line: number
 }): TabCandidate {
   return {
-    ...{ ...own, known, position: line, nonce: `0x${id}${id}`, paymentId: `pay_${id}` },
-    ...{ chainId: seedChainId, token: seedToken, contract: seedTabSettlement, platform: seedPlatform },
-    ...{ rewardShare: 0, expiresAt: 2_000_000_000, hasCode: false, reserved: 1_000_000n },
-    ...{ signature: randomHex(65), requestHash: randomHex(16), providerId: provider.providerId },
+    ...own,
+    known,
+    position: line,
+    nonce: `0x${id}${id}`,
+    paymentId: `pay_${id}`,
+    chainId: seedChainId,
+    token: seedToken,
+    contract: seedTabSettlement,
+    platform: seedPlatform,
+    rewardShare: 0,
+    expiresAt: 2_000_000_000,
+    hasCode: false,
+    reserved: 1_000_000n,
+    signature: randomHex(65),
+    requestHash: randomHex(16),
+    providerId: provider.providerId,
     endpointId: provider.endpointIds[0] as string,
     splits: own.amounts.slice(known).map((_, at) => splitOf(known + at)),
   }

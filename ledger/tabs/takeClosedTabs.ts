@@ -80,7 +80,9 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
   const settling = chooseState(options, tab, requests)
   const closed: ClosedTab = {
     ...tab,
-    ...{ payerHasCode: tab.hasCode, sequence: settling.sequence, signature: settling.signature },
+    payerHasCode: tab.hasCode,
+    sequence: settling.sequence,
+    signature: settling.signature,
     closeReason: tab.closeReason ?? '',
     openedAt: tab.openedAt.getTime(),
     closedAt: (tab.closedAt as Date).getTime(),
@@ -176,7 +178,11 @@ function toSales(tab: StoredTab, requests: readonly Request[]): TabSale[] {
     totals[position] = total
     const feeAmount = platformPart(split, total) - platformPart(split, before)
     return {
-      ...{ line: position, providerId, endpointId, requests: own.length, feeAmount },
+      line: position,
+      providerId,
+      endpointId,
+      requests: own.length,
+      feeAmount,
       providerAmount: total - before - feeAmount,
       // An hour may have more sales than a call takes arguments.
       acceptedAt: own.reduce((latest, { acceptedAt }) => Math.max(latest, acceptedAt.getTime()), 0),

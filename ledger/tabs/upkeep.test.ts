@@ -23,9 +23,13 @@ const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.bu
 
 function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[0]> = {}) {
   return createTabUpkeep({
-    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
-    ...{ minimumPrices: {}, now: () => new Date(now), ...more },
+    minimumPrices: {},
+    now: () => new Date(now),
+    ...more,
   })
 }
 
@@ -161,8 +165,13 @@ describe('a closed tab is one payment', () => {
     await upkeepAt(Date.now()).closeAndTake()
     const { body } = await tab.read()
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
-      ...{ source: 'tab', stage: 'waiting', sequence: 4n, requests: 3, value: 400_000n },
-      ...{ providerAmount: 380_000n, feeAmount: 20_000n },
+      source: 'tab',
+      stage: 'waiting',
+      sequence: 4n,
+      requests: 3,
+      value: 400_000n,
+      providerAmount: 380_000n,
+      feeAmount: 20_000n,
       lines: [
         { payee: shop.wallet, amount: 100_000n },
         { payee: dear.wallet, amount: 300_000n },
@@ -223,7 +232,8 @@ describe('a closed tab is one payment', () => {
     await reasonAt(tab, minutes(6))
     const { body } = await tab.read()
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
-      ...{ sequence: 2n, value: 350_000n },
+      sequence: 2n,
+      value: 350_000n,
       lines: [{ amount: 50_000n }, { amount: 300_000n }],
     })
     await end(tab, 'settled')
@@ -239,7 +249,8 @@ describe('a closed tab is one payment', () => {
     await reasonAt(tab, minutes(6))
     const { body } = await tab.read()
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
-      ...{ sequence: 1n, value: 50_000n },
+      sequence: 1n,
+      value: 50_000n,
       sales: [{ requests: 1, providerAmount: 19_000n, feeAmount: 1_000n }],
     })
     await end(tab, 'settled')
@@ -271,7 +282,9 @@ describe('a closed tab is one payment', () => {
     await reasonAt(next, minutes(6))
     const { body } = await next.read()
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
-      ...{ sequence: 2n, requests: 2, value: 350_000n },
+      sequence: 2n,
+      requests: 2,
+      value: 350_000n,
       lines: [{ amount: 300_000n }, { amount: 50_000n }],
       sales: [{ providerId: dear.providerId }, { providerId: shop.providerId, providerAmount: 47_500n }],
     })

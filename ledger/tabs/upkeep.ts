@@ -136,7 +136,9 @@ export function createTabUpkeep({
     if (states === undefined || state === undefined) return []
     const byPayer = Map.groupBy(open, ({ payer }) => payer)
     const exposures = await readExposures(sql, served, {
-      ...{ payers: [...byPayer.keys()], block: state.blockNumber, withHistory: false },
+      payers: [...byPayer.keys()],
+      block: state.blockNumber,
+      withHistory: false,
       now: Math.floor(now().getTime() / 1000),
     })
     return open.flatMap((tab, index) => {

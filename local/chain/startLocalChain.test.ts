@@ -72,8 +72,10 @@ test('behavior: 600 buyers are funded within a few blocks, and the clock stays',
   expect((await client.getBlockNumber({ cacheTime: 0 })) - before).toBe(3n)
   for (const buyer of [buyers[0], buyers[599]] as Address[]) {
     const balance = await client.readContract({
-      ...{ address: deploymentOf(chain).usdc, abi: usdcAbi },
-      ...{ functionName: 'balanceOf', args: [buyer] },
+      address: deploymentOf(chain).usdc,
+      abi: usdcAbi,
+      functionName: 'balanceOf',
+      args: [buyer],
     })
     expect(balance).toBe(5_000_000n)
   }

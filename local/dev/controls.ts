@@ -124,7 +124,10 @@ export function createControls(options: {
       }))
       const balances = Object.entries(wallets).map(async ([name, address]) => {
         const balance = await client.readContract({
-          ...{ address: usdc, abi: usdcAbi, functionName: 'balanceOf', args: [address] },
+          address: usdc,
+          abi: usdcAbi,
+          functionName: 'balanceOf',
+          args: [address],
         })
         return [name, formatUsdc(balance)] as const
       })

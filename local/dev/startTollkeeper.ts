@@ -128,7 +128,11 @@ async function bringUp(
       privateKey,
       // A test sees each request settle; on a tab, all would settle once that is closed.
       client: createClient({
-        ...{ gatewayUrl: stack.api.url, timeout: 60_000, maxPaymentUsdc: '100', tabs: false, ...wallet },
+        gatewayUrl: stack.api.url,
+        timeout: 60_000,
+        maxPaymentUsdc: '100',
+        tabs: false,
+        ...wallet,
       }),
     }
   }

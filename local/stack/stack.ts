@@ -83,9 +83,16 @@ export type PlayedNetwork = (typeof playedNetworks)[number]
  * stack sets itself: the chain may have a real network's name.
  */
 const ofElsewhere: Environment = {
-  ...{ DATABASE_DIRECT_URL: undefined, TABS_DATABASE_URL: undefined, DATABASE_SCHEMA: undefined },
-  ...{ KEEPER_KEY_FILE: undefined, KEEPER_SIGNER_URL: undefined, KEEPER_GATEWAY_URL: undefined },
-  ...{ PLATFORM_WALLETS: undefined, SMTP_URL: undefined, MAIL_FROM: undefined, NODE_ENV: undefined },
+  DATABASE_DIRECT_URL: undefined,
+  TABS_DATABASE_URL: undefined,
+  DATABASE_SCHEMA: undefined,
+  KEEPER_KEY_FILE: undefined,
+  KEEPER_SIGNER_URL: undefined,
+  KEEPER_GATEWAY_URL: undefined,
+  PLATFORM_WALLETS: undefined,
+  SMTP_URL: undefined,
+  MAIL_FROM: undefined,
+  NODE_ENV: undefined,
 }
 
 /** Dev accounts by their use in the stack. Account 0 administers the token; from 10 on they are free to use. */
@@ -166,11 +173,13 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const platformWallet = devAccount(accounts.platform).address
   const env: Environment = {
-    ...{ ...ofElsewhere, DATABASE_URL: databaseUrl },
+    ...ofElsewhere,
+    DATABASE_URL: databaseUrl,
     NETWORKS: rpcUrls.map(([network]) => network).join(','),
     ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,
-    ...{ PLATFORM_WALLET: platformWallet, LOG_LEVEL: 'info' },
+    PLATFORM_WALLET: platformWallet,
+    LOG_LEVEL: 'info',
     // No middleware here needs time to void what it never heard of.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }

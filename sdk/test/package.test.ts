@@ -195,7 +195,10 @@ describe('type-checked', () => {
     await mkdir(join(folder, name, 'node_modules/@types'), { recursive: true })
     await openConsumer(name, ['jose', 'viem', ...frameworks], viem)
     const compilerOptions = {
-      ...{ ...base, skipLibCheck, moduleResolution, types: isSeller ? ['node'] : [] },
+      ...base,
+      skipLibCheck,
+      moduleResolution,
+      types: isSeller ? ['node'] : [],
       module: moduleResolution === 'bundler' ? 'esnext' : 'nodenext',
     }
     await writeFile(join(folder, name, 'index.ts'), source)
@@ -212,8 +215,15 @@ describe('bundled for a browser', () => {
   const bundle = async (path: string, external: string[] = []) => {
     const { outputFiles, metafile } = await build({
       stdin: { contents: `export * from '${nameOf(path)}'`, resolveDir: join(folder, 'current') },
-      ...{ bundle: true, minify: true, format: 'esm', platform: 'browser', target: 'es2022' },
-      ...{ write: false, metafile: true, logLevel: 'silent', external },
+      bundle: true,
+      minify: true,
+      format: 'esm',
+      platform: 'browser',
+      target: 'es2022',
+      write: false,
+      metafile: true,
+      logLevel: 'silent',
+      external,
     } as const)
     return { bytes: gzipSync(outputFiles[0]?.contents ?? '').length, inputs: Object.keys(metafile.inputs) }
   }

@@ -80,16 +80,20 @@ export async function playTabs(
     const { providerAmount, feeAmount, tier } = splitAnyPrice(price)
     const split = tabSplit({ provider, platform }, price)
     const challenge = createChallenge({
-      ...{ issuer: gatewayUrl, requestId: `req_${String(seen.length).padStart(32, '0')}` },
-      ...{
-        providerId: 'prov_1',
-        endpointId: 'ep_1',
-        macaroon: `m${price}`,
-        network: networks.base,
-        asset: usdc,
-      },
-      ...{ resource: `http://${host}${path}`, description: '', payTo: provider, feePayTo: platform },
-      ...{ amount: providerAmount, feeAmount, tier },
+      issuer: gatewayUrl,
+      requestId: `req_${String(seen.length).padStart(32, '0')}`,
+      providerId: 'prov_1',
+      endpointId: 'ep_1',
+      macaroon: `m${price}`,
+      network: networks.base,
+      asset: usdc,
+      resource: `http://${host}${path}`,
+      description: '',
+      payTo: provider,
+      feePayTo: platform,
+      amount: providerAmount,
+      feeAmount,
+      tier,
       tab: split && {
         split: toWord(encodeSplit(split)),
         rewardShare: 1_000,
@@ -103,7 +107,11 @@ export async function playTabs(
   /** The gateway's rule. @returns a code where it refuses. */
   async function take(tab: TabPayment, key: string, price: bigint, split: bigint, charge: bigint) {
     const book: Book = books.get(tab.tabId) ?? {
-      ...{ charged: new Map(), newest: undefined, splits: [], requests: new Map(), isClosed: false },
+      charged: new Map(),
+      newest: undefined,
+      splits: [],
+      requests: new Map(),
+      isClosed: false,
     }
     books.set(tab.tabId, book)
     const splits = [...book.splits.slice(0, tab.known), ...tab.splits]
@@ -192,7 +200,10 @@ export async function playTabs(
         ...(!fault.isVoided && {
           'Service-Receipt': await receiptOf(tab, price, split, book?.charged.get(split) ?? 0n),
           'PAYMENT-RESPONSE': encodePaymentHeader({
-            ...{ success: true, transaction: '', network: 'eip155:8453', payer: tab.payer },
+            success: true,
+            transaction: '',
+            network: 'eip155:8453',
+            payer: tab.payer,
             ...(fault.charge !== undefined && { amount: fault.charge.toString() }),
             extra: { paymentId: 'pay_tab', tab: tabResponse },
           }),
@@ -215,7 +226,8 @@ export async function playTabs(
     if (!book?.newest) return Response.json({ code: 'unknown_tab' }, { status: 404 })
     if (!close) {
       const lines = book.splits.map((split) => ({
-        ...{ split: toWord(split), chargedUsdc: formatUsdc(book.charged.get(split) ?? 0n) },
+        split: toWord(split),
+        chargedUsdc: formatUsdc(book.charged.get(split) ?? 0n),
       }))
       return Response.json({ closedAt: book.isClosed ? new Date().toISOString() : null, lines })
     }
@@ -269,12 +281,17 @@ function receiptOf(tab: TabPayload, price: bigint, split: bigint, lineTotal: big
   )
   return signReceipt({
     ...accepted,
-    ...{ paymentId: 'pay_tab', payer: tab.payer, totalUsdc: price.toString() },
-    ...{ providerUsdc: providerAmount.toString(), platformUsdc: feeAmount.toString() },
+    paymentId: 'pay_tab',
+    payer: tab.payer,
+    totalUsdc: price.toString(),
+    providerUsdc: providerAmount.toString(),
+    platformUsdc: feeAmount.toString(),
     authorizations: [{ to: tabSettlement, value: price.toString(), nonce }],
     split: { provider, platform },
     tab: {
-      ...{ id: tab.tab, sequence: tab.sequence, split: toWord(split) },
+      id: tab.tab,
+      sequence: tab.sequence,
+      split: toWord(split),
       lineTotal: (lineTotal > price ? lineTotal : price).toString(),
     },
   })

@@ -18,7 +18,10 @@ export const authorization = encodeAuthorizationHeader({ macaroon: 'AgEA', paylo
 const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
 export const paymentSignature = encodePaymentHeader({ x402Version: 2, accepted, payload: x402Payload })
 export const xPayment = encodePaymentHeader({
-  ...{ x402Version: 1, scheme: 'exact', network: 'base', payload: x402Payload },
+  x402Version: 1,
+  scheme: 'exact',
+  network: 'base',
+  payload: x402Payload,
 })
 
 export const sellerOptions = {

@@ -87,7 +87,9 @@ async function beginBatch() {
   })
   let rows: Awaited<ReturnType<typeof countRows>>
   return {
-    ...{ url, startBlock, payments },
+    url,
+    startBlock,
+    payments,
     /** Chain and gateway do: what is out is mined, and payments are accepted. */
     async goOn() {
       await testClient(stack).setAutomine(true)

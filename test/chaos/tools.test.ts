@@ -97,8 +97,13 @@ async function openScene() {
   }
   const buyer = async (tabs: boolean) =>
     payingMcpClient(lossy as never as Client, {
-      ...{ gatewayUrl: gateway.url, network: 'localhost', account: await gateway.buyer(10n ** 12n), tabs },
-      ...{ usdcAddress: gateway.served.token, maxPaymentUsdc: '1', warn: () => {} },
+      gatewayUrl: gateway.url,
+      network: 'localhost',
+      account: await gateway.buyer(10n ** 12n),
+      tabs,
+      usdcAddress: gateway.served.token,
+      maxPaymentUsdc: '1',
+      warn: () => {},
     })
   const [alone, onTab] = [await buyer(false), await buyer(true)]
   // A program stays with one client: what it remembers is its own.

@@ -25,9 +25,12 @@ async function startDying(crashAt: ApiStep): Promise<{ app: App; died: Promise<v
 
 const upkeep = () =>
   createTabUpkeep({
-    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
-    ...{ minimumPrices: {}, now: () => new Date() },
+    minimumPrices: {},
+    now: () => new Date(),
   })
 
 /** Closes what is open of it, and takes it in: one payment, in the place of all that was reserved. */
@@ -73,7 +76,8 @@ test.each(['before-charge', 'after-charge'] as const)(
     for (let n = 0; n < 2; n++) await tab.buy(shop)
     const { app, died } = await startDying(step)
     const charging = call(app, 'POST', `/tabs/${tab.tabId}/requests/2/charge`, {
-      ...{ key: shop.key, json: { amount: '0.02' } },
+      key: shop.key,
+      json: { amount: '0.02' },
     })
     await expect(charging).rejects.toThrow('fetch failed')
     await died

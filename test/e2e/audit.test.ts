@@ -151,7 +151,10 @@ describe('audit', () => {
     // The state of the third request settles: the fourth isn't in it.
     const { tab } = createTab(chain, { ...terms, requests: bought.slice(0, 3) })
     const other = createTab(chain, {
-      ...{ ...terms, buyer: buyers[1] as Hex, paymentId: 'pay_other', tabId: `tab_${'2'.repeat(32)}` },
+      ...terms,
+      buyer: buyers[1] as Hex,
+      paymentId: 'pay_other',
+      tabId: `tab_${'2'.repeat(32)}`,
       requests: [{ payTo: provider, price: 30_000n, providerId: 'prov_a' }],
     })
     const hash = await settleTabs(chain, platform, [other.tab, tab])
@@ -161,7 +164,10 @@ describe('audit', () => {
     expect(report.receipts[3]?.detail).toContain('moved with only 0.001007 USDC on its line')
     expect(report.tabs).toMatchObject([
       {
-        ...{ id: tabId, transactionHash: hash, movedAmount: 51_007n, requests: 4 },
+        id: tabId,
+        transactionHash: hash,
+        movedAmount: 51_007n,
+        requests: 4,
         lines: [
           {
             provider,
@@ -187,7 +193,10 @@ describe('audit', () => {
 
   test('behavior: of two receipts of one number on a tab the later is a duplicate; one that is signed again is not', async () => {
     const { tab, claims } = createTab(chain, {
-      ...{ buyer: buyers[2] as Hex, platform, paymentId: 'pay_twice', acceptedAt: now() },
+      buyer: buyers[2] as Hex,
+      platform,
+      paymentId: 'pay_twice',
+      acceptedAt: now(),
       tabId: `tab_${'3'.repeat(32)}`,
       requests: [1, 2, 3].map(() => ({ payTo: provider, price: 1_000n, providerId: 'prov_a' })),
     })
@@ -251,7 +260,11 @@ describe('audit', () => {
 
   test('error: a receipt that names other wallets than its splitter pays', async () => {
     const { item, claims } = createSplitPayment(chain, {
-      ...{ buyer: buyers[0] as Hex, payTo: provider, platform, paymentId: 'pay_split', acceptedAt: now() },
+      buyer: buyers[0] as Hex,
+      payTo: provider,
+      platform,
+      paymentId: 'pay_split',
+      acceptedAt: now(),
     })
     await settle(chain, [item])
     const split = { provider: otherProvider, platform } as const
@@ -443,7 +456,10 @@ describe('audit', () => {
     const nonce = refundNonce(iss, paymentId, 1)
     const { item } = pay({ buyer: shop, payTo: payer, nonce })
     const refund = {
-      ...{ number: 1, from: item.authorization.from, value: item.authorization.value.toString(), nonce },
+      number: 1,
+      from: item.authorization.from,
+      value: item.authorization.value.toString(),
+      nonce,
       transactionHash: zeroHash,
     }
     const asked = { refunds: [refund] }

@@ -20,9 +20,12 @@ const run = promisify(execFile)
 
 const json = (properties: object) => ({ type: 'object', properties, required: Object.keys(properties) })
 const shown = {
-  ...{ description: 'The weather of a city', mimeType: 'application/json' },
-  ...{ inputSchema: json({ city: { type: 'string' } }), inputExample: { city: 'Oslo' } },
-  ...{ outputSchema: json({ degrees: { type: 'number' } }), outputExample: { degrees: 7 } },
+  description: 'The weather of a city',
+  mimeType: 'application/json',
+  inputSchema: json({ city: { type: 'string' } }),
+  inputExample: { city: 'Oslo' },
+  outputSchema: json({ degrees: { type: 'number' } }),
+  outputExample: { degrees: 7 },
 }
 
 /** Other people's checkers, on what gateway, facilitator and a provider's middleware serve for discovery. */
@@ -110,12 +113,10 @@ async function openSeller({ api, chain }: TestStack): Promise<{ server: Server; 
   const port = await reservePort()
   const origin = `http://${loopback}:${port}`
   const provider = await registerProvider({
-    ...{
-      gatewayUrl: api.url,
-      name: 'Weather',
-      network: chain.network,
-      address: privateKeyToAddress(generatePrivateKey()),
-    },
+    gatewayUrl: api.url,
+    name: 'Weather',
+    network: chain.network,
+    address: privateKeyToAddress(generatePrivateKey()),
     endpoints: [
       { url: `${origin}/weather`, method: 'GET', usdcPerUnit: '0.01' },
       { url: `${origin}/ask`, method: 'POST', usdcPerUnit: '0.05' },

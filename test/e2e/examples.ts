@@ -56,12 +56,19 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const url = `http://${loopback}:${port}/forecast`
     const { address } = account()
     const { providerId, apiKey } = await registerProvider({
-      ...{ gatewayUrl: api.url, name, network: chain.network, address },
+      gatewayUrl: api.url,
+      name,
+      network: chain.network,
+      address,
       endpoints: [{ url, usdcPerUnit: '0.01' }],
     })
     const running = runExample(name, {
-      ...{ GATEWAY_URL: api.url, NETWORK: chain.network, PROVIDER_PORT: `${port}` },
-      ...{ PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey, ...more },
+      GATEWAY_URL: api.url,
+      NETWORK: chain.network,
+      PROVIDER_PORT: `${port}`,
+      PROVIDER_ID: providerId,
+      PROVIDER_API_KEY: apiKey,
+      ...more,
     })
     await running.line(/^(selling|open) http/)
     return { name, url, providerId, apiKey, running }
@@ -130,8 +137,12 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const keeperAddress = privateKeyToAccount(keeperKey).address
     await rpc.request({ method: 'hardhat_setBalance', params: [keeperAddress, '0xde0b6b3a7640000'] } as never)
     runExample('keeper', {
-      ...{ KEEPER_GATEWAY_URL: api.url, KEEPER_PRIVATE_KEYS: keeperKey, NETWORKS: chain.network },
-      ...{ RPC_URL_BASE: chain.url, DEPLOYMENTS_FILE: deploymentsFile, PRIORITY_FEE_WEI: '1000' },
+      KEEPER_GATEWAY_URL: api.url,
+      KEEPER_PRIVATE_KEYS: keeperKey,
+      NETWORKS: chain.network,
+      RPC_URL_BASE: chain.url,
+      DEPLOYMENTS_FILE: deploymentsFile,
+      PRIORITY_FEE_WEI: '1000',
     })
     await until('a stranger has settled it', async () => (await transactionOf(last)) !== null)
     const { from } = await rpc.getTransaction({ hash: (await transactionOf(last)) as Hex })
@@ -147,7 +158,8 @@ export function addExampleTests(stackOf: () => TestStack): void {
     await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
     const payTo: Address = account().address
     const { url, running } = await sell('x402-seller', {
-      ...{ FACILITATOR_URL: keeper.url, PAY_TO: payTo },
+      FACILITATOR_URL: keeper.url,
+      PAY_TO: payTo,
       X402_NETWORK: `eip155:${networks[stackOf().chain.network].chainId}`,
     })
     const bought = await x402Buyers['@x402/fetch'](buyer, new URL('/weather', url).href)
@@ -167,15 +179,17 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const { address } = account()
     const endpoints = [{ url: 'mcp://tool/forecast', method: '*', usdcPerUnit: '0.01' }]
     const { providerId, apiKey } = await registerProvider({
-      ...{ gatewayUrl: api.url, name: 'MCP', network: chain.network, address, endpoints },
+      gatewayUrl: api.url,
+      name: 'MCP',
+      network: chain.network,
+      address,
+      endpoints,
     })
     const running = runExample('mcp-seller', {
-      ...{
-        GATEWAY_URL: api.url,
-        PROVIDER_PORT: `${port}`,
-        PROVIDER_ID: providerId,
-        PROVIDER_API_KEY: apiKey,
-      },
+      GATEWAY_URL: api.url,
+      PROVIDER_PORT: `${port}`,
+      PROVIDER_ID: providerId,
+      PROVIDER_API_KEY: apiKey,
     })
     const [serverUrl = ''] = /http\S+/.exec(await running.line(/^selling http/)) ?? []
     const result = await buyForecast({

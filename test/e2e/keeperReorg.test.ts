@@ -194,7 +194,11 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
   const [wallet] = await stack.buyers(1, 20_000n)
   const payments = await queueDue(stack, 2)
   const refund = await stack.queueRefund({
-    ...{ of: refunded, number: 1, wallet, value: 20_000n, acceptedAt: hourAgo() },
+    of: refunded,
+    number: 1,
+    wallet,
+    value: 20_000n,
+    acceptedAt: hourAgo(),
   })
   const all = [...payments, refund]
   const ids = stack.database(all.map(({ paymentId }) => paymentId))

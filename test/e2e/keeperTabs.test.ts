@@ -102,7 +102,8 @@ test('behavior: a bad tab stops no other, and a payer of code is settled apart',
   const short = await closeTab(stack, { ...due, buyer: poor, lines: [{ ...line, amount: 1_000_001n }] })
   const { signature } = settling[0]?.state.authorization ?? {}
   const forged = await closeTab(stack, {
-    ...{ ...due, buyer: forger },
+    ...due,
+    buyer: forger,
     sign: (state) => ({ ...state, authorization: { ...state.authorization, signature: signature ?? '0x' } }),
   })
   await whileRunning(stack.keeper(), async () => {
@@ -123,7 +124,9 @@ test('behavior: tabs of other rewards have a batch of their own', async () => {
   const tabs = await Promise.all(
     buyers.map((buyer, index) =>
       closeTab(stack, {
-        ...{ buyer, rewardShare: index === 0 ? 0 : 2_000, closedAt: hourAgo() },
+        buyer,
+        rewardShare: index === 0 ? 0 : 2_000,
+        closedAt: hourAgo(),
         lines: [{ amount: 100_000n }],
       }),
     ),
@@ -211,7 +214,10 @@ test('behavior: its batch counts with the others: whom it paid, and what its kee
 async function debtOf({ buyer }: ClosedPayment): Promise<bigint> {
   const payer = buyer.address.toLowerCase() as Address
   const exposures = await readExposures(stack.database, stack.served, {
-    ...{ payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true },
+    payers: [payer],
+    block: 0n,
+    now: Math.floor(Date.now() / 1000),
+    withHistory: true,
   })
   return BigInt(exposures.get(payer)?.debt ?? -1n)
 }
@@ -349,11 +355,9 @@ describe('the operator’s keeper is dead', () => {
       },
       // Of whoever gives half of what it will earn for what pays it nothing.
       settings: {
-        ...{
-          ...stack.settings,
-          ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),
-        },
-        ...{ gasTokenUsd: 3_000_000_000n },
+        ...stack.settings,
+        ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),
+        gasTokenUsd: 3_000_000_000n,
       },
       budget: createBudget(now),
       payersWithCode: createPayerCode(stack.served.client, now),
@@ -428,17 +432,23 @@ describe('the operator’s keeper is dead', () => {
     const thief = randomHex(20)
     const publish = ({ authorization, ...state }: SignedState, split = state.lines[0]?.split ?? 0n) => ({
       payload: encodePayload({ ...authorization, validBefore: BigInt(state.expiry) }),
-      ...{ sequence: state.sequence, rewardShare: state.rewardShare },
+      sequence: state.sequence,
+      rewardShare: state.rewardShare,
       lines: state.lines.map(({ amount }) => [toWord(split), `${amount}`]),
     })
     const stolen = encodeSplit({ provider: thief, providerShare: 19n, platformShare: 1n })
     const { batchSettlement, tabSettlement } = stack.served.deployment
     const lying = new Hono().get('/settlements/pending', (c) =>
       c.json({
-        ...{ batchSettlement, tabSettlement, token: stack.served.token },
+        batchSettlement,
+        tabSettlement,
+        token: stack.served.token,
         batches: [
           {
-            ...{ feeRecipient: platformWallet, trigger: 'time', payments: [], splitters: [] },
+            feeRecipient: platformWallet,
+            trigger: 'time',
+            payments: [],
+            splitters: [],
             tabs: [publish(older), publish(one.state), publish(other.state, stolen)],
           },
         ],
@@ -478,7 +488,9 @@ test('behavior: one that expires while its transaction is out is passed over, an
   const [late, good] = (await Promise.all(
     [180, 93_600].map((validFor, index) =>
       closeTab(stack, {
-        ...{ buyer: buyers[index] as PrivateKeyAccount, validFor, closedAt: hourAgo() },
+        buyer: buyers[index] as PrivateKeyAccount,
+        validFor,
+        closedAt: hourAgo(),
         lines: [{ amount: 300_000n }],
       }),
     ),

@@ -79,7 +79,10 @@ function openServer(options: Partial<Parameters<typeof requirePayment>[0]> = {})
 async function buyerOptions(more: Partial<PayingMcpOptions> = {}): Promise<PayingMcpOptions> {
   const account = await gateway.buyer(1_000_000n)
   return {
-    ...{ gatewayUrl: gateway.url, network: 'localhost', account, usdcAddress: gateway.served.token },
+    gatewayUrl: gateway.url,
+    network: 'localhost',
+    account,
+    usdcAddress: gateway.served.token,
     maxPaymentUsdc: '1',
     tabs: false,
     ...more,
@@ -137,7 +140,9 @@ async function signStandard(account: PrivateKeyAccount, asked: Asked): Promise<o
 async function signV1(account: PrivateKeyAccount, { accepts: [entry] }: Asked): Promise<string> {
   const { maxAmountRequired, payTo, network, scheme } = entry as unknown as Record<string, string>
   const { signature, ...authorization } = await signAuthorization(gateway.served, account, {
-    ...{ from: account.address, to: payTo as Address, value: BigInt(maxAmountRequired ?? 0) },
+    from: account.address,
+    to: payTo as Address,
+    value: BigInt(maxAmountRequired ?? 0),
     ...validFor(93_600),
     nonce: randomHex(32),
   })
@@ -183,7 +188,9 @@ describe('requirePayment, each dialect', () => {
     const { paymentId } = receiptOf(result)
     expect(textOf(result)).toBe(`Lisbon: 19 °C, ${paymentId}`)
     expect(meta(result)['x402/payment-response']).toMatchObject({
-      ...{ success: true, network: 'eip155:31337', payer: account.address.toLowerCase() },
+      success: true,
+      network: 'eip155:31337',
+      payer: account.address.toLowerCase(),
     })
   })
 
@@ -225,7 +232,8 @@ describe('requirePayment, each dialect', () => {
     const extensions = { 'org.paymentauth/payment': {} }
     const plain = await connectTo(server, { capabilities: { extensions } })
     await expect(plain.callTool(forecast)).rejects.toMatchObject({
-      ...{ code: -32042, data: { httpStatus: 402, challenges: [{ method: 'evm' }] } },
+      code: -32042,
+      data: { httpStatus: 402, challenges: [{ method: 'evm' }] },
     })
     const account = await gateway.buyer(1_000_000n)
     const authorization = gateway.served.network.eip712
@@ -296,7 +304,9 @@ describe('what fails is not charged', () => {
     const options = await buyerOptions()
     const paying = payingMcpClient(client, options)
     await expect(paying.callTool(forecast)).rejects.toMatchObject({
-      ...{ code: 'dependency_unavailable', status: 503, payment: undefined },
+      code: 'dependency_unavailable',
+      status: 503,
+      payment: undefined,
     })
     expect(ran).toEqual({})
   })
@@ -345,7 +355,8 @@ describe('a hostile client', () => {
     const { accepted } = payment as { accepted: Record<string, string> }
     for (const change of [{ amount: '10000' }, { payTo: account.address }]) {
       const changed = await signStandard(account, {
-        ...{ x402Version: 2, resource: { url: 'mcp://tool/forecast' } },
+        x402Version: 2,
+        resource: { url: 'mcp://tool/forecast' },
         accepts: [{ ...accepted, ...change } as never],
       })
       const result = await client.callTool({ ...forecast, _meta: { 'x402/payment': changed } })
@@ -399,7 +410,8 @@ describe('payingMcpClient', () => {
     const mcp = await connectTo(server)
     const asked: string[] = []
     const options = await buyerOptions({
-      ...{ allowedHosts: ['mcp.example'], serverUrl: 'https://mcp.example/mcp' },
+      allowedHosts: ['mcp.example'],
+      serverUrl: 'https://mcp.example/mcp',
       onPayment: ({ url, host }) => void asked.push(url, host),
     })
     await payingMcpClient(mcp, options).callTool(forecast)
@@ -435,7 +447,8 @@ describe('payingMcpClient', () => {
     const account = options.account as PrivateKeyAccount
     const mcp = await connectTo(server)
     const lossy = {
-      ...{ calls: 0, payments: new Set<string>() },
+      calls: 0,
+      payments: new Set<string>(),
       async callTool(...args: Parameters<Client['callTool']>) {
         const result = await mcp.callTool(...args)
         const payment = args[0]._meta?.['tollkeeper/authorization']
@@ -474,8 +487,14 @@ describe('payingMcpClient', () => {
 describe('payingMcpClient at other people’s sellers', () => {
   const payTo = '0x00000000000000000000000000000000000000aa'
   const entry = (more: object = {}) => ({
-    ...{ scheme: 'exact', network: 'eip155:31337', amount: '20000', asset: gateway.served.token, payTo },
-    ...{ maxTimeoutSeconds: 60, extra: gateway.served.network.eip712, ...more },
+    scheme: 'exact',
+    network: 'eip155:31337',
+    amount: '20000',
+    asset: gateway.served.token,
+    payTo,
+    maxTimeoutSeconds: 60,
+    extra: gateway.served.network.eip712,
+    ...more,
   })
 
   /** A server that asks so, takes any payment, and shows what it was. */
@@ -503,7 +522,9 @@ describe('payingMcpClient at other people’s sellers', () => {
     const required = { x402Version: 2, accepts: [entry()], resource: { url: 'mcp://tool/forecast' } }
     const { 'x402/payment': payment } = await buyFrom({ structuredContent: required })
     expect(payment).toMatchObject({
-      ...{ x402Version: 2, accepted: entry(), resource: required.resource },
+      x402Version: 2,
+      accepted: entry(),
+      resource: required.resource,
       payload: { authorization: authorized },
     })
   })
@@ -520,7 +541,10 @@ describe('payingMcpClient at other people’s sellers', () => {
     const required = { x402Version: 1, accepts: [{ ...rest, maxAmountRequired }] }
     const { 'x402.payment': header } = await buyFrom({ structuredContent: required })
     expect(JSON.parse(atob(String(header)))).toMatchObject({
-      ...{ x402Version: 1, scheme: 'exact', network: 'localhost', payload: { authorization: authorized } },
+      x402Version: 1,
+      scheme: 'exact',
+      network: 'localhost',
+      payload: { authorization: authorized },
     })
   })
 
@@ -538,7 +562,8 @@ describe('payingMcpClient at other people’s sellers', () => {
     expect(paid['org.paymentauth/credential']).toMatchObject({
       challenge,
       payload: {
-        ...{ type: 'authorization', ...authorized },
+        type: 'authorization',
+        ...authorized,
         validBefore: String(Math.floor(Date.parse(expires) / 1000)),
       },
     })

@@ -82,8 +82,12 @@ describe('paying', () => {
     expect([isError, said]).toEqual([
       false,
       {
-        ...{ status: 200, url: shop.url, bytes: expect.any(Number), paid_usdc: '0.010000' },
-        ...{ counted_usdc: '0.010000', payment_id: expect.stringMatching(/^pay_/) },
+        status: 200,
+        url: shop.url,
+        bytes: expect.any(Number),
+        paid_usdc: '0.010000',
+        counted_usdc: '0.010000',
+        payment_id: expect.stringMatching(/^pay_/),
         receipt_file: expect.stringMatching(/receipts-1\.jsonl$/),
       },
     ])
@@ -100,7 +104,8 @@ describe('paying', () => {
     expect(budget).toMatchObject({
       wallet: { address: privateKeyToAddress(purse.key), network: 'localhost' },
       last_24_hours: {
-        ...{ spent_usdc: '0.010000', left_usdc: '1.990000' },
+        spent_usdc: '0.010000',
+        left_usdc: '1.990000',
         hosts: [{ host: 'localhost', payments: 1, spent_usdc: '0.010000' }],
       },
       limits: { max_payment_usdc: '1.000000', asks_the_user_above_usdc: '0.100000' },
@@ -115,7 +120,8 @@ describe('paying', () => {
       new Response(new Uint8Array([0, 255, 1, 254]), { headers: { 'content-type': 'image/png' } })
     const images = await openShop(stack, { usdcPerUnit: '0.01', handler })
     const endless = await openShop(stack, {
-      ...{ usdcPerUnit: '0.01', gate: {} },
+      usdcPerUnit: '0.01',
+      gate: {},
       handler: () =>
         new Response(
           new ReadableStream({
@@ -137,7 +143,9 @@ describe('paying', () => {
     })
     const cut = await call('fetch_paid_url', { url: endless.url, max_bytes: 100_000 })
     expect(cut.said).toMatchObject({
-      ...{ bytes: 100_000, cut_off: expect.stringContaining('max_bytes'), paid_usdc: '0.010000' },
+      bytes: 100_000,
+      cut_off: expect.stringContaining('max_bytes'),
+      paid_usdc: '0.010000',
     })
   })
 })
@@ -274,7 +282,9 @@ describe('hostile sellers', () => {
       response.writeHead(status, { 'content-type': 'application/json' }).end(body)
     })
     const registered = await registerProvider({
-      ...{ gatewayUrl: gateway.url, name: 'Hostile', network: gateway.chain.network },
+      gatewayUrl: gateway.url,
+      name: 'Hostile',
+      network: gateway.chain.network,
       address: privateKeyToAddress(generatePrivateKey()),
       endpoints: [
         { url: `${url}/a`, usdcPerUnit: '0.01' },
@@ -405,7 +415,11 @@ describe('sellers of other gateways', () => {
     const { token, network } = gateway.served
     const shown: string[] = []
     const entry = {
-      ...{ scheme: 'exact', asset: token, payTo, maxTimeoutSeconds: 60, extra: network.eip712 },
+      scheme: 'exact',
+      asset: token,
+      payTo,
+      maxTimeoutSeconds: 60,
+      extra: network.eip712,
       ...(version === 1
         ? { network: network.name, maxAmountRequired: usdcAmount }
         : { network: network.caip2, amount: usdcAmount }),
@@ -457,7 +471,10 @@ describe('sellers of other gateways', () => {
       response.writeHead(402, { 'content-type': 'application/json' }).end(own)
     })
     const { providerId, endpointIds } = await registerProvider({
-      ...{ gatewayUrl: gateway.url, name: 'Two gateways', network: gateway.chain.network, address: payTo },
+      gatewayUrl: gateway.url,
+      name: 'Two gateways',
+      network: gateway.chain.network,
+      address: payTo,
       endpoints: [{ url: seller.url, usdcPerUnit: '0.01' }],
     })
     const [method, headers] = ['POST', { 'content-type': 'application/json' }]
@@ -530,15 +547,19 @@ describe('over HTTP', () => {
     const token = 'a-token-of-twenty-and-more'
     const { url } = await start({ ...purse, env: { ...purse.env, MCP_TOKEN: token } }, [])
     const initialize = {
-      ...{ jsonrpc: '2.0', id: 1, method: 'initialize' },
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'initialize',
       params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'x', version: '1' } },
     }
     const post = async (headers: Record<string, string>) => {
       const answer = await fetch(url, {
         method: 'POST',
         headers: {
-          ...{ 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
-          ...{ authorization: `Bearer ${token}`, ...headers },
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+          authorization: `Bearer ${token}`,
+          ...headers,
         },
         body: JSON.stringify(initialize),
       })
@@ -607,7 +628,10 @@ describe('docs/agent-budget.md', () => {
     const here = (text: string) =>
       text.replace('/path/to/tollkeeper/', root).replace(/^api\.example$/, new URL(shop.url).origin)
     const transport = new StdioClientTransport({
-      ...{ command: process.execPath, args: args.map(here), cwd: purse.folder, stderr: 'ignore' },
+      command: process.execPath,
+      args: args.map(here),
+      cwd: purse.folder,
+      stderr: 'ignore',
       env: { ...shown.env, ...env, HOME: purse.folder },
     })
     const { call, client } = await connectHost(transport)

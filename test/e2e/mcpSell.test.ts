@@ -20,7 +20,12 @@ let seller: Awaited<ReturnType<typeof registerTools>>
 let folder: string
 
 const prices = {
-  ...{ forecast: '0.05', structured: '0.05', failing: '0.05', refusing: '0.05', slow: '0.05', seen: '0.05' },
+  forecast: '0.05',
+  structured: '0.05',
+  failing: '0.05',
+  refusing: '0.05',
+  slow: '0.05',
+  seen: '0.05',
   counted: '0.05',
   help: 'free',
 }
@@ -52,7 +57,10 @@ function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/su
 async function startByHost(flags?: string[]) {
   const { args, env } = sellCommand(flags)
   const transport = new StdioClientTransport({
-    ...{ command: process.execPath, args, cwd: root, stderr: 'pipe' },
+    command: process.execPath,
+    args,
+    cwd: root,
+    stderr: 'pipe',
     env: { ...(process.env as Record<string, string>), ...env },
   })
   let errors = ''
@@ -69,8 +77,12 @@ async function payingOptions() {
   const account = await gateway.buyer(1_000_000n)
   const { url: gatewayUrl, served } = gateway
   return {
-    ...{ gatewayUrl, network: 'localhost' as const, account, usdcAddress: served.token },
-    ...{ maxPaymentUsdc: '1', tabs: false },
+    gatewayUrl,
+    network: 'localhost' as const,
+    account,
+    usdcAddress: served.token,
+    maxPaymentUsdc: '1',
+    tabs: false,
   }
 }
 
@@ -119,11 +131,9 @@ test('default: tools are paid for, and all else passes', async () => {
   expect(body.endpoints).toHaveLength(7)
   expect(body.endpoints).toContainEqual(
     expect.objectContaining({
-      ...{
-        url: 'mcp://tool/forecast',
-        description: 'Weather of tomorrow',
-        pricing: { usdcPerUnit: '0.050000' },
-      },
+      url: 'mcp://tool/forecast',
+      description: 'Weather of tomorrow',
+      pricing: { usdcPerUnit: '0.050000' },
     }),
   )
   expect(errors()).toContain('weather server started')
@@ -179,7 +189,8 @@ test('behavior: progress comes and a cancellation goes through, and what was beg
   expect(await paymentsOf(options.account)).toEqual(['verified'])
   // What it would have said is not to be had: nothing else is given in its place.
   await expect(paying.callTool({ name: 'slow' })).rejects.toMatchObject({
-    ...{ code: 'payment_replayed', message: expect.stringContaining('its answer was broken off') },
+    code: 'payment_replayed',
+    message: expect.stringContaining('its answer was broken off'),
   })
   expect(await paymentsOf(options.account)).toEqual(['verified'])
 })

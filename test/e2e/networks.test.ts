@@ -85,15 +85,21 @@ async function openShops(): Promise<void> {
   const at = `/providers/${provider.providerId}`
   const port = await reservePort()
   const gate = requirePayment({
-    ...{ gatewayUrl: stack.api.url, providerId: provider.providerId, apiKey: provider.apiKey },
-    ...{ pricing: { usdcPerUnit: '0.01' }, timeout: 20_000 },
+    gatewayUrl: stack.api.url,
+    providerId: provider.providerId,
+    apiKey: provider.apiKey,
+    pricing: { usdcPerUnit: '0.01' },
+    timeout: 20_000,
   })
   const app = new Hono()
   for (const network of names) {
     const registered = await ask<{ walletId: string }>('POST', `${at}/wallets`, { network, address: wallet })
     const url = `http://${loopback}:${port}/${network}`
     const { body } = await ask<{ endpointId: string }>('POST', `${at}/endpoints`, {
-      ...{ url, method: 'GET', walletId: registered.body.walletId, pricing: { usdcPerUnit: '0.01' } },
+      url,
+      method: 'GET',
+      walletId: registered.body.walletId,
+      pricing: { usdcPerUnit: '0.01' },
     })
     shops[network] = { url, endpointId: body.endpointId }
     app.get(`/${network}`, gate, (c) => c.json({ network }))

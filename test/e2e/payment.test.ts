@@ -136,8 +136,12 @@ test('behavior: a wrapped fetch pays, within the budget that a client of the sam
   const limits = { maxDailyUsdc: '0.10', spending: createSpendingMemory() }
   const { client, privateKey } = await newBuyer(stack, '1', limits)
   const payingFetch = wrapFetch(fetch, {
-    ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
-    ...{ walletPrivateKey: privateKey, tabs: false, ...limits },
+    gatewayUrl: stack.api.url,
+    network: stack.chain.network,
+    usdcAddress: tokenOf(stack.chain),
+    walletPrivateKey: privateKey,
+    tabs: false,
+    ...limits,
   })
   await client.request(shop.url)
   const response = await payingFetch(new URL(shop.url))
@@ -155,8 +159,13 @@ test('behavior: a smart account pays by its contract’s word (ERC-1271) once it
   await stack.chain.mintUsdc([account.address], 25_000_000n)
   const clientOf = (signatures: 'one' | 'two') =>
     createClient({
-      ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
-      ...{ account, maxPaymentUsdc: '12', timeout: 60_000, signatures },
+      gatewayUrl: stack.api.url,
+      network: stack.chain.network,
+      usdcAddress: tokenOf(stack.chain),
+      account,
+      maxPaymentUsdc: '12',
+      timeout: 60_000,
+      signatures,
     })
   const refused = clientOf('two').request(shop.url)
   await expect(refused).rejects.toMatchObject({ code: 'smart_account_not_deployed' })

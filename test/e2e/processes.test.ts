@@ -79,8 +79,13 @@ describe('the image', () => {
     env = {
       ...stack.env,
       ...image.env,
-      ...{ DEPLOYMENTS_FILE, PATH: path, HOME: '/nonexistent', TMPDIR: temporary },
-      ...{ CI: undefined, VITEST: undefined, NODE_OPTIONS: undefined },
+      DEPLOYMENTS_FILE,
+      PATH: path,
+      HOME: '/nonexistent',
+      TMPDIR: temporary,
+      CI: undefined,
+      VITEST: undefined,
+      NODE_OPTIONS: undefined,
       // Node's image has none; the starts here share what Node compiled.
       NODE_COMPILE_CACHE: join(temporary, 'compiled'),
     }

@@ -79,8 +79,12 @@ test('behavior: a statement is what USDC’s own logs show: received, fees, and 
   const { payer, next } = (await view(refunds)) as { payer: Address; next: { nonce: Hex } }
   const token = tokenOf(stack.chain)
   const signed = await signAuthorization({ network: networks[stack.chain.network], token }, account, {
-    ...{ from: account.address.toLowerCase() as Address, to: payer, value: 6_000n, validAfter: 0n },
-    ...{ validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400), nonce: next.nonce },
+    from: account.address.toLowerCase() as Address,
+    to: payer,
+    value: 6_000n,
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400),
+    nonce: next.nonce,
   })
   await post(refunds, { payload: encodePayload(signed) })
   await until('it has arrived', async () => {
@@ -104,7 +108,9 @@ test('behavior: a statement is what USDC’s own logs show: received, fees, and 
     payments: receipts.length,
     settled_usdc: formatUsdc(sum(nonces(0), shop.address as Address)),
     settled_fee_usdc: formatUsdc(sum(nonces(1), platform)),
-    ...{ refunds: 1, refunded_usdc: formatUsdc(sum(promised, payer)), refunds_outstanding_usdc: '0.000000' },
+    refunds: 1,
+    refunded_usdc: formatUsdc(sum(promised, payer)),
+    refunds_outstanding_usdc: '0.000000',
     gas: { others: { batches: 0 } },
   })
   expect(row?.refunded_usdc).toBe('0.006000')

@@ -170,7 +170,8 @@ test('behavior: docs/sell-a-tool.md sells the tools of a server that knows nothi
     .replace('weather-server.js', 'test/support/weatherServer.ts')
     .replace(' -- ', ' --http 0 -- ')
   const running = runCommand(words.split(' '), {
-    ...{ TOLLKEEPER_API_KEY: apiKey, TOLLKEEPER_GATEWAY_URL: stack.api.url },
+    TOLLKEEPER_API_KEY: apiKey,
+    TOLLKEEPER_GATEWAY_URL: stack.api.url,
   })
   onTestFinished(() => killAll(running))
   const [serverUrl = ''] = /http:\S+/.exec(await running.line(/listening on/)) ?? []

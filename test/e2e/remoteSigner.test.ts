@@ -220,7 +220,10 @@ describe('as processes, by TLS', () => {
       KEEPER_SIGNER_CA_FILE: file('ca.pem'),
       KEEPER_SIGNER_CERT_FILE: file('server.pem'),
       KEEPER_SIGNER_KEY_FILE: file('server.key'),
-      ...{ KEEPER_PORT: '0', KEEPER_POLL_MS: '100', KEEPER_LEASE_MS: '3000', PRIORITY_FEE_WEI: '0' },
+      KEEPER_PORT: '0',
+      KEEPER_POLL_MS: '100',
+      KEEPER_LEASE_MS: '3000',
+      PRIORITY_FEE_WEI: '0',
       TRIGGER_MIN_AGE_SECONDS: '0',
       ...change,
     })

@@ -31,8 +31,12 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
       await cp(sdk, join(folder, 'node_modules/@tollkeeper/sdk'), { recursive: true })
       // As wrangler does it.
       await build({
-        ...{ entryPoints: [join(folder, 'worker.ts')], outfile: join(folder, 'worker.js') },
-        ...{ bundle: true, format: 'esm', target: 'es2022', external: ['cloudflare:*'] },
+        entryPoints: [join(folder, 'worker.ts')],
+        outfile: join(folder, 'worker.js'),
+        bundle: true,
+        format: 'esm',
+        target: 'es2022',
+        external: ['cloudflare:*'],
         conditions: ['workerd', 'worker', 'browser'],
       })
     })
@@ -56,7 +60,9 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
         const port = await reservePort()
         const url = `http://${loopback}:${port}`
         const { providerId, apiKey } = await registerProvider({
-          ...{ gatewayUrl: api.url, name, network: chain.network },
+          gatewayUrl: api.url,
+          name,
+          network: chain.network,
           address: privateKeyToAddress(generatePrivateKey()),
           endpoints: ['fetch', 'hono', 'failing'].map((path) => ({
             url: `${url}/${path}`,
@@ -66,8 +72,12 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
         const WALLET_PRIVATE_KEY = generatePrivateKey()
         await chain.mintUsdc([privateKeyToAddress(WALLET_PRIVATE_KEY)], parseUsdc('1'))
         const env = {
-          ...{ GATEWAY_URL: api.url, NETWORK: chain.network, WALLET_PRIVATE_KEY },
-          ...{ PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey, PORT: `${port}` },
+          GATEWAY_URL: api.url,
+          NETWORK: chain.network,
+          WALLET_PRIVATE_KEY,
+          PROVIDER_ID: providerId,
+          PROVIDER_API_KEY: apiKey,
+          PORT: `${port}`,
         }
         const command = commandOf(port)
         const seller = runHere(command, env)
@@ -85,9 +95,12 @@ export function addRuntimeTests(stackOf: () => TestStack): void {
         ])
 
         const client = createClient({
-          ...{ tabs: false, timeout: 240_000 },
-          ...{ gatewayUrl: api.url, network: chain.network },
-          ...{ walletPrivateKey: WALLET_PRIVATE_KEY, maxPaymentUsdc: '0.01' },
+          tabs: false,
+          timeout: 240_000,
+          gatewayUrl: api.url,
+          network: chain.network,
+          walletPrivateKey: WALLET_PRIVATE_KEY,
+          maxPaymentUsdc: '0.01',
         })
         for (const path of ['fetch', 'hono']) {
           expect((await ask(path)).status, seller.output()).toBe(402)

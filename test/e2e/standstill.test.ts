@@ -47,7 +47,8 @@ afterAll(async () => {
 
 async function open(gatewayUrl?: string): Promise<Shop> {
   const shop = await openShop(stack, {
-    ...{ usdcPerUnit: '0.05', timeout: timeoutMs },
+    usdcPerUnit: '0.05',
+    timeout: timeoutMs,
     ...(gatewayUrl && { gatewayUrl }),
   })
   onTestFinished(() => shop.close())
@@ -83,7 +84,9 @@ describe.skipIf(!hasPgbouncer)('who was told 503', () => {
       const body = request.method === 'POST' ? await readBody(request) : null
       const { host: _, connection: _c, 'content-length': _l, ...headers } = request.headers
       const answer = await fetch(new URL(request.url ?? '', stack.api.url), {
-        ...{ method: request.method ?? 'GET', headers: headers as Record<string, string>, body },
+        method: request.method ?? 'GET',
+        headers: headers as Record<string, string>,
+        body,
       })
       const text = await answer.text()
       if (!isDeaf) response.writeHead(answer.status, { 'content-type': 'application/json' }).end(text)

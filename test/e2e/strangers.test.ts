@@ -84,7 +84,10 @@ beforeAll(async () => {
   const quiet = ['--prefer-offline', '--ignore-scripts', '--no-audit', '--no-fund']
   await run('npm', ['ci', '--legacy-peer-deps', ...quiet], { cwd: folder })
   seller = await registerProvider({
-    ...{ gatewayUrl: stack.api.url, name: 'Strangers', network: 'base-sepolia', endpoints: [] },
+    gatewayUrl: stack.api.url,
+    name: 'Strangers',
+    network: 'base-sepolia',
+    endpoints: [],
     address: newAccount().address,
   })
 }, 900_000)
@@ -196,7 +199,9 @@ describe('buyers over MCP', () => {
   let url: string
   beforeAll(async () => {
     const { apiKey, providerId } = await registerProvider({
-      ...{ gatewayUrl: stack.api.url, name: 'Tools', network: 'base-sepolia' },
+      gatewayUrl: stack.api.url,
+      name: 'Tools',
+      network: 'base-sepolia',
       address: newAccount().address,
       endpoints: [{ url: 'mcp://tool/weather', method: 'POST', usdcPerUnit: price }],
     })
@@ -276,12 +281,10 @@ describe('Next.js', () => {
     const port = await reservePort()
     origin = `http://${loopback}:${port}`
     ours = await registerProvider({
-      ...{
-        gatewayUrl: stack.api.url,
-        name: 'Next.js',
-        network: 'base-sepolia',
-        address: newAccount().address,
-      },
+      gatewayUrl: stack.api.url,
+      name: 'Next.js',
+      network: 'base-sepolia',
+      address: newAccount().address,
       endpoints: [{ url: `${origin}/forecast`, usdcPerUnit: price }],
     })
     const { sdk } = await installPackages()
@@ -291,13 +294,13 @@ describe('Next.js', () => {
     await mkdir(join(folder, 'app/forecast'))
     await writeFile(join(folder, 'app/forecast/route.js'), stripTypeScriptTypes(route))
     const env = {
-      ...{
-        FACILITATOR_URL: stack.keeper.url,
-        API_KEY: seller.apiKey,
-        PAY_TO: payTo,
-        GATEWAY_URL: stack.api.url,
-      },
-      ...{ PROVIDER_ID: ours.providerId, PROVIDER_API_KEY: ours.apiKey, NEXT_TELEMETRY_DISABLED: '1' },
+      FACILITATOR_URL: stack.keeper.url,
+      API_KEY: seller.apiKey,
+      PAY_TO: payTo,
+      GATEWAY_URL: stack.api.url,
+      PROVIDER_ID: ours.providerId,
+      PROVIDER_API_KEY: ours.apiKey,
+      NEXT_TELEMETRY_DISABLED: '1',
     }
     const next = join(folder, 'node_modules/.bin/next')
     const build = runCommand([next, 'build'], env, { cwd: folder })
@@ -340,8 +343,12 @@ describe('sellers over MCP', () => {
       await client.connect(new StreamableHTTPClientTransport(new URL(url)) as never)
       onTestFinished(() => client.close())
       const paying = payingMcpClient(client, {
-        ...{ gatewayUrl: stack.api.url, network: 'base-sepolia', usdcAddress: tokenOf(stack.chain) },
-        ...{ walletPrivateKey: await newWallet(), maxPaymentUsdc: price, tabs: false },
+        gatewayUrl: stack.api.url,
+        network: 'base-sepolia',
+        usdcAddress: tokenOf(stack.chain),
+        walletPrivateKey: await newWallet(),
+        maxPaymentUsdc: price,
+        tabs: false,
       })
       const { content } = await paying.callTool({ name: 'weather', arguments: {} })
       expect(content, running.output()).toEqual([{ type: 'text', text: 'sunny' }])

@@ -125,7 +125,8 @@ test('behavior: clients of @x402/core keep tabs, too', async () => {
   await stack.chain.mintUsdc([account.address], parseUsdc('1'))
   const client = new x402Client().register('eip155:*', new ExactEvmScheme(account))
   const tabs = keepTabs(client, account, {
-    ...{ gatewayUrl: stack.api.url, usdcAddress: tokenOf(stack.chain) },
+    gatewayUrl: stack.api.url,
+    usdcAddress: tokenOf(stack.chain),
   })
   const payingFetch = wrapFetchWithPayment(fetch, client)
   for (let i = 0; i < 6; i++) expect((await payingFetch(micro.url)).status).toBe(200)

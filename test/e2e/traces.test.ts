@@ -27,7 +27,9 @@ const triggers = { TRIGGER_TIME_SECONDS: '1', TRIGGER_MIN_AGE_SECONDS: '0' }
 const stack = useTestStack({
   env: {
     api: {
-      ...{ ...tracing, ...triggers, UPSTREAM_ALLOW_PRIVATE: 'true' },
+      ...tracing,
+      ...triggers,
+      UPSTREAM_ALLOW_PRIVATE: 'true',
       TRACE_URL_TEMPLATE: 'https://traces.example/trace/{traceId}?from=tollkeeper',
     },
     keeper: { ...tracing, ...triggers },
@@ -75,7 +77,10 @@ test.each(['hono', 'express', 'fetch'] as const)(
       parentSpanId: spanId,
     })
     expect(verify).toMatchObject({
-      ...{ name: 'POST /verify', service: 'tollkeeper-api', parentSpanId: spanId, status: 0 },
+      name: 'POST /verify',
+      service: 'tollkeeper-api',
+      parentSpanId: spanId,
+      status: 0,
       attributes: { 'tollkeeper.payment.id': paymentId, 'http.response.status_code': 200 },
     })
     const settle = await collector.next('the settlement', ({ links }) =>
@@ -117,7 +122,10 @@ test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
   const { chain, api } = stack
   const [price, { network }] = ['0.01', chain]
   const provider = await registerProvider({
-    ...{ gatewayUrl: api.url, name: 'Tools', network, address },
+    gatewayUrl: api.url,
+    name: 'Tools',
+    network,
+    address,
     endpoints: [{ url: 'mcp://tool/weather', method: 'POST', usdcPerUnit: price }],
   })
   const server = new McpServer({ name: 'weather', version: '1.0.0' })
@@ -125,8 +133,12 @@ test('behavior: a call of a paid tool is traced by its `_meta`', async () => {
   const gate = { gatewayUrl: api.url, providerId, apiKey, pricing: { usdcPerUnit: price } }
   requirePayment(gate)(server).registerTool('weather', {}, () => ({ content: [] }))
   const paying = payingMcpClient(await connectTo(server), {
-    ...{ gatewayUrl: api.url, network, usdcAddress: tokenOf(chain), walletPrivateKey },
-    ...{ maxPaymentUsdc: price, tabs: false },
+    gatewayUrl: api.url,
+    network,
+    usdcAddress: tokenOf(chain),
+    walletPrivateKey,
+    maxPaymentUsdc: price,
+    tabs: false,
   })
   const { _meta } = await paying.callTool({ name: 'weather', _meta: { traceparent } })
   const { paymentId } = (_meta?.['tollkeeper/receipt'] ?? {}) as { paymentId?: string }
@@ -150,7 +162,8 @@ test.each([
     const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: seller.address })
     const ask = async (path: string) => {
       const headers = {
-        ...{ 'content-type': 'application/json', traceparent },
+        'content-type': 'application/json',
+        traceparent,
         ...(!isInPath && { authorization: `Bearer ${seller.apiKey}` }),
       }
       const answer = await fetch(new URL(isInPath ? `/k/${seller.apiKey}${path}` : path, stack.keeper.url), {
@@ -167,7 +180,9 @@ test.each([
       (one) => one.traceId === traceId && /verify/.test(one.name),
     )
     expect(verify).toMatchObject({
-      ...{ name: `POST ${route}`, service: 'tollkeeper-keeper', parentSpanId: spanId },
+      name: `POST ${route}`,
+      service: 'tollkeeper-keeper',
+      parentSpanId: spanId,
       attributes: { 'http.route': route },
     })
     const settle = await collector.next('the settlement', ({ links }) =>
@@ -245,7 +260,8 @@ test.each(['api', 'keeper'] as const)(
       const seenFile = join(folder, endpoint === '' ? 'off' : 'on')
       await writeFile(seenFile, '')
       const service = await stack.createService(name, {
-        ...{ NODE_OPTIONS: `--import="${spy}"`, SEEN_FILE: seenFile },
+        NODE_OPTIONS: `--import="${spy}"`,
+        SEEN_FILE: seenFile,
         OTEL_EXPORTER_OTLP_ENDPOINT: endpoint,
       })
       await service.start()

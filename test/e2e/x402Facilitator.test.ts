@@ -147,7 +147,8 @@ describe('what a payment declares', () => {
   }
   const send = async (path: '/verify' | '/settle', body: unknown) => {
     const response = await keeper.app.request(path, {
-      ...{ method: 'POST', body: JSON.stringify(body) },
+      method: 'POST',
+      body: JSON.stringify(body),
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
     })
     const told = response.headers.get('extension-responses')
@@ -177,14 +178,12 @@ describe('what a payment declares', () => {
     })
     expect(await sold(payTo)).toMatchObject([
       {
-        ...{
-          resource,
-          type: 'http',
-          x402Version: 2,
-          description: 'Tides',
-          serviceName: 'Tides',
-          tags: ['sea'],
-        },
+        resource,
+        type: 'http',
+        x402Version: 2,
+        description: 'Tides',
+        serviceName: 'Tides',
+        tags: ['sea'],
         accepts: [
           { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo, maxTimeoutSeconds: 300 },
         ],
@@ -228,10 +227,8 @@ describe('what a payment declares', () => {
     })
     expect(await sold(payTo)).toMatchObject([
       {
-        ...{
-          x402Version: 1,
-          accepts: [{ network: 'localhost', maxAmountRequired: '10000', maxTimeoutSeconds: 60 }],
-        },
+        x402Version: 1,
+        accepts: [{ network: 'localhost', maxAmountRequired: '10000', maxTimeoutSeconds: 60 }],
         extensions: {
           bazaar: { info: { input: { method: 'POST', bodyType: 'json', body: { sea: 'Baltic' } } } },
         },
@@ -538,7 +535,8 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
   // From then on it is refused at the door.
   const later = await pay(third, { payTo: blocked })
   expect((await ask(keeper, '/verify', { body: later.body, key })).body).toMatchObject({
-    ...{ isValid: false, invalidReason: 'invalid_transaction_state' },
+    isValid: false,
+    invalidReason: 'invalid_transaction_state',
     invalidMessage: expect.stringContaining('blacklisted'),
   })
 })
@@ -592,7 +590,9 @@ describe('what is not mined in time', () => {
     ]
     const refusal = {
       body: {
-        ...{ success: false, errorReason: 'unexpected_settle_error', transaction: '' },
+        success: false,
+        errorReason: 'unexpected_settle_error',
+        transaction: '',
         errorMessage: expect.stringContaining('will not be sent'),
       },
     }
@@ -613,7 +613,8 @@ describe('a no that stays true', () => {
     const snapshot = await testClient(stack).snapshot()
     await cancelDirectly(stack, buyer, payment.authorization.nonce)
     expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
-      ...{ success: false, errorReason: 'invalid_transaction_state' },
+      success: false,
+      errorReason: 'invalid_transaction_state',
     })
     await reorg(stack, snapshot)
     expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
@@ -756,7 +757,8 @@ describe('who is told that it is settled', () => {
     const told = await ask(served, '/settle', { body, key })
     expect(told.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
     expect((await ask(served, '/settle', { body, key })).body).toMatchObject({
-      ...{ success: false, errorReason: 'duplicate_settlement' },
+      success: false,
+      errorReason: 'duplicate_settlement',
       transaction: told.body.transaction,
     })
   }
@@ -894,8 +896,12 @@ describe('the provider’s views', () => {
     const { body } = await pay(buyer, { payTo })
     const { transaction, extra } = (await ask(keeper, '/settle', { body, key })).body
     const report = await audit({
-      ...{ receipts: [], jwks: { keys: [] }, rpcUrls: [stack.chain.url] },
-      ...{ deployments: stack.chain.deployments, confirmations: 0, wallets: [payTo] },
+      receipts: [],
+      jwks: { keys: [] },
+      rpcUrls: [stack.chain.url],
+      deployments: stack.chain.deployments,
+      confirmations: 0,
+      wallets: [payTo],
     })
     const { nonce } = extra as { nonce: string }
     const found = { direction: 'in', from: buyer.address.toLowerCase(), value: 10_000n, nonce }
@@ -917,7 +923,11 @@ describe('the provider’s views', () => {
       select provider_id as "providerId" from facilitation where payer = ${buyer.address.toLowerCase()} limit 1`
     const payer = buyer.address.toLowerCase() as `0x${string}`
     const { payments } = await findProviderPayments(stack.database, {
-      ...{ providerId, payer, after: null, limit: 10, now: new Date() },
+      providerId,
+      payer,
+      after: null,
+      limit: 10,
+      now: new Date(),
     })
     // What is only reserved is nobody's payment yet.
     expect(payments).toHaveLength(1)
@@ -953,7 +963,8 @@ describe('a crowd', () => {
     // Over its limit it is told so.
     const refused = await ask(crowd, '/verify', { body: (await pay(await stack.buyer())).body, key })
     expect(refused.body).toMatchObject({
-      ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
+      isValid: false,
+      invalidReason: 'unexpected_verify_error',
       invalidMessage: expect.stringContaining(`${maxOpen} payments open: try again`),
     })
     const honest = payments.slice(320)
@@ -990,6 +1001,7 @@ test('behavior: version 1 is refused once it has run out, however long its trans
   await chain.setAutomine(true)
   for (const { body } of await Promise.all([first, waiting]))
     expect(body).toMatchObject({
-      ...{ success: false, errorReason: 'invalid_exact_evm_payload_authorization_valid_before' },
+      success: false,
+      errorReason: 'invalid_exact_evm_payload_authorization_valid_before',
     })
 })

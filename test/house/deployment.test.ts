@@ -231,8 +231,11 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
     )
     writeFileSync(join(folder, 'Caddyfile'), `{\n\tadmin off\n}\n${file}`)
     const env = {
-      ...{ GATEWAY_HOST: `http://127.0.0.1:${gateway}`, FACILITATOR_HOST: `http://127.0.0.1:${facilitator}` },
-      ...{ HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder },
+      GATEWAY_HOST: `http://127.0.0.1:${gateway}`,
+      FACILITATOR_HOST: `http://127.0.0.1:${facilitator}`,
+      HOME: folder,
+      XDG_DATA_HOME: folder,
+      XDG_CONFIG_HOME: folder,
     }
     const running = runCommand(['caddy', 'run', '--config', 'Caddyfile', '--adapter', 'caddyfile'], env, {
       cwd: folder,

@@ -18,7 +18,7 @@ const allowed: Record<Room, readonly Room[]> = {
 /** Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own folder: the one inversion. */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
-const longest = 120
+const longest = 150
 
 const isTestFile = (file: string) => /\.test\.tsx?$|(^|\/)test\//.test(file)
 const roomOf = (file: string) => rooms.find((room) => file.startsWith(`${room}/`))
@@ -84,12 +84,19 @@ describe('stages', () => {
 })
 
 describe('functions', () => {
-  test('behavior: none in the source is longer than 120 lines', () => {
+  test('behavior: none in the source is longer than 150 lines', () => {
     const isMeasured = (file: string) => !isTestFile(file) && !/(^|\/)(bench|generated)\//.test(file)
     const functions = readFunctions(files).filter(({ file }) => isMeasured(file))
     expect(functions.length).toBeGreaterThan(1_000)
     const long = functions.filter(({ lines }) => lines > longest)
     expect(long).toEqual([])
+  })
+})
+
+describe('object literals', () => {
+  test('behavior: none spreads another literal into itself', () => {
+    const spreads = [...files].filter(([, { text }]) => /\.\.\.\s*\{/.test(text)).map(([file]) => file)
+    expect(spreads).toEqual([])
   })
 })
 

@@ -88,7 +88,9 @@ const buyers = {
     const client = createThirdwebClient({ clientId: 'none' })
     const chain = defineChain({ id: 84532, rpc: RPC_URL })
     const connected = createWalletAdapter({
-      ...{ client, chain, adaptedAccount: accountOf({ client, privateKey: PRIVATE_KEY }) },
+      client,
+      chain,
+      adaptedAccount: accountOf({ client, privateKey: PRIVATE_KEY }),
       onDisconnect() {},
       switchChain() {},
     })

@@ -40,7 +40,10 @@ const sellers = {
       methods: [
         {
           ...evm.charge({
-            ...{ currency: USDC_ADDRESS, recipient: PAY_TO, chainId: 84532, decimals: 6 },
+            currency: USDC_ADDRESS,
+            recipient: PAY_TO,
+            chainId: 84532,
+            decimals: 6,
             authorization: { name: 'USDC', version: '2' },
             // It has no option for headers: the key is in the URL.
             x402: { facilitator: KEYED_FACILITATOR_URL },

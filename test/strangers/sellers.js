@@ -24,7 +24,10 @@ const sellers = {
     const { x402Middleware } = await import('@dexterai/x402/server')
     return byExpress(
       x402Middleware({
-        ...{ payTo: PAY_TO, amount: '0.01', network: 'eip155:84532', facilitatorUrl: KEYED_FACILITATOR_URL },
+        payTo: PAY_TO,
+        amount: '0.01',
+        network: 'eip155:84532',
+        facilitatorUrl: KEYED_FACILITATOR_URL,
         asset: { address: USDC_ADDRESS, decimals: 6 },
       }),
     )
@@ -46,7 +49,10 @@ const sellers = {
     const mppx = Mppx.create({
       methods: [
         evm({
-          ...{ currency: USDC_ADDRESS, recipient: PAY_TO, chainId: 84532, decimals: 6 },
+          currency: USDC_ADDRESS,
+          recipient: PAY_TO,
+          chainId: 84532,
+          decimals: 6,
           authorization: { name: 'USDC', version: '2' },
           x402: { facilitator: KEYED_FACILITATOR_URL },
         }),

@@ -78,12 +78,10 @@ async function asPostgres(command: string): Promise<void> {
 
 async function execute(port: number, statement: string): Promise<void> {
   const sql = openDatabase({
-    ...{
-      url: `postgres://postgres@${loopback}:${port}/postgres`,
-      max: 1,
-      applicationName: 'test',
-      limited: false,
-    },
+    url: `postgres://postgres@${loopback}:${port}/postgres`,
+    max: 1,
+    applicationName: 'test',
+    limited: false,
   })
   await sql.unsafe(statement).finally(() => sql.end({ timeout: 1 }))
 }

@@ -121,7 +121,9 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     const { chainId } = served.network
     await setIndexedHead(database, { chainId, blockNumber: Number(number), blockTime: Number(timestamp) })
     await moveRecordHead(database, chainId, {
-      ...{ blockNumber: number, readNumber: number, blockTime: timestamp },
+      blockNumber: number,
+      readNumber: number,
+      blockTime: timestamp,
     })
   }
   await index()

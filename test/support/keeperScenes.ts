@@ -137,9 +137,14 @@ export async function moveMoney(
   amount: bigint,
 ): Promise<void> {
   await createWalletClient({ account, transport: http(chain.url) }).writeContract({
-    ...{ address: served.token, abi: usdcAbi, functionName: 'transfer' },
-    ...{ args: [platformWallet, amount], gas: 100_000n, chain: null },
-    ...{ maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n },
+    address: served.token,
+    abi: usdcAbi,
+    functionName: 'transfer',
+    args: [platformWallet, amount],
+    gas: 100_000n,
+    chain: null,
+    maxFeePerGas: 50_000_000_000n,
+    maxPriorityFeePerGas: 2_000_000_000n,
   })
 }
 

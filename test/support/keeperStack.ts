@@ -235,7 +235,11 @@ async function startGround({ chain: given, indexRpcUrl }: GroundOptions): Promis
     if (!isClosing) console.error(`the index ended with status ${status}:\n${indexLines.join('\n')}`)
   })
   return {
-    ...{ chain, databaseUrl, deploymentsFile, served, indexer },
+    chain,
+    databaseUrl,
+    deploymentsFile,
+    served,
+    indexer,
     async close() {
       isClosing = true
       await indexer.close()
@@ -451,7 +455,14 @@ async function queueSplitPayment(
       chainId: served.network.chainId,
       token: served.token,
       payer: from,
-      ...{ payee, feeRecipient: platform, providerAmount, feeAmount, price, splitter, tier, acceptedAt },
+      payee,
+      feeRecipient: platform,
+      providerAmount,
+      feeAmount,
+      price,
+      splitter,
+      tier,
+      acceptedAt,
       halves: [{ ...signed, recipient: to, acceptedBlock: null }],
       resource: 'https://weather.example/',
     },
@@ -468,15 +479,24 @@ async function queueRefund(
   const nonce = refundNonce('https://gateway.example', of.paymentId, number)
   const window = validFor(93_600)
   const { from, to, ...signed } = await signTransfer(served, wallet, {
-    ...{ to: of.provider.from, value, ...window, nonce },
+    to: of.provider.from,
+    value,
+    ...window,
+    nonce,
   })
   const paymentId = randomId('pay')
   const verdict = await storeRefund(
     sql,
     { paymentId: of.paymentId, number, providerId },
     toCandidate({
-      ...{ id: paymentId, source: 'refund', providerId: null, endpointId: null, payer: from },
-      ...{ chainId: served.network.chainId, token: served.token, feeRecipient: platformWallet },
+      id: paymentId,
+      source: 'refund',
+      providerId: null,
+      endpointId: null,
+      payer: from,
+      chainId: served.network.chainId,
+      token: served.token,
+      feeRecipient: platformWallet,
       halves: [{ ...signed, recipient: to, acceptedBlock: null }],
       resource: 'https://weather.example/',
       acceptedAt,

@@ -157,7 +157,10 @@ export async function describeState(
     )
   const usesOf = async ({ authorizer, nonce }: { authorizer: Address; nonce: Hex }) => {
     const logs = await served.client.getContractEvents({
-      ...{ address: served.token, abi: usdcAbi, fromBlock: 0n, args: { authorizer, nonce } },
+      address: served.token,
+      abi: usdcAbi,
+      fromBlock: 0n,
+      args: { authorizer, nonce },
       eventName: 'AuthorizationUsed',
     })
     return logs.map(({ blockNumber, transactionHash }) => [blockNumber, transactionHash])

@@ -84,7 +84,9 @@ export function textOf(result: unknown): string {
 /** Buys a forecast for Lisbon over streamable HTTP, as a payment of its own. */
 export async function buyForecast(options: PayingMcpOptions & { serverUrl: string }): Promise<unknown> {
   const client = payingMcpClient(new Client({ name: 'test', version: '1.0.0' }), {
-    ...{ maxPaymentUsdc: '0.10', tabs: false, ...options },
+    maxPaymentUsdc: '0.10',
+    tabs: false,
+    ...options,
   })
   await client.connect(new StreamableHTTPClientTransport(new URL(options.serverUrl)) as Transport)
   try {

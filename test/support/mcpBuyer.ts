@@ -30,10 +30,16 @@ export async function openPurse({ url, chain }: ServedGateway, usdc: bigint): Pr
   onTestFinished(() => rm(folder, { recursive: true }))
   const { PATH = '', NODE_COMPILE_CACHE = '' } = process.env
   return {
-    ...{ key, folder },
+    key,
+    folder,
     env: {
-      ...{ PATH, NODE_COMPILE_CACHE, WALLET_PRIVATE_KEY: key, NETWORK: chain.network, GATEWAY_URL: url },
-      ...{ USDC_ADDRESS: tokenOf(chain), WALLET_FOLDER: folder },
+      PATH,
+      NODE_COMPILE_CACHE,
+      WALLET_PRIVATE_KEY: key,
+      NETWORK: chain.network,
+      GATEWAY_URL: url,
+      USDC_ADDRESS: tokenOf(chain),
+      WALLET_FOLDER: folder,
     },
   }
 }
@@ -75,7 +81,8 @@ export async function connectHost(transport: Transport, elicit?: Elicit): Promis
       return {
         isError: answer.isError === true,
         said: first?.type === 'text' ? JSON.parse(first.text) : {},
-        ...{ foreign: texts.join('\n'), content: answer.content },
+        foreign: texts.join('\n'),
+        content: answer.content,
       }
     },
   }
@@ -106,8 +113,11 @@ export async function startMcpBuyer(
   options: { args?: string[]; env?: Record<string, string>; elicit?: Elicit } = {},
 ): Promise<McpHost & { pid: number; log: () => string; exited: Promise<void> }> {
   const transport = new StdioClientTransport({
-    ...{ command: process.execPath, args: [cliPath, 'mcp', ...(options.args ?? [])], cwd: folder },
-    ...{ env: { ...env, ...options.env }, stderr: 'pipe' },
+    command: process.execPath,
+    args: [cliPath, 'mcp', ...(options.args ?? [])],
+    cwd: folder,
+    env: { ...env, ...options.env },
+    stderr: 'pipe',
   })
   let log = ''
   transport.stderr?.on('data', (chunk) => {

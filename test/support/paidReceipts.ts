@@ -166,19 +166,35 @@ export function createTab(
     const lineTotal = (lines.get(split) ?? 0n) + price
     lines.set(split, lineTotal)
     return {
-      ...{ paymentId, providerId, endpointId: 'ep_test', totalUsdc: price.toString(), tier },
-      ...{ providerUsdc: providerAmount.toString(), platformUsdc: feeAmount.toString() },
+      paymentId,
+      providerId,
+      endpointId: 'ep_test',
+      totalUsdc: price.toString(),
+      tier,
+      providerUsdc: providerAmount.toString(),
+      platformUsdc: feeAmount.toString(),
       effectiveRate: effectiveRate(price, feeAmount),
       timestamp: new Date(acceptedAt * 1000 + index).toISOString(),
-      ...{ transactionHash: zeroHash, iss: issuer, iat: acceptedAt, status: 'verified' },
-      ...{ network: chain.network, testnet: networks[chain.network].testnet, asset: tokenOf(chain), payer },
-      ...{ resource: 'https://provider.example/weather', validBefore: expiry.toString(), split: wallets },
+      transactionHash: zeroHash,
+      iss: issuer,
+      iat: acceptedAt,
+      status: 'verified',
+      network: chain.network,
+      testnet: networks[chain.network].testnet,
+      asset: tokenOf(chain),
+      payer,
+      resource: 'https://provider.example/weather',
+      validBefore: expiry.toString(),
+      split: wallets,
       authorizations: [{ to: contract, value: price.toString(), nonce: tabNonce(issuer, tabId) }],
       tab: { id: tabId, sequence: index + 1, split: toWord(split), lineTotal: lineTotal.toString() },
     }
   })
   const state = {
-    ...{ tabId, payer, sequence: requests.length, expiry },
+    tabId,
+    payer,
+    sequence: requests.length,
+    expiry,
     lines: [...lines].map(([split, amount]) => ({ split, amount })),
   }
   const unsigned = tabAuthorization(
@@ -203,8 +219,12 @@ export async function settleTabs(
   const wallet = createWallet(chain)
   const { calldata } = encodeSettleTabs(
     {
-      ...{ token: tokenOf(chain), feeRecipient: platform, rewardShare: 1_000, batchId: randomHex(32) },
-      ...{ trigger: triggerCodes.count, callGasLimit: 200_000n },
+      token: tokenOf(chain),
+      feeRecipient: platform,
+      rewardShare: 1_000,
+      batchId: randomHex(32),
+      trigger: triggerCodes.count,
+      callGasLimit: 200_000n,
     },
     tabs,
   )

@@ -14,22 +14,17 @@ export async function startProduction() {
   const url = `http://127.0.0.1:${port}`
   return {
     env: {
-      ...{
-        NETWORKS: 'base,base-sepolia',
-        RPC_URL_BASE: url,
-        RPC_URL_BASE_SEPOLIA: url,
-        NODE_ENV: 'production',
-      },
-      ...{
-        DEPLOYMENTS_FILE: '/nowhere/deployments.json',
-        TABS_DATABASE_URL: `postgres://127.0.0.1:${port}/tabs`,
-      },
-      ...{
-        KEEPER_KEY_FILE: '/nowhere/keeper.key',
-        KEEPER_GATEWAY_URL: url,
-        SMTP_URL: `smtp://127.0.0.1:${port}`,
-      },
-      ...{ PLATFORM_WALLET: `0x${'99'.repeat(20)}`, PLATFORM_WALLETS: `0x${'98'.repeat(20)}` },
+      NETWORKS: 'base,base-sepolia',
+      RPC_URL_BASE: url,
+      RPC_URL_BASE_SEPOLIA: url,
+      NODE_ENV: 'production',
+      DEPLOYMENTS_FILE: '/nowhere/deployments.json',
+      TABS_DATABASE_URL: `postgres://127.0.0.1:${port}/tabs`,
+      KEEPER_KEY_FILE: '/nowhere/keeper.key',
+      KEEPER_GATEWAY_URL: url,
+      SMTP_URL: `smtp://127.0.0.1:${port}`,
+      PLATFORM_WALLET: `0x${'99'.repeat(20)}`,
+      PLATFORM_WALLETS: `0x${'98'.repeat(20)}`,
     },
     calls: () => connections,
     close: () => void server.close(),

@@ -11,16 +11,20 @@ export async function seedBatch(
   { chainId = seedChainId, ...change }: Partial<NumberedBatch> & { chainId?: number } = {},
 ): Promise<NumberedBatch> {
   const batch: NumberedBatch = {
-    ...{ sequence, txHash: randomHex(32), logIndex: 9, keeper: randomHex(20), triggerCode: 1 },
-    ...{
-      paymentCount: 3,
-      providerTotal: 150_000n,
-      feeTotal: 7_500n,
-      gasUsed: 300_000n,
-      gasCost: 300_000_000_000n,
-    },
-    ...{ recipients: [], blockNumber: BigInt(sequence), blockHash: randomHex(32) },
-    ...{ blockTime: 1_795_262_400n + BigInt(sequence) },
+    sequence,
+    txHash: randomHex(32),
+    logIndex: 9,
+    keeper: randomHex(20),
+    triggerCode: 1,
+    paymentCount: 3,
+    providerTotal: 150_000n,
+    feeTotal: 7_500n,
+    gasUsed: 300_000n,
+    gasCost: 300_000_000_000n,
+    recipients: [],
+    blockNumber: BigInt(sequence),
+    blockHash: randomHex(32),
+    blockTime: 1_795_262_400n + BigInt(sequence),
     ...change,
   }
   await recordBatches(sql, { chainId, token: randomHex(20) }, [batch])

@@ -45,8 +45,13 @@ export type StoredPayment = Pick<Candidate, 'id'> &
 /** One authorization as it was accepted, of which nobody checks the signature. */
 export function seedHalf(change: Partial<AcceptedAuthorization> = {}): AcceptedAuthorization {
   return {
-    ...{ recipient: randomHex(20), value: 5n, validAfter: 0n, validBefore: 2n ** 39n, acceptedBlock: null },
-    ...{ nonce: randomHex(32), signature: randomHex(65) },
+    recipient: randomHex(20),
+    value: 5n,
+    validAfter: 0n,
+    validBefore: 2n ** 39n,
+    acceptedBlock: null,
+    nonce: randomHex(32),
+    signature: randomHex(65),
     ...change,
   }
 }
@@ -71,8 +76,13 @@ export function toCandidate({
   const [provider, fee = { recipient: seedPlatform, value: 0n }] = halves
   const { source = payment.facilitation ? 'facilitator' : 'gateway' } = payment
   return {
-    ...{ id: newId('pay'), chainId: seedChainId, token: seedToken, payer: randomHex(20) },
-    ...{ providerId: null, endpointId: null, resource: '' },
+    id: newId('pay'),
+    chainId: seedChainId,
+    token: seedToken,
+    payer: randomHex(20),
+    providerId: null,
+    endpointId: null,
+    resource: '',
     requestId: source === 'gateway' ? newId('req') : null,
     source,
     first: { stage: 'waiting' },
@@ -172,12 +182,16 @@ export async function seedSettlement(
     select half, token, authorizer as payer, nonce, recipient as "to", value from signed_authorization
     where payment_id = ${payment.paymentId} and half in ${sql(halves)}`
   const events = signed.map(({ half, payer, nonce, to, value }) => ({
-    ...{ authorizer: payer, nonce, state: 'used' as const, recipient: to, value, txHash, logIndex: half * 2 },
-    ...{
-      blockNumber: BigInt(blockNumber),
-      blockHash: blockHashOf(blockNumber),
-      blockTime: BigInt(blockTime),
-    },
+    authorizer: payer,
+    nonce,
+    state: 'used' as const,
+    recipient: to,
+    value,
+    txHash,
+    logIndex: half * 2,
+    blockNumber: BigInt(blockNumber),
+    blockHash: blockHashOf(blockNumber),
+    blockTime: BigInt(blockTime),
     batchLogIndex,
   }))
   const [first] = signed

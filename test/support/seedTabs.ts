@@ -66,7 +66,9 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
     const fee = amount / 10n
     const endpointId = sale.endpointId ?? endpointIds[0] ?? ''
     return {
-      ...{ requests, fee, net: amount - fee },
+      requests,
+      fee,
+      net: amount - fee,
       row: [
         ...[paymentId, number, position, providerId, endpointId, seedChainId, payer, wallet, requests],
         ...[amount - fee, fee, acceptedAt.toISOString()],
@@ -136,13 +138,17 @@ async function recordState(
 ): Promise<Hex> {
   const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
   const event = {
-    ...{ authorizer: payer, nonce: nonces[0], state: 'used' as const, recipient: seedTabSettlement },
-    ...{ value: amounts.reduce((sum, one) => sum + one, 0n), txHash, logIndex: 0, batchLogIndex: 9 },
-    ...{
-      blockNumber: BigInt(blockNumber),
-      blockHash: blockHashOf(blockNumber),
-      blockTime: BigInt(blockTime),
-    },
+    authorizer: payer,
+    nonce: nonces[0],
+    state: 'used' as const,
+    recipient: seedTabSettlement,
+    value: amounts.reduce((sum, one) => sum + one, 0n),
+    txHash,
+    logIndex: 0,
+    batchLogIndex: 9,
+    blockNumber: BigInt(blockNumber),
+    blockHash: blockHashOf(blockNumber),
+    blockTime: BigInt(blockTime),
     tab: {
       sequence: 1,
       lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),

@@ -43,7 +43,10 @@ export async function openProxiedShop(
 ): Promise<Shop> {
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
-    ...{ gatewayUrl: stack.api.url, name: 'Test API', network: stack.chain.network, address },
+    gatewayUrl: stack.api.url,
+    name: 'Test API',
+    network: stack.chain.network,
+    address,
     endpoints: [],
   })
   let served = 0
@@ -68,13 +71,11 @@ export async function openProxiedShop(
   const endpoint = { url: '/data', method: 'GET', pricing: { usdcPerUnit } }
   const { endpointId = '' } = await send('POST', 'endpoints', { ...endpoint, walletId: provider.walletId })
   return {
-    ...{
-      ...provider,
-      endpointIds: [endpointId],
-      address,
-      url: `${stack.api.url}/p/${provider.providerId}/data`,
-      served: () => served,
-    },
+    ...provider,
+    endpointIds: [endpointId],
+    address,
+    url: `${stack.api.url}/p/${provider.providerId}/data`,
+    served: () => served,
     close: async () => {
       server.closeAllConnections()
       server.close()

@@ -53,7 +53,10 @@ async function sign(asked: Asked): Promise<string> {
   if (mood.isLegacy) return signer.signTransaction({ ...same, type: 'legacy', gasPrice: maxFeePerGas })
   const maxPriorityFeePerGas = hexToBigInt(asked.maxPriorityFeePerGas)
   return signer.signTransaction({
-    ...{ ...same, type: 'eip1559', maxFeePerGas, maxPriorityFeePerGas },
+    ...same,
+    type: 'eip1559',
+    maxFeePerGas,
+    maxPriorityFeePerGas,
     ...mood.changes,
   })
 }

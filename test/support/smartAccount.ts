@@ -25,7 +25,10 @@ export async function openSmartAccount({ chain }: Stack) {
       asked++
       return owner.signTypedData(typedData)
     },
-    ...{ encodeCalls: unused, getStubSignature: unused, signMessage: unused, signUserOperation: unused },
+    encodeCalls: unused,
+    getStubSignature: unused,
+    signMessage: unused,
+    signUserOperation: unused,
   })
   return {
     account,

@@ -71,7 +71,9 @@ export function openTab(gateway: TestGateway, payer: PrivateKeyAccount, now = Da
     const from = change.known ?? known
     return encodeTabPayload({
       ...state,
-      ...{ line, known: from, splits: state.lines.slice(from).map(({ split }) => split) },
+      line,
+      known: from,
+      splits: state.lines.slice(from).map(({ split }) => split),
       amounts: state.lines.map(({ amount }) => amount),
       signature,
     })

@@ -94,16 +94,23 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
   const acceptedAt = closedAt.getTime()
   await takeTabs(database, [
     {
-      ...{ paymentId, tabId, chainId, token: served.token, payer: authorization.from, payerHasCode: false },
-      ...{
-        contract: served.deployment.tabSettlement,
-        platform,
-        rewardShare,
-        sequence: 9,
-        requests: lines.length,
-      },
-      ...{ closeReason: 'idle', openedAt: acceptedAt - 60_000, closedAt: acceptedAt, expiresAt: expiry },
-      ...{ nonce: authorization.nonce, signature: authorization.signature },
+      paymentId,
+      tabId,
+      chainId,
+      token: served.token,
+      payer: authorization.from,
+      payerHasCode: false,
+      contract: served.deployment.tabSettlement,
+      platform,
+      rewardShare,
+      sequence: 9,
+      requests: lines.length,
+      closeReason: 'idle',
+      openedAt: acceptedAt - 60_000,
+      closedAt: acceptedAt,
+      expiresAt: expiry,
+      nonce: authorization.nonce,
+      signature: authorization.signature,
       lines: lines.map(({ amount }, index) => ({ payee: wallets[index] as Address, ...shares, amount })),
       sales: lines.flatMap(({ split, amount }, line) => {
         if (!own || wallets[line] !== payee) return []
@@ -140,7 +147,10 @@ export async function settleStates(
   const { calldata } = encodeSettleTabs(
     { ...batch, trigger: triggerCodes.direct, callGasLimit: callGasLimit(false) },
     states.map(({ authorization: { from: payer, nonce, signature }, ...state }) => ({
-      ...{ ...state, payer, nonce, signature },
+      ...state,
+      payer,
+      nonce,
+      signature,
     })),
   )
   const wallet = createWalletClient({ account, transport: http(chain.url) })

@@ -38,8 +38,13 @@ export async function signPayment(
   const { signature, ...signed } = authorization
   const { caip2, eip712 } = served.network
   const requirements = {
-    ...{ scheme: 'exact', network: caip2, amount: `${value}`, asset: served.token, payTo },
-    ...{ maxTimeoutSeconds: 300, extra: eip712 },
+    scheme: 'exact',
+    network: caip2,
+    amount: `${value}`,
+    asset: served.token,
+    payTo,
+    maxTimeoutSeconds: 300,
+    extra: eip712,
   }
   const text = Object.fromEntries(Object.entries(signed).map(([name, field]) => [name, `${field}`]))
   const paymentPayload = {
@@ -61,8 +66,12 @@ export function toV1({ body }: X402Payment): Record<string, unknown> {
     x402Version: 1,
     paymentPayload: { x402Version: 1, ...kind, payload: paymentPayload?.payload },
     paymentRequirements: {
-      ...{ ...requirements, ...kind, maxAmountRequired: amount },
-      ...{ resource: 'https://seller.example/weather', description: '', mimeType: 'application/json' },
+      ...requirements,
+      ...kind,
+      maxAmountRequired: amount,
+      resource: 'https://seller.example/weather',
+      description: '',
+      mimeType: 'application/json',
     },
   }
 }

@@ -85,7 +85,12 @@ async function tabOf(from: Case, rewardShare: number) {
   const { payer, sequence, expiry, lines } = from
   const address = ('wallet' in payer ? payer.wallet : buyerOf(payer.label).address).toLowerCase() as Address
   const { message, typed, digest } = tabMessage({
-    ...{ payer: address, platform: account('platform'), rewardShare, sequence, expiry, lines },
+    payer: address,
+    platform: account('platform'),
+    rewardShare,
+    sequence,
+    expiry,
+    lines,
     nonce: keccak256(stringToHex(`tollkeeper vector: tab of ${address}`)),
   })
   const signature = 'wallet' in payer ? payer.signature : await buyerOf(payer.label).signTypedData(typed)

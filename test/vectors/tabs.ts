@@ -49,7 +49,10 @@ const cases = [
 
 async function vectorOf({ name, terms, state, lines }: (typeof cases)[number]) {
   const { commitment, message, typed, digest } = tabMessage({
-    ...{ ...terms, ...state, payer, lines },
+    ...terms,
+    ...state,
+    payer,
+    lines,
     nonce: keccak256(stringToHex(`x402-tab:${terms.issuer}:${state.tabId}`)),
   })
   return {

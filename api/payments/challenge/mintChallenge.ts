@@ -80,7 +80,9 @@ export function mintChallenge(
     offerTimeoutSeconds,
     ...(discovery && { discovery }),
     tab: tabOf(settings, {
-      ...{ price, network: served.network, provider: payTo },
+      price,
+      network: served.network,
+      provider: payTo,
       offeredUntil: mintedAt + macaroonLifetimeSeconds,
     }),
   })

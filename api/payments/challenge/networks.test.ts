@@ -263,7 +263,10 @@ describe('middleware', () => {
       const server = createAdaptorServer({ fetch: app.fetch }) as Server
       await listen(server)
       const gate = createGate({
-        ...{ gatewayUrl: urlOf(server), providerId, endpointId, pricing: { usdcPerUnit: '0.05' } },
+        gatewayUrl: urlOf(server),
+        providerId,
+        endpointId,
+        pricing: { usdcPerUnit: '0.05' },
         ...(network && { network }),
       })
       const authorization = encodeAuthorizationHeader(await signed(endpoint, paid))

@@ -40,7 +40,9 @@ function register(method: string, path: string, cents: number) {
   return call(gateway.app, 'POST', `/providers/${shop.providerId}/endpoints`, {
     key: shop.key,
     json: {
-      ...{ url: `https://api.example${path}`, method, walletId: shop.walletId },
+      url: `https://api.example${path}`,
+      method,
+      walletId: shop.walletId,
       pricing: { usdcPerUnit: `0.0${cents}` },
     },
   })
@@ -109,7 +111,9 @@ test('behavior: one that is disabled is not sold as a less specific one, until i
   const { body } = await register('GET', '/premium', 9)
   const change = (json: object) =>
     call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {
-      ...{ key: shop.key, headers: { 'if-match': '*' }, json },
+      key: shop.key,
+      headers: { 'if-match': '*' },
+      json,
     })
   await change({ disabled: true })
   expect(await ask('GET', '/premium', gateway.another())).toBe('endpoint_disabled')
@@ -160,7 +164,9 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
   await listen(server)
   const check = async (url: string, options: Partial<GateOptions>) => {
     const gate = createGate({
-      ...{ gatewayUrl: urlOf(server), providerId: shop.providerId, pricing: { usdcPerUnit: '0.02' } },
+      gatewayUrl: urlOf(server),
+      providerId: shop.providerId,
+      pricing: { usdcPerUnit: '0.02' },
       ...options,
     })
     const decision = await gate.check({ method: 'GET', url, authorization: undefined })
@@ -180,7 +186,9 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
   expect(await check('http://10.0.0.1:3000/users//7', {})).toBe(503)
   const { body: gone } = await register('GET', '/gone', 2)
   await call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${gone.endpointId}`, {
-    ...{ key: shop.key, headers: { 'if-match': '*' }, json: { disabled: true } },
+    key: shop.key,
+    headers: { 'if-match': '*' },
+    json: { disabled: true },
   })
   expect(await check('http://10.0.0.1:3000/gone', { endpointId: gone.endpointId as string })).toBe(409)
   server.close()

@@ -12,7 +12,10 @@ const ours = {
 }
 const toUpstream = (given: Record<string, string>, hasBody = false) =>
   requestHeaders(new Headers(given), {
-    ...{ secrets: ['upsec_new', 'upsec_old'], paymentId: 'pay_1', publicUrl, hasBody },
+    secrets: ['upsec_new', 'upsec_old'],
+    paymentId: 'pay_1',
+    publicUrl,
+    hasBody,
   })
 
 test('default: what is the buyer’s to say to the upstream goes on, and what is ours is added', () => {

@@ -103,7 +103,8 @@ function own<T = Record<string, unknown>>(method: string, path: string, json?: u
 
 function sell(path: string, more: object = {}) {
   return own<{ url: string; endpointId: string }>('POST', '/endpoints', {
-    ...{ url: path, pricing: { usdcPerUnit: '0.05' } },
+    url: path,
+    pricing: { usdcPerUnit: '0.05' },
     ...more,
   })
 }
@@ -115,7 +116,10 @@ async function payFor(path: string, method = 'GET'): Promise<{ authorization: st
   const response = await fetch(at(path), { method })
   expect(response.status).toBe(402)
   const payment = await signPayment(parseChallenge(await response.json()), {
-    ...{ payer: buyer, network: networks.localhost, usdc: gateway.served.token, now: Date.now() / 1000 },
+    payer: buyer,
+    network: networks.localhost,
+    usdc: gateway.served.token,
+    now: Date.now() / 1000,
   })
   return { authorization: encodeAuthorizationHeader(payment) }
 }
@@ -172,11 +176,16 @@ test('default: our client buys what the provider’s server answers', async () =
     response.end(JSON.stringify({ celsius: 19 }))
   }
   const client = createClient({
-    ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
+    gatewayUrl: url,
+    network: 'localhost',
+    account: buyer,
+    usdcAddress: gateway.served.token,
     maxPaymentUsdc: '0.05',
   })
   const { data, receipt, paymentId } = await client.request(at('/forecast?city=7'), {
-    ...{ method: 'POST', body: { days: 3 }, headers: { cookie: 'a=1', 'service-upstream-secret': 'mine' } },
+    method: 'POST',
+    body: { days: 3 },
+    headers: { cookie: 'a=1', 'service-upstream-secret': 'mine' },
   })
   expect([JSON.parse(data as string), JSON.parse(sent)]).toEqual([{ celsius: 19 }, { days: 3 }])
   expect(decodeReceipt(receipt ?? '')).toMatchObject({ paymentId, totalUsdc: '50000', resource: at('/*') })
@@ -229,7 +238,9 @@ test('behavior: a challenge keeps its price, and what is disabled is not sold', 
   const headers = await payFor('/changing')
   const change = (json: object) =>
     call(app, 'PATCH', `/providers/${provider.providerId}/endpoints/${body.endpointId}`, {
-      ...{ key: provider.apiKey, headers: { 'if-match': '*' }, json },
+      key: provider.apiKey,
+      headers: { 'if-match': '*' },
+      json,
     })
   await change({ pricing: { usdcPerUnit: '0.20' } })
   restart()
@@ -256,12 +267,11 @@ test('args: body: clients of x402 v1 pay, too, and our own client goes on', asyn
     { maxAmountRequired: '50000', maxTimeoutSeconds: 3_600, network: 'localhost' },
   ])
   const { signature, ...signed } = await signAuthorization(gateway.served, buyer, {
-    ...{
-      from: buyer.address.toLowerCase() as Address,
-      to: payTo as Address,
-      value: BigInt(maxAmountRequired),
-    },
-    ...{ ...validFor(maxTimeoutSeconds), nonce: randomHex(32) },
+    from: buyer.address.toLowerCase() as Address,
+    to: payTo as Address,
+    value: BigInt(maxAmountRequired),
+    ...validFor(maxTimeoutSeconds),
+    nonce: randomHex(32),
   })
   const authorization = Object.fromEntries(Object.entries(signed).map(([name, one]) => [name, `${one}`]))
   const payment = {
@@ -275,8 +285,12 @@ test('args: body: clients of x402 v1 pay, too, and our own client goes on', asyn
   expect([response.status, await response.text(), await statusOf(response)]).toEqual([200, 'served', paid])
   expect([response.headers.has('x-payment-response'), seen?.headers['x-payment']]).toEqual([true, undefined])
   const client = createClient({
-    ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
-    ...{ maxPaymentUsdc: '0.05', tabs: false },
+    gatewayUrl: url,
+    network: 'localhost',
+    account: buyer,
+    usdcAddress: gateway.served.token,
+    maxPaymentUsdc: '0.05',
+    tabs: false,
   })
   expect((await client.request(at('/forecast'))).data).toBe('served')
   expect(await put({ body: 'x402-v3' })).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
@@ -330,12 +344,17 @@ describe('no service, no charge', () => {
 
   test('behavior: an upstream that fails a request on a tab', async () => {
     const client = createClient({
-      ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
+      gatewayUrl: url,
+      network: 'localhost',
+      account: buyer,
+      usdcAddress: gateway.served.token,
       maxPaymentUsdc: '0.05',
     })
     handler = (_, response) => response.writeHead(500).end('sorry')
     await expect(client.request(at('/forecast'))).rejects.toMatchObject({
-      ...{ status: 500, outcome: 'not_charged', payment: { tab: { sequence: 1 } } },
+      status: 500,
+      outcome: 'not_charged',
+      payment: { tab: { sequence: 1 } },
     })
   })
 
@@ -345,7 +364,9 @@ describe('no service, no charge', () => {
     restart()
     const response = await fetch(at('/forecast'), { headers })
     expect(await response.json()).toMatchObject({
-      ...{ status: 502, code: 'upstream_failed', detail: 'The upstream could not be called: ECONNREFUSED' },
+      status: 502,
+      code: 'upstream_failed',
+      detail: 'The upstream could not be called: ECONNREFUSED',
     })
     expect(await statusOf(response)).toEqual(voided)
     await own('DELETE', '/upstream')
@@ -789,12 +810,10 @@ describe('registration', () => {
     const { status, body } = await sell('/cities/:city')
     expect([status, body.url]).toEqual([201, at('/cities/:city')])
     expect((await own('GET', '/upstream')).body).toEqual({
-      ...{
-        url: `${upstreamUrl}/v2`,
-        body: 'tollkeeper',
-        secretSince: expect.any(String),
-        previousSecretExpiresAt: null,
-      },
+      url: `${upstreamUrl}/v2`,
+      body: 'tollkeeper',
+      secretSince: expect.any(String),
+      previousSecretExpiresAt: null,
     })
     // It is kept when the server moves.
     expect((await own('PUT', '/upstream', { url: `${upstreamUrl}/v2` })).body).not.toHaveProperty('secret')
@@ -837,7 +856,8 @@ describe('registration', () => {
     const { body: history } = await own('GET', '/changes')
     expect(JSON.stringify(history)).not.toContain('upsec_')
     expect((history.changes as unknown[])[0]).toMatchObject({
-      ...{ subject: provider.providerId, after: { upstreamSecretSince: expect.any(String) } },
+      subject: provider.providerId,
+      after: { upstreamSecretSince: expect.any(String) },
     })
     secret = body.secret
   })

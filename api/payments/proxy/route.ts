@@ -71,7 +71,10 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     answers: createAnswers({}, { shelf: createAnswerMemory(keptBytes), waitMs: 10_000, onFailure: () => {} }),
   }
   const upstreams = createCache<string, Upstream | undefined>({
-    ...{ ttlMs, refreshAfterMs: ttlMs / 2, max: 10_000, now },
+    ttlMs,
+    refreshAfterMs: ttlMs / 2,
+    max: 10_000,
+    now,
     load: (providerId) => findUpstream(sql, providerId),
   })
 
@@ -89,7 +92,8 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     }
     const path = proxyPath(providerId)
     return {
-      ...{ offer, upstream },
+      offer,
+      upstream,
       url: new URL(upstream.url + pathname.slice(path.length) + search),
       publicUrl: new URL(issuer + path),
     }
@@ -98,8 +102,12 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   function gateOf({ offer: { providerId, endpointId }, upstream: { body } }: Sale): Gate {
     return createGate({
       body,
-      ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
-      ...{ publicUrl: publicOrigin, basePath },
+      gatewayUrl: 'http://gateway',
+      providerId,
+      apiKey: providerId,
+      endpointId,
+      publicUrl: publicOrigin,
+      basePath,
       fetch: (url, init) => payments.request(url, init),
       memory,
       // The fault is the provider's, who doesn't read our log.
@@ -112,11 +120,14 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     const { method, headers, body } = c.req.raw
     const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
     const answer = await forward.send({
-      ...{ providerId: offer.providerId, url, method },
+      providerId: offer.providerId,
+      url,
+      method,
       headers: requestHeaders(headers, {
         secrets: secretsOf(upstream, now()),
         paymentId: c.get('payment').paymentId,
-        ...{ publicUrl, hasBody: hasBody && body !== null },
+        publicUrl,
+        hasBody: hasBody && body !== null,
       }),
       body: hasBody ? body : null,
       cut: () => c.env.outgoing?.destroy(),

@@ -33,13 +33,19 @@ export function currentReceipt(
   const refunds = payment.refunds
     .filter(({ status }) => status !== 'failed')
     .map(({ number, from, value, nonce, txHash, blockNumber }) => ({
-      ...{ number, from, value: value.toString(), nonce },
+      number,
+      from,
+      value: value.toString(),
+      nonce,
       transactionHash: (isConfirmed(blockNumber) && txHash) || zeroHash,
     }))
   const claims = receiptClaims(
     { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
     {
-      ...{ issuer, signedAt, status: payment.status, refunds },
+      issuer,
+      signedAt,
+      status: payment.status,
+      refunds,
       ...(isSettled && { settlement: { transactionHash: txHash, blockHash } }),
     },
   )

@@ -171,8 +171,14 @@ describe('receipts in bulk', () => {
     const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: 1n }
     await storePayments(gateway.database, [
       {
-        ...{ id: newId('pay'), providerId, endpointId: null, chainId, token: gateway.served.token },
-        ...{ payer: randomHex(20), resource: own.url, acceptedAt },
+        id: newId('pay'),
+        providerId,
+        endpointId: null,
+        chainId,
+        token: gateway.served.token,
+        payer: randomHex(20),
+        resource: own.url,
+        acceptedAt,
         halves: [{ recipient, value: 47_500n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
         facilitation: { providerId, paymentIdentifier: null, fee: 0n },
         first: { stage: 'due', since: acceptedAt.getTime() },

@@ -86,7 +86,10 @@ export function addReceiptRoutes(
     const indexedBlock = await heads.of(payment.chainId)
     const { issuer } = settings
     const receipt = currentReceipt(payment, {
-      ...{ network, indexedBlock, issuer, signedAt },
+      network,
+      indexedBlock,
+      issuer,
+      signedAt,
       key: receiptKeys.current,
     })
     if (receipt === null)

@@ -116,7 +116,10 @@ export async function findPayments(
     if (payment) payment.fee = half
     else
       found.set(row.paymentId, {
-        ...{ ...row, provider: half, fee: null, paidOut: payoutOf.get(row.paymentId) ?? null },
+        ...row,
+        provider: half,
+        fee: null,
+        paidOut: payoutOf.get(row.paymentId) ?? null,
         refunds: refunds.filter((one) => one.paymentId === row.paymentId),
       })
   }

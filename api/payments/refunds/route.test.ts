@@ -84,8 +84,14 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   const payer = paid.payer.address.toLowerCase()
   const nonce = refundNonce(gatewayIssuer, paid.paymentId, 1)
   expect(await list(paid)).toMatchObject({
-    ...{ paymentId: paid.paymentId, network: 'localhost', asset: gateway.served.token, payer },
-    ...{ paidUsdc: '50000', refundableUsdc: '50000', minimumUsdc: '5000', refunds: [] },
+    paymentId: paid.paymentId,
+    network: 'localhost',
+    asset: gateway.served.token,
+    payer,
+    paidUsdc: '50000',
+    refundableUsdc: '50000',
+    minimumUsdc: '5000',
+    refunds: [],
     next: { number: 1, nonce },
   })
   const payload = await signRefund(paid)
@@ -287,8 +293,14 @@ test('error: what is refused, and why', async () => {
   const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: 1n }
   await storePayments(gateway.database, [
     {
-      ...{ id: paymentId, providerId, endpointId: null, chainId: network.chainId, token },
-      ...{ payer: randomHex(20), resource: shop.url, acceptedAt: new Date() },
+      id: paymentId,
+      providerId,
+      endpointId: null,
+      chainId: network.chainId,
+      token,
+      payer: randomHex(20),
+      resource: shop.url,
+      acceptedAt: new Date(),
       halves: [{ recipient, value: 50_000n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
       facilitation: { providerId, paymentIdentifier: null, fee: 0n },
       first: { stage: 'due', since: Date.now() },

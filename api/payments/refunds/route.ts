@@ -70,7 +70,11 @@ const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
     const { paymentId, token, payer, refunds } = payment
     const number = nextNumber(refunds)
     return {
-      ...{ paymentId, network: network.name, asset: token, payer, indexedBlock },
+      paymentId,
+      network: network.name,
+      asset: token,
+      payer,
+      indexedBlock,
       paidUsdc: paidAmount(payment),
       refundableUsdc: refundableAmount(payment),
       minimumUsdc: minimumPriceOn(settings, network),

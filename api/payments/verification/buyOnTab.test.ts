@@ -389,9 +389,12 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   expect((await call(app, 'POST', '/verify', { json: body, headers })).status).toBe(200)
   await tab.close()
   const upkeep = createTabUpkeep({
-    ...{ sql: gateway.database, tabs: onOnePostgres(gateway.database), networks: [gateway.served] },
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
-    ...{ minimumPrices: {}, now: () => new Date() },
+    minimumPrices: {},
+    now: () => new Date(),
   })
   await upkeep.closeAndTake()
   // Another process, which has accepted nothing of it.

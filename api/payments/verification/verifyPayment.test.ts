@@ -373,8 +373,11 @@ describe('prices and keys', () => {
     expect(body.payloads.map((payload) => parsePayload(payload).value)).toEqual([49_000n, 1_000n])
     const { body: paid } = await verify(body, { app })
     expect(decodeJwt(paid.receipt ?? '')).toMatchObject({
-      ...{ totalUsdc: '50000', providerUsdc: '49000', platformUsdc: '1000' },
-      ...{ tier: 'micropayment', effectiveRate: '0.02' },
+      totalUsdc: '50000',
+      providerUsdc: '49000',
+      platformUsdc: '1000',
+      tier: 'micropayment',
+      effectiveRate: '0.02',
     })
     const { body: view } = await call(gateway.app, 'GET', `/payments/${paid.paymentId}`)
     expect(view).toMatchObject({ providerUsdc: '49000', platformUsdc: '1000' })

@@ -236,7 +236,12 @@ async function reserve(
   const candidate = toCandidate(
     {
       ...facts,
-      ...{ id, source: 'gateway', requestId, chainId: terms.chainId, price, first: { stage: 'waiting' } },
+      id,
+      source: 'gateway',
+      requestId,
+      chainId: terms.chainId,
+      price,
+      first: { stage: 'waiting' },
       idempotencyKey: request.idempotencyKey ?? null,
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,

@@ -29,7 +29,9 @@ export function addBudgetTool(
             spent_usdc: formatUsdc(spent),
             left_usdc: leftOf(maxDaily, spent),
             hosts: hosts.map(({ host, amount, payments }) => ({
-              ...{ host, payments: Number(payments), spent_usdc: formatUsdc(amount) },
+              host,
+              payments: Number(payments),
+              spent_usdc: formatUsdc(amount),
               ...(maxDailyPerHost !== null && { left_usdc: leftOf(maxDailyPerHost, amount) }),
             })),
           },

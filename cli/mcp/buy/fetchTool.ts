@@ -43,7 +43,9 @@ export function addFetchTool(server: McpServer, kit: Kit, payingFetch: PayingFet
       const { status, url: answeredBy } = response
       return {
         said: {
-          ...{ status, url: answeredBy || asked.href, bytes: bytes.length },
+          status,
+          url: answeredBy || asked.href,
+          bytes: bytes.length,
           ...(isCut && { cut_off: `the answer has more than max_bytes (${most})` }),
           ...(isBroken && { cut_off: 'the connection broke before the answer was whole' }),
         },

@@ -30,7 +30,9 @@ export function createForeignServers({ purse, folder, reachable }: Omit<Kit, 'st
     const client = new Client({ name: 'tollkeeper', version: readVersion() })
     const paying = payingMcpClient(client, {
       ...purse.options,
-      ...{ serverUrl: url.href, fetch: reachable.fetch, tabs: { store: folder.tabs(url.href) } },
+      serverUrl: url.href,
+      fetch: reachable.fetch,
+      tabs: { store: folder.tabs(url.href) },
     })
     await client.connect(new StreamableHTTPClientTransport(url, { fetch: boundedFetch }))
     client.onclose = () => servers.delete(url.href)

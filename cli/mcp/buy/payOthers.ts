@@ -48,7 +48,10 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
     const v2 = presented[paymentKeys.x402]
     return {
       payment: {
-        ...{ requestId: offer.nonce, network: network.name, macaroon: '', amount: offer.amount },
+        requestId: offer.nonce,
+        network: network.name,
+        macaroon: '',
+        amount: offer.amount,
         payloads: [encodePayload(signed)],
       },
       header: v2 ? ['payment-signature', String(v2)] : ['x-payment', String(presented[paymentKeys.x402V1])],

@@ -58,7 +58,11 @@ export function createPurse(
 
   return {
     options: {
-      ...{ gatewayUrl, network, walletPrivateKey, onPayment: agree, spending: folder.spending },
+      gatewayUrl,
+      network,
+      walletPrivateKey,
+      onPayment: agree,
+      spending: folder.spending,
       maxPaymentUsdc: formatUsdc(maxPayment),
       maxDailyUsdc: formatUsdc(maxDaily),
       ...(maxDailyPerHost !== null && { maxDailyUsdcPerHost: formatUsdc(maxDailyPerHost) }),

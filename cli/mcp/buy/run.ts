@@ -48,7 +48,11 @@ export async function runMcp({ http, host, allowHost }: McpFlags): Promise<void>
     http === undefined
       ? await serveStdio(createServer())
       : await serveSessions(sessionOf(createServer), {
-          ...{ host, port: http, token, idleMs: sessionIdleMs, warn: say },
+          host,
+          port: http,
+          token,
+          idleMs: sessionIdleMs,
+          warn: say,
         })
   const where = 'url' in door ? door.url : 'stdio'
   say(

@@ -59,7 +59,14 @@ function describe(listed: Record<string, unknown>, networkNames: readonly unknow
     .filter((amount) => /^\d{1,19}$/.test(amount))
   const { input } = asObject(asObject(asObject(extensions).bazaar).info)
   return {
-    ...{ resource, type, description, serviceName, tags, mimeType, input, quality },
+    resource,
+    type,
+    description,
+    serviceName,
+    tags,
+    mimeType,
+    input,
+    quality,
     price_usdc: price === undefined ? null : formatUsdc(BigInt(price)),
   }
 }

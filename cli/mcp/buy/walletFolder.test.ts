@@ -32,10 +32,14 @@ test('default: one budget for all that have it open, at the time that a payment 
   const limits = { daily: 10n, dailyPerHost: 7n }
   const first = await one.spending.reserve(spend(6n, 0), limits)
   expect(await other.spending.reserve(spend(2n, hourMs), limits)).toEqual({
-    ...{ isReserved: false, limit: 'dailyPerHost', spent: 6n },
+    isReserved: false,
+    limit: 'dailyPerHost',
+    spent: 6n,
   })
   expect(await other.spending.reserve(spend(5n, hourMs, 'b.example'), limits)).toEqual({
-    ...{ isReserved: false, limit: 'daily', spent: 6n },
+    isReserved: false,
+    limit: 'daily',
+    spent: 6n,
   })
   expect((await other.spending.reserve(spend(4n, hourMs, 'b.example'), limits)).isReserved).toBe(true)
   if (first.isReserved) await first.release()

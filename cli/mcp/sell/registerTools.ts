@@ -35,7 +35,9 @@ export async function registerTools(
     const known = own.find(({ disabledAt }) => disabledAt === null) ?? own[0]
     if (known === undefined) {
       const body = {
-        ...{ url, pricing, mimeType: 'application/json' },
+        url,
+        pricing,
+        mimeType: 'application/json',
         ...(description && { description: description.slice(0, maxDescription) }),
         ...paidTo,
       }

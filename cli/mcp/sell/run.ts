@@ -79,7 +79,11 @@ function createKit(options: SellOptions, priceOf: PriceOf): Parameters<typeof se
     const gate =
       gates.get(price) ??
       createToolGate({
-        ...{ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: price }, warn },
+        gatewayUrl,
+        providerId,
+        apiKey,
+        pricing: { usdcPerUnit: price },
+        warn,
         ...(server !== undefined && { server }),
       })
     gates.set(price, gate)

@@ -25,7 +25,8 @@ describe('faremeter’s servers', () => {
     expect(completeRequirements(served, { ...body, accepts })).toEqual({
       status: 200,
       body: {
-        ...{ x402Version: 2, resource: body.resource },
+        x402Version: 2,
+        resource: body.resource,
         accepts: [{ ...asked, maxTimeoutSeconds: 300, extra: { ...extra, own: 1 } }],
       },
     })
@@ -54,37 +55,45 @@ describe('faremeter’s servers', () => {
 
 describe('thirdweb’s servers', () => {
   const asked = {
-    ...{
-      resourceUrl: 'https://seller.example/weather',
-      method: 'GET',
-      network: 'eip155:84532',
-      x402Version: 2,
-    },
-    ...{ price: '$0.01', serverWalletAddress: payTo, routeConfig: { description: 'The weather' } },
+    resourceUrl: 'https://seller.example/weather',
+    method: 'GET',
+    network: 'eip155:84532',
+    x402Version: 2,
+    price: '$0.01',
+    serverWalletAddress: payTo,
+    routeConfig: { description: 'The weather' },
   }
   const accepted = {
-    ...{
-      scheme: 'exact',
-      network: 'eip155:84532',
-      amount: '10000',
-      maxAmountRequired: '10000',
-      asset: usdc,
-      payTo,
-    },
-    ...{ maxTimeoutSeconds: 300, resource: asked.resourceUrl, description: 'The weather' },
-    ...{ mimeType: 'application/json', extra },
+    scheme: 'exact',
+    network: 'eip155:84532',
+    amount: '10000',
+    maxAmountRequired: '10000',
+    asset: usdc,
+    payTo,
+    maxTimeoutSeconds: 300,
+    resource: asked.resourceUrl,
+    description: 'The weather',
+    mimeType: 'application/json',
+    extra,
   }
 
   test('default: a 402 with one entry in the words of both versions, which /verify reads', () => {
     const { status, body } = completeRequirements(served, asked)
     expect([status, body]).toEqual([402, { x402Version: 1, error: 'Payment required', accepts: [accepted] }])
     const authorization = {
-      ...{ from: usdc, to: payTo, value: '10000', validAfter: '0', validBefore: '1800000000' },
+      from: usdc,
+      to: payTo,
+      value: '10000',
+      validAfter: '0',
+      validBefore: '1800000000',
       nonce: `0x${'11'.repeat(32)}`,
     }
     // As its server passes on what its buyer signed.
     const paymentPayload = {
-      ...{ x402Version: 2, scheme: 'exact', network: 'eip155:84532', accepted },
+      x402Version: 2,
+      scheme: 'exact',
+      network: 'eip155:84532',
+      accepted,
       payload: { authorization, signature: `0x${'22'.repeat(65)}` },
     }
     const request = { x402Version: 2, paymentPayload, paymentRequirements: accepted, waitUntil: 'confirmed' }

@@ -81,23 +81,23 @@ function fromPrice(
     outputSchema,
   } = routeConfig ?? {}
   const requirements = complete(networks, {
-    ...{
-      scheme: asked.scheme,
-      network: asked.network,
-      amount: typeof price === 'object' ? price.amount : toBaseUnits(price),
-    },
-    ...{
-      asset: typeof price === 'object' ? price.asset.address : undefined,
-      payTo: asked.recipientAddress ?? asked.serverWalletAddress,
-    },
-    ...{ maxTimeoutSeconds, extra: asked.extraMetadata ?? {} },
+    scheme: asked.scheme,
+    network: asked.network,
+    amount: typeof price === 'object' ? price.amount : toBaseUnits(price),
+    asset: typeof price === 'object' ? price.asset.address : undefined,
+    payTo: asked.recipientAddress ?? asked.serverWalletAddress,
+    maxTimeoutSeconds,
+    extra: asked.extraMetadata ?? {},
   })
   if (requirements === null)
     throw notServed(`scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served`)
   // The fields of both versions: its server passes them on in a header of version 2, and its older buyers read those of 1.
   const accepted = {
     ...requirements,
-    ...{ maxAmountRequired: requirements.amount, resource, description, mimeType },
+    maxAmountRequired: requirements.amount,
+    resource,
+    description,
+    mimeType,
     ...(outputSchema !== undefined && { outputSchema }),
   }
   return { x402Version: 1, error: 'Payment required', accepts: [accepted] }

@@ -133,7 +133,12 @@ function declaredInV2(
   if (!resource || extensions?.bazaar === undefined) return null
   const { url, serviceName, tags, iconUrl } = resource
   return {
-    ...{ resource: url, x402Version: 2, serviceName, tags, iconUrl, bazaar: extensions.bazaar },
+    resource: url,
+    x402Version: 2,
+    serviceName,
+    tags,
+    iconUrl,
+    bazaar: extensions.bazaar,
     ...words({ description: resource.description, mimeType: resource.mimeType }, maxTimeoutSeconds),
   }
 }
@@ -154,7 +159,9 @@ function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | 
     ...(output !== undefined && { output: { example: output } }),
   }
   return {
-    ...{ resource: requirements.resource, x402Version: 1, bazaar: { info, schema: { type: 'object' } } },
+    resource: requirements.resource,
+    x402Version: 1,
+    bazaar: { info, schema: { type: 'object' } },
     ...words(requirements, requirements.maxTimeoutSeconds),
   }
 }

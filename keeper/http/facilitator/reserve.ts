@@ -42,7 +42,9 @@ export async function reserve(
   const { providerId } = caller
   const checked = await checkPresented([authorization], network, {
     ...context.signatures,
-    ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
+    asksNonces: true,
+    asksPayees: true,
+    mayHaveCode: providerId !== null,
   })
   const { from, to, value, validBefore } = authorization
   const {
@@ -55,14 +57,29 @@ export async function reserve(
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
   const candidate = toCandidate(
     {
-      ...{ source: 'facilitator', requestId: null, providerId, endpointId: null },
+      source: 'facilitator',
+      requestId: null,
+      providerId,
+      endpointId: null,
       first: mode === 'due' ? { stage: 'due', since: now } : { stage: 'reserved', until },
-      ...{ chainId, token, payee: to, feeRecipient: context.platformWallet },
-      ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value, effectiveRate: '0', resource },
+      chainId,
+      token,
+      payee: to,
+      feeRecipient: context.platformWallet,
+      providerAmount: value,
+      feeAmount: 0n,
+      splitter: null,
+      price: value,
+      effectiveRate: '0',
+      resource,
       tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
-      ...{ idempotencyKey: null, requestHash: request.hash, challengedAt: now, acceptedAt: now },
+      idempotencyKey: null,
+      requestHash: request.hash,
+      challengedAt: now,
+      acceptedAt: now,
       facilitation: {
-        ...{ providerId, paymentIdentifier },
+        providerId,
+        paymentIdentifier,
         fee: providerId === null ? 0n : context.settings.fee,
       },
       gas: { providerId, amount: most, common: context.gasAllowance },

@@ -276,12 +276,18 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   const { payer, transactionHash, refunds = [] } = claims
   return [
     ...claims.authorizations.map(({ nonce }) => ({
-      ...{ payer, nonce, acceptedAt, validBefore: BigInt(claims.validBefore) },
+      payer,
+      nonce,
+      acceptedAt,
+      validBefore: BigInt(claims.validBefore),
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
     // The receipt doesn't say when they were signed, only that it was before the receipt.
     ...refunds.map(({ from, nonce, transactionHash }) => ({
-      ...{ payer: from, nonce, acceptedAt, validBefore: BigInt(claims.iat) },
+      payer: from,
+      nonce,
+      acceptedAt,
+      validBefore: BigInt(claims.iat),
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
   ]
@@ -336,7 +342,12 @@ function describeReceipt(
   const described = {
     position,
     payment: {
-      ...{ paymentId, providerId, endpointId, network, payer, timestamp },
+      paymentId,
+      providerId,
+      endpointId,
+      network,
+      payer,
+      timestamp,
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
@@ -417,7 +428,10 @@ async function auditWallet(
     return [{ network, direction, from: authorizer, ...transfer, nonce, ...where }]
   })
   return {
-    ...{ wallet, network, from, to: until },
+    wallet,
+    network,
+    from,
+    to: until,
     transfers: found.authorized.length,
     plainTransfers: found.plain,
     unreceipted,

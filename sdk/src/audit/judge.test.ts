@@ -92,7 +92,9 @@ describe('judge', () => {
     ]
     for (const [change, evidence, state] of lies)
       expect(judgeWith(change, evidence)).toMatchObject({
-        ...{ state: 'mismatch', reason: 'refund', reconciled: false },
+        state: 'mismatch',
+        reason: 'refund',
+        reconciled: false,
         refunds: [{ state }],
       })
   })

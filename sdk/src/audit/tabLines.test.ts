@@ -17,16 +17,26 @@ const splitFor = (provider: Address) => encodeSplit({ provider, providerShare: 9
 const [first, second] = [splitFor(address('1')), splitFor(address('2'))]
 
 const claims: ReceiptClaims = {
-  ...{ ...receipt, totalUsdc: '1000', providerUsdc: '900', platformUsdc: '100' },
-  ...{ tier: 'ultra-micro', effectiveRate: '0.1' },
+  ...receipt,
+  totalUsdc: '1000',
+  providerUsdc: '900',
+  platformUsdc: '100',
+  tier: 'ultra-micro',
+  effectiveRate: '0.1',
   authorizations: [{ to: contract, value: '1000', nonce }],
   split: { provider: address('1'), platform: address('3') },
   tab: { id, sequence: 2, split: toWord(first), lineTotal: '3000' },
 }
 
 const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> = {}): Evidence => ({
-  ...{ kind: 'used', authorizer: payer, nonce, transactionHash: transaction, blockNumber: 90n },
-  ...{ blockHash: transaction, blockTime: 900n, logIndex: 0 },
+  kind: 'used',
+  authorizer: payer,
+  nonce,
+  transactionHash: transaction,
+  blockNumber: 90n,
+  blockHash: transaction,
+  blockTime: 900n,
+  logIndex: 0,
   transfer: { to: contract, value: (lines ?? []).reduce((sum, [, amount]) => sum + amount, 0n) },
   ...(lines && { lines: new Map(lines) }),
   ...change,
@@ -115,7 +125,11 @@ describe('judge', () => {
 
 describe('linesOf', () => {
   const tab = (lines: [bigint, bigint][], change: Partial<SignedTab> = {}): SignedTab => ({
-    ...{ payer, nonce, sequence: 1, expiry: 2_000, signature: '0x' as Hex },
+    payer,
+    nonce,
+    sequence: 1,
+    expiry: 2_000,
+    signature: '0x' as Hex,
     lines: lines.map(([split, amount]) => ({ split, amount })),
     ...change,
   })

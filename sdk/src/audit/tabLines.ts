@@ -122,7 +122,13 @@ export function sumByTab(
       ?.find(({ authorizer }) => authorizer === payer)
     const key = `${network} ${payer} ${nonce}`
     const total: TabTotal = totals.get(key) ?? {
-      ...{ network, id, payer, issuer: iss, nonce, requests: 0, lines: [] },
+      network,
+      id,
+      payer,
+      issuer: iss,
+      nonce,
+      requests: 0,
+      lines: [],
       ...(own?.transfer && { transactionHash: own.transactionHash, movedAmount: own.transfer.value }),
     }
     totals.set(key, total)

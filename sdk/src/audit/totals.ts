@@ -19,8 +19,17 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     if (!payment) continue
     const { providerId, network } = payment
     const total = getOrCreate(totals, `${network} ${providerId}`, () => ({
-      ...{ providerId, network, payments: 0, settled: 0, pending: 0, failing: 0 },
-      ...{ providerAmount: 0n, platformAmount: 0n, pendingAmount: 0n, waitingAmount: 0n, refundedAmount: 0n },
+      providerId,
+      network,
+      payments: 0,
+      settled: 0,
+      pending: 0,
+      failing: 0,
+      providerAmount: 0n,
+      platformAmount: 0n,
+      pendingAmount: 0n,
+      waitingAmount: 0n,
+      refundedAmount: 0n,
     }))
     total.payments += 1
     if (state === 'settled') total.settled += 1
@@ -52,8 +61,14 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
       if (!onChain) continue
       const { transactionHash, blockNumber, blockTime, logIndex } = onChain
       const total = getOrCreate(totals, `${network} ${transactionHash}`, () => ({
-        ...{ network, transactionHash, blockNumber, blockTime },
-        ...{ payments: 0, authorizations: 0, providerAmount: 0n, platformAmount: 0n },
+        network,
+        transactionHash,
+        blockNumber,
+        blockTime,
+        payments: 0,
+        authorizations: 0,
+        providerAmount: 0n,
+        platformAmount: 0n,
       }))
       transactions.add(total)
       // All requests of a tab share one.

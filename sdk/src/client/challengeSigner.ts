@@ -36,7 +36,11 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     if (challenge.tab?.only) throw new ChallengeRefusedError('its price is sold on tabs only')
     return signProposed(url, proposedBy(challenge), deadline, () =>
       signPayment(challenge, {
-        ...{ payer, network, usdc: usdc as Address, now: Date.now() / 1000, signal: deadline.signal },
+        payer,
+        network,
+        usdc: usdc as Address,
+        now: Date.now() / 1000,
+        signal: deadline.signal,
         signatures: settings.signatures ?? signatures,
       }),
     )

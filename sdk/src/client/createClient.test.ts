@@ -61,8 +61,11 @@ describe('request', () => {
       expect(presented).toMatchObject([
         {
           to: splitterAddress({
-            ...{ provider: `0x${'b'.repeat(40)}`, platform: `0x${'c'.repeat(40)}`, factory: splitterFactory },
-            ...{ providerShare: 19n, platformShare: 1n },
+            provider: `0x${'b'.repeat(40)}`,
+            platform: `0x${'c'.repeat(40)}`,
+            factory: splitterFactory,
+            providerShare: 19n,
+            platformShare: 1n,
           }),
           value: 50_000n,
           nonce,

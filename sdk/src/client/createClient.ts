@@ -233,7 +233,9 @@ export function toError({ answer, payment, word }: Paid<Answer>): ClientError {
   const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
   const { outcome, isAccepted } = word ? outcomeOf(word) : { outcome: 'served' as const, isAccepted: true }
   const options = {
-    ...{ status, body, ...(paymentId && { paymentId }) },
+    status,
+    body,
+    ...(paymentId && { paymentId }),
     ...(payment && { payment, outcome, isAccepted }),
   }
   if (status === 402) {

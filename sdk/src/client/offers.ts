@@ -51,7 +51,12 @@ export function offerOf(
   const split = BigInt(tab.split)
   if (!isTabSplit(split) || providerOfSplit(split) !== provider.payTo) return undefined
   return {
-    ...{ issuer, network, usdc, macaroon, split, platform: fee.payTo },
+    issuer,
+    network,
+    usdc,
+    macaroon,
+    split,
+    platform: fee.payTo,
     price: priceOf(challenge),
     rewardShare: tab.rewardShare,
     maxTimeoutSeconds: provider.maxTimeoutSeconds,

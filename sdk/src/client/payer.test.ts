@@ -107,7 +107,10 @@ test('behavior: an account that isn’t delegated yet (EIP-7702) pays by its key
   expect(await payFrom(await toSimple7702SmartAccount({ client, owner }))).toEqual(both)
   expect(signTypedData).toHaveBeenCalledTimes(2)
   const smart = await toCoinbaseSmartAccount({
-    ...{ client, owners: [owner], version: '1.1', address: account.address },
+    client,
+    owners: [owner],
+    version: '1.1',
+    address: account.address,
   })
   const wallet = createWalletClient({ account: smart, transport: custom({ request }) })
   for (const payer of [smart, wallet]) {

@@ -91,7 +91,8 @@ export async function signAuthorization(
   const typedData = {
     domain: eip712Domain(network, usdc),
     types: typesOf[primaryType] as AuthorizationTypes,
-    ...{ primaryType, message },
+    primaryType,
+    message,
   }
   let signature: Hex
   try {

@@ -89,7 +89,9 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       ? undefined
       : createTabs({
           ...(tabOptions === true ? {} : tabOptions),
-          ...{ payer, log, gateway: createTabGateway(fetch, gatewayUrl) },
+          payer,
+          log,
+          gateway: createTabGateway(fetch, gatewayUrl),
         })
   const { signatures } = options
   const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
@@ -176,11 +178,19 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   return {
-    ...{ address: payer.address, mockPayments, log, receiptKeys },
-    ...{ pay, payRemembered, presentFor, takeReceipt },
+    address: payer.address,
+    mockPayments,
+    log,
+    receiptKeys,
+    pay,
+    payRemembered,
+    presentFor,
+    takeReceipt,
     /** Remembers a payment whose answer broke off while it was read. */
     remember: repeats.remember,
-    ...{ network, usdc, signOffer: signer.signOffer },
+    network,
+    usdc,
+    signOffer: signer.signOffer,
     tabs: async () => (await tabs?.list()) ?? [],
     close: async () => tabs?.close(),
   }

@@ -48,7 +48,8 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
   }
 
   return {
-    ...{ presentFor, askAgain },
+    presentFor,
+    askAgain,
     /** Remembers a payment whose answer broke off while it was read. */
     remember: open.add,
     /** Presents the payment of an earlier attempt. @returns undefined if there is none. */

@@ -47,11 +47,20 @@ export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
   const { issuer, platform, rewardShare } = offer
   return {
     id: `tab_${bytesToHex(crypto.getRandomValues(new Uint8Array(16))).slice(2)}`,
-    ...{ issuer, platform, rewardShare, asset: offer.usdc, contract: tabSettlement },
+    issuer,
+    platform,
+    rewardShare,
+    asset: offer.usdc,
+    contract: tabSettlement,
     network: offer.network.name,
     payer: payer.address.toLowerCase() as Address,
     expiry: now + lifetimeOf(offer),
-    ...{ sequence: 0, known: 0, lines: [], open: new Map(), inFlight: new Set(), state: 'open' },
+    sequence: 0,
+    known: 0,
+    lines: [],
+    open: new Map(),
+    inFlight: new Set(),
+    state: 'open',
   }
 }
 
@@ -94,7 +103,13 @@ export async function signState(payer: Signer, tab: Tab, { line, lines }: NextSt
   const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
   const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
   return encodeTabPayload({
-    ...{ tabId, payer: tab.payer, sequence, expiry, line, known, signature },
+    tabId,
+    payer: tab.payer,
+    sequence,
+    expiry,
+    line,
+    known,
+    signature,
     splits: lines.slice(known).map(({ split }) => split),
     amounts: lines.map(({ amount }) => amount),
   })
@@ -178,7 +193,10 @@ export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, in
 /** A tab as it was saved, without requests under way. */
 export function fromSaved(saved: SavedTab): Tab {
   const lines = saved.lines.map(({ split, bought, credit, signed }) => ({
-    ...{ split: BigInt(split), bought: BigInt(bought), credit: BigInt(credit), signed: BigInt(signed) },
+    split: BigInt(split),
+    bought: BigInt(bought),
+    credit: BigInt(credit),
+    signed: BigInt(signed),
     waived: 0n,
   }))
   return { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' }
@@ -188,8 +206,10 @@ export function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Ta
   return {
     ...tab,
     lines: lines.map(({ split, bought, credit, signed }) => ({
-      ...{ split: toWord(split), bought: bought.toString() },
-      ...{ credit: credit.toString(), signed: signed.toString() },
+      split: toWord(split),
+      bought: bought.toString(),
+      credit: credit.toString(),
+      signed: signed.toString(),
     })),
   }
 }

@@ -432,7 +432,11 @@ describe('close', () => {
     await client.request('/1000/b/weather')
     const [tab] = await client.tabs()
     expect(tab).toEqual({
-      ...{ id: tab?.id, gateway: gatewayUrl, network: 'base', sequence: 2, expiry: expect.any(Number) },
+      id: tab?.id,
+      gateway: gatewayUrl,
+      network: 'base',
+      sequence: 2,
+      expiry: expect.any(Number),
       lines: [{ provider: `0x${'b'.repeat(40)}`, bought: 1_001n, signed: 2_000n }],
     })
     await client.close()

@@ -141,7 +141,10 @@ export function createTabs(settings: TabsSettings) {
   }
 
   return {
-    ...{ sign, conclude, acknowledge, revise },
+    sign,
+    conclude,
+    acknowledge,
+    revise,
 
     async list(): Promise<OpenTab[]> {
       await loaded()
@@ -299,9 +302,15 @@ function createLine() {
 
 function describeTab({ id, issuer: gateway, network, expiry, sequence, lines }: Tab): OpenTab {
   return {
-    ...{ id, gateway, network, expiry, sequence },
+    id,
+    gateway,
+    network,
+    expiry,
+    sequence,
     lines: lines.map(({ split, bought, signed }) => ({
-      ...{ provider: providerOfSplit(split), bought: atLeastZero(bought), signed },
+      provider: providerOfSplit(split),
+      bought: atLeastZero(bought),
+      signed,
     })),
   }
 }

@@ -245,7 +245,9 @@ describe('faults', () => {
     )
     const error = await errorOf(payingFetch({ pendingTimeout: 600 })(url))
     expect(error).toMatchObject({
-      ...{ name: 'RequestTimeoutError', code: 'timeout', payment: { amount: 50_000n } },
+      name: 'RequestTimeoutError',
+      code: 'timeout',
+      payment: { amount: 50_000n },
     })
     expect(new Set(paidHeaders).size).toBe(1)
     expect(paidHeaders.length).toBeGreaterThan(1)
@@ -281,7 +283,8 @@ describe('faults', () => {
   test('error: a connection that keeps breaking; the error carries the payment', async () => {
     const { url, paidHeaders } = await playProvider((request) => request.socket.destroy())
     expect(await errorOf(payingFetch()(url))).toMatchObject({
-      ...{ code: 'network_error', payment: { amount: 50_000n } },
+      code: 'network_error',
+      payment: { amount: 50_000n },
     })
     expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([3, 1])
   })
@@ -304,7 +307,9 @@ describe('faults', () => {
 
       const late = new AbortController()
       expect(await errorOf(call(payingFetch(), url, late))).toMatchObject({
-        ...{ code: 'aborted', cause: reason, payment: { amount: 50_000n } },
+        code: 'aborted',
+        cause: reason,
+        payment: { amount: 50_000n },
       })
     },
   )

@@ -145,7 +145,9 @@ function payX402(
     return { [paymentKeys.x402V1]: encodePaymentHeader({ x402Version, scheme, network, payload }) }
   }
   const payment = {
-    ...{ x402Version, accepted, payload },
+    x402Version,
+    accepted,
+    payload,
     ...(resource !== undefined && { resource }),
     ...(extensions !== undefined && { extensions }),
   }

@@ -130,7 +130,8 @@ export function withReceipts(
   const charged = said['Service-Charged']
   const receipt = said['Service-Receipt']
   const own = {
-    ...{ paymentId, status: said['Service-Payment-Status'] },
+    paymentId,
+    status: said['Service-Payment-Status'],
     ...(charged !== undefined && { charged }),
     ...(receipt !== undefined && { receipt }),
   }

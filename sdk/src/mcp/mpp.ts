@@ -21,9 +21,14 @@ export function mppChallenge(
 ): object {
   const chainId = Number(network.slice('eip155:'.length))
   return {
-    ...{ id: requestId, realm: new URL(issuer).host, method: 'evm', intent: 'charge' },
+    id: requestId,
+    realm: new URL(issuer).host,
+    method: 'evm',
+    intent: 'charge',
     request: {
-      ...{ amount, currency: asset, recipient: payTo },
+      amount,
+      currency: asset,
+      recipient: payTo,
       methodDetails: { chainId, credentialTypes: ['authorization'], decimals: 6 },
     },
     ...(description && { description }),

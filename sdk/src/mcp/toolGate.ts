@@ -43,7 +43,10 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
     const isPaid = Object.keys(headers).length > 0
     const traceparent = call.meta?.[traceparentKey]
     const decision = await gate.check({
-      ...{ method: 'POST', url, accept: challengeMediaType, ...headers },
+      method: 'POST',
+      url,
+      accept: challengeMediaType,
+      ...headers,
       ...(typeof traceparent === 'string' && { traceparent }),
       ...(isPaid && { readBody: async () => utf8(JSON.stringify(call.arguments ?? {})) }),
     })

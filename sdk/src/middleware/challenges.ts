@@ -41,7 +41,10 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
       const answer = await postToGateway(gateway, {
         path: '/challenge',
         body: {
-          ...{ providerId, method: request.method, resource, pricing },
+          providerId,
+          method: request.method,
+          resource,
+          pricing,
           ...(endpointId && { endpointId }),
           ...(network && { network }),
         },

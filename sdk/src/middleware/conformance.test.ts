@@ -124,7 +124,9 @@ describe.each(frameworks)('%s', (name, start) => {
     expect([response.status, response.headers.get('content-type')]).toEqual([402, 'application/json'])
     expect(response.headers.get('cache-control')).toBe('no-store')
     expect(await response.json()).toMatchObject({
-      ...{ x402Version: 1, providerId: options.providerId, accepts: [{ resource: url }, {}] },
+      x402Version: 1,
+      providerId: options.providerId,
+      accepts: [{ resource: url }, {}],
     })
   })
 
@@ -465,7 +467,8 @@ test('error: fetch: a handler that answers nothing is voided', async () => {
 const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 3 }
 const onTab = {
   'payment-signature': encodePaymentHeader({
-    ...{ x402Version: 2, accepted: { scheme: 'tab', network: 'eip155:8453', extra: { macaroon: 'AgEA' } } },
+    x402Version: 2,
+    accepted: { scheme: 'tab', network: 'eip155:8453', extra: { macaroon: 'AgEA' } },
     payload: tabs.payloads.valid[0]?.payload,
   }),
 }

@@ -68,7 +68,8 @@ export function createDiscovery(options: DiscoveryOptions) {
     if (sales === undefined)
       return refuse('dependency_unavailable', 'The gateway did not say what is sold here', 5).answer
     const headers = {
-      ...{ 'Content-Type': type, 'Cache-Control': 'public, max-age=60' },
+      'Content-Type': type,
+      'Cache-Control': 'public, max-age=60',
       // Anybody may read them, pages included.
       'Access-Control-Allow-Origin': '*',
     }
@@ -114,7 +115,8 @@ function merge(own: Document | undefined, sold: Document): Document {
       return [
         method,
         {
-          ...{ ...ours, ...theirs },
+          ...ours,
+          ...theirs,
           responses: { ...ours.responses, ...theirs.responses },
           'x-payment-info': ours['x-payment-info'],
         },

@@ -240,7 +240,10 @@ export function createGate(options: InnerGateOptions): Gate {
       path: '/verify',
       body: {
         ...(presented.kind === 'tab' ? { tab: presented.tab } : { payloads: presented.payloads }),
-        ...{ macaroon, providerId, endpointId, pricing },
+        macaroon,
+        providerId,
+        endpointId,
+        pricing,
         ...(paidOn && { network: paidOn }),
         ...(x402 && { x402Version: x402.version }),
       },
@@ -325,7 +328,8 @@ export function readRequest(
   return {
     // The method comes first, since looking for a body costs some runtimes a request of their own.
     readBody: method === 'GET' || method === 'HEAD' ? null : readBody,
-    ...{ method, url },
+    method,
+    url,
     ...readHeaders((name) => headers.get(name)),
   }
 }

@@ -16,8 +16,11 @@ import { createGate, type GateOptions } from './gate.ts'
 const resource = 'https://api.example/weather?city=1'
 const challenge = challengeFor(resource)
 const splitter = splitterAddress({
-  ...{ factory: splitterFactory, provider: `0x${'b'.repeat(40)}`, platform: `0x${'c'.repeat(40)}` },
-  ...{ providerShare: 19n, platformShare: 1n },
+  factory: splitterFactory,
+  provider: `0x${'b'.repeat(40)}`,
+  platform: `0x${'c'.repeat(40)}`,
+  providerShare: 19n,
+  platformShare: 1n,
 })
 
 /** A 402 behind a gateway that answers `/challenge` like this, and `/verify` with this refusal. */

@@ -65,7 +65,9 @@ export function toV1(entry: PaymentRequirementsV2, { accepts: [provider] }: Chal
     error,
     accepts: [
       {
-        ...{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo },
+        ...requirements,
+        maxAmountRequired: entry.amount,
+        payTo: entry.payTo,
         maxTimeoutSeconds: entry.maxTimeoutSeconds,
         extra: { ...requirements.extra, primaryType: entry.extra.primaryType },
       },

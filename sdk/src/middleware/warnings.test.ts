@@ -206,7 +206,9 @@ describe('what is wrong is told to the provider', () => {
 
   test('error: a payment that is not voided for want of the right key', async () => {
     const payment = {
-      ...{ verified: true as const, receipt: '', paymentId: `pay_${'1'.repeat(32)}` },
+      verified: true as const,
+      receipt: '',
+      paymentId: `pay_${'1'.repeat(32)}`,
       charge: async () => false,
     }
     const served = { payment, headers: {} }
@@ -233,7 +235,9 @@ describe('what is wrong is told to the provider', () => {
 
 describe('a warning', () => {
   const answer = (status: number, body: unknown): GatewayAnswer => ({
-    ...{ status, body, text: '' },
+    status,
+    body,
+    text: '',
     headers: new Headers(),
   })
   const at = { gatewayUrl: 'https://user:secret@gateway.example/', providerId: 'prov_1' }

@@ -200,8 +200,13 @@ describe('decodeSettle', () => {
 
   test('behavior: reads back whatever encodeSettleAuthorizations writes', () => {
     const authorization = fc.record({
-      ...{ from: hex(20), to: recipient, value: uint(256n), nonce: hex(32), signature },
-      ...{ validAfter: uint(40n), validBefore: uint(40n) },
+      from: hex(20),
+      to: recipient,
+      value: uint(256n),
+      nonce: hex(32),
+      signature,
+      validAfter: uint(40n),
+      validBefore: uint(40n),
     })
     const sweep = fc.record({
       factory: hex(20),

@@ -131,7 +131,8 @@ describe('parseTabPayload', () => {
     const payment = parseTabPayload(payload)
     const { tab: tabId, splits: _, amounts: __, ...rest } = payload
     expect(payment).toEqual({
-      ...{ ...rest, tabId },
+      ...rest,
+      tabId,
       splits: parsed.splits.map(BigInt),
       amounts: parsed.amounts.map(BigInt),
     })

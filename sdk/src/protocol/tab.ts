@@ -259,7 +259,12 @@ export function encodeTabPayload(payment: TabPayment): TabPayload {
     writeUint(bytes, 6 * index, 6, amount)
   })
   return {
-    ...{ tab, payer, sequence, expiry, line, known },
+    tab,
+    payer,
+    sequence,
+    expiry,
+    line,
+    known,
     splits: splits.map(toWord),
     amounts: bytesToHex(bytes),
     signature,

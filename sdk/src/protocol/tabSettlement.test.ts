@@ -24,7 +24,11 @@ const batchOf = ({ batch }: Vector): TabBatch => ({
 
 const tabsOf = ({ tabs }: Vector): SignedTab[] =>
   tabs.map(({ payer, nonce, sequence, expiry, lines, signature }) => ({
-    ...{ payer: payer as Address, nonce: nonce as Hex, sequence, expiry, signature: signature as Hex },
+    payer: payer as Address,
+    nonce: nonce as Hex,
+    sequence,
+    expiry,
+    signature: signature as Hex,
     lines: lines.map(({ split, amount }) => ({ split: BigInt(split), amount: BigInt(amount) })),
   }))
 

@@ -5,7 +5,9 @@ const [traceId, spanId] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331
 
 test('default: trace, span, and whether it is recorded', () => {
   expect(parseTraceparent(`00-${traceId}-${spanId}-01`)).toEqual({
-    ...{ traceId, spanId, flags: 1 },
+    traceId,
+    spanId,
+    flags: 1,
     text: `00-${traceId}-${spanId}-01`,
   })
   expect(parseTraceparent(`00-${traceId}-${spanId}-00`)?.flags).toBe(0)

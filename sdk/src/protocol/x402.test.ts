@@ -51,7 +51,10 @@ describe('parsePaymentHeader', () => {
   test('args: a payment by a tab, of which only what counts is taken', () => {
     const claims = { ...onTab, payload: { ...tab, further: 1 }, accepted: { ...onTab.accepted, amount: '1' } }
     expect(parsePaymentHeader(encodePaymentHeader(claims))).toEqual({
-      ...{ x402Version: 2, scheme: 'tab', network: 'base', macaroon: 'AgEA' },
+      x402Version: 2,
+      scheme: 'tab',
+      network: 'base',
+      macaroon: 'AgEA',
       tab,
     })
   })

@@ -212,11 +212,20 @@ export function toPaymentRequired(
   const price = (amount + feeAmount).toString()
   const onTab: TabRequirements | undefined = tab &&
     tabSettlement && {
-      ...{ scheme: 'tab', network, amount: price, asset, payTo: tabSettlement, maxTimeoutSeconds },
+      scheme: 'tab',
+      network,
+      amount: price,
+      asset,
+      payTo: tabSettlement,
+      maxTimeoutSeconds,
       extra: {
         ...provider.extra,
-        ...{ macaroon, issuer, platform: fee.payTo },
-        ...{ split: tab.split, rewardShare: tab.rewardShare, offeredUntil: tab.offeredUntil },
+        macaroon,
+        issuer,
+        platform: fee.payTo,
+        split: tab.split,
+        rewardShare: tab.rewardShare,
+        offeredUntil: tab.offeredUntil,
       },
     }
   if (tab?.only) return onTab && { ...head, accepts: [onTab] }
@@ -227,15 +236,13 @@ export function toPaymentRequired(
   )
   if (!splitter) return undefined
   const exact: PaymentRequirementsV2 = {
-    ...{
-      scheme: 'exact',
-      network,
-      amount: price,
-      asset,
-      payTo: splitter.address,
-      // No longer than our own client is asked to sign for.
-      maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
-    },
+    scheme: 'exact',
+    network,
+    amount: price,
+    asset,
+    payTo: splitter.address,
+    // No longer than our own client is asked to sign for.
+    maxTimeoutSeconds: Math.min(timeout, maxTimeoutSeconds),
     extra: {
       ...provider.extra,
       primaryType: 'TransferWithAuthorization',
@@ -336,7 +343,9 @@ export function parsePaymentHeader(header: string): X402Payment {
   if (scheme === 'tab') {
     const tab = encodeTabPayload(parseTabPayload(payment.payload))
     return {
-      ...{ x402Version, scheme, tab },
+      x402Version,
+      scheme,
+      tab,
       network: nameOfCaip2(network),
       macaroon: readMacaroon(terms.extra),
     }
@@ -345,7 +354,8 @@ export function parsePaymentHeader(header: string): X402Payment {
   const signed = object(authorization, 'payload.authorization')
   const parts = authorizationFields.map((field) => text(signed[field], `payload.authorization.${field}`))
   return {
-    ...{ x402Version, scheme },
+    x402Version,
+    scheme,
     network: x402Version === 2 ? nameOfCaip2(network) : networkByName(network).name,
     macaroon: x402Version === 2 ? readMacaroon(terms.extra) : undefined,
     payload: [...parts, text(signature, 'payload.signature')].join(','),

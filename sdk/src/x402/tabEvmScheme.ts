@@ -68,7 +68,9 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
     this.#options = options
     this.#tabs = createTabs({
-      ...{ ...options, payer: signerOf({ account }), log },
+      ...options,
+      payer: signerOf({ account }),
+      log,
       gateway: gatewayUrl === undefined ? undefined : createTabGateway(fetch, gatewayUrl),
     })
     this.schemeHooks = { onPaymentResponse: async (response) => this.#onResponse(response) }
@@ -233,7 +235,14 @@ function readOffer(
   )
     return undefined
   return {
-    ...{ issuer, network, usdc, macaroon, platform, rewardShare, maxTimeoutSeconds },
-    ...{ price: BigInt(amount), split: BigInt(split) },
+    issuer,
+    network,
+    usdc,
+    macaroon,
+    platform,
+    rewardShare,
+    maxTimeoutSeconds,
+    price: BigInt(amount),
+    split: BigInt(split),
   }
 }

@@ -73,7 +73,8 @@ export async function startCutter(targetPort: () => number): Promise<Cutter> {
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   return {
-    ...{ url: `http://127.0.0.1:${port}`, port },
+    url: `http://127.0.0.1:${port}`,
+    port,
     close: async () => {
       for (const socket of sockets) socket.destroy()
       server.close()

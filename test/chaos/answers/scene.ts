@@ -106,7 +106,10 @@ export async function openAnswersScene(draw: () => number): Promise<AnswersScene
 
   const seen = new Map<number, Seen>()
   return {
-    ...{ gateway, sellers, buyers: await openBuyers(gateway, issuer, seen), seen },
+    gateway,
+    sellers,
+    buyers: await openBuyers(gateway, issuer, seen),
+    seen,
     close: async () => {
       for (const close of closing) await close()
       await gateway.close()
@@ -171,14 +174,20 @@ async function openBuyers(
     const account = await gateway.buyer(10n ** 12n)
     for (const tabs of [true, false]) {
       const options: PaymentOptions = {
-        ...{ gatewayUrl, account, network: 'localhost', usdcAddress: gateway.served.token },
-        ...{ signatures: 'one', maxPaymentUsdc: '1', tabs },
+        gatewayUrl,
+        account,
+        network: 'localhost',
+        usdcAddress: gateway.served.token,
+        signatures: 'one',
+        maxPaymentUsdc: '1',
+        tabs,
       }
       const client = createClient({ ...options, fetch })
       const wrapped = wrapFetch(fetch, { ...options, pendingTimeout: 1_000, warn: () => {} })
       const means = tabs ? 'on a tab' : 'by itself'
       buyers.push({
-        ...{ name: `createClient ${means}`, keepsTabs: tabs },
+        name: `createClient ${means}`,
+        keepsTabs: tabs,
         ask: async (url, { method, body, timeout }) => {
           const options = { method: method as 'GET' | 'POST', ...(body !== undefined && { body }), timeout }
           const { status, data } = await client.request(url, options)
@@ -186,7 +195,8 @@ async function openBuyers(
         },
       })
       buyers.push({
-        ...{ name: `wrapFetch ${means}`, keepsTabs: tabs },
+        name: `wrapFetch ${means}`,
+        keepsTabs: tabs,
         ask: async (url, { timeout, ...init }) => {
           const response = await wrapped(url, { ...init, signal: AbortSignal.timeout(timeout) })
           const isVoided = response.headers.get('service-payment-status') === 'voided'

@@ -165,7 +165,10 @@ export function hostile(app: App, { providerId, key, endpointOf }: HostileShop, 
         headers: { 'idempotency-key': crypto.randomUUID() },
         json: {
           ...(presented.kind === 'tab' ? { tab: presented.tab } : { payloads: presented.payloads }),
-          ...{ macaroon: presented.macaroon, providerId, endpointId, x402Version: 2 },
+          macaroon: presented.macaroon,
+          providerId,
+          endpointId,
+          x402Version: 2,
         },
       })
     if (lie === 'says settled') return c.json({ garbage: true }, 200, { 'Service-Payment-Id': 'pay_none' })

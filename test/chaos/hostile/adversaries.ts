@@ -81,7 +81,8 @@ const submitters: Adversary = async (scene, draw) => {
     signAuthorization(at, account, { from: account.address, to, value, nonce: randomHex(32), ...window })
   const submit = (over: AbortSignal, transfers: readonly string[], key?: string) =>
     post(pick(draw, scene.keepers).service.url, '/submit', {
-      ...{ key, body: { network: stack.chain.network, transfers } },
+      key,
+      body: { network: stack.chain.network, transfers },
       signal: AbortSignal.any([over, AbortSignal.timeout(30_000)]),
     })
   const { providerAmount, feeAmount } = splitPrice(5_000n)

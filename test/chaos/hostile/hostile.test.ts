@@ -87,7 +87,10 @@ async function play(seed: number, { invited, minutes }: Play): Promise<void> {
     // Of what is accepted while a host stands still, the database hears later.
     const overlooked = invited.some((name) => weather.includes(name)) ? expect.any(Array) : []
     expect({ ...verdict, lies: await readiness, dead: scene.readDead() }).toEqual({
-      ...{ ...nothingWrong, overlooked, lies: [], dead: [] },
+      ...nothingWrong,
+      overlooked,
+      lies: [],
+      dead: [],
     })
   } finally {
     for (const each of [over, left, closed]) each.abort()

@@ -95,8 +95,12 @@ export async function openScene(buyers: number) {
     },
     env: {
       api: {
-        ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken), TAB_BUDGET_USDC: tabBudget },
-        ...{ ...ofApi.env, PUBLIC_URL: front.url, WEBHOOK_ALLOW_PRIVATE: 'true' },
+        ...gasEnv,
+        ETH_USD: formatUsdc(usdPerToken),
+        TAB_BUDGET_USDC: tabBudget,
+        ...ofApi.env,
+        PUBLIC_URL: front.url,
+        WEBHOOK_ALLOW_PRIVATE: 'true',
       },
       keeper: { ...keeperEnv, ...keeperGasEnv, ...ofKeeper.env },
     },
@@ -134,7 +138,9 @@ export async function openScene(buyers: number) {
     hosts,
     /** And the index's reader. */
     processes,
-    ...{ front, pooler, reader },
+    front,
+    pooler,
+    reader,
     /** The first of the network's nodes that answers. */
     firstNode,
     /** Parts that a test has killed and not yet started again. */

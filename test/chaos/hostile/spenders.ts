@@ -40,7 +40,10 @@ const refunders: Adversary = async (scene, draw) => {
   await ask('/wallets', { network: stack.chain.network, address: own })
   const refund = async (paymentId: string, number: number) => {
     const payload = await signAuthorization(placeOf(scene), account, {
-      ...{ from: own, to: own, value: parseUsdc('0.005'), validAfter: 0n },
+      from: own,
+      to: own,
+      value: parseUsdc('0.005'),
+      validAfter: 0n,
       validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400),
       nonce: refundNonce(gatewayUrl, paymentId, number),
     })
@@ -82,7 +85,8 @@ const emptiers: Adversary = async (scene, draw) => {
   const { feeAmount } = splitPrice(parseUsdc(price))
   const platform = stack.platformWallet.toLowerCase() as Address
   const terms = {
-    ...{ provider: shop.address.toLowerCase() as Address, platform },
+    provider: shop.address.toLowerCase() as Address,
+    platform,
     ...splitterShares(parseUsdc(price), feeAmount),
   }
   const deployment = stack.chain.deployments[stack.chain.network]
@@ -93,9 +97,13 @@ const emptiers: Adversary = async (scene, draw) => {
       again({ scene, draw, over, everyMs: 300 }, () => client.request(shop.url)),
       again({ scene, draw, over, everyMs: 500 }, () =>
         stranger.writeContract({
-          ...{ address: deployment.splitterFactory, abi: splitterFactoryAbi, functionName: 'sweep' },
+          address: deployment.splitterFactory,
+          abi: splitterFactoryAbi,
+          functionName: 'sweep',
           args: [scene.token, platform, [encodeSplit(terms)]],
-          ...{ chain: null, gas: 400_000n, maxPriorityFeePerGas: parseGwei('5') },
+          chain: null,
+          gas: 400_000n,
+          maxPriorityFeePerGas: parseGwei('5'),
         }),
       ),
     ])

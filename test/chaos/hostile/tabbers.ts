@@ -109,13 +109,20 @@ const oldStates: Adversary = async (scene, draw) => {
       const lines = splits.map((split, index) => ({ split, amount: amounts[index] as bigint }))
       const { calldata } = encodeSettleTabs(
         {
-          ...{ token, feeRecipient: saved.platform, rewardShare: saved.rewardShare, batchId: randomHex(32) },
-          ...{ trigger: triggerCodes.direct, callGasLimit: callGasLimit(false) },
+          token,
+          feeRecipient: saved.platform,
+          rewardShare: saved.rewardShare,
+          batchId: randomHex(32),
+          trigger: triggerCodes.direct,
+          callGasLimit: callGasLimit(false),
         },
         [{ payer, sequence, expiry, lines, signature, nonce: tabNonce(saved.issuer, tabId, keccak256) }],
       )
       await stranger.sendTransaction({
-        ...{ to: deployment.tabSettlement, data: calldata as Hex, chain: null, gas: 500_000n },
+        to: deployment.tabSettlement,
+        data: calldata as Hex,
+        chain: null,
+        gas: 500_000n,
       })
     })
 }

@@ -85,7 +85,10 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
     const failed = failures.filter((failure) => !isExplained(failure))
     // Keepers die: what one had claimed waits for its lease.
     expect({ ...verdict, failed, dead: scene.readDead() }).toEqual({
-      ...{ ...nothingWrong, overlooked: expect.any(Array), failed: [], dead: [] },
+      ...nothingWrong,
+      overlooked: expect.any(Array),
+      failed: [],
+      dead: [],
     })
   } finally {
     over.abort()

@@ -69,18 +69,24 @@ export type Verdict = {
 
 /** Of a scene in which nothing went wrong. */
 export const nothingWrong: Verdict = {
-  ...{
-    refused: [],
-    unsettled: [],
-    starved: [],
-    blamed: [],
-    misplaced: [],
-    unannounced: [],
-    costly: [],
-    drained: [],
-  },
-  ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [], stuck: [], unready: [] },
-  ...{ overlooked: [], unread: [], lent: [] },
+  refused: [],
+  unsettled: [],
+  starved: [],
+  blamed: [],
+  misplaced: [],
+  unannounced: [],
+  costly: [],
+  drained: [],
+  held: [],
+  retold: [],
+  turnedAway: [],
+  admitted: [],
+  unswept: [],
+  stuck: [],
+  unready: [],
+  overlooked: [],
+  unread: [],
+  lent: [],
 }
 
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
@@ -279,7 +285,8 @@ async function countWaits({ database, events }: Market, served: readonly string[
     join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
     where p.id = any (${served}) group by p.id`
   const waits = settled.map(({ id, lane, acceptedAt, block }) => ({
-    ...{ id, lane: lane ?? 'no batch' },
+    id,
+    lane: lane ?? 'no batch',
     before: mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
   }))
   for (const [lane, own] of Map.groupBy(mined, (one) => one.lane))

@@ -687,7 +687,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   test('behavior: what an x402 seller settled here is listed as such, and has a page without a receipt', async () => {
     const wallet: Address = `0x${'7f'.repeat(20)}`
     const { apiKey } = await registerProvider({
-      ...{ gatewayUrl: stack.api.url, name: 'x402 seller', network: stack.chain.network, address: wallet },
+      gatewayUrl: stack.api.url,
+      name: 'x402 seller',
+      network: stack.chain.network,
+      address: wallet,
       endpoints: [],
     })
     const { privateKey } = await newBuyer(stack, '1')

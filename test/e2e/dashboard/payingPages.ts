@@ -20,13 +20,11 @@ export type PayingPageTools = {
 async function bundlePage(): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL('payingPage.ts', import.meta.url))],
-    ...{
-      bundle: true,
-      format: 'iife',
-      platform: 'browser',
-      conditions: ['@tollkeeper/source'],
-      write: false,
-    },
+    bundle: true,
+    format: 'iife',
+    platform: 'browser',
+    conditions: ['@tollkeeper/source'],
+    write: false,
   })
   return outputFiles[0]?.text ?? ''
 }
@@ -54,7 +52,10 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     // A browser's console says each 402.
     expectErrors(/status of 402/)
     const terms: Terms = {
-      ...{ gatewayUrl: api.url, facilitatorUrl: keeper.url, network: chain.network, chainId: chain.chainId },
+      gatewayUrl: api.url,
+      facilitatorUrl: keeper.url,
+      network: chain.network,
+      chainId: chain.chainId,
       usdcAddress: tokenOf(chain),
     }
     const run = <Method extends keyof PayingPage>(method: Method, { url }: Shop) =>
@@ -78,7 +79,8 @@ export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageToo
     expect(bought).toEqual({
       refused: 'wallet_on_another_chain',
       data: expect.objectContaining({ verified: true, paymentId: bought.paymentId }),
-      ...{ paymentId: expect.stringMatching(/^pay_/), signatures: 2 },
+      paymentId: expect.stringMatching(/^pay_/),
+      signatures: 2,
     })
     expect(wallet.asked.filter((method) => method === 'wallet_switchEthereumChain').length).toBe(1)
     const { body } = await stack().get(`/payments/${bought.paymentId}`)

@@ -145,7 +145,10 @@ function FormField(props: {
         <Checks name={name} options={options ?? []} value={value} set={set} isWrong={isWrong} />
       ) : options ? (
         <select
-          {...{ id, name, value, ...about }}
+          id={id}
+          name={name}
+          value={value}
+          {...about}
           aria-invalid={isWrong}
           onChange={(event) => set(event.currentTarget.value)}
         >
@@ -153,7 +156,12 @@ function FormField(props: {
         </select>
       ) : (
         <input
-          {...{ id, name, value, placeholder, inputMode, ...about }}
+          id={id}
+          name={name}
+          value={value}
+          placeholder={placeholder}
+          inputMode={inputMode}
+          {...about}
           {...(isSecret ? ({ type: 'password' } as const) : {})}
           aria-invalid={isWrong}
           onInput={(event) => set(event.currentTarget.value)}

@@ -65,7 +65,9 @@ function shownFields(endpoint: Endpoint): Field[] {
     label: string,
     note: string,
   ) => ({
-    ...{ name, label, note },
+    name,
+    label,
+    note,
     value: endpoint[name] == null ? '' : JSON.stringify(endpoint[name]),
     parse: parseJson,
   })
@@ -96,7 +98,9 @@ export function flagField(
   [yes, no]: readonly [string, string],
 ): Field {
   return {
-    ...{ name, label, value: String(isSet) },
+    name,
+    label,
+    value: String(isSet),
     options: [
       ['true', yes],
       ['false', no],
