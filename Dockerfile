@@ -18,6 +18,7 @@ ENV NODE_ENV=production \
 COPY --from=dependencies /app ./
 COPY LICENSE README.md tsconfig.json ponder.config.ts ./
 COPY api api
+COPY apps apps
 COPY chain chain
 COPY cli cli
 COPY indexer indexer

@@ -4,7 +4,7 @@ import { build, type Plugin } from 'esbuild'
 
 export type Asset = { name: string; contentType: string; content: Uint8Array }
 
-/** The client's files; each name is its content's hash, so a cached file is never stale. */
+/** The dashboard's files; each name is its content's hash, so a cached file is never stale. */
 export type Bundle = {
   script: string
   /** The script's imports at its start, without pages that it imports later. */
@@ -22,7 +22,7 @@ const contentTypes: Record<string, string> = {
   svg: 'image/svg+xml',
 }
 
-const client = (path: string) => fileURLToPath(new URL(`client/${path}`, import.meta.url))
+const client = (path: string) => fileURLToPath(new URL(`../../apps/dashboard/${path}`, import.meta.url))
 
 /**
  * Keeps other packages' `import()`s out of the bundle. Each would become a file of its own, with all that it imports, even in
@@ -38,7 +38,7 @@ const ownImportsOnly: Plugin = {
 }
 
 /**
- * Bundles the client in memory, once a process (about 0.1 s), so that no built file can be missing, stale or committed.
+ * Bundles the dashboard in memory, once a process (about 0.1 s), so that no built file can be missing, stale or committed.
  */
 export async function bundleDashboard(): Promise<Bundle> {
   const { outputFiles, metafile } = await build({
@@ -68,10 +68,10 @@ export async function bundleDashboard(): Promise<Bundle> {
     const found = outputs.find(([, { inputs, entryPoint }]) =>
       (entryPoint ?? Object.keys(inputs)[0])?.endsWith(source),
     )
-    if (found === undefined) throw new Error(`The dashboard's client has no ${source}`)
+    if (found === undefined) throw new Error(`The dashboard has no ${source}`)
     return { name: basename(found[0]), imports: found[1].imports }
   }
-  const script = find('client/main.tsx')
+  const script = find('apps/dashboard/main.tsx')
   const assets = outputFiles.map(({ path, contents }): Asset => {
     const name = basename(path)
     return { name, contentType: contentTypes[name.split('.').at(-1) ?? ''] ?? '', content: contents }
@@ -81,8 +81,8 @@ export async function bundleDashboard(): Promise<Bundle> {
     imports: script.imports
       .filter(({ kind }) => kind === 'import-statement')
       .map(({ path }) => basename(path)),
-    style: find('client/styles.css').name,
-    icon: find('client/icon.svg').name,
+    style: find('apps/dashboard/styles.css').name,
+    icon: find('apps/dashboard/icon.svg').name,
     assets: new Map(assets.map((asset) => [asset.name, asset])),
     packages: packagesOf(Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))),
   }
