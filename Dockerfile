@@ -20,20 +20,18 @@ COPY LICENSE README.md tsconfig.json ponder.config.ts ./
 COPY api api
 COPY apps apps
 COPY chain chain
-COPY cli cli
 COPY indexer indexer
 COPY keeper keeper
 COPY ledger ledger
 COPY process process
-COPY local local
 COPY sdk sdk
 COPY examples/hono examples/hono
 COPY tools tools
 COPY deploy/healthcheck.js deploy/
-# Bundles of the roles: `node cli/tollkeeper.js` takes them where they stand, and a start costs a third.
+# Bundles of the roles: `node apps/cli/tollkeeper.js` takes them where they stand, and a start costs a third.
 RUN node tools/buildTollkeeper.ts --image
 # Nothing here belongs to it, and no role writes: `read_only: true` works, with a /tmp.
 USER node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]
-ENTRYPOINT ["node", "cli/tollkeeper.js"]
+ENTRYPOINT ["node", "apps/cli/tollkeeper.js"]
 CMD ["--help"]

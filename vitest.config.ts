@@ -36,7 +36,7 @@ export default defineConfig({
       {
         // Examples import the packages that users install.
         resolve: {
-          alias: { 'tollkeeper/testing': here('local/dev/startTollkeeper.ts') },
+          alias: { 'tollkeeper/testing': here('apps/devstack/dev/startTollkeeper.ts') },
           conditions: ['@tollkeeper/source'],
         },
         // Node's own conditions come by themselves: 'import' among these would hold for require() as well.
@@ -45,7 +45,7 @@ export default defineConfig({
           ...shared,
           name: 'unit',
           include: [
-            '{contracts,sdk,process,chain,ledger,api,keeper,indexer,cli,local,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
+            '{contracts,sdk,process,chain,ledger,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
         },

@@ -4,8 +4,8 @@
  */
 import { size } from 'viem'
 import { alignColumns } from '#process/alignColumns'
-import { contracts } from '../local/chain/contracts.ts'
-import { startLocalChain } from '../local/chain/startLocalChain.ts'
+import { contracts } from '../apps/devstack/chain/contracts.ts'
+import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
 import type { Buyer } from './data/signPayments.ts'
 import {
   addressOf,

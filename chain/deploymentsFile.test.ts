@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { committedDeployments } from '#protocol/deployments'
-import { recordDeployment } from '../local/deploy/deploymentsFile.ts'
+import { recordDeployment } from '../apps/devstack/deploy/deploymentsFile.ts'
 import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
 import { readNetworkSettings } from './networkSettings.ts'
 

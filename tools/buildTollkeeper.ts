@@ -31,7 +31,7 @@ export async function buildTollkeeper(
     'LICENSE',
     'README.md',
     '.env.example',
-    'cli/tollkeeper.js',
+    'apps/cli/tollkeeper.js',
     'indexer/ponder.schema.ts',
     'ponder.config.ts',
   ])

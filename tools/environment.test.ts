@@ -12,7 +12,7 @@ import type { Environment } from '#process/env'
 import { networkVariable, type Variable, variables } from '#process/variables'
 import { committedDeployments } from '#protocol/deployments'
 import { networkNames } from '#protocol/networks'
-import { readBuyerSettings } from '../cli/mcp/buy/settings.ts'
+import { readBuyerSettings } from '../apps/mcp/buy/settings.ts'
 import { readIndexerOptions } from '../indexer/config.ts'
 import { runCommand } from '../test/support/processes.ts'
 import { renderDocs } from './generateDocs.ts'
@@ -161,7 +161,7 @@ test('error: no secret is repeated', () => {
 })
 
 test('behavior: start and deploy read by the table', async () => {
-  for (const file of ['local/start.ts', 'local/deploy.ts'])
+  for (const file of ['apps/devstack/start.ts', 'apps/devstack/deploy.ts'])
     expect(await readFile(`${root}/${file}`, 'utf8')).not.toMatch(/process\.env\.[A-Z]|\} = process\.env/)
 })
 
@@ -220,7 +220,7 @@ test.each([
   ['keeper', 'keeper/main.ts', 'KEEPER_PORT', {}],
   ['keeper without a database', 'keeper/main.ts', 'KEEPER_PORT', { KEEPER_GATEWAY_URL: 'https://a.example' }],
   ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
-  ['start', 'local/start.ts', 'API_PORT', {}],
+  ['start', 'apps/devstack/start.ts', 'API_PORT', {}],
 ])('error: %s: a port that is none ends it with one line that says so', async (_, main, name, further) => {
   const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
   const running = runCommand([process.execPath, main], env)

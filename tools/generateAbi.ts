@@ -16,10 +16,10 @@ import {
   create2Factory,
   create2FactoryDeployer,
   create2FactoryTransaction,
-} from '../local/chain/create2.ts'
-import { fiatToken } from '../local/chain/fiatToken.ts'
-import { readFiatTokenArtifact } from '../local/chain/fiatTokenArtifact.ts'
-import type { RecordedDeployment } from '../local/deploy/deploymentsFile.ts'
+} from '../apps/devstack/chain/create2.ts'
+import { fiatToken } from '../apps/devstack/chain/fiatToken.ts'
+import { readFiatTokenArtifact } from '../apps/devstack/chain/fiatTokenArtifact.ts'
+import type { RecordedDeployment } from '../apps/devstack/deploy/deploymentsFile.ts'
 
 type AbiItem = Abi[number]
 type Hex = `0x${string}`
@@ -139,12 +139,12 @@ async function generate(): Promise<Map<string, string>> {
     ['sdk/src/protocol/abi/splitterFactory.ts', factory.abi],
     ['sdk/src/protocol/abi/tabSettlement.ts', tabs.abi],
     ['sdk/src/protocol/abi/usdc.ts', toSource('usdcAbi', usdcAbi)],
-    ['local/chain/generated/batchSettlement.ts', settlement.code],
-    ['local/chain/generated/splitterFactory.ts', factory.code],
-    ['local/chain/generated/tabSettlement.ts', tabs.code],
-    ['local/chain/generated/fiatToken.ts', toFiatToken()],
+    ['apps/devstack/chain/generated/batchSettlement.ts', settlement.code],
+    ['apps/devstack/chain/generated/splitterFactory.ts', factory.code],
+    ['apps/devstack/chain/generated/tabSettlement.ts', tabs.code],
+    ['apps/devstack/chain/generated/fiatToken.ts', toFiatToken()],
     [
-      'local/chain/generated/predeploys.ts',
+      'apps/devstack/chain/generated/predeploys.ts',
       `${header}\nexport const priceFeedRuntimeCode = '${priceFeed.deployedBytecode}'\n\nexport const multicall3RuntimeCode = '${await readMulticall3RuntimeCode()}'\n`,
     ],
     [

@@ -29,7 +29,7 @@ test('behavior: contracts, tests, what they read, the tools with all that they i
       ...['contracts/BatchSettlement.sol', 'contracts/test/Gas.t.sol', 'contracts/test/support/Vm.sol'],
       ...['test/vectors/payments.json', 'snapshots/settle.json', '.gas-snapshot', 'package-lock.json'],
       ...['hardhat.config.ts', 'tools/testContracts.ts', 'tools/passed.ts', 'tools/checkCoverage.ts'],
-      ...['tools/coverageConfig.ts', 'local/chain/create2.ts', 'sdk/src/protocol/networks.ts'],
+      ...['tools/coverageConfig.ts', 'apps/devstack/chain/create2.ts', 'sdk/src/protocol/networks.ts'],
     ]),
   )
   const generated: string[] = []
@@ -51,7 +51,7 @@ test('behavior: of strangers’ programs these, ours that they meet, and the tab
       ...['sdk/src/middleware/gate.ts', 'sdk/src/mcp/payingMcpClient.ts', 'sdk/src/client/tabs.ts'],
       ...['api/payments/verification/verifyPayment.ts', 'keeper/http/facilitator/settle.ts'],
       ...['ledger/migrations/0001_schema.sql', 'indexer/src/record.ts', 'test/support/shop.ts'],
-      ...['chain/signatureThread.ts', 'local/chain/edr.ts', 'ponder.config.ts'],
+      ...['chain/signatureThread.ts', 'apps/devstack/chain/edr.ts', 'ponder.config.ts'],
     ]),
   )
   // A run that passes writes it.

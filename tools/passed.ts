@@ -30,7 +30,7 @@ export const contracts: Suite = {
     'snapshots/*',
     '.gas-snapshot',
     'sdk/src/protocol/{abi/*.ts,deployments.json}',
-    '{local/chain,chain,bench}/generated/*.ts',
+    '{apps/devstack/chain,chain,bench}/generated/*.ts',
     lock,
   ],
   programs: ['tools/{testContracts,generateAbi,checkCoverage,coverageConfig}.ts', 'hardhat.config.ts'],
@@ -54,7 +54,7 @@ export const strangers: Suite = {
     'test/e2e/strangers.test.ts',
     '{api,keeper,indexer}/main.ts',
     // These start them by path.
-    '{chain/signatureThread,local/chain/node,ponder.config}.ts',
+    '{chain/signatureThread,apps/devstack/chain/node,ponder.config}.ts',
     'indexer/{ponder.schema,src/*}.ts',
     'sdk/src/{index,*/index,middleware/{express,fetch,hono}}.ts',
   ],

@@ -11,7 +11,7 @@ import { Hono } from 'hono'
 import { createWalletClient, http, nonceManager, publicActions } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
-import { devPrivateKey } from '../../local/chain/accounts.ts'
+import { devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
 
 const [rpcUrl = '', managesNonces] = process.argv.slice(2)
 // Both may run on one chain: each has a wallet of its own.

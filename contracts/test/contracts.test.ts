@@ -37,9 +37,9 @@ import {
   type SignedTab,
   type TabBatch,
 } from '#protocol/tabSettlement'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { contracts } from '../../local/chain/contracts.ts'
-import { prepareChain } from '../../local/chain/prepareChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { contracts } from '../../apps/devstack/chain/contracts.ts'
+import { prepareChain } from '../../apps/devstack/chain/prepareChain.ts'
 import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 
 // Checks what Solidity's own tests can't: that the published TypeScript packs what the deployed bytes take, and reads

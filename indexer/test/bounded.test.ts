@@ -1,7 +1,7 @@
 import { encodeFunctionData, type Hex, keccak256, multicall3Abi, numberToHex, parseAbi } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { multicall3Address } from '../../local/chain/prepareChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import { type ChaosRpc, startChaosRpc } from '../../test/support/chaosRpc.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {

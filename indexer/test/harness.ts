@@ -30,13 +30,13 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
 import { type TabLine, tabAuthorization } from '#protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
-import { devAccount } from '../../local/chain/accounts.ts'
-import type { LocalDeployments } from '../../local/chain/prepareChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import type { LocalDeployments } from '../../apps/devstack/chain/prepareChain.ts'
 import {
   type LocalChain,
   type LocalChainOptions,
   startLocalChain,
-} from '../../local/chain/startLocalChain.ts'
+} from '../../apps/devstack/chain/startLocalChain.ts'
 import type { IndexerOptions } from '../config.ts'
 import { type Indexer, startIndexer } from '../launch.ts'
 

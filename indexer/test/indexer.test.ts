@@ -14,8 +14,8 @@ import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress } from '#protocol/splitter'
 import { toWord } from '#protocol/tab'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { multicall3Address } from '../../local/chain/prepareChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
   indexedBlock,

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Postgres, startPostgres } from '../../local/stack/postgres.ts'
+import { type Postgres, startPostgres } from '../../apps/devstack/stack/postgres.ts'
 import { openDatabase } from './database.ts'
 
 // TLS to a real Postgres whose certificate is for `localhost`, signed by an authority of its own (test/support/tls).

@@ -15,8 +15,8 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import { refundNonce } from '#protocol/refund'
 import { type AuditOptions, audit } from '#sdk/audit/audit'
-import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount, devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import {
   createPayment,

@@ -3,7 +3,7 @@ import { installPackages } from '../support/installed.ts'
 import { runCommand, untilGone } from '../support/processes.ts'
 
 /** Without npm, which costs more than the rest of these. */
-const demo = (argument: string) => ['node', 'local/demo.ts', argument]
+const demo = (argument: string) => ['node', 'apps/devstack/demo.ts', argument]
 
 test('args: --json: as installed, 121 payments settle by count, amount and high value, and a tab beside them; one object says it, beside a report', async () => {
   const { bin, folder: cwd } = await installPackages()

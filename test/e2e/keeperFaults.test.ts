@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { openServedNetworks } from '#chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#ledger/store/database'
-import { priceFeedRuntimeCode } from '../../local/chain/generated/predeploys.ts'
+import { priceFeedRuntimeCode } from '../../apps/devstack/chain/generated/predeploys.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import { startCutProxy } from '../support/cutProxy.ts'
 import {

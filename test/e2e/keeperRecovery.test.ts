@@ -108,7 +108,7 @@ describe('an index that restarts', () => {
       expect(await deedsOf(waiting)).toEqual(nothing)
 
       // Dropped, as by a deployment into a schema of its own, and started.
-      const rebuild = runDocumented('cli/tollkeeper.js', 'indexer', '--rebuild')
+      const rebuild = runDocumented('apps/cli/tollkeeper.js', 'indexer', '--rebuild')
       await until('the lock of the killed one is over, and the index is dropped', async () => {
         if ((await rebuild.exited) === 0) return true
         return (await runDocumented('indexer/rebuild.ts').exited) === 0

@@ -7,7 +7,7 @@ import { readRecordState } from '#keeper/loops/recordState'
 import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches/batches'
 import { recordEvents, setFinal } from '#ledger/facts/record'
-import { startLocalChain } from '../../local/chain/startLocalChain.ts'
+import { startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import { createKeeperContext } from '../support/keeperContext.ts'
 import {

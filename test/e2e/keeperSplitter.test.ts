@@ -11,7 +11,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
 import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
-import { devAccount, devPrivateKey } from '../../local/chain/accounts.ts'
+import { devAccount, devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
 import { runCli } from '../support/cli.ts'
 import { openIndependentSettler } from '../support/independentSettler.ts'
 import {

@@ -44,7 +44,16 @@ afterAll(async () => {
 /** The words of the command, and what it reads from the environment. */
 function sellCommand(flags: string[] = [], weather = [process.execPath, 'test/support/weatherServer.ts']) {
   return {
-    args: ['cli/main.ts', 'mcp', 'sell', '--prices', join(folder, 'prices.json'), ...flags, '--', ...weather],
+    args: [
+      'apps/cli/main.ts',
+      'mcp',
+      'sell',
+      '--prices',
+      join(folder, 'prices.json'),
+      ...flags,
+      '--',
+      ...weather,
+    ],
     env: {
       TOLLKEEPER_GATEWAY_URL: gateway.url,
       TOLLKEEPER_PROVIDER_ID: seller.providerId,

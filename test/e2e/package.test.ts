@@ -39,7 +39,7 @@ async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Pro
 describe('packed', () => {
   test('behavior: holds what runs, and nothing of the checkout', () => {
     const { packed } = installed
-    const rooms = ['api', 'chain', 'cli', 'examples', 'indexer', 'keeper', 'ledger', 'lib', 'local', 'types']
+    const rooms = ['api', 'apps', 'chain', 'examples', 'indexer', 'keeper', 'ledger', 'lib', 'types']
     const files = ['.env.example', 'LICENSE', 'README.md', 'THIRD_PARTY_NOTICES.md', 'package.json']
     const top = new Set(packed.map((path) => path.replace(/\/.*/, '')))
     expect([...top].sort()).toEqual(
@@ -93,7 +93,7 @@ describe('packed', () => {
 
   test('behavior: a stack trace names sources, and `--help` loads a part of the code', async () => {
     const { stderr } = await tollkeeper(['--debug', 'keeper', '--rpc', 'http://127.0.0.1:9'])
-    expect(stderr).toMatch(/\n {4}at \S*keeperEnvironment \(cli\/processes\.ts:\d+:\d+\)/)
+    expect(stderr).toMatch(/\n {4}at \S*keeperEnvironment \(apps\/cli\/processes\.ts:\d+:\d+\)/)
     const loaded = join(await mkdtemp(join(installed.folder, '../loaded-')), 'loaded.mjs')
     // In the place of a clock, which says as much of the machine: what Node has read of the bundles.
     await writeFile(
@@ -105,7 +105,7 @@ describe('packed', () => {
       registerHooks({ load: (url, context, next) => ((bytes += url.startsWith('file:') ? statSync(fileURLToPath(url)).size : 0), next(url, context)) })
       process.on('exit', () => process.stderr.write('loaded ' + bytes))`,
     )
-    const main = join(home, 'cli/tollkeeper.js')
+    const main = join(home, 'apps/cli/tollkeeper.js')
     const help = await run(process.execPath, ['--import', loaded, main, '--help'])
     const [, bytes] = /loaded (\d+)/.exec(help.stderr) ?? []
     const lib = await Promise.all(

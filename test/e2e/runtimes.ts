@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { createClient } from '#sdk/client/createClient'
-import { registerProvider } from '../../local/stack/registerProvider.ts'
+import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
 import { installPackages } from '../support/installed.ts'
 import { killAll, root, runCommand } from '../support/processes.ts'
 import type { TestStack } from '../support/stack.ts'

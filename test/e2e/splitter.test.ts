@@ -19,8 +19,8 @@ import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import { decodeOutcomes, encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 
 let chain: LocalChain
 let deployment: Deployment

@@ -177,7 +177,7 @@ describe('docs/deployment.md', () => {
     const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-deployment-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const [, lines = ''] = /```sh\n(.*?)```/s.exec(text) ?? []
-    const cli = new URL('cli/tollkeeper.js', root).pathname
+    const cli = new URL('apps/cli/tollkeeper.js', root).pathname
     const { status, stderr } = spawnSync('sh', ['-euc', `npx() { shift 2; node "${cli}" "$@"; }\n${lines}`], {
       cwd: folder,
       encoding: 'utf8',

@@ -76,7 +76,7 @@ describe('the imports between rooms', () => {
 describe('stages', () => {
   test('behavior: only ledger/queue/stages.ts says what a stage is, in SQL and in TypeScript', () => {
     const isElse = (file: string) =>
-      /^(ledger|keeper|api|local|tools|cli)\/.*\.tsx?$/.test(file) && !isTestFile(file)
+      /^(ledger|keeper|api|apps|tools)\/.*\.tsx?$/.test(file) && !isTestFile(file)
     const conditions = /\bstage\s*(===?|!==?|<>|in|not in)\s*\(?'|\b(batch_id|due_at|held_by) is (not )?null/
     const says = [...files].filter(([file, text]) => isElse(file) && conditions.test(text.text))
     expect(says.map(([file]) => file)).toEqual(['ledger/queue/stages.ts'])
@@ -111,16 +111,18 @@ describe('tests', () => {
 
 /** The imports between the folders of one room. What lies beside them wires them, and is left out. */
 function folderEdges(all: readonly Import[]): Import[] {
-  const shelved = ['ledger', 'keeper', 'api', 'local', 'tools']
+  const shelved = ['ledger', 'keeper', 'api', 'apps/devstack', 'tools']
+  const shelvedRoomOf = (file: string) => shelved.find((room) => file.startsWith(`${room}/`))
   const folderOf = (file: string) => {
-    const [room = '', ...path] = file.split('/')
-    if (!shelved.includes(room) || path.length < 2) return undefined
+    const room = shelvedRoomOf(file)
+    const path = file.slice((room?.length ?? 0) + 1).split('/')
+    if (room === undefined || path.length < 2) return undefined
     const depth = room === 'api' && path[0] === 'payments' ? 2 : 1
     return [room, ...path.slice(0, Math.min(depth, path.length - 1))].join('/')
   }
   const edges = all.flatMap(({ from, to }): Import[] => {
     const [a, b] = [folderOf(from), folderOf(to)]
-    return a && b && a !== b && a.split('/')[0] === b.split('/')[0] ? [{ from: a, to: b }] : []
+    return a && b && a !== b && shelvedRoomOf(from) === shelvedRoomOf(to) ? [{ from: a, to: b }] : []
   })
   return [...new Map(edges.map((edge) => [described(edge), edge])).values()]
 }

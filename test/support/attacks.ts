@@ -7,7 +7,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
 import { encodePaymentHeader, type PaymentRequired } from '#protocol/x402'
-import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { cancelDirectly, randomHex, readBalance, sendDirectly, signAuthorization, tokenOf } from './usdc.ts'
 
 // The attacks on 402 systems of arXiv 2605.11781 (authorization, binding, replay, web-layer handling) and 2605.30998

@@ -1,7 +1,7 @@
 import { createPublicClient, createWalletClient, defineChain, http, keccak256, parseEther } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { type ChaosRpc, startChaosRpc } from './chaosRpc.ts'
 
 let chain: LocalChain

@@ -4,11 +4,11 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { vi } from 'vitest'
-import { runCommandLine } from '../../cli/program.ts'
+import { runCommandLine } from '../../apps/cli/program.ts'
 
 export type CliResult = { status: number; stdout: string; stderr: string }
 
-export const cliPath = fileURLToPath(new URL('../../cli/tollkeeper.js', import.meta.url))
+export const cliPath = fileURLToPath(new URL('../../apps/cli/tollkeeper.js', import.meta.url))
 
 type CliOptions = {
   /** A folder without a `.env`. */

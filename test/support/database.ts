@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, inject } from 'vitest'
 import { type Database, openDatabase } from '#ledger/store/database'
-import { createDatabase } from '../../local/stack/postgres.ts'
+import { createDatabase } from '../../apps/devstack/stack/postgres.ts'
 import { createIndexTables } from './indexTables.ts'
 
 /**

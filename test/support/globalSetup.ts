@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import connect from 'postgres'
 import type { TestProject } from 'vitest/node'
 import { migrateAt } from '#ledger/store/migrate'
-import { startPostgres } from '../../local/stack/postgres.ts'
+import { startPostgres } from '../../apps/devstack/stack/postgres.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {

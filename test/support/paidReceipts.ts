@@ -22,8 +22,8 @@ import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter
 import { tabAuthorization, tabNonce, tabSplit, toWord } from '#protocol/tab'
 import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { effectiveRate, splitAnyPrice, splitPrice } from '#protocol/tier'
-import { devAccount } from '../../local/chain/accounts.ts'
-import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { randomHex, tokenOf } from './usdc.ts'
 
 /** A gateway's signing key and JWKS, without the gateway. */

@@ -1,6 +1,6 @@
 import { createTestClient, http, parseEther, publicActions } from 'viem'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 
 /** The chain of this worker's files that only need one. Its process ends with the worker. */
 let shared: Promise<LocalChain> | undefined

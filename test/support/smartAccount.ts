@@ -1,10 +1,15 @@
 import { createWalletClient, encodeDeployData, http, publicActions } from 'viem'
 import { entryPoint08Abi, entryPoint08Address, toSmartAccount } from 'viem/account-abstraction'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
-import { devAccount } from '../../local/chain/accounts.ts'
-import { create2Address, create2Data, create2Factory, create2GasLimit } from '../../local/chain/create2.ts'
-import { readFiatTokenArtifact } from '../../local/chain/fiatTokenArtifact.ts'
-import type { Stack } from '../../local/stack/stack.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import {
+  create2Address,
+  create2Data,
+  create2Factory,
+  create2GasLimit,
+} from '../../apps/devstack/chain/create2.ts'
+import { readFiatTokenArtifact } from '../../apps/devstack/chain/fiatTokenArtifact.ts'
+import type { Stack } from '../../apps/devstack/stack/stack.ts'
 
 /** A smart account of viem over Circle's own ERC-1271 wallet, which is not deployed yet. */
 export async function openSmartAccount({ chain }: Stack) {

@@ -1,6 +1,6 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
 import { afterAll, beforeAll } from 'vitest'
-import { type Stack, type StackOptions, startStack } from '../../local/stack/stack.ts'
+import { type Stack, type StackOptions, startStack } from '../../apps/devstack/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
 

@@ -10,7 +10,7 @@ import { triggerCodes } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
 import { platformPart, type TabLine, tabAuthorization } from '#protocol/tab'
 import { encodeSettleTabs } from '#protocol/tabSettlement'
-import { devAccount } from '../../local/chain/accounts.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { type KeeperStack, platformWallet } from './keeperStack.ts'
 import { randomHex } from './usdc.ts'
 

@@ -15,8 +15,8 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
-import { devAccount } from '../../local/chain/accounts.ts'
-import type { LocalChain } from '../../local/chain/startLocalChain.ts'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 
 export function tokenOf(chain: LocalChain): Address {
   const usdc = chain.deployments[chain.network]?.usdc

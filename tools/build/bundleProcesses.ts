@@ -7,8 +7,8 @@ const root = join(import.meta.dirname, '../..')
 
 /** All that is started or imported by its path: programs, a thread, a chain's process, what tests of users import. */
 const programs = [
-  ...['cli/main', 'api/main', 'keeper/main', 'indexer/main', 'examples/hono/main'],
-  ...['chain/signatureThread', 'local/chain/node', 'local/dev/startTollkeeper'],
+  ...['apps/cli/main', 'api/main', 'keeper/main', 'indexer/main', 'examples/hono/main'],
+  ...['chain/signatureThread', 'apps/devstack/chain/node', 'apps/devstack/dev/startTollkeeper'],
 ]
 
 /** Loaded before each program. */

@@ -7,7 +7,7 @@ import { recordEvents } from '#ledger/facts/record'
 import { quarantinePayers } from '#ledger/queue/quarantine'
 import { openDatabase } from '#ledger/store/database'
 import { parsePayload } from '#protocol/payload'
-import { adminAccountIndex, devAccount } from '../../../local/chain/accounts.ts'
+import { adminAccountIndex, devAccount } from '../../../apps/devstack/chain/accounts.ts'
 import { runCli } from '../../../test/support/cli.ts'
 import {
   call,

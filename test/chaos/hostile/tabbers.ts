@@ -6,7 +6,7 @@ import { triggerCodes } from '#protocol/settlement'
 import { parseTabPayload, tabNonce } from '#protocol/tab'
 import { encodeSettleTabs } from '#protocol/tabSettlement'
 import type { SavedTab } from '#sdk/client/tabStore'
-import { devAccount } from '../../../local/chain/accounts.ts'
+import { devAccount } from '../../../apps/devstack/chain/accounts.ts'
 import {
   cancelDirectly,
   randomHex,

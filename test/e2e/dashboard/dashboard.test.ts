@@ -7,8 +7,8 @@ import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
-import { registerProvider } from '../../../local/stack/registerProvider.ts'
-import type { Service } from '../../../local/stack/service.ts'
+import { registerProvider } from '../../../apps/devstack/stack/registerProvider.ts'
+import type { Service } from '../../../apps/devstack/stack/service.ts'
 import {
   desktop,
   launchBrowser,

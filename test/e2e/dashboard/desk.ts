@@ -1,7 +1,7 @@
 import type { Page, Route } from 'playwright-core'
 import { expect, test } from 'vitest'
 import { loopback, reservePort } from '#process/port'
-import { type RegisteredProvider, registerProvider } from '../../../local/stack/registerProvider.ts'
+import { type RegisteredProvider, registerProvider } from '../../../apps/devstack/stack/registerProvider.ts'
 import { desktop, phone, seriousViolations, violationsInBothSchemes } from '../../support/browser.ts'
 import { codeIn, type ReceivedMail } from '../../support/mailServer.ts'
 import { runCommand } from '../../support/processes.ts'

@@ -2,7 +2,7 @@
 import { mkdir, stat } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { newOperatorKey } from '#api/http/operator'
-import { startStack } from '../../../local/stack/stack.ts'
+import { startStack } from '../../../apps/devstack/stack/stack.ts'
 import { desktop, launchBrowser, openTab, phone } from '../../support/browser.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { patient, playScene } from './scene.ts'

@@ -7,7 +7,7 @@ import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
-import { contracts } from '../../local/chain/contracts.ts'
+import { contracts } from '../../devstack/chain/contracts.ts'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { integer } from '#process/parsers'
-import type { PlayedNetwork } from '../local/stack/stack.ts'
+import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { parsedOption, playedNetworkOption } from './options.ts'
 
 /** `tollkeeper dev -- <command>`. */
@@ -32,7 +32,7 @@ export function addDevCommand(program: Command): void {
       '\nExample:\n  $ tollkeeper dev -- node my-api.js\n  $ tollkeeper dev --settle-after 2 -- npm test',
     )
     .action(async (command: string[], flags: DevFlags) => {
-      const { runDev } = await import('../local/dev/runDev.ts')
+      const { runDev } = await import('../devstack/dev/runDev.ts')
       const { settleAfter: settleAfterSeconds, ...options } = flags
       process.exitCode = await runDev({ command, settleAfterSeconds, ...options })
     })

@@ -1,9 +1,9 @@
 import { type Command, Option } from 'commander'
 import { port } from '#process/parsers'
 import { networkNames } from '#protocol/networks'
-import { CliError } from '../cliError.ts'
-import { parsedOption } from '../options.ts'
-import { withKey } from '../provider/gateway.ts'
+import { CliError } from '../cli/cliError.ts'
+import { parsedOption } from '../cli/options.ts'
+import { withKey } from '../cli/provider/gateway.ts'
 import type { McpFlags } from './buy/run.ts'
 import type { SellOptions } from './sell/run.ts'
 

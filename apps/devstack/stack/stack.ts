@@ -9,7 +9,7 @@ import { loopback, reservePort } from '#process/port'
 import { removeWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
 import type { NetworkName } from '#protocol/networks'
-import { type Indexer, startIndexer } from '../../indexer/launch.ts'
+import { type Indexer, startIndexer } from '../../../indexer/launch.ts'
 import { devAccount, devPrivateKey } from '../chain/accounts.ts'
 import { type LocalChain, type LocalChainOptions, startLocalChain } from '../chain/startLocalChain.ts'
 import { clearLocalChainData } from './localData.ts'
@@ -100,7 +100,7 @@ const accounts = { keeper: 1, platform: 2, provider: 3 }
 
 /** `.ts` in the repository, `.js` in the package. */
 const extension = extname(import.meta.filename)
-const root = fileURLToPath(new URL('../../', import.meta.url))
+const root = fileURLToPath(new URL('../../../', import.meta.url))
 
 /**
  * Starts Postgres, a chain, the migrations, then indexer, keeper and api, then the sample API. If one fails, the others stop.

@@ -12,7 +12,7 @@ const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 if (major > 22 || (major === 22 && minor >= 18)) {
   await import(main.href)
 } else {
-  const own = fileURLToPath(new URL('../node_modules/node/bin/node', import.meta.url))
+  const own = fileURLToPath(new URL('../../node_modules/node/bin/node', import.meta.url))
   if (!existsSync(own)) {
     process.stderr.write(
       `tollkeeper: needs Node 22.18 or newer, this is ${process.versions.node}${main === built ? '' : '; npm ci brings one along where install scripts run'}\n`,

@@ -1,7 +1,7 @@
 import { Option } from 'commander'
 import { parseText } from '#process/env'
 import type { Parser } from '#process/parsers'
-import type { PlayedNetwork } from '../local/stack/stack.ts'
+import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 
 /** Reads what a flag says by the parser of a variable. @throws {CliError} that names the flag and what was expected. */

@@ -14,10 +14,8 @@ import { signReceipt } from '#api/payments/receipts/signReceipt'
 import { reservePort } from '#process/port'
 import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
-import { devAccount, devPrivateKey } from '../local/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
-import { runCli, runCliHere } from '../test/support/cli.ts'
-import { createTestDatabase } from '../test/support/database.ts'
+import { runCli, runCliHere } from '../../test/support/cli.ts'
+import { createTestDatabase } from '../../test/support/database.ts'
 import {
   pay as buy,
   call,
@@ -27,17 +25,19 @@ import {
   settleDirectly,
   startGateway,
   type TestGateway,
-} from '../test/support/gateway.ts'
-import { withoutIndex } from '../test/support/indexTables.ts'
+} from '../../test/support/gateway.ts'
+import { withoutIndex } from '../../test/support/indexTables.ts'
 import {
   createPayment,
   createTestIssuer,
   settle,
   type TestIssuer,
   type TestPayment,
-} from '../test/support/paidReceipts.ts'
-import { seedPayment } from '../test/support/seedPayments.ts'
-import { startSigner } from '../test/support/signer.ts'
+} from '../../test/support/paidReceipts.ts'
+import { seedPayment } from '../../test/support/seedPayments.ts'
+import { startSigner } from '../../test/support/signer.ts'
+import { devAccount, devPrivateKey } from '../devstack/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../devstack/chain/startLocalChain.ts'
 
 const provider = '0x1000000000000000000000000000000000000001'
 const platform = '0x2000000000000000000000000000000000000001'

@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import { networkVariable } from '#process/variables'
 import { type NetworkName, networkNames } from '#protocol/networks'
-import type { PlayedNetwork } from '../local/stack/stack.ts'
+import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 import { playedNetworkOption } from './options.ts'
 import { runProgram } from './runProgram.ts'
@@ -20,7 +20,7 @@ export function addProcessCommands(program: Command): void {
     .addOption(playedNetworkOption())
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
     .action(({ network }: { network: PlayedNetwork }) =>
-      runProgram(() => import('../local/start.ts'), ['--network', network]),
+      runProgram(() => import('../devstack/start.ts'), ['--network', network]),
     )
 
   program
@@ -33,7 +33,7 @@ export function addProcessCommands(program: Command): void {
     .option('--json', 'print one JSON object as the last line')
     .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
     .action(({ payments, json }: { payments: string; json?: boolean }) =>
-      runProgram(() => import('../local/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
+      runProgram(() => import('../devstack/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
     )
 
   program
@@ -44,7 +44,7 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
     )
-    .action(() => runProgram(() => import('../api/main.ts')))
+    .action(() => runProgram(() => import('../../api/main.ts')))
 
   program
     .command('indexer')
@@ -58,8 +58,8 @@ export function addProcessCommands(program: Command): void {
     )
     .action(({ serve, rebuild }: { serve?: boolean; rebuild?: boolean }) =>
       rebuild
-        ? runProgram(() => import('../indexer/rebuild.ts'))
-        : runProgram(() => import('../indexer/main.ts'), serve ? ['--serve'] : []),
+        ? runProgram(() => import('../../indexer/rebuild.ts'))
+        : runProgram(() => import('../../indexer/main.ts'), serve ? ['--serve'] : []),
     )
 
   program
@@ -78,7 +78,7 @@ export function addProcessCommands(program: Command): void {
     )
     .action((flags: KeeperFlags) => {
       Object.assign(process.env, keeperEnvironment(flags))
-      return runProgram(() => import('../keeper/main.ts'))
+      return runProgram(() => import('../../keeper/main.ts'))
     })
 
   program

@@ -21,7 +21,7 @@ import { reservePort } from '#process/port'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import { networkNames, networks } from '#protocol/networks'
-import committed from '../../sdk/src/protocol/deployments.json' with { type: 'json' }
+import committed from '../../../sdk/src/protocol/deployments.json' with { type: 'json' }
 import { devAccount } from './accounts.ts'
 import { contracts } from './contracts.ts'
 import { multicall3Address, prepareChain } from './prepareChain.ts'
@@ -216,7 +216,7 @@ test('behavior: the node dies with its parent, however that dies', async () => {
     console.log(chain.pid)
     setInterval(() => {}, 1000)`
   const parent = spawn(process.execPath, ['--input-type=module-typescript', '--eval', script], {
-    cwd: join(import.meta.dirname, '../..'),
+    cwd: join(import.meta.dirname, '../../..'),
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const [output] = await once(parent.stdout, 'data')

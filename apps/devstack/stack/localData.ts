@@ -1,5 +1,5 @@
 import { schema } from '#ledger/store/database'
-import { withSql } from '../../indexer/withSql.ts'
+import { withSql } from '../../../indexer/withSql.ts'
 
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 

@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer, text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { devPrivateKey } from '../local/chain/accounts.ts'
-import { cliPath } from '../test/support/cli.ts'
+import { cliPath } from '../../test/support/cli.ts'
+import { devPrivateKey } from '../devstack/chain/accounts.ts'
 
 let folder: string
 let server: Server

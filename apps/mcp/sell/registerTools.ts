@@ -1,7 +1,7 @@
 import { parseUsdc } from '#protocol/amount'
 import type { NetworkName } from '#protocol/networks'
 import { toolResource } from '#protocol/toolResource'
-import { type GatewayFlags, ownPath, request } from '../../provider/gateway.ts'
+import { type GatewayFlags, ownPath, request } from '../../cli/provider/gateway.ts'
 
 export type RegisteredTool = { name: string; description?: string | undefined; price: string }
 

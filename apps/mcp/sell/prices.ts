@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { toolResource } from '#protocol/toolResource'
-import { CliError } from '../../cliError.ts'
+import { CliError } from '../../cli/cliError.ts'
 
 /** A tool's price: decimal USDC, or `free`; undefined if it isn't sold. */
 export type PriceOf = (tool: string) => string | undefined

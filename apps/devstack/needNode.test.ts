@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import packageJson from '../package.json' with { type: 'json' }
+import packageJson from '../../package.json' with { type: 'json' }
 
 const path = fileURLToPath(new URL('./needNode.js', import.meta.url))
 
@@ -33,6 +33,6 @@ test.each(['20.20.2', '22.17.1'])('error: Node %s is told what is needed, and no
 
 test('behavior: start and demo ask it first, and it asks for what package.json names', () => {
   for (const script of [packageJson.scripts.start, packageJson.scripts.demo])
-    expect(script).toMatch(/^exec node --import \.\/local\/needNode\.js /)
+    expect(script).toMatch(/^exec node --import \.\/apps\/devstack\/needNode\.js /)
   expect(packageJson.engines.node).toBe('>=22.18')
 })

@@ -1,7 +1,7 @@
 /** `tollkeeper deploy`: as `npm run deploy`, without Hardhat, which isn't part of the package. */
 import { createPublicClient, createWalletClient, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { runDeployProgram } from '../local/deploy/deployProgram.ts'
+import { runDeployProgram } from '../devstack/deploy/deployProgram.ts'
 
 await runDeployProgram(async ({ url, privateKey }) => {
   const transport = http(url)

@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, test } from 'vitest'
 import { isPortFree } from '#process/port'
-import { createTestDatabase } from '../../test/support/database.ts'
+import { createTestDatabase } from '../../../test/support/database.ts'
 import { startPostgres } from './postgres.ts'
 
 test('default: a server with durable settings, of version 18, in UTF-8', async () => {
