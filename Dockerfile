@@ -5,7 +5,21 @@
 FROM node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6 AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
+COPY api/package.json api/
+COPY apps/cli/package.json apps/cli/
+COPY apps/dashboard/package.json apps/dashboard/
+COPY apps/devstack/package.json apps/devstack/
+COPY apps/mcp/package.json apps/mcp/
+COPY bench/package.json bench/
+COPY contracts/package.json contracts/
+COPY examples/package.json examples/
+COPY indexer/package.json indexer/
+COPY keeper/package.json keeper/
+COPY packages/chain/package.json packages/chain/
+COPY packages/ledger/package.json packages/ledger/
+COPY packages/runtime/package.json packages/runtime/
 COPY sdk/package.json sdk/
+COPY test/package.json test/
 RUN npm ci --omit=dev --no-audit --no-fund
 
 FROM node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6
@@ -19,11 +33,9 @@ COPY --from=dependencies /app ./
 COPY LICENSE README.md tsconfig.json ponder.config.ts ./
 COPY api api
 COPY apps apps
-COPY chain chain
 COPY indexer indexer
 COPY keeper keeper
-COPY ledger ledger
-COPY process process
+COPY packages packages
 COPY sdk sdk
 COPY examples/hono examples/hono
 COPY tools tools

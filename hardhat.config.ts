@@ -1,9 +1,9 @@
 import { createRequire } from 'node:module'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { configVariable, defineConfig } from 'hardhat/config'
 import type { HttpNetworkUserConfig } from 'hardhat/types/config'
 import type { SolidityTestProfileUserConfig } from 'hardhat/types/test'
-import { networks } from '#protocol/networks'
 
 const require = createRequire(import.meta.url)
 

@@ -1,14 +1,14 @@
+import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
+import { readIndexerConfig } from '@tollkeeper/indexer/config'
+import { filterNodes } from '@tollkeeper/indexer/rpcFilter'
+import { endWhenSilent, heedLauncher } from '@tollkeeper/indexer/silence'
+import { lostHostLimits } from '@tollkeeper/ledger/store/database'
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
+import { splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { createConfig } from 'ponder'
 import type { Address } from 'viem'
-import type { NetworkSettings } from '#chain/networkSettings'
-import { lostHostLimits } from '#ledger/store/database'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { usdcAbi } from '#protocol/abi/usdc'
-import type { NetworkName } from '#protocol/networks'
-import { splitterAddress } from '#protocol/splitter'
-import { readIndexerConfig } from './indexer/config.ts'
-import { filterNodes } from './indexer/rpcFilter.ts'
-import { endWhenSilent, heedLauncher } from './indexer/silence.ts'
 
 // Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
 // it notices no other change. So whatever decides what is indexed stands in this object, and the handlers import

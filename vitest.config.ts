@@ -45,7 +45,7 @@ export default defineConfig({
           ...shared,
           name: 'unit',
           include: [
-            '{contracts,sdk,process,chain,ledger,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
+            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
         },

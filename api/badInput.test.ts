@@ -1,7 +1,7 @@
+import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import { type Address, type Hex, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
 import {
   type Change,
   call,

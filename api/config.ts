@@ -1,19 +1,19 @@
 import { availableParallelism } from 'node:os'
-import { contractWalletTimeoutMs } from '#chain/contractSignature'
-import { readGasPerFee, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
-import { balanceTtlMs } from '#ledger/acceptance/payers'
-import { readTriggerSettings } from '#ledger/queue/triggers'
-import { readDatabaseUrls } from '#ledger/store/pooler'
-import { ConfigError, type Environment, readVariable, requireVariable } from '#process/env'
-import { readTraceSettings } from '#process/trace'
-import { formatUsdc } from '#protocol/amount'
+import { contractWalletTimeoutMs } from '@tollkeeper/chain/contractSignature'
+import { readGasPerFee, readNetworkSettings, readPriorityFee } from '@tollkeeper/chain/networkSettings'
+import { balanceTtlMs } from '@tollkeeper/ledger/acceptance/payers'
+import { readTriggerSettings } from '@tollkeeper/ledger/queue/triggers'
+import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
+import { ConfigError, type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import { readTraceSettings } from '@tollkeeper/runtime/trace'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { fixedRateLimits } from './http/limitRate.ts'
 import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
 import { upstreamLimits } from './payments/proxy/forward.ts'
 import { registrationsAnHour } from './registry/registration.ts'
 
 /**
- * Reads the api's environment; process/variables.ts says what each variable means.
+ * Reads the api's environment; packages/runtime/variables.ts says what each variable means.
  *
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */

@@ -1,5 +1,5 @@
+import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import { expect, test } from 'vitest'
-import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
 import { call, fetchChallenge, signedBody, type VerifyBody } from '../test/support/gateway.ts'
 import { useGateway, useShop } from '../test/support/useGateway.ts'
 import type { App } from './http/app.ts'

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { readVariable } from '#process/env'
+import { readVariable } from '@tollkeeper/runtime/env'
 import { newOperatorKey } from './http/operator.ts'
 import {
   readReceiptKeys,

@@ -1,7 +1,7 @@
+import { readRecordHead } from '@tollkeeper/ledger/facts/record'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { collectDefaultMetrics, Gauge } from 'prom-client'
-import { readRecordHead } from '#ledger/facts/record'
-import type { Database } from '#ledger/store/database'
-import type { Network } from '#protocol/networks'
 import type { ApiMetrics } from './http/metrics.ts'
 import { deliveryBacklog } from './telling/deliveries.ts'
 

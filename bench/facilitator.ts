@@ -3,9 +3,9 @@
  * published and once with viem's nonce manager: processes of their own behind HTTP, each with one gas wallet; rounds take turns.
  */
 import { setTimeout as wait } from 'node:timers/promises'
+import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Address, Hex } from 'viem'
-import { issueApiKey } from '#api/registry/apiKeys'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import { randomHex } from '../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, payees as sellers } from './data/signPayments.ts'
 import { renderPost, send } from './gateway/load.ts'

@@ -2,8 +2,9 @@
  * What settling costs on the real USDC, four ways side by side: the floor (the same authorizations executed inside one
  * transaction with nothing around them), BatchSettlement, Multicall3.aggregate3, and two transactions a payment.
  */
+
+import { alignColumns } from '@tollkeeper/runtime/alignColumns'
 import { size } from 'viem'
-import { alignColumns } from '#process/alignColumns'
 import { contracts } from '../apps/devstack/chain/contracts.ts'
 import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
 import type { Buyer } from './data/signPayments.ts'

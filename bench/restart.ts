@@ -1,5 +1,5 @@
 /** How long readers wait for the index when its process ends and starts again, by how much is indexed. */
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { until } from '../test/support/until.ts'
 import { platform } from './data/signPayments.ts'
 import { openGround } from './support/ground.ts'

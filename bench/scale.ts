@@ -4,7 +4,7 @@
  * of the floor get the same requests: what a request costs more there, because each process has fewer, is the machine's. With
  * `--keepers`, the same of a keeper's wallets.
  */
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { partOf, type Requests, send } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, type Server, startRig } from './gateway/rig.ts'

@@ -1,8 +1,8 @@
 /** How fast a keeper settles, beside Ponder, Postgres and a chain with two-second blocks on the same machine. */
 import { setTimeout as wait } from 'node:timers/promises'
-import { finalityOf } from '#chain/finality'
-import type { Database } from '#ledger/store/database'
-import { migrate } from '#ledger/store/migrate'
+import { finalityOf } from '@tollkeeper/chain/finality'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { migrate } from '@tollkeeper/ledger/store/migrate'
 import { seedProvider } from '../test/support/seedPayments.ts'
 import { until } from '../test/support/until.ts'
 import { insertPayments } from './data/signPayments.ts'

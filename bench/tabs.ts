@@ -4,8 +4,8 @@
  * can be started (test/support/citus.ts), who does the work there.
  */
 import { setTimeout as delay } from 'node:timers/promises'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { numberToHex } from 'viem'
-import { networks } from '#protocol/networks'
 import { hasCitus, startCitus } from '../test/support/citus.ts'
 import { send } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'

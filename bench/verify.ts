@@ -2,7 +2,7 @@
  * How fast `/verify` and `/challenge` are, beside the floor under each (the cryptography alone behind Hono) and the x402
  * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
  */
-import type { Challenge } from '#protocol/challenge'
+import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
 import { createMeter, measureLatencies, measureRates } from './gateway/rounds.ts'

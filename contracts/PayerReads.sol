@@ -12,7 +12,7 @@ interface IPayerState is IERC20, IERC3009 {
 
 /// @title PayerReads
 /// @notice Reads in one call, of many payers and at one block, all that decides whether their payments can be settled.
-/// @dev Never deployed: we send the code along with its `eth_call` (chain/chainReads.ts).
+/// @dev Never deployed: we send the code along with its `eth_call` (packages/chain/chainReads.ts).
 contract PayerReads {
     struct Payer {
         address account;

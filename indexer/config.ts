@@ -1,9 +1,9 @@
+import { findDeployments } from '@tollkeeper/chain/deploymentsFile'
+import { readNetworkSettings } from '@tollkeeper/chain/networkSettings'
+import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
+import { type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
-import { findDeployments } from '#chain/deploymentsFile'
-import { readNetworkSettings } from '#chain/networkSettings'
-import { readDatabaseUrls } from '#ledger/store/pooler'
-import { type Environment, readVariable, requireVariable } from '#process/env'
-import type { NetworkName } from '#protocol/networks'
 
 export type IndexerConfig = ReturnType<typeof readIndexerConfig>
 

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { ConfigError } from '#process/env'
+import { ConfigError } from '@tollkeeper/runtime/env'
 import { dropIndex } from './chainData.ts'
 import { readIndexerConfig, readIndexerOptions } from './config.ts'
 import { deriveSchema } from './launch.ts'

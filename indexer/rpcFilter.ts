@@ -1,6 +1,6 @@
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type Address, getAbiItem, type Hex, pad, toEventSelector } from 'viem'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { usdcAbi } from '#protocol/abi/usdc'
 
 // Stands between Ponder and the nodes. A batch's receipt proves all that its transaction did, so Ponder doesn't need the
 // transaction's other logs. Half of them match a filter of ours, as Transfers of fees; Ponder would store

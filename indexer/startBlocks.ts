@@ -1,7 +1,7 @@
+import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
+import { openReader } from '@tollkeeper/chain/reader'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import type postgres from 'postgres'
-import type { NetworkSettings } from '#chain/networkSettings'
-import { openReader } from '#chain/reader'
-import type { NetworkName } from '#protocol/networks'
 import { withSql } from './withSql.ts'
 
 /** Our own schema beside Ponder's. It survives every rebuild of an index. */

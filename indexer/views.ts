@@ -1,6 +1,6 @@
+import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
+import { openReader } from '@tollkeeper/chain/reader'
 import type postgres from 'postgres'
-import type { NetworkSettings } from '#chain/networkSettings'
-import { openReader } from '#chain/reader'
 import { withSql } from './withSql.ts'
 
 // Ponder makes the tables; this module makes what readers see of them. Ponder drops and builds its own database indexes and

@@ -10,6 +10,7 @@ const sdk = join(root, 'sdk')
 
 type Manifest = {
   private?: boolean
+  devDependencies?: object
   exports: Record<string, Record<string, string>>
 }
 
@@ -32,9 +33,13 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
   for (const file of ['README.md', 'LICENSE']) await copyFile(join(sdk, file), join(folder, file))
 }
 
-/** Without what only a checkout has: the sources' condition, and `dist/` in the paths. */
-function toPublished({ private: _, exports, ...manifest }: Manifest): object {
-  const published = Object.entries(exports).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
+/**
+ * Without what only a checkout has: the tests' packages, the sources' condition, `dist/` in the paths, and `./*`, by which the
+ * other packages of this repository import the SDK's inner modules.
+ */
+function toPublished({ private: _, devDependencies: __, exports, ...manifest }: Manifest): object {
+  const { './*': ___, ...entries } = exports
+  const published = Object.entries(entries).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
     const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
     return [path, Object.fromEntries(built)]
   })

@@ -2,11 +2,12 @@ import { execFile } from 'node:child_process'
 import { cp, glob, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { type Bundle, bundleDashboard } from '../api/dashboard/bundle.ts'
-import { writeBundle } from '../indexer/bundlePonder.ts'
+import { type Bundle, bundleDashboard } from '@tollkeeper/api/dashboard/bundle'
+import { writeBundle } from '@tollkeeper/indexer/bundlePonder'
 import { bundleProcesses } from './build/bundleProcesses.ts'
-import { createManifest } from './build/manifest.ts'
+import { createManifest, nameOwnDeclarations } from './build/manifest.ts'
 import { collectNotices } from './build/notices.ts'
+import { readPins } from './build/workspaces.ts'
 
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..')
@@ -26,6 +27,10 @@ export async function buildTollkeeper(
   await run(process.execPath, [tsc, ...args]).catch(({ stdout }: { stdout: string }) => {
     throw new Error(`tsc: ${stdout}`)
   })
+  for await (const path of glob('types/**/*.d.ts', { cwd: folder })) {
+    const declaration = await readFile(join(folder, path), 'utf8')
+    await writeFile(join(folder, path), nameOwnDeclarations(declaration))
+  }
   // Ponder's schema and handlers stay TypeScript: its build id is a hash of these bytes.
   for (const path of [
     'LICENSE',
@@ -37,7 +42,7 @@ export async function buildTollkeeper(
   ])
     await cp(join(root, path), join(folder, path))
   for await (const path of glob(
-    ['ledger/migrations/*.sql', 'ledger/tabs/migrations/*.sql', 'indexer/src/**/*.ts'],
+    ['packages/ledger/migrations/*.sql', 'packages/ledger/tabs/migrations/*.sql', 'indexer/src/**/*.ts'],
     { cwd: root },
   ))
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
@@ -49,6 +54,7 @@ export async function buildTollkeeper(
   const manifest = createManifest(
     rootManifest,
     [...new Set([...imported, ...(await readHandlersImports())])].sort(),
+    await readPins(root),
   )
   await writeFile(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   return { dashboard, indexer, processes }

@@ -9,10 +9,15 @@
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Migration, migrationsFolder, readMigrations, tabMigrationsFolder } from '#ledger/store/migrate'
+import {
+  type Migration,
+  migrationsFolder,
+  readMigrations,
+  tabMigrationsFolder,
+} from '@tollkeeper/ledger/store/migrate'
 
 const root = join(import.meta.dirname, '..')
-export const checksumsPath = 'ledger/migrations/checksums.sha256'
+export const checksumsPath = 'packages/ledger/migrations/checksums.sha256'
 
 /** The file's text for these migrations. */
 export function renderChecksums(migrations: readonly Pick<Migration, 'name' | 'checksum'>[]): string {
@@ -65,7 +70,7 @@ async function checksum(path: string, folder: URL, flags: readonly string[]): Pr
 
 async function main(flags: readonly string[]): Promise<void> {
   await checksum(checksumsPath, migrationsFolder, flags)
-  await checksum('ledger/tabs/migrations/checksums.sha256', tabMigrationsFolder, flags)
+  await checksum('packages/ledger/tabs/migrations/checksums.sha256', tabMigrationsFolder, flags)
 }
 
 if (import.meta.main) {

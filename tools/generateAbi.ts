@@ -148,7 +148,7 @@ async function generate(): Promise<Map<string, string>> {
       `${header}\nexport const priceFeedRuntimeCode = '${priceFeed.deployedBytecode}'\n\nexport const multicall3RuntimeCode = '${await readMulticall3RuntimeCode()}'\n`,
     ],
     [
-      'chain/generated/payerReads.ts',
+      'packages/chain/generated/payerReads.ts',
       `${toSource('payerReadsAbi', payerReads.abi as readonly AbiItem[])}\nexport const payerReadsCode = '${payerReads.bytecode}'\n`,
     ],
     [

@@ -1,11 +1,11 @@
 /**
- * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from process/variables.ts, and the
+ * Writes `.env.example`, docs/configuration.md and the roles' variables in compose.yaml from packages/runtime/variables.ts, and the
  * table of alerts in docs/operations.md from Prometheus' rules.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { type Reader, sections, type Variable, variables } from '@tollkeeper/runtime/variables'
 import { parse } from 'yaml'
-import { type Reader, sections, type Variable, variables } from '#process/variables'
 
 const root = join(import.meta.dirname, '..')
 const operations = 'docs/operations.md'
@@ -66,7 +66,7 @@ function renderTable(): string {
   const lines = [
     '# Configuration',
     '',
-    'Made from `process/variables.ts` by `npm run generate`. A variable that is empty is unset, in every process. A value that',
+    'Made from `packages/runtime/variables.ts` by `npm run generate`. A variable that is empty is unset, in every process. A value that',
     "isn't what was expected stops the process at its start, with a message that names the variable. A process warns of a",
     'variable that nobody reads and whose name is a slip away from one that is. `independent` is a keeper without a database.',
   ]

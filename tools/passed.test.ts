@@ -50,8 +50,8 @@ test('behavior: of strangers’ programs these, ours that they meet, and the tab
       ...['test/strangers/app/x402-v2/route.js', 'examples/next/app/forecast/route.ts', 'docs/x402.md'],
       ...['sdk/src/middleware/gate.ts', 'sdk/src/mcp/payingMcpClient.ts', 'sdk/src/client/tabs.ts'],
       ...['api/payments/verification/verifyPayment.ts', 'keeper/http/facilitator/settle.ts'],
-      ...['ledger/migrations/0001_schema.sql', 'indexer/src/record.ts', 'test/support/shop.ts'],
-      ...['chain/signatureThread.ts', 'apps/devstack/chain/edr.ts', 'ponder.config.ts'],
+      ...['packages/ledger/migrations/0001_schema.sql', 'indexer/src/record.ts', 'test/support/shop.ts'],
+      ...['packages/chain/signatureThread.ts', 'apps/devstack/chain/edr.ts', 'ponder.config.ts'],
     ]),
   )
   // A run that passes writes it.

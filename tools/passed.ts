@@ -44,7 +44,7 @@ export const strangers: Suite = {
     'test/{strangers,runtimes}/*.{ts,js,capnp}',
     'test/{strangers,runtimes}/package{,-lock}.json',
     'test/strangers/app/**/*.js',
-    '{ledger,api}/**/*.sql',
+    '{packages/ledger,api}/**/*.sql',
     'examples/next/app/**/*.ts',
     'docs/x402.md',
     'sdk/package.json',
@@ -54,7 +54,7 @@ export const strangers: Suite = {
     'test/e2e/strangers.test.ts',
     '{api,keeper,indexer}/main.ts',
     // These start them by path.
-    '{chain/signatureThread,apps/devstack/chain/node,ponder.config}.ts',
+    '{packages/chain/signatureThread,apps/devstack/chain/node,ponder.config}.ts',
     'indexer/{ponder.schema,src/*}.ts',
     'sdk/src/{index,*/index,middleware/{express,fetch,hono}}.ts',
   ],

@@ -1,6 +1,6 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
-import type { KeyScope } from '#ledger/registry/apiKeys'
-import type { Traced } from '#process/traceRequests'
+import type { KeyScope } from '@tollkeeper/ledger/registry/apiKeys'
+import type { Traced } from '@tollkeeper/runtime/traceRequests'
 
 export type GatewayEnv = {
   Variables: Traced['Variables'] & {

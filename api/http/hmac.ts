@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { Hmac } from '#protocol/macaroon'
+import type { Hmac } from '@tollkeeper/sdk/protocol/macaroon'
 
 const blockLength = 64
 /** Scratch memory for a macaroon's fields. New memory for each message would cost a third of the time, and garbage. */

@@ -1,6 +1,6 @@
+import { clientAddress } from '@tollkeeper/runtime/clientAddress'
+import type { Allowed, RateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import type { Context, MiddlewareHandler } from 'hono'
-import { clientAddress } from '#process/clientAddress'
-import type { Allowed, RateLimiter } from '#process/rateLimiter'
 import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'

@@ -1,6 +1,6 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { hashSecret } from '@tollkeeper/ledger/registry/apiKeys'
 import type { MiddlewareHandler } from 'hono'
-import { hashSecret } from '#ledger/registry/apiKeys'
 import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 

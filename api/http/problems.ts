@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { errorCodes } from '#protocol/errors'
+import { errorCodes } from '@tollkeeper/sdk/protocol/errors'
 
 /** RFC 9457, with a stable `code`. */
 const problem = z

@@ -1,4 +1,4 @@
-import { BaseError } from '#protocol/errors'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 
 /** A refusal by the gateway: it understood the request but doesn't fulfil it. The code decides the HTTP status. */
 export class Refusal extends BaseError {

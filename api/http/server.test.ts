@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { Writable } from 'node:stream'
+import { createLogger } from '@tollkeeper/runtime/log'
+import { serve } from '@tollkeeper/runtime/serve'
 import { createPublicClient, http } from 'viem'
 import { expect, test } from 'vitest'
-import { createLogger } from '#process/log'
-import { serve } from '#process/serve'
 import { call, openShop, signedBody } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 

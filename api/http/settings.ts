@@ -1,9 +1,9 @@
+import type { PayerCaps, TabCredit } from '@tollkeeper/ledger/acceptance/payers'
+import type { TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
+import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
+import type { FeeSchedule } from '@tollkeeper/sdk/protocol/tier'
 import type { Address } from 'viem'
-import type { PayerCaps, TabCredit } from '#ledger/acceptance/payers'
-import type { TriggerSettings } from '#ledger/queue/triggers'
-import type { MacaroonSecret } from '#protocol/macaroon'
-import type { NetworkName } from '#protocol/networks'
-import type { FeeSchedule } from '#protocol/tier'
 
 export type MailSettings = {
   /** `smtp://` or `smtps://`, with user and password where the server wants them. */

@@ -1,9 +1,9 @@
 import { z } from '@hono/zod-openapi'
+import { holdReasons } from '@tollkeeper/ledger/queue/stages'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { type Address, checksumAddress, formatEther, type Hash } from 'viem'
-import { holdReasons } from '#ledger/queue/stages'
-import { formatUsdc } from '#protocol/amount'
-import { networkByChainId, networkNames } from '#protocol/networks'
-import { type Trigger, triggerCodes } from '#protocol/settlement'
 
 /*
  * Fields that several routes use in requests and answers. A field of one route stands beside that route. The

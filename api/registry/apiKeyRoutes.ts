@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { keyScopes } from '#ledger/registry/apiKeys'
-import { changeRegistry } from '#ledger/registry/registryChanges'
+import { keyScopes } from '@tollkeeper/ledger/registry/apiKeys'
+import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'

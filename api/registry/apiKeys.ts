@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import { hashSecret, type KeyScope } from '#ledger/registry/apiKeys'
-import { type Changer, changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database, Queryable } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
+import { hashSecret, type KeyScope } from '@tollkeeper/ledger/registry/apiKeys'
+import { type Changer, changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
 
 /** An API key without its secret, which is shown once. */
 export type ApiKey = {
@@ -17,7 +17,7 @@ export type IssuedApiKey = Omit<ApiKey, 'revokedAt'> & { apiKey: string }
 
 export type NewApiKey = { label?: string | undefined; scope?: KeyScope | undefined }
 
-/** Issues a key in the form that `findKey` of ledger/registry/apiKeys.ts reads. */
+/** Issues a key in the form that `findKey` of packages/ledger/registry/apiKeys.ts reads. */
 export async function issueApiKey(
   sql: Queryable,
   providerId: string,

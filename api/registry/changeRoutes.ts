@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { listRegistryChanges } from '#ledger/registry/registryChanges'
+import { listRegistryChanges } from '@tollkeeper/ledger/registry/registryChanges'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'

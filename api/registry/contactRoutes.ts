@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { changeRegistry } from '#ledger/registry/registryChanges'
-import { isMailAddress, mailboxOf } from '#process/mailAddress'
+import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
+import { isMailAddress, mailboxOf } from '@tollkeeper/runtime/mailAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'

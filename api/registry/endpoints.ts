@@ -1,7 +1,7 @@
+import type { Queryable, Transaction } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
+import type { JsonSchema } from '@tollkeeper/runtime/jsonSchema'
 import postgres from 'postgres'
-import type { Queryable, Transaction } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
-import type { JsonSchema } from '#process/jsonSchema'
 import { Refusal } from '../http/refusal.ts'
 import { isShadowed, parseRoute } from './routeTable.ts'
 
@@ -26,7 +26,7 @@ export type Endpoint = {
   price: bigint
   description: string
   mimeType: string
-  /** How it is called and what it answers, for buyers (ledger/discovery). */
+  /** How it is called and what it answers, for buyers (packages/ledger/discovery). */
   inputSchema: JsonSchema | null
   outputSchema: JsonSchema | null
   inputExample: unknown

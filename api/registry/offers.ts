@@ -1,14 +1,14 @@
-import type { Address } from 'viem'
 import {
   type ChallengeDiscovery,
   discoveryOf,
   type Interface,
   type ServiceMetadata,
-} from '#ledger/discovery/bazaar'
-import { isClosed } from '#ledger/registry/suspendProvider'
-import type { Database } from '#ledger/store/database'
-import { isId } from '#ledger/store/identifiers'
-import { createCache } from '#process/cache'
+} from '@tollkeeper/ledger/discovery/bazaar'
+import { isClosed } from '@tollkeeper/ledger/registry/suspendProvider'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { isId } from '@tollkeeper/ledger/store/identifiers'
+import { createCache } from '@tollkeeper/runtime/cache'
+import type { Address } from 'viem'
 import { type Method, maxEndpoints } from './endpoints.ts'
 import { createRouteTable, parseRoute, type Route, type RouteTable } from './routeTable.ts'
 

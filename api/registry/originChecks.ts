@@ -1,6 +1,5 @@
-import type { Address } from 'viem'
-import { readDeclaration } from '#ledger/discovery/declarations'
-import { declaredDays } from '#ledger/discovery/listings'
+import { readDeclaration } from '@tollkeeper/ledger/discovery/declarations'
+import { declaredDays } from '@tollkeeper/ledger/discovery/listings'
 import {
   type Finding,
   forgetDeclared,
@@ -8,8 +7,9 @@ import {
   type Said,
   takeUnproven,
   type Unproven,
-} from '#ledger/discovery/originProofs'
-import type { Database } from '#ledger/store/database'
+} from '@tollkeeper/ledger/discovery/originProofs'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { Address } from 'viem'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { send } from '../telling/send.ts'
 

@@ -1,8 +1,8 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { createTabProbe } from '@tollkeeper/chain/tabProbe'
+import { createCache } from '@tollkeeper/runtime/cache'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type Address, zeroAddress } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { createTabProbe } from '#chain/tabProbe'
-import { createCache } from '#process/cache'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { Refusal } from '../http/refusal.ts'
 
 /** Tells which addresses can't be paid on one network. */

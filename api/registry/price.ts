@@ -1,5 +1,5 @@
-import { formatUsdc } from '#protocol/amount'
-import type { Network } from '#protocol/networks'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 

@@ -1,4 +1,4 @@
-import type { Queryable } from '#ledger/store/database'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { Refusal } from '../http/refusal.ts'
 
 /** What is counted, most of it in a window of time, and the limit's name in the refusal. */

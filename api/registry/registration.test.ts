@@ -1,5 +1,5 @@
+import type { Registration } from '@tollkeeper/api/http/settings'
 import { describe, expect, test } from 'vitest'
-import type { Registration } from '#api/http/settings'
 import { call } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from 'node:crypto'
-import { hashSecret } from '#ledger/registry/apiKeys'
-import type { Transaction } from '#ledger/store/database'
+import { hashSecret } from '@tollkeeper/ledger/registry/apiKeys'
+import type { Transaction } from '@tollkeeper/ledger/store/database'
 import { Refusal } from '../http/refusal.ts'
 import type { Registration } from '../http/settings.ts'
 import { countQuota, dropOldQuotas } from './quota.ts'

@@ -1,5 +1,5 @@
+import type { App } from '@tollkeeper/api/http/app'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { App } from '#api/http/app'
 import { call, openShop, pay, type Shop, signedBody } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 

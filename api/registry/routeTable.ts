@@ -1,4 +1,4 @@
-import { toolPrefix } from '#protocol/toolResource'
+import { toolPrefix } from '@tollkeeper/sdk/protocol/toolResource'
 import { Refusal } from '../http/refusal.ts'
 
 /*

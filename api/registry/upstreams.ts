@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Queryable, Transaction } from '#ledger/store/database'
+import type { Queryable, Transaction } from '@tollkeeper/ledger/store/database'
 
 /** How long the former secret is still sent after a rotation. */
 const rotationMs = 24 * 60 * 60_000

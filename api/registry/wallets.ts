@@ -1,6 +1,6 @@
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { Address } from 'viem'
-import type { Queryable } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
 
 export type Wallet = {
   walletId: string

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { ownCommand, whereItRuns } from '#process/ownCommand'
+import { ownCommand, whereItRuns } from '@tollkeeper/runtime/ownCommand'
 import type { Mail } from './mailer.ts'
 import type { ClaimedMail, Notice } from './notices.ts'
 

@@ -1,5 +1,5 @@
 import { timingSafeEqual } from 'node:crypto'
-import type { MacaroonSecret } from '#protocol/macaroon'
+import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
 import { hmacSha256 } from '../http/hmac.ts'
 
 const lifetimeSeconds = 24 * 60 * 60

@@ -1,5 +1,5 @@
-import type { Database, Queryable } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
 import { lifetimeMs, pauseMs } from './backoff.ts'
 import type { WebhookEvent } from './events.ts'
 import { mailedEvents, noticeEvents } from './notices.ts'

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Queryable } from '#ledger/store/database'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import * as wire from '../http/wire.ts'
 import { webhookEvents } from './events.ts'
 

@@ -1,7 +1,7 @@
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { Logger } from '@tollkeeper/runtime/log'
+import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { Webhook } from 'standardwebhooks'
-import type { Database } from '#ledger/store/database'
-import type { Logger } from '#process/log'
-import { type Loop, repeat } from '#process/repeat'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { decideRedelivery } from './backoff.ts'
 import {

@@ -1,4 +1,4 @@
-import type { Database, Queryable, Transaction } from '#ledger/store/database'
+import type { Database, Queryable, Transaction } from '@tollkeeper/ledger/store/database'
 
 /** The events that are also mailed, since the provider has to act and may not notice them otherwise. */
 export const mailedEvents = [

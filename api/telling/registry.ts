@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import type { Queryable } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { WebhookEvent } from './events.ts'
 
 /** How long the former secret stays valid after a rotation. */

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'

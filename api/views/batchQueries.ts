@@ -1,5 +1,5 @@
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address, Hash } from 'viem'
-import type { Database } from '#ledger/store/database'
 import type { BlockRow } from './blockFacts.ts'
 
 /** Whose batches: those that paid a wallet or a provider's wallets, with its own count and sum; or everybody's. */

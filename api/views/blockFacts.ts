@@ -1,8 +1,8 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { readGasTokenPrice } from '@tollkeeper/chain/settlementCost'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { isUnreachable } from '@tollkeeper/runtime/dependencies'
 import type { Hash } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { readGasTokenPrice } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
-import { isUnreachable } from '#process/dependencies'
 
 /** A block as our tables have it; null for what isn't known yet. */
 export type BlockRow = {

@@ -1,5 +1,5 @@
+import { toCodedError } from '@tollkeeper/runtime/problem'
 import type { MiddlewareHandler } from 'hono'
-import { toCodedError } from '#process/problem'
 import type { GatewayEnv } from '../http/app.ts'
 import type { ApiMetrics } from '../http/metrics.ts'
 import type { Offers } from '../registry/offers.ts'

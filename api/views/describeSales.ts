@@ -1,7 +1,7 @@
-import { type Described, hasBody, shownMethod } from '#ledger/discovery/bazaar'
-import type { Catalogue } from '#ledger/discovery/catalogue'
-import type { Listing } from '#ledger/discovery/listings'
-import { formatUsdc } from '#protocol/amount'
+import { type Described, hasBody, shownMethod } from '@tollkeeper/ledger/discovery/bazaar'
+import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
+import type { Listing } from '@tollkeeper/ledger/discovery/listings'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 
 /*
  * The documents in which readers look for what an origin sells: `/openapi.json` with `x-payment-info` (x402scan, MPP and agentcash

@@ -1,3 +1,5 @@
+import { maxDiscoveryBytes } from '@tollkeeper/ledger/discovery/bazaar'
+import { toPaymentRequired } from '@tollkeeper/sdk/protocol/x402'
 import { HTTPFacilitatorClient } from '@x402/core/server'
 import {
   validateDiscoveryExtension,
@@ -7,8 +9,6 @@ import {
 import { validate } from 'mppx/discovery'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
-import { maxDiscoveryBytes } from '#ledger/discovery/bazaar'
-import { toPaymentRequired } from '#protocol/x402'
 import { call, fetchChallenge, openShop, type Shop } from '../../test/support/gateway.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
 

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { discoveryAnswers, maxDiscoveryLimit } from '#ledger/discovery/answers'
-import type { Listing } from '#ledger/discovery/listings'
+import { discoveryAnswers, maxDiscoveryLimit } from '@tollkeeper/ledger/discovery/answers'
+import type { Listing } from '@tollkeeper/ledger/discovery/listings'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'

@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { paidAddresses } from './batchQueries.ts'
 import type { BlockRow } from './blockFacts.ts'
 

@@ -1,5 +1,5 @@
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
-import type { Database } from '#ledger/store/database'
 
 export const networkIntervals = ['day', 'week'] as const
 export type NetworkInterval = (typeof networkIntervals)[number]

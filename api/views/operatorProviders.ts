@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { setSuspended } from '#ledger/registry/suspendProvider'
-import type { Queryable } from '#ledger/store/database'
+import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { App } from '../http/app.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { operatorsOnly } from '../http/operator.ts'

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { parseUsdc } from '#protocol/amount'
-import { paymentStatuses } from '#protocol/paymentStatus'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, integerField, textField, timeField } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'

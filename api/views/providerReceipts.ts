@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { networkByChainId } from '#protocol/networks'
-import { paymentStatuses } from '#protocol/paymentStatus'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
 import { route } from '../http/route.ts'

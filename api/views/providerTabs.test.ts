@@ -1,8 +1,8 @@
+import { recordFailure } from '@tollkeeper/ledger/queue/failures'
+import { readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { beforeEach, expect, test } from 'vitest'
-import { recordFailure } from '#ledger/queue/failures'
-import { readQueueDepth } from '#ledger/queue/queueDepth'
-import { endPayments } from '#ledger/queue/stages'
-import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import {

@@ -1,15 +1,15 @@
 import { z } from '@hono/zod-openapi'
-import type { Address } from 'viem'
-import { isOpen } from '#ledger/facts/halves'
-import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '#ledger/queue/stages'
+import { isOpen } from '@tollkeeper/ledger/facts/halves'
+import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
 import {
   estimatedSettlement,
   firedTrigger,
   type TriggerSettings,
   timeTriggerAt,
   type WaitingPayments,
-} from '#ledger/queue/triggers'
-import type { Database } from '#ledger/store/database'
+} from '@tollkeeper/ledger/queue/triggers'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { Address } from 'viem'
 import { providerViews } from '../http/authenticate.ts'
 import * as wire from '../http/wire.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'

@@ -1,6 +1,6 @@
+import { recordFailure } from '@tollkeeper/ledger/queue/failures'
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { beforeEach, expect, test } from 'vitest'
-import { recordFailure } from '#ledger/queue/failures'
-import { endPayments } from '#ledger/queue/stages'
 import { call, openShop } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import { voidNow } from '../../test/support/standing.ts'

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { type RequeueOutcome, requeuePayment } from '#ledger/outcomes/requeue'
-import { isId } from '#ledger/store/identifiers'
+import { type RequeueOutcome, requeuePayment } from '@tollkeeper/ledger/outcomes/requeue'
+import { isId } from '@tollkeeper/ledger/store/identifiers'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
 import { jsonAnswer } from '../http/problems.ts'

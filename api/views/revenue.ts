@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { networkByChainId } from '#protocol/networks'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
 import * as wire from '../http/wire.ts'

@@ -1,6 +1,6 @@
+import { type Ending, endPayments, reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type Ending, endPayments, reopenPayments } from '#ledger/queue/stages'
-import { type Database, openDatabase } from '#ledger/store/database'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import {

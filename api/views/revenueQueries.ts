@@ -1,8 +1,8 @@
+import { bothHalves } from '@tollkeeper/ledger/facts/halves'
+import { paidSince } from '@tollkeeper/ledger/facts/payouts'
+import { isShown } from '@tollkeeper/ledger/queue/stages'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
-import { bothHalves } from '#ledger/facts/halves'
-import { paidSince } from '#ledger/facts/payouts'
-import { isShown } from '#ledger/queue/stages'
-import type { Database, Queryable } from '#ledger/store/database'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
 export type RevenueInterval = (typeof revenueIntervals)[number]

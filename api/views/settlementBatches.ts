@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { weiToUsd } from '#chain/settlementCost'
-import { triggerOfCode } from '#protocol/settlement'
+import { weiToUsd } from '@tollkeeper/chain/settlementCost'
+import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
 import { bigintField, createCursor, integerField } from '../http/cursor.ts'
 import { Refusal } from '../http/refusal.ts'
 import * as wire from '../http/wire.ts'

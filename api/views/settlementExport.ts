@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { formatCsvLine } from '#protocol/csv'
+import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
 import type { App } from '../http/app.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'

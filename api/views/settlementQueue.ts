@@ -1,8 +1,8 @@
+import { isOpen } from '@tollkeeper/ledger/facts/halves'
+import { type HoldReason, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
+import type { WaitingPayments } from '@tollkeeper/ledger/queue/triggers'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
-import { isOpen } from '#ledger/facts/halves'
-import { type HoldReason, isShown, isWaiting } from '#ledger/queue/stages'
-import type { WaitingPayments } from '#ledger/queue/triggers'
-import type { Database } from '#ledger/store/database'
 import { Refusal } from '../http/refusal.ts'
 
 export type QueueQuestion = {

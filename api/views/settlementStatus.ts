@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { isHeld } from '#ledger/batches/holds'
-import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
+import { isHeld } from '@tollkeeper/ledger/batches/holds'
+import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import * as wire from '../http/wire.ts'
 import { view } from '../view.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'

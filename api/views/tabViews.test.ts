@@ -1,5 +1,5 @@
+import { endPayments, type OutcomeKind, reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import { beforeEach, expect, test } from 'vitest'
-import { endPayments, type OutcomeKind, reopenPayments } from '#ledger/queue/stages'
 import { useDatabase } from '../../test/support/database.ts'
 import { explain } from '../../test/support/explain.ts'
 import {

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
-import { halves } from '#ledger/facts/halves'
-import type { Database } from '#ledger/store/database'
+import { halves } from '@tollkeeper/ledger/facts/halves'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import * as wire from '../http/wire.ts'
 
 const sale = z.object({

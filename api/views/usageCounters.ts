@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 
 /** The result of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
 export type UsageOutcome = 'challenged' | 'paid' | (string & {})

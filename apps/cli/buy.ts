@@ -1,7 +1,7 @@
 import { access, open, rm, writeFile } from 'node:fs/promises'
+import { readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import type { ClientOptions } from '@tollkeeper/sdk/client/createClient'
 import type { Command } from 'commander'
-import { readVariable, requireVariable } from '#process/env'
-import type { ClientOptions } from '#sdk/client/createClient'
 import { CliError } from './cliError.ts'
 
 /** `tollkeeper buy <url>`: pays for one request. */
@@ -28,8 +28,8 @@ export function addBuyCommand(program: Command): void {
 async function buy(url: string, maxPaymentUsdc: string, output: string | undefined): Promise<void> {
   if (!URL.canParse(url)) throw new CliError('invalid_url', `expected an http(s) URL, got ${url}`)
   const { href } = new URL(url)
-  const { createClient } = await import('#sdk/client/createClient')
-  const { openReceiptFile } = await import('#sdk/files/receiptFile')
+  const { createClient } = await import('@tollkeeper/sdk/client/createClient')
+  const { openReceiptFile } = await import('@tollkeeper/sdk/files/receiptFile')
   const { env } = process
   const path = readVariable(env, 'RECEIPT_FILE')
   const usdcAddress = readVariable(env, 'USDC_ADDRESS')

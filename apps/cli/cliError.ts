@@ -1,6 +1,6 @@
-import { ConfigError } from '#process/env'
-import { BaseError } from '#protocol/errors'
-import { ClientError } from '#sdk/client/errors'
+import { ConfigError } from '@tollkeeper/runtime/env'
+import { ClientError } from '@tollkeeper/sdk/client/errors'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 
 /** Exit statuses of every command. */
 export const exitStatus = {

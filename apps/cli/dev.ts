@@ -1,5 +1,5 @@
+import { integer } from '@tollkeeper/runtime/parsers'
 import type { Command } from 'commander'
-import { integer } from '#process/parsers'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { parsedOption, playedNetworkOption } from './options.ts'
 

@@ -27,7 +27,7 @@ later, without a restart; old ones stay published, so that the receipts they sig
     .addHelpText('after', '\nExample:\n  $ tollkeeper keys rotate receipt')
     .action(({ file }: { file?: string }) => {
       if (file !== undefined) process.env.RECEIPT_KEY_FILE = file
-      return runProgram(() => import('../../api/keys.ts'), ['receipt'])
+      return runProgram(() => import('@tollkeeper/api/keys'), ['receipt'])
     })
 
   rotate
@@ -38,7 +38,7 @@ later, without a restart; old ones stay published, so that the receipts they sig
 becomes invalid. Reads the present value from the environment; writes nothing.`,
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate macaroon')
-    .action(() => runProgram(() => import('../../api/keys.ts'), ['macaroon']))
+    .action(() => runProgram(() => import('@tollkeeper/api/keys'), ['macaroon']))
 
   rotate
     .command('operator')
@@ -48,5 +48,5 @@ becomes invalid. Reads the present value from the environment; writes nothing.`,
 It opens the dashboard's operator page, and changes nothing. Writes nothing.`,
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate operator')
-    .action(() => runProgram(() => import('../../api/keys.ts'), ['operator']))
+    .action(() => runProgram(() => import('@tollkeeper/api/keys'), ['operator']))
 }

@@ -1,6 +1,6 @@
+import { parseText } from '@tollkeeper/runtime/env'
+import type { Parser } from '@tollkeeper/runtime/parsers'
 import { Option } from 'commander'
-import { parseText } from '#process/env'
-import type { Parser } from '#process/parsers'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 

@@ -1,5 +1,5 @@
 import { styleText } from 'node:util'
-import { alignColumns } from '#process/alignColumns'
+import { alignColumns } from '@tollkeeper/runtime/alignColumns'
 
 /** Colours text when standard output is a terminal that supports it. */
 export function paint(format: Parameters<typeof styleText>[0], text: string): string {

@@ -1,10 +1,10 @@
+import type { Debt, DebtFilter } from '@tollkeeper/ledger/acceptance/forgiveDebt'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { address } from '@tollkeeper/runtime/parsers'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { type NetworkName, networkByChainId, networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
 import type { Address } from 'viem'
-import type { Debt, DebtFilter } from '#ledger/acceptance/forgiveDebt'
-import type { Database } from '#ledger/store/database'
-import { address } from '#process/parsers'
-import { formatUsdc } from '#protocol/amount'
-import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'
 import { readFlag } from './options.ts'
 import { formatTable } from './output.ts'
@@ -57,10 +57,10 @@ export function addPayerCommand(program: Command): void {
 
 /** Loads the database's code only if it is needed. */
 async function withDebts(
-  act: (sql: Database, debts: typeof import('#ledger/acceptance/forgiveDebt')) => Promise<void>,
+  act: (sql: Database, debts: typeof import('@tollkeeper/ledger/acceptance/forgiveDebt')) => Promise<void>,
 ): Promise<void> {
   const { withDatabase } = await import('./withDatabase.ts')
-  const debts = await import('#ledger/acceptance/forgiveDebt')
+  const debts = await import('@tollkeeper/ledger/acceptance/forgiveDebt')
   await withDatabase('payer', (sql) => act(sql, debts))
 }
 

@@ -1,6 +1,6 @@
+import { networkVariable } from '@tollkeeper/runtime/variables'
+import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { networkVariable } from '#process/variables'
-import { type NetworkName, networkNames } from '#protocol/networks'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 import { playedNetworkOption } from './options.ts'
@@ -44,7 +44,7 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
     )
-    .action(() => runProgram(() => import('../../api/main.ts')))
+    .action(() => runProgram(() => import('@tollkeeper/api/main')))
 
   program
     .command('indexer')
@@ -58,8 +58,8 @@ export function addProcessCommands(program: Command): void {
     )
     .action(({ serve, rebuild }: { serve?: boolean; rebuild?: boolean }) =>
       rebuild
-        ? runProgram(() => import('../../indexer/rebuild.ts'))
-        : runProgram(() => import('../../indexer/main.ts'), serve ? ['--serve'] : []),
+        ? runProgram(() => import('@tollkeeper/indexer/rebuild'))
+        : runProgram(() => import('@tollkeeper/indexer/main'), serve ? ['--serve'] : []),
     )
 
   program
@@ -78,7 +78,7 @@ export function addProcessCommands(program: Command): void {
     )
     .action((flags: KeeperFlags) => {
       Object.assign(process.env, keeperEnvironment(flags))
-      return runProgram(() => import('../../keeper/main.ts'))
+      return runProgram(() => import('@tollkeeper/keeper/main'))
     })
 
   program

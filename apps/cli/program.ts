@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
+import { readVersion } from '@tollkeeper/runtime/version'
 import { Command, CommanderError } from 'commander'
-import { readVersion } from '#process/version'
 import { addMcpCommand } from '../mcp/command.ts'
 import { addAuditCommand } from './audit/command.ts'
 import { addBuyCommand } from './buy.ts'

@@ -1,6 +1,6 @@
-import { type Database, openDatabase } from '#ledger/store/database'
-import { readSchemaState } from '#ledger/store/migrate'
-import { readDatabaseUrls } from '#ledger/store/pooler'
+import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
+import { readSchemaState } from '@tollkeeper/ledger/store/migrate'
+import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { CliError } from './cliError.ts'
 
 /**

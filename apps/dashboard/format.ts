@@ -1,6 +1,6 @@
-import { formatUsdc, parseUsdc } from '#protocol/amount'
-import { errorCodes, isErrorCode } from '#protocol/errors'
-import { isNetworkName, networks } from '#protocol/networks'
+import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { errorCodes, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import { isNetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
 
 /* Formatting. Money stays in base units or in the gateway's decimal strings. */
 

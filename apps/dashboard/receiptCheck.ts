@@ -1,6 +1,6 @@
-import { ProtocolError } from '#protocol/errors'
-import { decodeReceipt, type ReceiptClaims } from '#protocol/receipt'
-import { type VerifiedReceipt, verifyReceipt } from '#sdk/audit/verifyReceipt'
+import { type VerifiedReceipt, verifyReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
+import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
+import { decodeReceipt, type ReceiptClaims } from '@tollkeeper/sdk/protocol/receipt'
 import type { Jwks, Payment } from './answers.ts'
 import { type Gateway, GatewayError } from './gateway.ts'
 

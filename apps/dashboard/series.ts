@@ -1,4 +1,4 @@
-import { parseUsdc } from '#protocol/amount'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { RevenueRow } from './answers.ts'
 
 export type RangeName = 'hours' | 'days' | 'months'

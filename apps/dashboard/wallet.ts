@@ -1,7 +1,7 @@
+import { eip712Domain, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
+import { type NetworkName, networkByName } from '@tollkeeper/sdk/protocol/networks'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address, Hex } from 'viem'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
-import { type NetworkName, networkByName } from '#protocol/networks'
-import { encodePayload } from '#protocol/payload'
 import { GatewayError } from './gateway.ts'
 
 /** A wallet that a browser extension offers (EIP-1193). */

@@ -1,6 +1,6 @@
+import { port } from '@tollkeeper/runtime/parsers'
+import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { port } from '#process/parsers'
-import { networkNames } from '#protocol/networks'
 import { CliError } from '../cli/cliError.ts'
 import { parsedOption } from '../cli/options.ts'
 import { withKey } from '../cli/provider/gateway.ts'

@@ -3,11 +3,11 @@ import { isIPv4 } from 'node:net'
 import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import { isInitializeRequest, type JSONRPCMessage, type RequestId } from '@modelcontextprotocol/sdk/types.js'
+import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
+import { limitBody } from '@tollkeeper/runtime/limitBody'
+import { type RunningServer, serve } from '@tollkeeper/runtime/serve'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { Hono } from 'hono'
-import { isSameSecret } from '#process/isSameSecret'
-import { limitBody } from '#process/limitBody'
-import { type RunningServer, serve } from '#process/serve'
-import { BaseError } from '#protocol/errors'
 
 export type SessionOptions = {
   host: string

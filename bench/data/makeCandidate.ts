@@ -1,6 +1,6 @@
+import type { Candidate } from '@tollkeeper/ledger/acceptance/acceptPayments'
+import { firstIdAt } from '@tollkeeper/ledger/store/identifiers'
 import type { Address } from 'viem'
-import type { Candidate } from '#ledger/acceptance/acceptPayments'
-import { firstIdAt } from '#ledger/store/identifiers'
 import { seedHalf, seedPlatform, toCandidate } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 

@@ -6,9 +6,9 @@
  */
 import { generateKeyPairSync, sign } from 'node:crypto'
 import { serve } from '@hono/node-server'
+import { hmacSha256 } from '@tollkeeper/api/http/hmac'
 import { Hono } from 'hono'
 import secp256k1 from 'secp256k1'
-import { hmacSha256 } from '#api/http/hmac'
 
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
 const digest = new Uint8Array(32).fill(7)

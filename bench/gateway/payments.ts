@@ -1,8 +1,8 @@
 /** Makes payments for the benches of `/verify`. */
 import { randomUUID } from 'node:crypto'
-import type { Challenge } from '#protocol/challenge'
-import { networks } from '#protocol/networks'
-import type { SignedAuthorization } from '#protocol/payload'
+import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { randomHex } from '../../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, type PaymentKind, signChallenge } from '../data/signPayments.ts'
 import { countWrites } from '../support/ground.ts'

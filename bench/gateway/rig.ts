@@ -1,9 +1,9 @@
 /** What the gateway's benches run on: funded buyers, and our api as processes of its own before a durable Postgres. */
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
-import type { Database } from '#ledger/store/database'
-import { networks } from '#protocol/networks'
 import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { startPgbouncer } from '../../test/support/pgbouncer.ts'

@@ -1,7 +1,7 @@
 /** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
 import { randomUUID } from 'node:crypto'
-import { parseChallenge } from '#protocol/challenge'
-import { encodeTabPayload, type TabState } from '#protocol/tab'
+import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
+import { encodeTabPayload, type TabState } from '@tollkeeper/sdk/protocol/tab'
 import { randomHex } from '../../test/support/usdc.ts'
 import { type Buyer, createTabSigner } from '../data/signPayments.ts'
 import { renderPost, send } from './load.ts'

@@ -1,3 +1,15 @@
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { feeNonce, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
+import { splitSignature } from '@tollkeeper/sdk/protocol/eip3009'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import {
+  encodeSettle,
+  encodeSettleAuthorizations,
+  type Sweep,
+  triggerCodes,
+} from '@tollkeeper/sdk/protocol/settlement'
+import { splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import {
   type Address,
   encodeFunctionData,
@@ -7,13 +19,6 @@ import {
   parseAbi,
   stringToHex,
 } from 'viem'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { parseUsdc } from '#protocol/amount'
-import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
-import { splitSignature } from '#protocol/eip3009'
-import type { SignedAuthorization } from '#protocol/payload'
-import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
-import { splitPrice } from '#protocol/tier'
 import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { type Buyer, createAuthorizer, createBuyers } from '../data/signPayments.ts'

@@ -1,6 +1,6 @@
+import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { encodeSplit, splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
 import { type Address, encodeFunctionData } from 'viem'
-import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
-import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
 import type { Bench, BySize } from './gasBench.ts'
 
 const payments = 100

@@ -1,4 +1,29 @@
 import hardhatViem from '@nomicfoundation/hardhat-viem'
+import { tabBatchGasLimit } from '@tollkeeper/chain/gas'
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import {
+  type Batch,
+  decodeOutcomes,
+  decodeSettle,
+  encodeSettle,
+  encodeSettleAuthorizations,
+  triggerCodes,
+} from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSplit, splitterOf } from '@tollkeeper/sdk/protocol/splitter'
+import { platformPart, type TabLine, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
+import {
+  decodeSettleTabs,
+  decodeTabsSettled,
+  encodeSettleTabs,
+  type SignedTab,
+  type TabBatch,
+} from '@tollkeeper/sdk/protocol/tabSettlement'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import {
   type Abi,
@@ -12,31 +37,6 @@ import {
 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { tabBatchGasLimit } from '#chain/gas'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
-import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { eip712Domain, receiveWithAuthorizationTypes } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
-import type { SignedAuthorization } from '#protocol/payload'
-import {
-  type Batch,
-  decodeOutcomes,
-  decodeSettle,
-  encodeSettle,
-  encodeSettleAuthorizations,
-  triggerCodes,
-} from '#protocol/settlement'
-import { encodeSplit, splitterOf } from '#protocol/splitter'
-import { platformPart, type TabLine, tabAuthorization } from '#protocol/tab'
-import {
-  decodeSettleTabs,
-  decodeTabsSettled,
-  encodeSettleTabs,
-  type SignedTab,
-  type TabBatch,
-} from '#protocol/tabSettlement'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { contracts } from '../../apps/devstack/chain/contracts.ts'
 import { prepareChain } from '../../apps/devstack/chain/prepareChain.ts'

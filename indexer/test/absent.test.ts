@@ -1,5 +1,5 @@
+import { reservePort } from '@tollkeeper/runtime/port'
 import { expect, test } from 'vitest'
-import { reservePort } from '#process/port'
 import { type CutProxy, startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {

@@ -2,6 +2,19 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { removeWithUs } from '@tollkeeper/runtime/reaper'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
+import {
+  eip712Domain,
+  receiveWithAuthorizationTypes,
+  transferWithAuthorizationTypes,
+} from '@tollkeeper/sdk/protocol/eip3009'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import { encodeSettle, type SettlementItem, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { type TabLine, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
+import { encodeSettleTabs, type SignedTab } from '@tollkeeper/sdk/protocol/tabSettlement'
 import postgres from 'postgres'
 import {
   type Address,
@@ -17,19 +30,6 @@ import {
 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { afterEach } from 'vitest'
-import { removeWithUs } from '#process/reaper'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { feeNonce } from '#protocol/challenge'
-import {
-  eip712Domain,
-  receiveWithAuthorizationTypes,
-  transferWithAuthorizationTypes,
-} from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
-import type { SignedAuthorization } from '#protocol/payload'
-import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
-import { type TabLine, tabAuthorization } from '#protocol/tab'
-import { encodeSettleTabs, type SignedTab } from '#protocol/tabSettlement'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import type { LocalDeployments } from '../../apps/devstack/chain/prepareChain.ts'
 import {

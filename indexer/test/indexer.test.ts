@@ -1,4 +1,8 @@
 import { readFile } from 'node:fs/promises'
+import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
+import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import {
   encodeFunctionData,
   erc20Abi,
@@ -8,12 +12,7 @@ import {
   type TransactionReceipt,
   zeroHash,
 } from 'viem'
-
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
-import { encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
-import { encodeSplit, splitterAddress } from '#protocol/splitter'
-import { toWord } from '#protocol/tab'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'

@@ -1,3 +1,6 @@
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import {
   encodeAbiParameters,
   encodeEventTopics,
@@ -8,9 +11,6 @@ import {
   zeroHash,
 } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { tabSettlementAbi } from '#protocol/abi/tabSettlement'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { countPayments, type ReceiptLog, readReceipt, shareOf } from '../src/receipt.ts'
 
 const token: Hex = '0x00000000000000000000000000000000000000aa'

@@ -1,8 +1,8 @@
+import type { PresentedFailure } from '@tollkeeper/ledger/acceptance/checkSignatures'
+import type { SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
+import { isLooseStage } from '@tollkeeper/ledger/queue/stages'
+import { BaseError, type ErrorCode, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hex } from 'viem'
-import type { PresentedFailure } from '#ledger/acceptance/checkSignatures'
-import type { SettlementProgress } from '#ledger/acceptance/facilitations'
-import { isLooseStage } from '#ledger/queue/stages'
-import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import { isDecided, isUsedUp } from './facilitator/settlementWatch.ts'
 
 /** Why a transfer can't be settled; then nothing of its submission is. */

@@ -1,6 +1,6 @@
+import { createLogger } from '@tollkeeper/runtime/log'
+import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import { expect, test } from 'vitest'
-import { createLogger } from '#process/log'
-import { createRateLimiter } from '#process/rateLimiter'
 import { createMetrics } from '../settings/metrics.ts'
 import { keyPath } from './keyPath.ts'
 import { createOperationsApp } from './operations.ts'

@@ -1,9 +1,9 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { nameOf } from '@tollkeeper/ledger/acceptance/submissions'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { nameOf } from '#ledger/acceptance/submissions'
-import { BaseError } from '#protocol/errors'
-import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { authorization, parse, toSigned } from './facilitator/request.ts'
 
 /** Most transfers: two for each payment of the largest batch. */

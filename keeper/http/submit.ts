@@ -1,11 +1,11 @@
 import { hash } from 'node:crypto'
-import { countThatFit } from '#chain/gas'
-import type { GasShare } from '#chain/gasShares'
-import { requireStanding } from '#ledger/acceptance/acceptance'
-import type { Candidate } from '#ledger/acceptance/acceptPayments'
-import { PresentedRefused, refuseWhere } from '#ledger/acceptance/checkSignatures'
-import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
-import { pairTransfers } from '#ledger/acceptance/pairTransfers'
+import { countThatFit } from '@tollkeeper/chain/gas'
+import type { GasShare } from '@tollkeeper/chain/gasShares'
+import { requireStanding } from '@tollkeeper/ledger/acceptance/acceptance'
+import type { Candidate } from '@tollkeeper/ledger/acceptance/acceptPayments'
+import { PresentedRefused, refuseWhere } from '@tollkeeper/ledger/acceptance/checkSignatures'
+import { type Checked, checkPresented, toCandidate } from '@tollkeeper/ledger/acceptance/door'
+import { pairTransfers } from '@tollkeeper/ledger/acceptance/pairTransfers'
 import {
   findPayments,
   type KnownAuthorization,
@@ -13,13 +13,13 @@ import {
   readReplaced,
   SubmissionConflict,
   storeSubmission,
-} from '#ledger/acceptance/submissions'
-import { giveUpUnsent } from '#ledger/outcomes/voids'
-import { coverSubmission } from '#ledger/queue/gasDraws'
-import { isReservedStage } from '#ledger/queue/stages'
-import { BaseError } from '#protocol/errors'
-import { encodePayload, type SignedAuthorization } from '#protocol/payload'
-import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
+} from '@tollkeeper/ledger/acceptance/submissions'
+import { giveUpUnsent } from '@tollkeeper/ledger/outcomes/voids'
+import { coverSubmission } from '@tollkeeper/ledger/queue/gasDraws'
+import { isReservedStage } from '@tollkeeper/ledger/queue/stages'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import { effectiveRate, minimumPrice, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import {
   answerOf,
   isLetGo,

@@ -1,5 +1,5 @@
-import { readNetworkSettings } from '#chain/networkSettings'
-import { type Environment, isSet, readVariable, requireVariable } from '#process/env'
+import { readNetworkSettings } from '@tollkeeper/chain/networkSettings'
+import { type Environment, isSet, readVariable, requireVariable } from '@tollkeeper/runtime/env'
 import { readSendingSettings, requireWallets } from '../settings/config.ts'
 
 /** Budget of a UTC day in USDC base units, for all networks together. */

@@ -1,6 +1,6 @@
+import type { Mined } from '@tollkeeper/chain/receipts'
+import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import { expect, test } from 'vitest'
-import type { Mined } from '#chain/receipts'
-import type { BatchItem } from '#ledger/batches/items'
 import { randomHex } from '../../test/support/usdc.ts'
 import type { Verdict } from '../settler/journal.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'

@@ -1,10 +1,10 @@
+import type { BatchItem } from '@tollkeeper/ledger/batches/items'
+import { countDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
+import type { SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
+import { mostMinedFailures } from '@tollkeeper/ledger/queue/quarantine'
+import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
+import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
 import type { Address } from 'viem'
-import type { BatchItem } from '#ledger/batches/items'
-import { countDueSweeps } from '#ledger/batches/sweeps'
-import type { SignedTransaction } from '#ledger/batches/transactions'
-import { mostMinedFailures } from '#ledger/queue/quarantine'
-import type { HoldReason } from '#ledger/queue/stages'
-import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
@@ -113,7 +113,7 @@ export function createMemoryJournal(
       inFlight = { batch, items, attempts: [], at: now().getTime() }
       return opened(inFlight)
     },
-    /** Whether an item may be tried now, and whether apart from the others; see ledger/queue/quarantine.ts. */
+    /** Whether an item may be tried now, and whether apart from the others; see packages/ledger/queue/quarantine.ts. */
     standing(item: BatchItem): 'good' | 'quarantined' | 'refused' {
       const failures = minedFailures.get(item.provider.authorization.from) ?? 0
       const isDeferred = (deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()

@@ -1,7 +1,12 @@
+import { type BatchRow, readWalletBatches } from '@tollkeeper/ledger/batches/batches'
+import {
+  acquireLease,
+  type Lease,
+  readAbandonedWallets,
+  releaseLease,
+} from '@tollkeeper/ledger/batches/leases'
+import { readTransactions } from '@tollkeeper/ledger/batches/transactions'
 import type { Address } from 'viem'
-import { type BatchRow, readWalletBatches } from '#ledger/batches/batches'
-import { acquireLease, type Lease, readAbandonedWallets, releaseLease } from '#ledger/batches/leases'
-import { readTransactions } from '#ledger/batches/transactions'
 import { advanceBatch } from '../settler/advance.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'

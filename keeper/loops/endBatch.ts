@@ -1,14 +1,14 @@
-import { readLeftOfSubmission } from '#ledger/acceptance/submissions'
+import { readLeftOfSubmission } from '@tollkeeper/ledger/acceptance/submissions'
 import {
   type BatchOutcome,
   type BatchRow,
   type BatchState,
   closeBatch,
   lockBatch,
-} from '#ledger/batches/batches'
-import { type Lease, requireLease } from '#ledger/batches/leases'
-import { releasePayments } from '#ledger/queue/stages'
-import type { Queryable } from '#ledger/store/database'
+} from '@tollkeeper/ledger/batches/batches'
+import { type Lease, requireLease } from '@tollkeeper/ledger/batches/leases'
+import { releasePayments } from '@tollkeeper/ledger/queue/stages'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Unsettled } from '../settler/journal.ts'
 import { codeOfDrop } from '../settler/plan.ts'
 import type { Context } from './context.ts'

@@ -1,5 +1,5 @@
-import { type PaymentFailure, recordFailure } from '#ledger/queue/failures'
-import type { Queryable } from '#ledger/store/database'
+import { type PaymentFailure, recordFailure } from '@tollkeeper/ledger/queue/failures'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Context } from './context.ts'
 
 /** Counts a failure of a payment that is still ours to fail, logs it, and tells its provider if it must. */

@@ -1,5 +1,5 @@
-import { findEvidence } from '#chain/evidence'
-import { areNoncesSpent } from '#chain/simulate'
+import { findEvidence } from '@tollkeeper/chain/evidence'
+import { areNoncesSpent } from '@tollkeeper/chain/simulate'
 import {
   endLookups,
   type LookupRequest,
@@ -7,9 +7,9 @@ import {
   readLookupRequests,
   recordEvents,
   requestLookups,
-} from '#ledger/facts/record'
-import { readVoidedHalves } from '#ledger/outcomes/voids'
-import { wakeDeferred } from '#ledger/queue/stages'
+} from '@tollkeeper/ledger/facts/record'
+import { readVoidedHalves } from '@tollkeeper/ledger/outcomes/voids'
+import { wakeDeferred } from '@tollkeeper/ledger/queue/stages'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 

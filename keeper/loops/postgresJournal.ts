@@ -1,8 +1,13 @@
-import type { Mined } from '#chain/receipts'
-import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches/batches'
-import { type BatchItem, readBatchItems } from '#ledger/batches/items'
-import { type Lease, pauseWallet, requireLease } from '#ledger/batches/leases'
-import { findDueSweeps } from '#ledger/batches/sweeps'
+import type { Mined } from '@tollkeeper/chain/receipts'
+import {
+  type BatchRow,
+  lockBatch,
+  readWalletBatches,
+  setBatchState,
+} from '@tollkeeper/ledger/batches/batches'
+import { type BatchItem, readBatchItems } from '@tollkeeper/ledger/batches/items'
+import { type Lease, pauseWallet, requireLease } from '@tollkeeper/ledger/batches/leases'
+import { findDueSweeps } from '@tollkeeper/ledger/batches/sweeps'
 import {
   insertTransaction,
   markDropped,
@@ -12,11 +17,11 @@ import {
   readDearestBetween,
   readTransactions,
   wasTaken,
-} from '#ledger/batches/transactions'
-import { bookGas } from '#ledger/queue/gasDraws'
-import { quarantinePayers } from '#ledger/queue/quarantine'
-import { quarantinePayments } from '#ledger/queue/stages'
-import type { Queryable } from '#ledger/store/database'
+} from '@tollkeeper/ledger/batches/transactions'
+import { bookGas } from '@tollkeeper/ledger/queue/gasDraws'
+import { quarantinePayers } from '@tollkeeper/ledger/queue/quarantine'
+import { quarantinePayments } from '@tollkeeper/ledger/queue/stages'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import type { Drop } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'

@@ -1,4 +1,4 @@
-import { type RecordState, readRecordState as readState } from '#ledger/facts/recordState'
+import { type RecordState, readRecordState as readState } from '@tollkeeper/ledger/facts/recordState'
 import type { Context } from './context.ts'
 
 /** Whether the record is up to date; also for the metrics. Asked before anything is claimed. */

@@ -1,7 +1,7 @@
-import { lockBatch, readBatchesMinedIn, setBatchState } from '#ledger/batches/batches'
-import { markUnmined } from '#ledger/batches/transactions'
-import type { RecordedBlock } from '#ledger/facts/record'
-import { createRecorder, type Recorder, type RecorderOptions } from '#ledger/outcomes/recorder'
+import { lockBatch, readBatchesMinedIn, setBatchState } from '@tollkeeper/ledger/batches/batches'
+import { markUnmined } from '@tollkeeper/ledger/batches/transactions'
+import type { RecordedBlock } from '@tollkeeper/ledger/facts/record'
+import { createRecorder, type Recorder, type RecorderOptions } from '@tollkeeper/ledger/outcomes/recorder'
 import type { Context } from './context.ts'
 
 /** The record of a network, and what a reorg that takes its blocks means for our batches. */

@@ -1,5 +1,5 @@
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { expect, test } from 'vitest'
-import { networks } from '#protocol/networks'
 import { useDatabase } from '../../test/support/database.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createMetrics } from '../settings/metrics.ts'

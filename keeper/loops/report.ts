@@ -1,9 +1,9 @@
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { isHeld } from '#ledger/batches/holds'
-import { countFailedSweeps } from '#ledger/batches/sweeps'
-import { countQuarantined } from '#ledger/facts/indexedHead'
-import { countHeld, countOpenBatches, readQueueDepth } from '#ledger/queue/queueDepth'
-import { holdReasons } from '#ledger/queue/stages'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { isHeld } from '@tollkeeper/ledger/batches/holds'
+import { countFailedSweeps } from '@tollkeeper/ledger/batches/sweeps'
+import { countQuarantined } from '@tollkeeper/ledger/facts/indexedHead'
+import { countHeld, countOpenBatches, readQueueDepth } from '@tollkeeper/ledger/queue/queueDepth'
+import { holdReasons } from '@tollkeeper/ledger/queue/stages'
 import type { Context } from './context.ts'
 
 /** Largest share of the time that we spend on counting for metrics. */

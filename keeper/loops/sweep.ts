@@ -1,17 +1,21 @@
-import { pinBlock } from '#chain/head'
-import { areNoncesSpent } from '#chain/simulate'
-import { readRecordHead, requestLookups } from '#ledger/facts/record'
+import { pinBlock } from '@tollkeeper/chain/head'
+import { areNoncesSpent } from '@tollkeeper/chain/simulate'
+import { readRecordHead, requestLookups } from '@tollkeeper/ledger/facts/record'
 import {
   markLooked,
   type OpenPayment,
   readChosenPayments,
   readPaymentsToConclude,
   writeEndings,
-} from '#ledger/outcomes/conclusions'
-import { type ChainFacts, type Conclusion, decideConclusion } from '#ledger/outcomes/decideConclusion'
-import { unvoidPayments } from '#ledger/outcomes/voids'
-import { type Ending, reopenPayments } from '#ledger/queue/stages'
-import type { Queryable } from '#ledger/store/database'
+} from '@tollkeeper/ledger/outcomes/conclusions'
+import {
+  type ChainFacts,
+  type Conclusion,
+  decideConclusion,
+} from '@tollkeeper/ledger/outcomes/decideConclusion'
+import { unvoidPayments } from '@tollkeeper/ledger/outcomes/voids'
+import { type Ending, reopenPayments } from '@tollkeeper/ledger/queue/stages'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 

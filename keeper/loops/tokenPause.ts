@@ -1,4 +1,4 @@
-import { isPaused } from '#chain/simulate'
+import { isPaused } from '@tollkeeper/chain/simulate'
 import type { Context } from './context.ts'
 
 const lookEveryMs = 15_000

@@ -1,5 +1,11 @@
-import { acquireLease, type Lease, type LeaseState, pauseWallet, releaseLease } from '#ledger/batches/leases'
-import { readRecordHead } from '#ledger/facts/record'
+import {
+  acquireLease,
+  type Lease,
+  type LeaseState,
+  pauseWallet,
+  releaseLease,
+} from '@tollkeeper/ledger/batches/leases'
+import { readRecordHead } from '@tollkeeper/ledger/facts/record'
 import { advanceBatch } from '../settler/advance.ts'
 import type { SettlementWallet, SettlerContext } from '../settler/context.ts'
 import { claimNext } from './claim.ts'

@@ -1,25 +1,31 @@
 import { readFileSync } from 'node:fs'
-import type { Address, Hex } from 'viem'
-import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
-import type { GasLimits } from '#chain/gasLimits'
+import type { GasLimits } from '@tollkeeper/chain/gasLimits'
 import {
   type NetworkSettings,
   readGasPerFee,
   readNetworkSettings,
   readPriorityFee,
-} from '#chain/networkSettings'
+} from '@tollkeeper/chain/networkSettings'
 import {
   createRemoteAccount,
   createRemoteSigner,
   type KeeperAccount,
   type RemoteSigner,
-} from '#chain/remoteSigner'
-import { readTriggerSettings } from '#ledger/queue/triggers'
-import { readDatabaseUrls } from '#ledger/store/pooler'
-import { ConfigError, type Environment, parseText, readVariable, requireVariable } from '#process/env'
-import { readTraceSettings } from '#process/trace'
-import { variables } from '#process/variables'
-import { type NetworkName, networkByChainId } from '#protocol/networks'
+} from '@tollkeeper/chain/remoteSigner'
+import { readTriggerSettings } from '@tollkeeper/ledger/queue/triggers'
+import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
+import {
+  ConfigError,
+  type Environment,
+  parseText,
+  readVariable,
+  requireVariable,
+} from '@tollkeeper/runtime/env'
+import { readTraceSettings } from '@tollkeeper/runtime/trace'
+import { variables } from '@tollkeeper/runtime/variables'
+import { type NetworkName, networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import type { Address, Hex } from 'viem'
+import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 
 export type KeeperConfig = ReturnType<typeof readKeeperConfig>
 export type KeeperSettings = KeeperConfig['settings']
@@ -27,7 +33,7 @@ export type KeeperSettings = KeeperConfig['settings']
 export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof GasLimits> & GasLimits
 
 /**
- * Reads the keeper's environment; process/variables.ts says what each variable means.
+ * Reads the keeper's environment; packages/runtime/variables.ts says what each variable means.
  *
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */

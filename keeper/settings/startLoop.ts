@@ -1,6 +1,6 @@
-import { type Probe, probeLoop } from '#process/health'
-import type { Logger } from '#process/log'
-import { type Loop, repeat } from '#process/repeat'
+import { type Probe, probeLoop } from '@tollkeeper/runtime/health'
+import type { Logger } from '@tollkeeper/runtime/log'
+import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import type { Metrics } from './metrics.ts'
 
 /**

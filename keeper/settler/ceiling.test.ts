@@ -1,6 +1,6 @@
+import { type GasPrices, shareGas, shareOf, strangers } from '@tollkeeper/chain/gasShares'
 import type { Address } from 'viem'
 import { expect, test } from 'vitest'
-import { type GasPrices, shareGas, shareOf, strangers } from '#chain/gasShares'
 import { type CeilingOptions, createCeiling, type Draw, type Spender } from './ceiling.ts'
 
 const gwei = 1_000_000_000n

@@ -1,5 +1,4 @@
-import type { TransactionReceipt } from 'viem'
-import type { GasLimits } from '#chain/gasLimits'
+import type { GasLimits } from '@tollkeeper/chain/gasLimits'
 import {
   type Entry,
   type GasMeter,
@@ -8,11 +7,12 @@ import {
   shareGas,
   shareOf,
   strangers,
-} from '#chain/gasShares'
-import { gasCostOf } from '#chain/settledBatches'
-import { weiToUsd } from '#chain/settlementCost'
-import type { GasMeans } from '#ledger/queue/queue'
-import type { HoldReason } from '#ledger/queue/stages'
+} from '@tollkeeper/chain/gasShares'
+import { gasCostOf } from '@tollkeeper/chain/settledBatches'
+import { weiToUsd } from '@tollkeeper/chain/settlementCost'
+import type { GasMeans } from '@tollkeeper/ledger/queue/queue'
+import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
+import type { TransactionReceipt } from 'viem'
 
 /** A payment that wants gas, and what can pay for it. */
 export type Spender = Entry &

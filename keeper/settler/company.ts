@@ -1,5 +1,5 @@
-import { countTabsThatFit, countThatFit } from '#chain/gas'
-import type { QueuedPayment } from '#ledger/queue/queue'
+import { countTabsThatFit, countThatFit } from '@tollkeeper/chain/gas'
+import type { QueuedPayment } from '@tollkeeper/ledger/queue/queue'
 
 /** A payment, as far as it says in what company it can settle. */
 export type Companion = Pick<QueuedPayment, 'isPair' | 'isRefund' | 'recipient' | 'tab'>

@@ -1,11 +1,11 @@
+import type { Failure } from '@tollkeeper/chain/failures'
+import type { Mined } from '@tollkeeper/chain/receipts'
+import type { SignerCode } from '@tollkeeper/chain/signTransaction'
+import type { BatchOutcome } from '@tollkeeper/ledger/batches/batches'
+import type { BatchItem } from '@tollkeeper/ledger/batches/items'
+import type { Offer, SignedTransaction } from '@tollkeeper/ledger/batches/transactions'
+import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
 import type { Hex } from 'viem'
-import type { Failure } from '#chain/failures'
-import type { Mined } from '#chain/receipts'
-import type { SignerCode } from '#chain/signTransaction'
-import type { BatchOutcome } from '#ledger/batches/batches'
-import type { BatchItem } from '#ledger/batches/items'
-import type { Offer, SignedTransaction } from '#ledger/batches/transactions'
-import type { SplitterTerms } from '#protocol/splitter'
 import type { Drop, PlannedBatch } from './plan.ts'
 
 /** What a mined transaction proves against items that the simulation had let pass. */

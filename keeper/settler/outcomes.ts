@@ -1,3 +1,13 @@
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
+import {
+  decodeOutcomes,
+  decodeSettle,
+  type Outcome,
+  type PaymentOutcome,
+  type SettlementItem,
+} from '@tollkeeper/sdk/protocol/settlement'
+import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import {
   type Address,
   decodeEventLog,
@@ -6,16 +16,6 @@ import {
   type TransactionReceipt,
   toEventSelector,
 } from 'viem'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import type { Deployment } from '#protocol/deployments'
-import {
-  decodeOutcomes,
-  decodeSettle,
-  type Outcome,
-  type PaymentOutcome,
-  type SettlementItem,
-} from '#protocol/settlement'
-import { decodeSettleTabs } from '#protocol/tabSettlement'
 
 /** The outcome of one authorization in our own transaction. */
 export type Tried = { outcome: Outcome; reason: Hex | null }

@@ -1,21 +1,27 @@
-import type { Address, Hex } from 'viem'
-import type { Failure } from '#chain/failures'
-import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit, tabBatchGasLimit } from '#chain/gas'
-import { keccak256 } from '#chain/keccak256'
-import type { BatchRow } from '#ledger/batches/batches'
-import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '#ledger/batches/items'
-import type { QueuedTab } from '#ledger/queue/queue'
-import type { HoldReason } from '#ledger/queue/stages'
-import { mostLeadSeconds } from '#ledger/queue/triggers'
+import type { Failure } from '@tollkeeper/chain/failures'
+import {
+  type BatchShape,
+  batchGasLimit,
+  callGasLimit,
+  sweepGasLimit,
+  tabBatchGasLimit,
+} from '@tollkeeper/chain/gas'
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
+import { type BatchItem, type ItemHalf, rewardOf, sharedFee } from '@tollkeeper/ledger/batches/items'
+import type { QueuedTab } from '@tollkeeper/ledger/queue/queue'
+import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
+import { mostLeadSeconds } from '@tollkeeper/ledger/queue/triggers'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
   type SettlementItem,
   settlementItems,
   triggerCodes,
-} from '#protocol/settlement'
-import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
-import { encodeSettleTabs } from '#protocol/tabSettlement'
+} from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSplit, type SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
+import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
+import type { Address, Hex } from 'viem'
 import type { Spender } from './ceiling.ts'
 
 /** One entry of the contract's `payments`: both open halves of an item, or the only open one. */

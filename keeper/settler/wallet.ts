@@ -1,9 +1,9 @@
+import { hashHex } from '@tollkeeper/chain/keccak256'
+import type { KeeperAccount, RemoteAccount } from '@tollkeeper/chain/remoteSigner'
+import { SignerError, type SigningAccount, signTransaction } from '@tollkeeper/chain/signTransaction'
+import type { Probe } from '@tollkeeper/runtime/health'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { type Address, type PrivateKeyAccount, parseSignature, serializeTransaction } from 'viem'
-import { hashHex } from '#chain/keccak256'
-import type { KeeperAccount, RemoteAccount } from '#chain/remoteSigner'
-import { SignerError, type SigningAccount, signTransaction } from '#chain/signTransaction'
-import type { Probe } from '#process/health'
-import type { Network } from '#protocol/networks'
 import type { SettlementWallet } from './context.ts'
 
 type Failure = { error: SignerError; at: number }

@@ -18,7 +18,8 @@ import { readExports, runSnippets } from './snippets.ts'
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..', '..')
 const modules = join(root, 'node_modules')
-const paths = Object.keys(packageJson.exports)
+/** `./*` is for the other packages of this repository, and isn't published. */
+const paths = Object.keys(packageJson.exports).filter((path) => path !== './*')
 const nameOf = (path: string) => join('@tollkeeper/sdk', path)
 
 /** The client with everything that it needs but viem, which a page that signs has anyway. */
@@ -83,7 +84,13 @@ describe('packed', () => {
     const documents = ['LICENSE', 'README.md', 'package.json', 'protocol/deployments.json']
     expect(files.filter((file) => !/\.(js|js\.map|d\.ts)$/.test(file)).sort()).toEqual(documents)
     expect(files.filter((file) => file.includes('.test.'))).toEqual([])
-    const { private: isPrivate, exports, dependencies } = JSON.parse(await read('package.json'))
+    const {
+      private: isPrivate,
+      exports,
+      dependencies,
+      devDependencies,
+    } = JSON.parse(await read('package.json'))
+    expect(devDependencies).toBeUndefined()
     expect([isPrivate, Object.keys(exports), Object.keys(dependencies)]).toEqual([undefined, paths, ['jose']])
     for (const file of files) {
       const text = await read(file)

@@ -47,7 +47,9 @@ export function readExports(): Export[] {
     const [project] = api.updateSnapshot({ openProjects: ['sdk/tsconfig.build.json'] }).getProjects()
     if (!project) throw new Error('sdk/tsconfig.build.json is no project')
     const { program, checker } = project
-    return Object.entries(packageJson.exports).flatMap(([path, { '@tollkeeper/source': source }]) => {
+    // `./*` is for the other packages of this repository, and isn't published.
+    const { './*': _, ...published } = packageJson.exports
+    return Object.entries(published).flatMap(([path, { '@tollkeeper/source': source }]) => {
       const file = program.getSourceFile(join(root, 'sdk', source))
       const module = file && checker.getSymbolAtLocation(file)
       if (!module) throw new Error(`${source} is no module`)

@@ -1,7 +1,7 @@
+import { type CheckpointName, checkpoints } from '@tollkeeper/keeper/settings/checkpoints'
+import { closeBatch, readMinedBatches } from '@tollkeeper/ledger/batches/batches'
+import { endSettled } from '@tollkeeper/ledger/outcomes/conclusions'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type CheckpointName, checkpoints } from '#keeper/settings/checkpoints'
-import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
-import { endSettled } from '#ledger/outcomes/conclusions'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { attemptsOf, mine as mineBlocks, testClient } from '../support/keeperScenes.ts'
 import {

@@ -1,7 +1,7 @@
+import type { App } from '@tollkeeper/api/http/app'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { expect, test } from 'vitest'
-import { onOnePostgres } from '#ledger/tabs/tabDatabase'
-import { closingTimes, createTabUpkeep } from '#ledger/tabs/upkeep'
-import type { App } from '../../api/http/app.ts'
 import { call } from '../support/gateway.ts'
 import { openTab } from '../support/tabBuyer.ts'
 import { findTakenTab } from '../support/takenTab.ts'
@@ -9,7 +9,7 @@ import { death, portOf } from './children.ts'
 import type { ApiStep } from './crashingApi.ts'
 import { useCrashingApi } from './useCrashingApi.ts'
 
-// A gateway that dies at each step of a tab, as long as that is open. What follows, from its closing on: ledger/tabs/upkeep.test.ts
+// A gateway that dies at each step of a tab, as long as that is open. What follows, from its closing on: packages/ledger/tabs/upkeep.test.ts
 // and keeper.test.ts.
 
 const { gateway, shop, startApi } = useCrashingApi()

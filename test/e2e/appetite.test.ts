@@ -1,6 +1,6 @@
+import { createVoidWatch } from '@tollkeeper/keeper/loops/lookups'
 import { encodeFunctionData, parseAbi, toFunctionSelector } from 'viem'
 import { expect, type TestContext, test } from 'vitest'
-import { createVoidWatch } from '#keeper/loops/lookups'
 import type { ChaosRpc } from '../support/chaosRpc.ts'
 import {
   expectUnharmed,

@@ -1,3 +1,7 @@
+import { type AuditOptions, audit } from '@tollkeeper/sdk/audit/audit'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
+import { refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import {
   type Address,
   createPublicClient,
@@ -11,10 +15,6 @@ import {
 } from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
-import { refundNonce } from '#protocol/refund'
-import { type AuditOptions, audit } from '#sdk/audit/audit'
 import { devAccount, devPrivateKey } from '../../apps/devstack/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'

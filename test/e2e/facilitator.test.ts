@@ -1,12 +1,12 @@
 import { fileURLToPath } from 'node:url'
+import { readEvidence } from '@tollkeeper/chain/evidence'
+import type { Keeper } from '@tollkeeper/keeper/keeper'
+import { recordEvents } from '@tollkeeper/ledger/facts/record'
+import { serve } from '@tollkeeper/runtime/serve'
+import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { build } from 'esbuild'
 import { parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { readEvidence } from '#chain/evidence'
-import type { Keeper } from '#keeper/keeper'
-import { recordEvents } from '#ledger/facts/record'
-import { serve } from '#process/serve'
-import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { launchBrowser } from '../support/browser.ts'
 import { mine, moveMoney, reorg, testClient, untilIndexed, whileRunning } from '../support/keeperScenes.ts'
 import { type QueuedPayment, signTransfer, useKeeperStack, walletAccount } from '../support/keeperStack.ts'
@@ -90,7 +90,7 @@ describe('POST /submit', () => {
         page.evaluate(
           async ({ facilitatorUrl, usdcAddress, payloads }) => {
             const { createClient } = (
-              globalThis as unknown as { sdk: typeof import('#sdk/client/createClient') }
+              globalThis as unknown as { sdk: typeof import('@tollkeeper/sdk/client/createClient') }
             ).sdk
             const account = { address: usdcAddress, signTypedData: async () => '0x' as const }
             const network = 'localhost'

@@ -1,9 +1,9 @@
 import { hash, randomBytes } from 'node:crypto'
+import type { Keeper } from '@tollkeeper/keeper/keeper'
+import type { KeeperSettings } from '@tollkeeper/keeper/settings/config'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address, Hex } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Keeper } from '#keeper/keeper'
-import type { KeeperSettings } from '#keeper/settings/config'
-import { encodePayload } from '#protocol/payload'
 import { queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperOverrides,

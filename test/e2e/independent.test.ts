@@ -1,9 +1,9 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { serve } from '@tollkeeper/runtime/serve'
 import type { Address } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { serve } from '#process/serve'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {

@@ -1,11 +1,11 @@
+import { findRevenue } from '@tollkeeper/api/views/revenueQueries'
+import { finalityOf } from '@tollkeeper/chain/finality'
+import type { CheckpointName } from '@tollkeeper/keeper/settings/checkpoints'
+import { badDebt } from '@tollkeeper/ledger/acceptance/badDebt'
+import { readRecordHead } from '@tollkeeper/ledger/facts/record'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { Address, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { findRevenue } from '#api/views/revenueQueries'
-import { finalityOf } from '#chain/finality'
-import type { CheckpointName } from '#keeper/settings/checkpoints'
-import { badDebt } from '#ledger/acceptance/badDebt'
-import { readRecordHead } from '#ledger/facts/record'
-import type { SignedAuthorization } from '#protocol/payload'
 import { withoutIndex } from '../support/indexTables.ts'
 import {
   transactionsOf as allTransactionsOf,

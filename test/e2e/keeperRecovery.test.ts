@@ -1,7 +1,7 @@
+import type { IndexerOptions } from '@tollkeeper/indexer/config'
+import { type Indexer, startIndexer } from '@tollkeeper/indexer/launch'
+import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
-import type { Keeper } from '#keeper/keeper'
-import type { IndexerOptions } from '../../indexer/config.ts'
-import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import {
   attemptsOf,
   checksOf,

@@ -1,9 +1,9 @@
+import type { Keeper } from '@tollkeeper/keeper/keeper'
+import type { CheckpointName } from '@tollkeeper/keeper/settings/checkpoints'
+import { closeBatch, readMinedBatches } from '@tollkeeper/ledger/batches/batches'
+import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { parseEther } from 'viem'
 import { beforeEach, describe, expect, test } from 'vitest'
-import type { Keeper } from '#keeper/keeper'
-import type { CheckpointName } from '#keeper/settings/checkpoints'
-import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
-import { isHeld } from '#ledger/batches/holds'
 import {
   attemptsOf,
   expectUnharmed,

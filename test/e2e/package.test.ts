@@ -7,6 +7,7 @@ import { formatMessage } from 'publint/utils'
 import { beforeAll, describe, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+import { readPins } from '../../tools/build/workspaces.ts'
 import type { CliResult } from '../support/cli.ts'
 import { type Installed, installPackages } from '../support/installed.ts'
 import { root } from '../support/processes.ts'
@@ -17,7 +18,7 @@ const run = promisify(execFile)
 let installed: Installed
 /** Where the package `tollkeeper` lies. */
 let home: string
-let manifest: typeof packageJson & { optionalDependencies: Record<string, string> }
+let manifest: { dependencies: Record<string, string>; optionalDependencies: Record<string, string> }
 
 beforeAll(async () => {
   installed = await installPackages()
@@ -120,9 +121,10 @@ describe('packed', () => {
     const paths = Object.keys(lock.packages).filter((path) => /(^|\/)node_modules\/viem$/.test(path))
     expect(paths).toEqual(['node_modules/viem'])
     const readme = await readFile(join(root, 'README.md'), 'utf8')
-    const { version, dependencies } = packageJson
+    const { version } = packageJson
+    const { viem } = await readPins(root)
     expect(readme).toContain(
-      `npm install …/tollkeeper-sdk-${version}.tgz …/tollkeeper-${version}.tgz viem@${dependencies.viem}`,
+      `npm install …/tollkeeper-sdk-${version}.tgz …/tollkeeper-${version}.tgz viem@${viem}`,
     )
   })
 

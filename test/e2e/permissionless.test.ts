@@ -1,6 +1,14 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { App } from '@tollkeeper/api/http/app'
+import { type Claim, claimPayments } from '@tollkeeper/ledger/batches/claims'
+import { acquireLease } from '@tollkeeper/ledger/batches/leases'
+import { holdPayments } from '@tollkeeper/ledger/queue/stages'
+import type { Loop } from '@tollkeeper/runtime/repeat'
+import { serve } from '@tollkeeper/runtime/serve'
+import { encodePayload, parsePayload } from '@tollkeeper/sdk/protocol/payload'
+import { encodeSettle, type SettlementItem } from '@tollkeeper/sdk/protocol/settlement'
 import {
   type Address,
   createWalletClient,
@@ -11,14 +19,6 @@ import {
   multicall3Abi,
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { App } from '#api/http/app'
-import { type Claim, claimPayments } from '#ledger/batches/claims'
-import { acquireLease } from '#ledger/batches/leases'
-import { holdPayments } from '#ledger/queue/stages'
-import type { Loop } from '#process/repeat'
-import { serve } from '#process/serve'
-import { encodePayload, parsePayload } from '#protocol/payload'
-import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { multicall3Address } from '../../apps/devstack/chain/prepareChain.ts'
 import { backdate } from '../support/backdate.ts'
 import { cliPath } from '../support/cli.ts'

@@ -1,12 +1,12 @@
 import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { createRemoteAccount, createRemoteSigner } from '@tollkeeper/chain/remoteSigner'
+import type { Keeper, KeeperDependencies } from '@tollkeeper/keeper/keeper'
+import { serve } from '@tollkeeper/runtime/serve'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { createRemoteAccount, createRemoteSigner } from '#chain/remoteSigner'
-import type { Keeper, KeeperDependencies } from '#keeper/keeper'
-import { serve } from '#process/serve'
-import { encodePayload } from '#protocol/payload'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {
   attemptsOf,

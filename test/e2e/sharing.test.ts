@@ -1,8 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises'
+import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address, Hex } from 'viem'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { openDatabase } from '#ledger/store/database'
-import { encodePayload } from '#protocol/payload'
 import {
   hourAgo,
   queueDue,

@@ -1,3 +1,11 @@
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
+import { eip712Domain, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { decodeOutcomes, encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSplit, splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
 import fc from 'fast-check'
 import {
   type Address,
@@ -11,14 +19,6 @@ import {
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
-import { usdcAbi } from '#protocol/abi/usdc'
-import type { Deployment } from '#protocol/deployments'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
-import { decodeOutcomes, encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
-import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 

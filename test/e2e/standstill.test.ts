@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import { setTimeout as wait } from 'node:timers/promises'
+import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/store/database'
 import { listen, readBody, urlOf } from '../../sdk/test/serve.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { hasPgbouncer, type PgBouncer, startPgbouncer } from '../support/pgbouncer.ts'

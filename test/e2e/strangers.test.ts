@@ -9,6 +9,9 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import {
@@ -22,9 +25,6 @@ import {
   type RunnerTask,
   type RunnerTestFile,
 } from 'vitest'
-import { loopback, reservePort } from '#process/port'
-import { parseUsdc } from '#protocol/amount'
-import { payingMcpClient, requirePayment } from '#sdk/mcp/index'
 import { type RegisteredProvider, registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
 import { fillIn, layOut } from '../../tools/generateDocs.ts'
 import { hashInputs, readPassed, reasonToRun, strangers, writePassed } from '../../tools/passed.ts'

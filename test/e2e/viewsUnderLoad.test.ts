@@ -1,5 +1,5 @@
+import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/store/database'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 

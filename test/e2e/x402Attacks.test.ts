@@ -1,5 +1,5 @@
+import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { encodePaymentHeader } from '#protocol/x402'
 import { asV1, attack, attacks, header, newAccount, offerOf, sign, type Target } from '../support/attacks.ts'
 import { openAttackedShops, openShop, type Shop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'

@@ -1,18 +1,27 @@
 import { describe, expect, test } from 'vitest'
 import { type Import, readFunctions, readImports, readSourceFiles, readTestNames } from './sourceFiles.ts'
 
-const rooms = ['sdk', 'process', 'chain', 'ledger', 'api', 'keeper', 'indexer'] as const
-type Room = (typeof rooms)[number]
+/** Where each room lies. */
+const rooms = {
+  sdk: 'sdk',
+  runtime: 'packages/runtime',
+  chain: 'packages/chain',
+  ledger: 'packages/ledger',
+  api: 'api',
+  keeper: 'keeper',
+  indexer: 'indexer',
+}
+type Room = keyof typeof rooms
 
-/** What each room may import besides itself and `contracts/`. The last row (cli, local, tools, test, bench, examples) may import all. */
+/** What each room may import besides itself and `contracts/`. All else (apps, tools, test, bench, examples) may import every room. */
 const allowed: Record<Room, readonly Room[]> = {
   sdk: [],
-  process: ['sdk'],
-  chain: ['sdk', 'process'],
-  ledger: ['sdk', 'process', 'chain'],
-  api: ['sdk', 'process', 'chain', 'ledger'],
-  keeper: ['sdk', 'process', 'chain', 'ledger'],
-  indexer: ['sdk', 'process', 'chain', 'ledger'],
+  runtime: ['sdk'],
+  chain: ['sdk', 'runtime'],
+  ledger: ['sdk', 'runtime', 'chain'],
+  api: ['sdk', 'runtime', 'chain', 'ledger'],
+  keeper: ['sdk', 'runtime', 'chain', 'ledger'],
+  indexer: ['sdk', 'runtime', 'chain', 'ledger'],
 }
 
 /** Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own folder: the one inversion. */
@@ -21,7 +30,8 @@ const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 const longest = 150
 
 const isTestFile = (file: string) => /\.test\.tsx?$|(^|\/)test\//.test(file)
-const roomOf = (file: string) => rooms.find((room) => file.startsWith(`${room}/`))
+const roomOf = (file: string) =>
+  (Object.keys(rooms) as Room[]).find((room) => file.startsWith(`${rooms[room]}/`))
 const described = ({ from, to }: Import) => `${from} > ${to}`
 
 const files = readSourceFiles()
@@ -39,7 +49,7 @@ describe('the imports between rooms', () => {
   test('behavior: each room imports only those before it, and nobody imports a process', () => {
     const against = imports.filter(({ from, to }) => {
       const room = roomOf(from)
-      if (!room || to.startsWith(`${room}/`) || to.startsWith('contracts/')) return false
+      if (!room || to.startsWith(`${rooms[room]}/`) || to.startsWith('contracts/')) return false
       const other = roomOf(to)
       return other === undefined || !allowed[room].includes(other)
     })
@@ -59,7 +69,7 @@ describe('the imports between rooms', () => {
   test('behavior: no folder of a room reaches itself by way of others', () => {
     expect(findCircles(folderEdges(imports))).toEqual([])
     // Shelves are folders: what lies in a room's drawer itself only wires them, but for the rooms that have none.
-    const drawer = [...files.keys()].filter((file) => /^ledger\/[^/]+\.ts$/.test(file))
+    const drawer = [...files.keys()].filter((file) => /^packages\/ledger\/[^/]+\.ts$/.test(file))
     expect(drawer).toEqual([])
     expect(folderEdges(imports).length).toBeGreaterThan(50)
   })
@@ -74,12 +84,12 @@ describe('the imports between rooms', () => {
 })
 
 describe('stages', () => {
-  test('behavior: only ledger/queue/stages.ts says what a stage is, in SQL and in TypeScript', () => {
+  test('behavior: only packages/ledger/queue/stages.ts says what a stage is, in SQL and in TypeScript', () => {
     const isElse = (file: string) =>
-      /^(ledger|keeper|api|apps|tools)\/.*\.tsx?$/.test(file) && !isTestFile(file)
+      /^(packages\/ledger|keeper|api|apps|tools)\/.*\.tsx?$/.test(file) && !isTestFile(file)
     const conditions = /\bstage\s*(===?|!==?|<>|in|not in)\s*\(?'|\b(batch_id|due_at|held_by) is (not )?null/
     const says = [...files].filter(([file, text]) => isElse(file) && conditions.test(text.text))
-    expect(says.map(([file]) => file)).toEqual(['ledger/queue/stages.ts'])
+    expect(says.map(([file]) => file)).toEqual(['packages/ledger/queue/stages.ts'])
   })
 })
 
@@ -111,7 +121,7 @@ describe('tests', () => {
 
 /** The imports between the folders of one room. What lies beside them wires them, and is left out. */
 function folderEdges(all: readonly Import[]): Import[] {
-  const shelved = ['ledger', 'keeper', 'api', 'apps/devstack', 'tools']
+  const shelved = ['packages/ledger', 'keeper', 'api', 'apps/devstack', 'tools']
   const shelvedRoomOf = (file: string) => shelved.find((room) => file.startsWith(`${room}/`))
   const folderOf = (file: string) => {
     const room = shelvedRoomOf(file)

@@ -1,13 +1,16 @@
 import { glob, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { ownCommand } from '#process/ownCommand'
 import packageJson from '../../package.json' with { type: 'json' }
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
 import { createManifest, repositoryOf } from '../../tools/build/manifest.ts'
+import { readPins } from '../../tools/build/workspaces.ts'
 
-const root = new URL('../../', import.meta.url)
-const read = (path: string) => readFile(new URL(path, root), 'utf8')
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const read = (path: string) => readFile(join(root, path), 'utf8')
 const built = new Set([
   'node_modules',
   'dist',
@@ -33,8 +36,8 @@ test('behavior: nobody is told to run a name that nobody has published, and code
     if (isCode && text.includes(ownCommand)) constant.push(path)
   }
   // The constant's own comment.
-  expect(plain).toEqual(['process/ownCommand.ts'])
-  expect(constant).toEqual(['process/ownCommand.ts'])
+  expect(plain).toEqual(['packages/runtime/ownCommand.ts'])
+  expect(constant).toEqual(['packages/runtime/ownCommand.ts'])
 })
 
 test('behavior: a person starts the release, and only it can publish', async () => {
@@ -52,7 +55,7 @@ test('behavior: a person starts the release, and only it can publish', async () 
 
   const config = { access: 'public', provenance: true }
   expect(sdkPackageJson.publishConfig).toEqual(config)
-  expect(createManifest(packageJson, [])).toMatchObject({ publishConfig: config })
+  expect(createManifest(packageJson, [], await readPins(root))).toMatchObject({ publishConfig: config })
 })
 
 test('behavior: the repository is the one that CI builds from', () => {

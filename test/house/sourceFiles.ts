@@ -1,5 +1,4 @@
-import { readFile } from 'node:fs/promises'
-import { dirname, relative, resolve } from 'node:path'
+import { dirname, join, relative, resolve } from 'node:path'
 import {
   type Expression,
   isCallExpression,
@@ -13,6 +12,7 @@ import {
   type SourceFile,
 } from 'typescript/unstable/ast'
 import { API } from 'typescript/unstable/sync'
+import { readManifests } from '../../tools/build/workspaces.ts'
 import { root } from '../support/processes.ts'
 
 export type Import = { from: string; to: string }
@@ -42,14 +42,11 @@ export function readSourceFiles(): SourceFiles {
 
 /** Every import, export from and `import()` of one of our files by another; types count too. */
 export async function readImports(files: SourceFiles): Promise<Import[]> {
-  const { imports } = JSON.parse(await readFile(resolve(root, 'package.json'), 'utf8')) as {
-    imports: Record<string, string>
-  }
-  const aliases = Object.entries(imports).map(([alias, path]) => ({ alias: alias.replace('*', ''), path }))
+  const packages = await readWorkspaces()
   const target = (from: string, specifier: string) => {
     if (specifier.startsWith('.')) return relative(root, resolve(root, dirname(from), specifier))
-    const found = aliases.find(({ alias }) => specifier.startsWith(alias))
-    return found?.path.replace('./', '').replace('*', specifier.slice(found.alias.length))
+    const found = packages.find(({ name }) => specifier === name || specifier.startsWith(`${name}/`))
+    return found && targetIn(found, `.${specifier.slice(found.name.length)}`)
   }
   return [...files].flatMap(([from, source]) =>
     source.imports.flatMap((specifier) => {
@@ -57,6 +54,27 @@ export async function readImports(files: SourceFiles): Promise<Import[]> {
       return to === undefined ? [] : [{ from, to }]
     }),
   )
+}
+
+type Workspace = { name: string; folder: string; exports: Record<string, unknown> }
+
+/** Our own packages: a name, a folder, and what can be imported of it. */
+async function readWorkspaces(): Promise<Workspace[]> {
+  const manifests = [...(await readManifests(root))] as [string, Partial<Workspace>][]
+  return manifests.flatMap(([path, { name = '', exports }]) =>
+    exports ? [{ name, folder: dirname(path), exports }] : [],
+  )
+}
+
+/** The file that an export of a package names: an entry of its own, or the pattern of all inner modules. */
+function targetIn({ folder, exports }: Workspace, path: string): string | undefined {
+  const pathOf = (entry: unknown): string | undefined => {
+    if (typeof entry === 'string') return entry
+    const conditions = (entry ?? {}) as Record<string, string>
+    return conditions['@tollkeeper/source'] ?? conditions.default
+  }
+  const file = pathOf(exports[path]) ?? pathOf(exports['./*'])?.replace('*', path.slice(2))
+  return file && join(folder, file)
 }
 
 /** Every function with a body, with its length from its first line to its last. */

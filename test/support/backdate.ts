@@ -1,4 +1,4 @@
-import type { Database, Queryable } from '#ledger/store/database'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 
 /** Changes what was accepted, which only a test does: a payment is a fact, and refuses it. */
 async function rewrite(sql: Database, change: (tx: Queryable) => Promise<unknown>): Promise<void> {

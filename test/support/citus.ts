@@ -3,8 +3,8 @@ import { appendFile, chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { openDatabase } from '#ledger/store/database'
-import { loopback } from '#process/port'
+import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { loopback } from '@tollkeeper/runtime/port'
 
 const run = promisify(execFile)
 

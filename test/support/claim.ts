@@ -1,8 +1,8 @@
-import { type Claimed, claimPayments } from '#ledger/batches/claims'
-import { acquireLease, type Lease } from '#ledger/batches/leases'
-import { recordFailure } from '#ledger/queue/failures'
-import type { Lane } from '#ledger/queue/lanes'
-import type { Database } from '#ledger/store/database'
+import { type Claimed, claimPayments } from '@tollkeeper/ledger/batches/claims'
+import { acquireLease, type Lease } from '@tollkeeper/ledger/batches/leases'
+import { recordFailure } from '@tollkeeper/ledger/queue/failures'
+import type { Lane } from '@tollkeeper/ledger/queue/lanes'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { seedChainId, seedPlatform, seedToken } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { loopback } from '#process/port'
+import { loopback } from '@tollkeeper/runtime/port'
 import { until } from './until.ts'
 
 export type CollectedSpan = {

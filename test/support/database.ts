@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
+import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { afterAll, inject } from 'vitest'
-import { type Database, openDatabase } from '#ledger/store/database'
 import { createDatabase } from '../../apps/devstack/stack/postgres.ts'
 import { createIndexTables } from './indexTables.ts'
 

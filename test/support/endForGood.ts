@@ -1,5 +1,5 @@
-import { type Ending, endPayments } from '#ledger/queue/stages'
-import type { Database } from '#ledger/store/database'
+import { type Ending, endPayments } from '@tollkeeper/ledger/queue/stages'
+import type { Database } from '@tollkeeper/ledger/store/database'
 
 /** Ends a payment as a keeper does once nothing of it can move any more. */
 export async function endForGood(sql: Database, ending: Omit<Ending, 'isFinal'>): Promise<void> {

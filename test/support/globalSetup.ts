@@ -1,9 +1,9 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { migrateAt } from '@tollkeeper/ledger/store/migrate'
 import connect from 'postgres'
 import type { TestProject } from 'vitest/node'
-import { migrateAt } from '#ledger/store/migrate'
 import { startPostgres } from '../../apps/devstack/stack/postgres.ts'
 
 declare module 'vitest' {

@@ -1,6 +1,6 @@
+import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address, Hex } from 'viem'
-import { type HalfState, halves } from '#ledger/facts/halves'
-import type { Database } from '#ledger/store/database'
 
 /** One half of a payment, as the record has it. */
 export type Half = {

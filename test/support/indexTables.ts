@@ -1,7 +1,7 @@
+import * as ponderSchema from '@tollkeeper/indexer/ponder.schema'
+import { databaseIndexes } from '@tollkeeper/indexer/views'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
-import type { Queryable } from '#ledger/store/database'
-import * as ponderSchema from '../../indexer/ponder.schema.ts'
-import { databaseIndexes } from '../../indexer/views.ts'
 
 const tables = {
   authorization: ponderSchema.authorization,

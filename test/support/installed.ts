@@ -3,9 +3,10 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { inject } from 'vitest'
-import packageJson from '../../package.json' with { type: 'json' }
+import { readPins } from '../../tools/build/workspaces.ts'
 import { buildSdk } from '../../tools/buildSdk.ts'
 import { buildTollkeeper } from '../../tools/buildTollkeeper.ts'
+import { root } from './processes.ts'
 import { until } from './until.ts'
 
 const run = promisify(execFile)
@@ -63,7 +64,7 @@ async function install(parent: string): Promise<Installed> {
   const { stdout } = await npm(['pack', './sdk', './tollkeeper', '--json'], parent)
   const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
   const tarballs = results.map(({ filename }) => join(parent, filename))
-  const viem = `viem@${packageJson.dependencies.viem}`
+  const viem = `viem@${(await readPins(root)).viem}`
   await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs, viem], folder)
   return {
     folder,

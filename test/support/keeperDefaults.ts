@@ -1,4 +1,4 @@
-import { readKeeperConfig } from '#keeper/settings/config'
+import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
 
 /** What a keeper in the tests' own process works with, where a test says nothing else: as if no variable were set. */
 export const keeperDefaults = {

@@ -1,6 +1,6 @@
-import { createApp } from '#api/app'
-import { rotateReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
-import { createLogger } from '#process/log'
+import { createApp } from '@tollkeeper/api/app'
+import { rotateReceiptKeys, toReceiptKeys } from '@tollkeeper/api/payments/receipts/keys'
+import { createLogger } from '@tollkeeper/runtime/log'
 import { testGatewaySettings } from './gateway.ts'
 import { type KeeperStack, platformWallet } from './keeperStack.ts'
 

@@ -1,7 +1,7 @@
+import { halves } from '@tollkeeper/ledger/facts/halves'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
-import { halves } from '#ledger/facts/halves'
-import type { Database } from '#ledger/store/database'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { type AnyPayment, authorizationsOf, type KeeperStack } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.

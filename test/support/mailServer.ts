@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
+import { loopback } from '@tollkeeper/runtime/port'
 import { SMTPServer } from 'smtp-server'
-import { loopback } from '#process/port'
 
 export type ReceivedMail = { to: string[]; text: string; id: string; subject: string }
 

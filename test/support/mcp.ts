@@ -7,10 +7,10 @@ import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { type PayingMcpOptions, payingMcpClient } from '@tollkeeper/sdk/mcp/payingMcpClient'
+import type { ToolGateOptions } from '@tollkeeper/sdk/mcp/toolGate'
 import { keccak256, toHex } from 'viem'
-import { loopback, reservePort } from '#process/port'
-import { type PayingMcpOptions, payingMcpClient } from '#sdk/mcp/payingMcpClient'
-import type { ToolGateOptions } from '#sdk/mcp/toolGate'
 import { call, startGateway, type TestGateway } from './gateway.ts'
 
 /** A real gateway behind a socket, as the SDK calls it: its URL is its issuer. */

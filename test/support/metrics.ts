@@ -1,7 +1,7 @@
-import { createApiMetrics } from '#api/http/metrics'
-import { collectApiState } from '#api/stateMetrics'
-import { createMetrics } from '#keeper/settings/metrics'
-import { openDatabase } from '#ledger/store/database'
+import { createApiMetrics } from '@tollkeeper/api/http/metrics'
+import { collectApiState } from '@tollkeeper/api/stateMetrics'
+import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
+import { openDatabase } from '@tollkeeper/ledger/store/database'
 
 /** Metric names with their labels, as the processes register them. */
 export function knownMetrics(): Map<string, Set<string>> {

@@ -2,10 +2,10 @@ import { spawn, spawnSync } from 'node:child_process'
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { sessionSettings } from '#ledger/store/database'
-import { connectQuery } from '#ledger/store/pooler'
-import { loopback, reservePort } from '#process/port'
-import { reapWithUs, removeWithUs } from '#process/reaper'
+import { sessionSettings } from '@tollkeeper/ledger/store/database'
+import { connectQuery } from '@tollkeeper/ledger/store/pooler'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { reapWithUs, removeWithUs } from '@tollkeeper/runtime/reaper'
 
 /** Whether this machine has it. In CI it must. */
 export const hasPgbouncer =

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { loopback } from '#process/port'
+import { loopback } from '@tollkeeper/runtime/port'
 
 type Answer = { status: number; target: string; path: string }
 

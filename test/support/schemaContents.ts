@@ -1,4 +1,4 @@
-import { type Database, schema } from '#ledger/store/database'
+import { type Database, schema } from '@tollkeeper/ledger/store/database'
 
 /** All that stands in our schema, a line for each thing, so that two databases can be compared. */
 export async function describeSchema(sql: Database): Promise<string[]> {

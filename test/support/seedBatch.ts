@@ -1,6 +1,6 @@
+import { type NumberedBatch, recordBatches } from '@tollkeeper/ledger/facts/record'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
-import { type NumberedBatch, recordBatches } from '#ledger/facts/record'
-import type { Queryable } from '#ledger/store/database'
 import { seedChainId } from './seedPayments.ts'
 import { randomHex } from './usdc.ts'
 

@@ -1,13 +1,13 @@
-import type { Address, Hex } from 'viem'
 import {
   type AcceptedAuthorization,
   type AcceptedAuthorizations,
   acceptPayments,
   type Candidate,
-} from '#ledger/acceptance/acceptPayments'
-import { recordEvents, recordPayouts } from '#ledger/facts/record'
-import type { Database } from '#ledger/store/database'
-import { type IdPrefix, newId } from '#ledger/store/identifiers'
+} from '@tollkeeper/ledger/acceptance/acceptPayments'
+import { recordEvents, recordPayouts } from '@tollkeeper/ledger/facts/record'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { type IdPrefix, newId } from '@tollkeeper/ledger/store/identifiers'
+import type { Address, Hex } from 'viem'
 import { randomHex } from './usdc.ts'
 
 export const seedToken: Address = `0x${'ab'.repeat(20)}`

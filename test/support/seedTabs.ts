@@ -1,8 +1,8 @@
+import { recordEvents } from '@tollkeeper/ledger/facts/record'
+import { compositeArray } from '@tollkeeper/ledger/store/compositeArray'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { Address, Hex } from 'viem'
-import { recordEvents } from '#ledger/facts/record'
-import { compositeArray } from '#ledger/store/compositeArray'
-import type { Database } from '#ledger/store/database'
-import { newId } from '#ledger/store/identifiers'
 import {
   blockHashOf,
   type SeededPayment,

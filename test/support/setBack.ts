@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/store/database'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { randomHex } from './usdc.ts'
 
 /**

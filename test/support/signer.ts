@@ -1,8 +1,8 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
+import { reapWithUs } from '@tollkeeper/runtime/reaper'
 import type { Hex } from 'viem'
-import { reapWithUs } from '#process/reaper'
 
 export type SignerProcessOptions = {
   keys: Hex[]

@@ -1,6 +1,6 @@
-import { voidPayment } from '#ledger/outcomes/voids'
-import { endPayments, type OutcomeKind, type Stage } from '#ledger/queue/stages'
-import type { Database } from '#ledger/store/database'
+import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import { endPayments, type OutcomeKind, type Stage } from '@tollkeeper/ledger/queue/stages'
+import type { Database } from '@tollkeeper/ledger/store/database'
 
 // Where payments stand, as tests look at it and change it.
 

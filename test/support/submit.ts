@@ -1,5 +1,5 @@
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import type { SignedAuthorization } from '#protocol/payload'
 import { type KeeperStack, platformWallet, signTransfer } from './keeperStack.ts'
 import { randomHex, validFor } from './usdc.ts'
 

@@ -1,9 +1,15 @@
 import { randomBytes } from 'node:crypto'
+import type { App } from '@tollkeeper/api/http/app'
+import { type Challenge, parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
+import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
+import {
+  encodeTabPayload,
+  type TabPayload,
+  type TabTerms,
+  tabAuthorization,
+  tabNonce,
+} from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex, PrivateKeyAccount } from 'viem'
-import { type Challenge, parseChallenge } from '#protocol/challenge'
-import { eip712Domain, receiveWithAuthorizationTypes } from '#protocol/eip3009'
-import { encodeTabPayload, type TabPayload, type TabTerms, tabAuthorization, tabNonce } from '#protocol/tab'
-import type { App } from '../../api/http/app.ts'
 import { call, type Shop, type TestGateway } from './gateway.ts'
 import { cancelDirectly } from './usdc.ts'
 

@@ -1,4 +1,4 @@
-import type { Queryable } from '#ledger/store/database'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 
 /** A tab as the ledger has it; undefined: it was never taken in. Its columns, lines and sales are those of the tables. */
 export async function findTakenTab(sql: Queryable, paymentId: string) {

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream'
 import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { fileURLToPath } from 'node:url'
-import { loopback } from '#process/port'
+import { loopback } from '@tollkeeper/runtime/port'
 
 const folder = new URL('./tls/', import.meta.url)
 

@@ -1,4 +1,12 @@
 import { randomBytes } from 'node:crypto'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import {
+  type Authorization,
+  eip712Domain,
+  transferWithAuthorizationTypes,
+} from '@tollkeeper/sdk/protocol/eip3009'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import {
   type Address,
   createWalletClient,
@@ -11,10 +19,6 @@ import {
   type TransactionReceipt,
 } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
-import type { Network } from '#protocol/networks'
-import type { SignedAuthorization } from '#protocol/payload'
 import { devAccount } from '../../apps/devstack/chain/accounts.ts'
 import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 

@@ -1,5 +1,5 @@
+import type { GatewaySettings } from '@tollkeeper/api/http/settings'
 import { afterAll, afterEach, beforeAll } from 'vitest'
-import type { GatewaySettings } from '#api/http/settings'
 import { openShop, type Shop, startGateway, type TestGateway } from './gateway.ts'
 
 /** {@link startGateway} for the tests of a file, which it is closed after. Each test begins at the real time. */

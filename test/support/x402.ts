@@ -1,7 +1,7 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import type { Keeper } from '@tollkeeper/keeper/keeper'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { PrivateKeyAccount } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Keeper } from '#keeper/keeper'
-import type { SignedAuthorization } from '#protocol/payload'
 import { signTransfer } from './keeperStack.ts'
 import { randomHex } from './usdc.ts'
 

@@ -1,3 +1,4 @@
+import type { PaymentResponse } from '@tollkeeper/sdk/protocol/x402'
 import { wrapAxiosWithPayment, x402Client as x402ClientOfAxios } from '@x402/axios'
 import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch'
@@ -5,7 +6,6 @@ import axios from 'axios'
 import { evm, Mppx } from 'mppx/client'
 import type { PrivateKeyAccount } from 'viem'
 import { wrapFetchWithPayment as wrapFetchWithPaymentV1 } from 'x402-fetch'
-import type { PaymentResponse } from '#protocol/x402'
 
 // Other people's programs, unmodified, with the settings that their own examples have.
 

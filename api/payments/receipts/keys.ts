@@ -7,8 +7,8 @@ import {
 } from 'node:crypto'
 import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { z } from 'zod'
-import { ownCommand } from '#process/ownCommand'
 
 export type ReceiptKey = {
   kid: string

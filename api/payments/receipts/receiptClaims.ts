@@ -1,8 +1,13 @@
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
+import {
+  type ReceiptClaims,
+  type ReceiptRefund,
+  type ReceiptTab,
+  zeroHash,
+} from '@tollkeeper/sdk/protocol/receipt'
+import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hash, Hex } from 'viem'
-import type { Network } from '#protocol/networks'
-import type { PaymentStatus } from '#protocol/paymentStatus'
-import { type ReceiptClaims, type ReceiptRefund, type ReceiptTab, zeroHash } from '#protocol/receipt'
-import { toWord } from '#protocol/tab'
 
 /** A receipt's facts about an accepted payment. */
 export type ReceiptFacts = {

@@ -1,10 +1,10 @@
+import { publishPayments } from '@tollkeeper/ledger/batches/publish'
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { newId } from '@tollkeeper/ledger/store/identifiers'
+import { parsePayload } from '@tollkeeper/sdk/protocol/payload'
+import { parseReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
 import { describe, expect, test } from 'vitest'
-import { publishPayments } from '#ledger/batches/publish'
-import { endPayments } from '#ledger/queue/stages'
-import { newId } from '#ledger/store/identifiers'
-import { parsePayload } from '#protocol/payload'
-import { parseReceiptClaims, zeroHash } from '#protocol/receipt'
 import {
   call,
   gatewayIssuer,

@@ -1,5 +1,5 @@
 import { sign } from 'node:crypto'
-import type { ReceiptClaims } from '#protocol/receipt'
+import type { ReceiptClaims } from '@tollkeeper/sdk/protocol/receipt'
 import type { ReceiptKey } from './keys.ts'
 
 /**

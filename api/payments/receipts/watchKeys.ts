@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
-import type { Logger } from '#process/log'
-import { type Loop, repeat } from '#process/repeat'
+import type { Logger } from '@tollkeeper/runtime/log'
+import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { type ReceiptKeys, readReceiptKeys } from './keys.ts'
 
 /** Follows changes of the key file, so that a rotation needs no restart. */

@@ -1,9 +1,9 @@
+import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
+import { payoutOf as payoutOfPayment } from '@tollkeeper/ledger/facts/payouts'
+import { type HoldReason, standingOf } from '@tollkeeper/ledger/queue/stages'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address, Hash, Hex } from 'viem'
-import { type HalfState, halves } from '#ledger/facts/halves'
-import { payoutOf as payoutOfPayment } from '#ledger/facts/payouts'
-import { type HoldReason, standingOf } from '#ledger/queue/stages'
-import type { Database } from '#ledger/store/database'
-import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type RefundRecord, readRefunds } from './refunds.ts'
 
 /** How it came in: the gateway's /verify, x402's facilitator, a refund, the keeper's /submit, or a closed tab. */

@@ -1,6 +1,6 @@
-import { readRecordHead } from '#ledger/facts/record'
-import type { Database } from '#ledger/store/database'
-import { networkByChainId, networkByName } from '#protocol/networks'
+import { readRecordHead } from '@tollkeeper/ledger/facts/record'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { networkByChainId, networkByName } from '@tollkeeper/sdk/protocol/networks'
 
 /** Up to which block the record is complete. A view shows the chain as of this block, and says so; null before the first read. */
 export type RecordedHeads = {

@@ -1,9 +1,9 @@
+import { isDead } from '@tollkeeper/ledger/acceptance/refunds'
+import { type HalfState, halves } from '@tollkeeper/ledger/facts/halves'
+import { standingOf } from '@tollkeeper/ledger/queue/stages'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address, Hash, Hex } from 'viem'
-import { isDead } from '#ledger/acceptance/refunds'
-import { type HalfState, halves } from '#ledger/facts/halves'
-import { standingOf } from '#ledger/queue/stages'
-import type { Queryable } from '#ledger/store/database'
-import type { PaymentStatus } from '#protocol/paymentStatus'
 
 /** A refund's statuses: it has one authorization, and nobody voids it. */
 export const refundStatuses = ['verified', 'settling', 'settled', 'retrying', 'failed'] as const

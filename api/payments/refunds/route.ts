@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { maxRefunds, refundNonce } from '#protocol/refund'
+import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import type { App } from '../../http/app.ts'
 import { ownersOnly } from '../../http/authenticate.ts'
 import { jsonAnswer } from '../../http/problems.ts'

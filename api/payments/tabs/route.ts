@@ -1,11 +1,17 @@
 import { z } from '@hono/zod-openapi'
+import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
+import type { StoredTab, TabRequest } from '@tollkeeper/ledger/tabs/tabStore'
+import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import {
+  parseTabPayload,
+  platformPart,
+  providerOfSplit,
+  type TabPayment,
+  toWord,
+} from '@tollkeeper/sdk/protocol/tab'
+import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Context } from 'hono'
-import { checkPresented } from '#ledger/acceptance/door'
-import type { StoredTab, TabRequest } from '#ledger/tabs/tabStore'
-import { formatUsdc, parseUsdc } from '#protocol/amount'
-import { networkByChainId } from '#protocol/networks'
-import { parseTabPayload, platformPart, providerOfSplit, type TabPayment, toWord } from '#protocol/tab'
-import { effectiveRate, splitAnyPrice } from '#protocol/tier'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'

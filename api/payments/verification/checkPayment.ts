@@ -1,10 +1,10 @@
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { Presented } from '@tollkeeper/ledger/acceptance/door'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { boundNonce, feeNonce } from '@tollkeeper/sdk/protocol/challenge'
+import type { MacaroonTerms } from '@tollkeeper/sdk/protocol/macaroon'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { Address } from 'viem'
-import { keccak256 } from '#chain/keccak256'
-import type { Presented } from '#ledger/acceptance/door'
-import { formatUsdc } from '#protocol/amount'
-import { boundNonce, feeNonce } from '#protocol/challenge'
-import type { MacaroonTerms } from '#protocol/macaroon'
-import type { SignedAuthorization } from '#protocol/payload'
 import { Refusal } from '../../http/refusal.ts'
 
 /** The terms that a payment is checked against. The payer chooses none of them. */

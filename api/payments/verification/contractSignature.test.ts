@@ -1,8 +1,8 @@
+import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { type Address, concatHex, createTestClient, type Hex, http, padHex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { expect, test } from 'vitest'
-import { maxTimeoutSeconds } from '#protocol/challenge'
-import { encodePayload } from '#protocol/payload'
 import { call, fetchChallenge, sign, signedBody } from '../../../test/support/gateway.ts'
 import { validFor } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -92,8 +92,8 @@ test('error: a contract whose answer does not come in time', async () => {
   const slow = Object.create(client, {
     call: { value: () => new Promise(() => {}) },
   }) as typeof client
-  const { isSignedByContract } = await import('#chain/contractSignature')
-  const { parsePayload } = await import('#protocol/payload')
+  const { isSignedByContract } = await import('@tollkeeper/chain/contractSignature')
+  const { parsePayload } = await import('@tollkeeper/sdk/protocol/payload')
   const asked = isSignedByContract(
     { ...gateway.served, client: slow },
     parsePayload(json.payloads[0] as string),

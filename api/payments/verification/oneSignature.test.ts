@@ -1,19 +1,19 @@
-import { x402Client } from '@x402/core/client'
-import { ExactEvmScheme } from '@x402/evm/exact/client'
-import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
-import type { Address, PrivateKeyAccount } from 'viem'
-import { beforeAll, describe, expect, test } from 'vitest'
-import { setGasGrant } from '#ledger/registry/apiKeys'
-import { boundNonce, maxTimeoutSeconds } from '#protocol/challenge'
-import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
-import { decodeReceipt } from '#protocol/receipt'
-import { splitterOf } from '#protocol/splitter'
+import { setGasGrant } from '@tollkeeper/ledger/registry/apiKeys'
+import { boundNonce, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
+import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
+import { splitterOf } from '@tollkeeper/sdk/protocol/splitter'
 import {
   encodePaymentHeader,
   type PaymentRequired,
   type PaymentResponse,
   parsePaymentHeader,
-} from '#protocol/x402'
+} from '@tollkeeper/sdk/protocol/x402'
+import { x402Client } from '@x402/core/client'
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
+import type { Address, PrivateKeyAccount } from 'viem'
+import { beforeAll, describe, expect, test } from 'vitest'
 import {
   call,
   fetchChallenge,

@@ -1,8 +1,13 @@
 import { hash } from 'node:crypto'
+import type { Presented } from '@tollkeeper/ledger/acceptance/door'
+import {
+  type Caveats,
+  type MacaroonSecret,
+  parseMacaroon,
+  verifyMacaroon,
+} from '@tollkeeper/sdk/protocol/macaroon'
+import { type FeeSchedule, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address } from 'viem'
-import type { Presented } from '#ledger/acceptance/door'
-import { type Caveats, type MacaroonSecret, parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
-import { type FeeSchedule, splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../../http/hmac.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { GatewaySettings } from '../../http/settings.ts'

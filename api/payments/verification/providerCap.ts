@@ -1,7 +1,7 @@
-import { isShown } from '#ledger/queue/stages'
-import type { Database } from '#ledger/store/database'
-import { createCache } from '#process/cache'
-import { formatUsdc } from '#protocol/amount'
+import { isShown } from '@tollkeeper/ledger/queue/stages'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { createCache } from '@tollkeeper/runtime/cache'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { Refusal } from '../../http/refusal.ts'
 
 /** Bounds what may be unsettled for one provider, real money and test money apart. */

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { errorCodes, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { Hash } from 'viem'
-import { voidPayment } from '#ledger/outcomes/voids'
-import type { Database } from '#ledger/store/database'
-import { errorCodes, isErrorCode } from '#protocol/errors'
 import { Refusal } from '../../http/refusal.ts'
 import { findPayment } from '../records/payments.ts'
 

@@ -1,5 +1,5 @@
-import { type Entry, sumGas } from '#chain/gasShares'
-import type { GasDraw } from '#ledger/acceptance/acceptPayments'
+import { type Entry, sumGas } from '@tollkeeper/chain/gasShares'
+import type { GasDraw } from '@tollkeeper/ledger/acceptance/acceptPayments'
 import type { GatewaySettings } from '../../http/settings.ts'
 import type { VerifyNetwork } from './paymentTerms.ts'
 

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
-import { keccak256 } from '#chain/keccak256'
-import type { SignedAuthorization } from '#protocol/payload'
-import { type TabPayment, type TabTerms, tabAuthorization } from '#protocol/tab'
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import { type TabPayment, type TabTerms, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
 import * as wire from '../../http/wire.ts'
 
 /** sdk/src/protocol/tab.ts parses it, with a message for each field. */

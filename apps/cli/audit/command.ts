@@ -1,6 +1,6 @@
+import { address, integer, type Parser, url } from '@tollkeeper/runtime/parsers'
 import { type Command, Option } from 'commander'
 import type { Address } from 'viem'
-import { address, integer, type Parser, url } from '#process/parsers'
 import { parsedOption, repeatedOption } from '../options.ts'
 import type { AuditFlags } from './run.ts'
 

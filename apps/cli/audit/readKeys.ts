@@ -1,5 +1,5 @@
+import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import type { JSONWebKeySet } from 'jose'
-import { decodeReceipt } from '#protocol/receipt'
 import { CliError } from '../cliError.ts'
 import { readText } from './readReceipts.ts'
 

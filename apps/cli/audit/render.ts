@@ -1,6 +1,6 @@
-import { formatUsdc } from '#protocol/amount'
-import { formatCsvLine } from '#protocol/csv'
-import type { AuditedHalf, AuditedReceipt, AuditReport, AuditState } from '#sdk/audit/report'
+import type { AuditedHalf, AuditedReceipt, AuditReport, AuditState } from '@tollkeeper/sdk/audit/report'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
 import { formatTable, paint, printable, shorten } from '../output.ts'
 
 export type Lines = readonly { line: number }[]

@@ -1,4 +1,4 @@
-import { type Environment, findMisspelled } from '#process/env'
+import { type Environment, findMisspelled } from '@tollkeeper/runtime/env'
 import { type Check, skipped, warn } from './check.ts'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'

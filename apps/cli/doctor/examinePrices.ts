@@ -1,5 +1,5 @@
-import type { Queryable } from '#ledger/store/database'
-import { formatUsdc } from '#protocol/amount'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type Check, ok, warn } from './check.ts'
 
 /** The most that x402's clients pay by default, USDC base units: those of v2, and those of v1 and Cloudflare's agents. */

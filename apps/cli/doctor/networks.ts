@@ -1,9 +1,9 @@
+import { readChosenNetworks, readDeployments } from '@tollkeeper/chain/networkSettings'
+import { ConfigError, type Environment, requireVariable } from '@tollkeeper/runtime/env'
+import { networkVariable } from '@tollkeeper/runtime/variables'
+import type { Deployment, Deployments } from '@tollkeeper/sdk/protocol/deployments'
+import { type Network, networks } from '@tollkeeper/sdk/protocol/networks'
 import type { PublicClient } from 'viem'
-import { readChosenNetworks, readDeployments } from '#chain/networkSettings'
-import { ConfigError, type Environment, requireVariable } from '#process/env'
-import { networkVariable } from '#process/variables'
-import type { Deployment, Deployments } from '#protocol/deployments'
-import { type Network, networks } from '#protocol/networks'
 import { type Check, fail, ok } from './check.ts'
 
 /** A network to serve: the environment's settings, and what the checks find out for each other. */

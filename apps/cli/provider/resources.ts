@@ -1,5 +1,5 @@
+import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { InvalidArgumentError, Option } from 'commander'
-import { networkNames } from '#protocol/networks'
 import { formatTable, printable } from '../output.ts'
 import { parsePrice } from './gateway.ts'
 

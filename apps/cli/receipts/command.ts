@@ -1,6 +1,6 @@
+import { networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { type Command, Option } from 'commander'
-import { networkNames } from '#protocol/networks'
-import { paymentStatuses } from '#protocol/paymentStatus'
 import { withKey } from '../provider/gateway.ts'
 import type { ReceiptsFlags } from './download.ts'
 

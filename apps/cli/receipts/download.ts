@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { BaseError, isErrorCode } from '#protocol/errors'
-import { openJsonLinesFile } from '#sdk/files/jsonLinesFile'
+import { openJsonLinesFile } from '@tollkeeper/sdk/files/jsonLinesFile'
+import { BaseError, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import { CliError } from '../cliError.ts'
 import { createProgressBar } from '../progressBar.ts'
 import { ask, type GatewayFlags, ownPath, refuse } from '../provider/gateway.ts'

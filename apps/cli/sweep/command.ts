@@ -1,6 +1,6 @@
+import { address, usdc } from '@tollkeeper/runtime/parsers'
+import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { address, usdc } from '#process/parsers'
-import { networkNames } from '#protocol/networks'
 import { parsedOption, repeatedOption } from '../options.ts'
 import type { SweepFlags } from './run.ts'
 

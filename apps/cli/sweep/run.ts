@@ -1,4 +1,24 @@
 import { createInterface } from 'node:readline/promises'
+import { sweepGasLimit } from '@tollkeeper/chain/gas'
+import { readDeployments } from '@tollkeeper/chain/networkSettings'
+import { createRemoteAccount } from '@tollkeeper/chain/remoteSigner'
+import { checkedAccount } from '@tollkeeper/chain/signTransaction'
+import { openSigners, readSigner } from '@tollkeeper/keeper/settings/config'
+import { readSplitters } from '@tollkeeper/ledger/batches/sweeps'
+import { readVariable } from '@tollkeeper/runtime/env'
+import { networkVariable } from '@tollkeeper/runtime/variables'
+import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
+import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
+import {
+  encodeSplit,
+  type SplitterTerms,
+  splitterAddress,
+  splitterShares,
+} from '@tollkeeper/sdk/protocol/splitter'
+import { minimumPrice, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import {
   type Address,
   createPublicClient,
@@ -11,21 +31,6 @@ import {
   parseEventLogs,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { sweepGasLimit } from '#chain/gas'
-import { readDeployments } from '#chain/networkSettings'
-import { createRemoteAccount } from '#chain/remoteSigner'
-import { checkedAccount } from '#chain/signTransaction'
-import { openSigners, readSigner } from '#keeper/settings/config'
-import { readSplitters } from '#ledger/batches/sweeps'
-import { readVariable } from '#process/env'
-import { networkVariable } from '#process/variables'
-import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { formatUsdc } from '#protocol/amount'
-import type { Deployment } from '#protocol/deployments'
-import { type NetworkName, networks } from '#protocol/networks'
-import { encodeSplit, type SplitterTerms, splitterAddress, splitterShares } from '#protocol/splitter'
-import { minimumPrice, splitPrice } from '#protocol/tier'
 import { CliError, exitStatus } from '../cliError.ts'
 import { formatTable } from '../output.ts'
 import { withDatabase } from '../withDatabase.ts'

@@ -1,5 +1,5 @@
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { useMemo } from 'preact/hooks'
-import { parseUsdc } from '#protocol/amount'
 import type { Batch, ProviderPayment, TransactionBatches } from '../answers.ts'
 import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
 import { query } from '../gateway.ts'

@@ -1,5 +1,5 @@
+import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { useState } from 'preact/hooks'
-import { paymentStatuses } from '#protocol/paymentStatus'
 import type { EndpointList, ProviderPayment } from '../answers.ts'
 import { query } from '../gateway.ts'
 import { Download } from '../parts/ActionButton.tsx'

@@ -1,4 +1,4 @@
-import { parseUsdc } from '#protocol/amount'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { ProviderPayment, Queue, WalletQueue } from '../answers.ts'
 import {
   countOf,

@@ -1,4 +1,4 @@
-import { parseUsdc } from '#protocol/amount'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Statement, StatementRow } from '../answers.ts'
 import { countOf, nameMonth, nameNetwork } from '../format.ts'
 import { query } from '../gateway.ts'

@@ -1,6 +1,6 @@
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useState } from 'preact/hooks'
-import { parseUsdc } from '#protocol/amount'
 import { explorerLink, shorten, writeDistance, writeExactUsdc, writeTime } from '../format.ts'
 import { useNow } from '../useNow.ts'
 

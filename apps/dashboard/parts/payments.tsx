@@ -1,5 +1,5 @@
-import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
-import type { VerifiedReceipt } from '#sdk/audit/verifyReceipt'
+import type { VerifiedReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
+import { type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import type { ProviderPayment } from '../answers.ts'
 import { countOf, nameNetwork, shorten, writeRate, writeUsdc } from '../format.ts'
 import { href } from '../routing.ts'

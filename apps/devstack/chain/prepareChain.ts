@@ -1,3 +1,5 @@
+import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
+import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Address,
   createPublicClient,
@@ -15,8 +17,6 @@ import {
   type Transport,
   walletActions,
 } from 'viem'
-import type { Deployment } from '#protocol/deployments'
-import { type NetworkName, networks } from '#protocol/networks'
 import { adminAccountIndex, devAccount } from './accounts.ts'
 import { contractAddresses, contracts } from './contracts.ts'
 import {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { loopback } from '#process/port'
+import { loopback } from '@tollkeeper/runtime/port'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
 /**

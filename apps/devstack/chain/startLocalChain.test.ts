@@ -3,6 +3,10 @@ import { once } from 'node:events'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
+import { reservePort } from '@tollkeeper/runtime/port'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { domainSeparator } from '@tollkeeper/sdk/protocol/eip3009'
+import { networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Address,
   createPublicClient,
@@ -17,10 +21,6 @@ import {
 import { mnemonicToAccount } from 'viem/accounts'
 import { publicActionsL2 } from 'viem/op-stack'
 import { expect, test } from 'vitest'
-import { reservePort } from '#process/port'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { domainSeparator } from '#protocol/eip3009'
-import { networkNames, networks } from '#protocol/networks'
 import committed from '../../../sdk/src/protocol/deployments.json' with { type: 'json' }
 import { devAccount } from './accounts.ts'
 import { contracts } from './contracts.ts'

@@ -1,6 +1,6 @@
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address, PublicClient } from 'viem'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { splitAnyPrice } from '#protocol/tier'
 import type { Stack } from '../stack/stack.ts'
 import type { Market } from './market.ts'
 import type { Plan } from './plan.ts'

@@ -1,4 +1,4 @@
-import { splitPrice } from '#protocol/tier'
+import { splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { TriggerName } from './readBatches.ts'
 
 /** Payments to one provider, all at the same price. */

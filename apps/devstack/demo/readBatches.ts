@@ -1,5 +1,5 @@
+import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { type Address, type Hash, type PublicClient, parseEventLogs, type TransactionReceipt } from 'viem'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 
 /** Names of the triggers by their number in BatchSettled. */
 const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const

@@ -1,5 +1,5 @@
-import { alignColumns } from '#process/alignColumns'
-import { formatUsdc } from '#protocol/amount'
+import { alignColumns } from '@tollkeeper/runtime/alignColumns'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { DemoResult } from './runDemo.ts'
 
 /** The last line of `npm run demo -- --json`. */

@@ -1,3 +1,6 @@
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { domainSeparator } from '@tollkeeper/sdk/protocol/eip3009'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import {
   type Account,
   type Address,
@@ -9,9 +12,6 @@ import {
   type Transport,
   type WalletClient,
 } from 'viem'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { domainSeparator } from '#protocol/eip3009'
-import type { Network } from '#protocol/networks'
 import { type Contract, contracts } from '../chain/contracts.ts'
 import {
   create2Data,

@@ -1,11 +1,17 @@
 import { access, constants } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
+import { locateDeployments } from '@tollkeeper/chain/deploymentsFile'
+import { ConfigError, isSet, requireVariable } from '@tollkeeper/runtime/env'
+import { networkVariable } from '@tollkeeper/runtime/variables'
+import {
+  isNetworkName,
+  type Network,
+  type NetworkName,
+  networkNames,
+  networks,
+} from '@tollkeeper/sdk/protocol/networks'
 import type { Hex } from 'viem'
-import { locateDeployments } from '#chain/deploymentsFile'
-import { ConfigError, isSet, requireVariable } from '#process/env'
-import { networkVariable } from '#process/variables'
-import { isNetworkName, type Network, type NetworkName, networkNames, networks } from '#protocol/networks'
 import { devPrivateKey } from '../chain/accounts.ts'
 import { contractAddresses } from '../chain/contracts.ts'
 import { fiatToken } from '../chain/fiatToken.ts'

@@ -1,6 +1,6 @@
 import { readFile, rename, writeFile } from 'node:fs/promises'
-import { committedDeployments } from '#protocol/deployments'
-import type { NetworkName } from '#protocol/networks'
+import { committedDeployments } from '@tollkeeper/sdk/protocol/deployments'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 
 /** A network's entry in the file; `startBlock` is null before the contract is deployed. */
 export type RecordedDeployment = {

@@ -1,3 +1,7 @@
+import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import {
   type Address,
   createTestClient,
@@ -7,10 +11,6 @@ import {
   publicActions,
   walletActions,
 } from 'viem'
-import { openDatabase } from '#ledger/store/database'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { formatUsdc, parseUsdc } from '#protocol/amount'
-import type { PaymentStatus } from '#protocol/paymentStatus'
 import { adminAccountIndex, devAccount } from '../chain/accounts.ts'
 import type { Stack } from '../stack/stack.ts'
 import type { Reorgs } from './reorg.ts'

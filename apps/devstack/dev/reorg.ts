@@ -1,5 +1,5 @@
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { createTestClient, type Hex, http, publicActions } from 'viem'
-import { BaseError } from '#protocol/errors'
 import type { LocalChain } from '../chain/startLocalChain.ts'
 
 /** On a local chain Ponder follows reorgs of up to thirty blocks. */

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
-import { loopback, reservePort } from '#process/port'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
 
 /**
  * - `error`: answered with HTTP 503; the chain gets nothing.

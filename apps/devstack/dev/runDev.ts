@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { reapWithUs } from '#process/reaper'
+import { reapWithUs } from '@tollkeeper/runtime/reaper'
 import { interruptedStatus, onStopSignal } from '../stack/stopSignals.ts'
 import { startTollkeeper, type Tollkeeper, type TollkeeperOptions } from './startTollkeeper.ts'
 

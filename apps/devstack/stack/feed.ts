@@ -1,5 +1,5 @@
-import { openDatabase } from '#ledger/store/database'
-import { formatUsdc } from '#protocol/amount'
+import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { ServiceName } from './stack.ts'
 
 const warning = 40

@@ -1,5 +1,5 @@
-import { schema } from '#ledger/store/database'
-import { withSql } from '../../../indexer/withSql.ts'
+import { withSql } from '@tollkeeper/indexer/withSql'
+import { schema } from '@tollkeeper/ledger/store/database'
 
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 

@@ -4,9 +4,9 @@ import { chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises
 import { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { reapWithUs, removeWithUs } from '@tollkeeper/runtime/reaper'
 import postgres from 'postgres'
-import { loopback, reservePort } from '#process/port'
-import { reapWithUs, removeWithUs } from '#process/reaper'
 import { findBinaries, isOpenToAll } from './postgresBinaries.ts'
 
 export type Postgres = {

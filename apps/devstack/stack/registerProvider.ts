@@ -1,5 +1,5 @@
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
-import type { NetworkName } from '#protocol/networks'
 
 export type RegisteredProvider = {
   providerId: string

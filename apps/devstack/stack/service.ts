@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
-import { reapWithUs } from '#process/reaper'
+import { reapWithUs } from '@tollkeeper/runtime/reaper'
 
 export type ServiceOptions = {
   name: string

@@ -1,6 +1,6 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
-import { formatUsdc } from '#protocol/amount'
-import type { OpenTab } from '#sdk/client/tabs'
+import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { BuyerSettings } from './settings.ts'
 import { addTool, type Kit } from './tool.ts'
 

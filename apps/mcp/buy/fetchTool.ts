@@ -1,6 +1,6 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import type { PayingFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { z } from 'zod'
-import type { PayingFetch } from '#sdk/client/wrapFetch'
 import { CallError, type Content, foreign } from './result.ts'
 import { addTool, type Kit, priceShape } from './tool.ts'
 

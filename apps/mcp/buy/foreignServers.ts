@@ -1,8 +1,8 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
-import { readVersion } from '#process/version'
-import type { OpenTab } from '#sdk/client/tabs'
-import { type PayingMcpClient, payingMcpClient } from '#sdk/mcp/payingMcpClient'
+import { readVersion } from '@tollkeeper/runtime/version'
+import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
+import { type PayingMcpClient, payingMcpClient } from '@tollkeeper/sdk/mcp/payingMcpClient'
 import { CallError } from './result.ts'
 import type { Kit } from './tool.ts'
 

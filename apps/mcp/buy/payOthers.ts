@@ -1,17 +1,23 @@
-import { encodePayload } from '#protocol/payload'
-import { decodePaymentHeader } from '#protocol/x402'
-import { isIssuedBy } from '#sdk/client/checkChallenge'
-import { toError } from '#sdk/client/createClient'
-import type { Asked } from '#sdk/client/offers'
-import { isUnclear } from '#sdk/client/outcome'
-import { createPaymentFlow, type PaymentOptions } from '#sdk/client/paymentFlow'
-import { sendUntilAnswered } from '#sdk/client/presentation'
-import { createOpenPayments } from '#sdk/client/repeats'
-import type { SignedPayment } from '#sdk/client/signedPayment'
-import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from '#sdk/client/transport'
-import { openAnswer, watchBody } from '#sdk/client/wrapFetch'
-import { chooseOffer, isRequired } from '#sdk/mcp/demands'
-import { paymentKeys } from '#sdk/mcp/metaKeys'
+import { isIssuedBy } from '@tollkeeper/sdk/client/checkChallenge'
+import { toError } from '@tollkeeper/sdk/client/createClient'
+import type { Asked } from '@tollkeeper/sdk/client/offers'
+import { isUnclear } from '@tollkeeper/sdk/client/outcome'
+import { createPaymentFlow, type PaymentOptions } from '@tollkeeper/sdk/client/paymentFlow'
+import { sendUntilAnswered } from '@tollkeeper/sdk/client/presentation'
+import { createOpenPayments } from '@tollkeeper/sdk/client/repeats'
+import type { SignedPayment } from '@tollkeeper/sdk/client/signedPayment'
+import {
+  type Answer,
+  type Deadline,
+  readAnswer,
+  startDeadline,
+  toNetworkError,
+} from '@tollkeeper/sdk/client/transport'
+import { openAnswer, watchBody } from '@tollkeeper/sdk/client/wrapFetch'
+import { chooseOffer, isRequired } from '@tollkeeper/sdk/mcp/demands'
+import { paymentKeys } from '@tollkeeper/sdk/mcp/metaKeys'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { decodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 
 type Fetch = typeof globalThis.fetch
 

@@ -1,8 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { formatUsdc } from '#protocol/amount'
-import type { ProposedPayment } from '#sdk/client/limits'
-import type { PaymentOptions } from '#sdk/client/paymentFlow'
-import type { PaidReceipt } from '#sdk/client/receipts'
+import type { ProposedPayment } from '@tollkeeper/sdk/client/limits'
+import type { PaymentOptions } from '@tollkeeper/sdk/client/paymentFlow'
+import type { PaidReceipt } from '@tollkeeper/sdk/client/receipts'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { BuyerSettings } from './settings.ts'
 import type { WalletFolder } from './walletFolder.ts'
 

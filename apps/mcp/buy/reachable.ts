@@ -1,6 +1,6 @@
+import { createAddressGuard } from '@tollkeeper/api/http/addressGuard'
+import { originOf, parseAllowedHost } from '@tollkeeper/sdk/client/limits'
 import { Agent, type Dispatcher, fetch as fetchByUndici } from 'undici'
-import { createAddressGuard } from '#api/http/addressGuard'
-import { originOf, parseAllowedHost } from '#sdk/client/limits'
 import { CallError } from './result.ts'
 
 /** Where requests may go. */

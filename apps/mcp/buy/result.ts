@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
-import { formatUsdc } from '#protocol/amount'
-import { decodeReceipt } from '#protocol/receipt'
-import { ClientError, type ClientErrorCode } from '#sdk/client/errors'
+import { ClientError, type ClientErrorCode } from '@tollkeeper/sdk/client/errors'
+import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import type { Call } from './purse.ts'
 
 export type Content = CallToolResult['content'][number]

@@ -1,12 +1,12 @@
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { type Environment, readVariable, requireVariable } from '#process/env'
+import { type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
 
 /** Amounts are USDC base units. */
 export type BuyerSettings = ReturnType<typeof readBuyerSettings>
 
 /**
- * Reads the environment of `tollkeeper mcp`; process/variables.ts says what each variable means.
+ * Reads the environment of `tollkeeper mcp`; packages/runtime/variables.ts says what each variable means.
  *
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */

@@ -1,7 +1,7 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { CallToolResult, RequestId, ToolAnnotations } from '@modelcontextprotocol/sdk/types.js'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { z } from 'zod'
-import { parseUsdc } from '#protocol/amount'
 import type { Call, Purse } from './purse.ts'
 import type { Reachable } from './reachable.ts'
 import { type Content, failure, ours, paymentOf } from './result.ts'

@@ -1,8 +1,8 @@
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { SavedTab } from '@tollkeeper/sdk/client/tabStore'
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
-import type { SavedTab } from '#sdk/client/tabStore'
 import { openWalletFolder } from './walletFolder.ts'
 
 let folder: string

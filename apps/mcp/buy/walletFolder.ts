@@ -1,11 +1,11 @@
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import type { NetworkName } from '#protocol/networks'
-import { canonicalUrl } from '#sdk/client/checkChallenge'
-import { createDailySums, dayMs, type SpendingStore } from '#sdk/client/spending'
-import type { SavedTab, TabStore } from '#sdk/client/tabStore'
-import { openReceiptFile, type ReceiptFile } from '#sdk/files/receiptFile'
+import { canonicalUrl } from '@tollkeeper/sdk/client/checkChallenge'
+import { createDailySums, dayMs, type SpendingStore } from '@tollkeeper/sdk/client/spending'
+import type { SavedTab, TabStore } from '@tollkeeper/sdk/client/tabStore'
+import { openReceiptFile, type ReceiptFile } from '@tollkeeper/sdk/files/receiptFile'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 
 /** What a wallet spent at a host, in USDC base units. */
 export type SpentAtHost = { host: string; amount: bigint; payments: bigint }

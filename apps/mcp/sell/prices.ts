@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
-import { formatUsdc, parseUsdc } from '#protocol/amount'
-import { toolResource } from '#protocol/toolResource'
+import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { toolResource } from '@tollkeeper/sdk/protocol/toolResource'
 import { CliError } from '../../cli/cliError.ts'
 
 /** A tool's price: decimal USDC, or `free`; undefined if it isn't sold. */

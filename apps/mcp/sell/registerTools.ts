@@ -1,6 +1,6 @@
-import { parseUsdc } from '#protocol/amount'
-import type { NetworkName } from '#protocol/networks'
-import { toolResource } from '#protocol/toolResource'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
+import { toolResource } from '@tollkeeper/sdk/protocol/toolResource'
 import { type GatewayFlags, ownPath, request } from '../../cli/provider/gateway.ts'
 
 export type RegisteredTool = { name: string; description?: string | undefined; price: string }

@@ -7,10 +7,10 @@ import {
   type RequestId,
   type Tool,
 } from '@modelcontextprotocol/sdk/types.js'
-import { isRecord } from '#protocol/fields'
-import type { ToolAnswer, ToolCall } from '#sdk/mcp/dialects'
-import { paymentKeys } from '#sdk/mcp/metaKeys'
-import { priceMeta } from '#sdk/mcp/requirePayment'
+import type { ToolAnswer, ToolCall } from '@tollkeeper/sdk/mcp/dialects'
+import { paymentKeys } from '@tollkeeper/sdk/mcp/metaKeys'
+import { priceMeta } from '@tollkeeper/sdk/mcp/requirePayment'
+import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { PriceOf } from './prices.ts'
 
 /** JSON-RPC 2.0 and MCP. */

@@ -1,6 +1,6 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { describe, expect, test } from 'vitest'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { networks } from '#protocol/networks'
 import { completeRequirements } from './accepts.ts'
 import { parseRequest } from './request.ts'
 

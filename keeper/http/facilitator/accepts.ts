@@ -1,7 +1,7 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
 import { z } from 'zod'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { parseUsdc } from '#protocol/amount'
-import { ProtocolError } from '#protocol/errors'
 import { malformed, notServed } from './reasons.ts'
 import { findServed, parse } from './request.ts'
 

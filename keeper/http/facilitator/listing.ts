@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Declaration, listDeclaration, readDeclaration } from '#ledger/discovery/declarations'
-import type { Queryable } from '#ledger/store/database'
-import type { Logger } from '#process/log'
+import { type Declaration, listDeclaration, readDeclaration } from '@tollkeeper/ledger/discovery/declarations'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import type { Logger } from '@tollkeeper/runtime/log'
 import type { FacilitatorRequest } from './request.ts'
 
 /** What happened to a resource that a payment declares (x402's extension `bazaar`). */

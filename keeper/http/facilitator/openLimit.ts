@@ -1,8 +1,8 @@
+import { readCaller } from '@tollkeeper/ledger/acceptance/facilitations'
+import { findSuspendedPayees } from '@tollkeeper/ledger/registry/suspendProvider'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { createCache } from '@tollkeeper/runtime/cache'
 import type { Address } from 'viem'
-import { readCaller } from '#ledger/acceptance/facilitations'
-import { findSuspendedPayees } from '#ledger/registry/suspendProvider'
-import type { Queryable } from '#ledger/store/database'
-import { createCache } from '#process/cache'
 import { Refused } from './reasons.ts'
 
 type Paid = { chainId: number; token: Address; address: Address }

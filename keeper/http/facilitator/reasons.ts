@@ -1,6 +1,6 @@
+import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import { findReason, reasonOf as nameReason } from '@tollkeeper/sdk/protocol/x402'
 import type { Hex } from 'viem'
-import { BaseError, type ErrorCode } from '#protocol/errors'
-import { findReason, reasonOf as nameReason } from '#protocol/x402'
 
 type RefusalOptions = {
   /** 200: a verdict against the payment, as the standard's middlewares want it. Default. */

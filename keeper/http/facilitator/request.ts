@@ -1,10 +1,10 @@
 import { hash } from 'node:crypto'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { hasBody } from '@tollkeeper/ledger/discovery/bazaar'
+import type { Declared } from '@tollkeeper/ledger/discovery/declarations'
+import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
+import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { z } from 'zod'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { hasBody } from '#ledger/discovery/bazaar'
-import type { Declared } from '#ledger/discovery/declarations'
-import { ProtocolError } from '#protocol/errors'
-import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { malformed, notServed } from './reasons.ts'
 
 // The body of x402's /verify and /settle: specs/x402-specification-v1.md and -v2.md, scheme `exact` by EIP-3009.

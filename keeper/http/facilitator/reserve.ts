@@ -1,14 +1,14 @@
-import { sumGas } from '#chain/gasShares'
-import { checkPresented, toCandidate } from '#ledger/acceptance/door'
+import { sumGas } from '@tollkeeper/chain/gasShares'
+import { checkPresented, toCandidate } from '@tollkeeper/ledger/acceptance/door'
 import {
   findByPaymentIdentifier,
   findFacilitated,
   releaseReservations,
-} from '#ledger/acceptance/facilitations'
-import type { Database } from '#ledger/store/database'
-import { settleMarginSeconds } from '#ledger/store/settleMargin'
-import { BaseError } from '#protocol/errors'
-import { minimumPrice, splitPrice } from '#protocol/tier'
+} from '@tollkeeper/ledger/acceptance/facilitations'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { settleMarginSeconds } from '@tollkeeper/ledger/store/settleMargin'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { minimumPrice, splitPrice } from '@tollkeeper/sdk/protocol/tier'
 import { type HttpContext, networkOf } from '../context.ts'
 import { duplicate, Refused, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'

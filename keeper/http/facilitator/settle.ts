@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Hex } from 'viem'
 import {
   beginTelling,
   endTelling,
   type FacilitatedPayment,
   type SettlementProgress,
   settleReserved,
-} from '#ledger/acceptance/facilitations'
-import { giveUpUnsent } from '#ledger/outcomes/voids'
-import { settleMarginSeconds } from '#ledger/store/settleMargin'
-import { isRowFault } from '#process/dependencies'
-import { createGroupCommit } from '#process/groupCommit'
+} from '@tollkeeper/ledger/acceptance/facilitations'
+import { giveUpUnsent } from '@tollkeeper/ledger/outcomes/voids'
+import { settleMarginSeconds } from '@tollkeeper/ledger/store/settleMargin'
+import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { createGroupCommit } from '@tollkeeper/runtime/groupCommit'
+import type { Hex } from 'viem'
 import type { HttpContext } from '../context.ts'
 import type { Hearer } from './hearer.ts'
 import { duplicate, Refused, reasonOf } from './reasons.ts'

@@ -1,5 +1,5 @@
-import { readProgress, type SettlementProgress } from '#ledger/acceptance/facilitations'
-import type { Queryable } from '#ledger/store/database'
+import { readProgress, type SettlementProgress } from '@tollkeeper/ledger/acceptance/facilitations'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 
 type Waiting = {
   paymentId: string

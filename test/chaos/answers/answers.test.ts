@@ -1,5 +1,5 @@
+import { ClientError } from '@tollkeeper/sdk/client/errors'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { ClientError } from '#sdk/client/errors'
 import { drawFrom } from '../../support/draw.ts'
 import { type Cut, cuts } from './cutter.ts'
 import {

@@ -1,11 +1,11 @@
 import { setTimeout as wait } from 'node:timers/promises'
+import { callGasLimit } from '@tollkeeper/chain/gas'
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { SavedTab } from '@tollkeeper/sdk/client/tabStore'
+import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { parseTabPayload, tabNonce } from '@tollkeeper/sdk/protocol/tab'
+import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import { type Address, createWalletClient, type Hex, http } from 'viem'
-import { callGasLimit } from '#chain/gas'
-import { keccak256 } from '#chain/keccak256'
-import { triggerCodes } from '#protocol/settlement'
-import { parseTabPayload, tabNonce } from '#protocol/tab'
-import { encodeSettleTabs } from '#protocol/tabSettlement'
-import type { SavedTab } from '#sdk/client/tabStore'
 import { devAccount } from '../../../apps/devstack/chain/accounts.ts'
 import {
   cancelDirectly,

@@ -1,6 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises'
-import type { HoldReason } from '#ledger/queue/stages'
-import { standsStillMs } from '#process/health'
+import type { HoldReason } from '@tollkeeper/ledger/queue/stages'
+import { standsStillMs } from '@tollkeeper/runtime/health'
 import type { Host, Scene } from './scene.ts'
 
 /** From when on `/readyz` has to say so: its own limit, a renewal's distance to the end of its step, and a probe's time. */

@@ -1,6 +1,6 @@
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import type { Page, Route } from 'playwright-core'
 import { expect, test } from 'vitest'
-import { loopback, reservePort } from '#process/port'
 import { type RegisteredProvider, registerProvider } from '../../../apps/devstack/stack/registerProvider.ts'
 import { desktop, phone, seriousViolations, violationsInBothSchemes } from '../../support/browser.ts'
 import { codeIn, type ReceivedMail } from '../../support/mailServer.ts'

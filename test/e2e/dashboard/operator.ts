@@ -1,6 +1,6 @@
+import { openDatabase } from '@tollkeeper/ledger/store/database'
 import type { Page } from 'playwright-core'
 import { expect, test } from 'vitest'
-import { openDatabase } from '#ledger/store/database'
 import { desktop, phone, violationsInBothSchemes } from '../../support/browser.ts'
 import { setRecordBack } from '../../support/setBack.ts'
 import type { TestStack } from '../../support/stack.ts'

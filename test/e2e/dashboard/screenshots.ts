@@ -1,7 +1,7 @@
 /** `npm run screenshots`: plays a scene on the real stack and keeps docs/images up to date with it. */
 import { mkdir, stat } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { newOperatorKey } from '#api/http/operator'
+import { newOperatorKey } from '@tollkeeper/api/http/operator'
 import { startStack } from '../../../apps/devstack/stack/stack.ts'
 import { desktop, launchBrowser, openTab, phone } from '../../support/browser.ts'
 import { chooseBrowser } from './chooseBrowser.ts'

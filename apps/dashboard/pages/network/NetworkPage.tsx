@@ -1,5 +1,5 @@
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { useState } from 'preact/hooks'
-import { parseUsdc } from '#protocol/amount'
 import type { Home, NetworkActivity, NetworkBatches } from '../../answers.ts'
 import { countOf, nameNetwork, nameTrigger, shorten, writeCount, writeUsdc } from '../../format.ts'
 import { createGateway, query } from '../../gateway.ts'

@@ -1,4 +1,4 @@
-import { parseUsdc } from '#protocol/amount'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { OperatedNetwork, Operation } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
 import type { Gateway } from '../../gateway.ts'

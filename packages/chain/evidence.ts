@@ -1,0 +1,143 @@
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import {
+  type Address,
+  type Hex,
+  type Log,
+  type RpcLog,
+  type TransactionReceipt,
+  toEventSelector,
+  toHex,
+} from 'viem'
+import type { ServedNetwork } from './servedNetworks.ts'
+import { readTabBatches, type SettledTab } from './settledTabs.ts'
+
+const usedTopic = toEventSelector('AuthorizationUsed(address,bytes32)')
+const cancelledTopic = toEventSelector('AuthorizationCanceled(address,bytes32)')
+export const transferTopic = toEventSelector('Transfer(address,address,uint256)')
+
+/** The token, and the contract whose logs say what became of tabs. */
+export type EvidenceScope = Pick<ServedNetwork, 'token'> & {
+  deployment: Pick<ServedNetwork['deployment'], 'tabSettlement'>
+}
+
+/** A use or cancellation of an authorization, as USDC's own logs show it. */
+export type Evidence = {
+  authorizer: Address
+  nonce: Hex
+  state: 'used' | 'cancelled'
+  recipient: Address | null
+  value: bigint | null
+  /** The state that moved, if it was a tab that TabSettlement settled. */
+  tab?: SettledTab | null
+  txHash: Hex
+  logIndex: number
+  blockNumber: bigint
+  blockHash: Hex
+  /** Unix seconds. */
+  blockTime: bigint
+}
+
+/**
+ * What a transaction did to authorizations, by the token's logs in its receipt. USDC emits the Transfer right after its
+ * AuthorizationUsed, from the same payer; a use without a Transfer proves nothing and is left out. TabSettlement logs what it
+ * settled right after the last use.
+ */
+export function readEvidence(
+  receipt: TransactionReceipt,
+  { token, deployment }: EvidenceScope,
+  blockTime: bigint,
+): Evidence[] {
+  const logs = receipt.logs.filter((log) => log.address.toLowerCase() === token)
+  const byIndex = new Map(logs.map((log) => [log.logIndex, log]))
+  const { transactionHash: txHash, blockNumber, blockHash } = receipt
+  const uses = logs.filter(({ topics }) => topics[0] === usedTopic).map(({ logIndex }) => logIndex)
+  const tabs = new Map<number, SettledTab>()
+  for (const batch of readTabBatches(receipt.logs, { token, tabSettlement: deployment.tabSettlement })) {
+    const own = uses.filter((logIndex) => logIndex < batch.from).slice(-batch.tabs.length)
+    for (const [index, logIndex] of own.entries()) {
+      const tab = batch.tabs[index]
+      if (tab) tabs.set(logIndex, tab)
+    }
+  }
+  return logs.flatMap((log): Evidence[] => {
+    const [event, authorizer, nonce] = log.topics
+    if ((event !== usedTopic && event !== cancelledTopic) || !authorizer || !nonce) return []
+    const { logIndex } = log
+    const place = { txHash, logIndex, blockNumber, blockHash, blockTime }
+    const key = { authorizer: addressOf(authorizer), nonce }
+    if (event === cancelledTopic)
+      return [{ ...key, state: 'cancelled', recipient: null, value: null, ...place }]
+    const moved = byIndex.get(logIndex + 1)
+    const recipient = moved?.topics[2]
+    if (moved?.topics[0] !== transferTopic || moved.topics[1] !== authorizer || !recipient) return []
+    const paid = {
+      recipient: addressOf(recipient),
+      value: BigInt(moved.data),
+      tab: tabs.get(logIndex) ?? null,
+    }
+    return [{ ...key, state: 'used', ...paid, ...place }]
+  })
+}
+
+/** How many blocks a log query spans; public RPCs refuse wider ranges. */
+const blocksAtOnce = 2_000n
+
+/** An authorization to look for, and the Unix second before which it can't have been used. */
+export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { since: bigint }
+
+/**
+ * Finds the transactions that used or cancelled authorizations, by the nonces in USDC's own logs, from the
+ * head backwards. One request a range, however many are wanted.
+ *
+ * @returns those that were found. A node that says one was used may be ahead of the node that answers here.
+ */
+export async function findEvidence(
+  { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,
+  wanted: readonly WantedEvidence[],
+): Promise<Evidence[]> {
+  const missing = new Map(wanted.map((one) => [keyOf(one.from, one.nonce), one]))
+  const found: Evidence[] = []
+  let toBlock = await client.getBlockNumber({ cacheTime: 0 })
+  while (missing.size > 0) {
+    const fromBlock = toBlock >= blocksAtOnce ? toBlock - blocksAtOnce + 1n : 0n
+    const nonces = [...missing.values()].map(({ nonce }) => nonce)
+    const logs = await client.request({
+      method: 'eth_getLogs',
+      params: [
+        {
+          address: scope.token,
+          topics: [[usedTopic, cancelledTopic], null, nonces],
+          fromBlock: toHex(fromBlock),
+          toBlock: toHex(toBlock),
+        },
+      ],
+    })
+    const hashes = new Set(
+      logs.filter((log) => missing.has(keyOfLog(log))).flatMap((log) => log.transactionHash ?? []),
+    )
+    for (const hash of hashes) {
+      const receipt = await client.getTransactionReceipt({ hash })
+      const { timestamp } = await client.getBlock({ blockHash: receipt.blockHash })
+      for (const evidence of readEvidence(receipt, scope, timestamp)) {
+        if (missing.delete(keyOf(evidence.authorizer, evidence.nonce))) found.push(evidence)
+      }
+    }
+    if (fromBlock === 0n) break
+    const { timestamp } = await client.getBlock({ blockNumber: fromBlock })
+    for (const [key, { since }] of missing) if (timestamp < since) missing.delete(key)
+    toBlock = fromBlock - 1n
+  }
+  return found
+}
+
+function keyOfLog({ topics }: Pick<Log | RpcLog, 'topics'>): string {
+  return keyOf(addressOf(topics[1] ?? '0x'), topics[2] ?? '0x')
+}
+
+function keyOf(authorizer: string, nonce: string): string {
+  return `${authorizer}:${nonce}`
+}
+
+function addressOf(topic: Hex): Address {
+  return `0x${topic.slice(-40)}`
+}

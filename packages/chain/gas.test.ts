@@ -1,0 +1,140 @@
+import { describe, expect, test } from 'vitest'
+import snapshots from '../../snapshots/tabs.json' with { type: 'json' }
+import {
+  batchGasCut,
+  batchGasLimit,
+  calldataFloor,
+  countSweepsThatFit,
+  countTabsThatFit,
+  countThatFit,
+  estimateBatchGas,
+  estimateTabBatchGas,
+  roomForSweeps,
+  tabBatchGasLimit,
+  transactionGasCap,
+} from './gas.ts'
+
+const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
+  Array.from({ length: count }, (_, index) => ({ isPair: true, recipient: payee(index) }))
+
+describe('countThatFit', () => {
+  test('behavior: the 150 payments of a raised count fit, as do more of a few providers', () => {
+    expect(countThatFit(pairs(150), false)).toBe(150)
+    expect(countThatFit(pairs(400), false)).toBeGreaterThanOrEqual(175)
+  })
+
+  test('behavior: of 150 providers that never had USDC, 141 fit; the others are the next batch', () => {
+    expect(countThatFit(pairs(150, String), false)).toBe(141)
+    expect(countThatFit(pairs(150, String).slice(141), false)).toBe(9)
+  })
+
+  test('behavior: the model is at or above what `npm run bench -- gas` measured, by 3 % at most', () => {
+    const measured = [
+      [{ pairs: 100, singles: 0, payees: 0, hasCode: false }, 8_607_100n],
+      [{ pairs: 150, singles: 0, payees: 0, hasCode: false }, 12_882_150n],
+      [{ pairs: 150, singles: 0, payees: 149, hasCode: false }, 16_218_491n],
+    ] as const
+    for (const [shape, gas] of measured) {
+      expect(estimateBatchGas(shape)).toBeGreaterThanOrEqual(gas)
+      expect(estimateBatchGas(shape) * 100n).toBeLessThanOrEqual(gas * 103n)
+    }
+  })
+
+  test('behavior: cuts where the model passes the cut', () => {
+    const fit = countThatFit(pairs(400), false)
+    const shape = { singles: 0, payees: 3, hasCode: false }
+    expect(estimateBatchGas({ ...shape, pairs: fit })).toBeLessThanOrEqual(batchGasCut)
+    expect(estimateBatchGas({ ...shape, pairs: fit + 1 })).toBeGreaterThan(batchGasCut)
+  })
+
+  test('behavior: many new payees fit fewer, payers with code far fewer, one always', () => {
+    expect(countThatFit(pairs(400, String), false)).toBeLessThan(countThatFit(pairs(400), false))
+    expect(countThatFit(pairs(400), true)).toBeLessThan(30)
+    expect(countThatFit(pairs(3), false, 1n)).toBe(1)
+    expect(countThatFit([], false)).toBe(0)
+  })
+})
+
+describe('batchGasLimit', () => {
+  test('behavior: never over the cap, never under the calldata floor (KEEPER 11)', () => {
+    expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
+      transactionGasCap,
+    )
+    const long = new Uint8Array(20_000).fill(1)
+    expect(calldataFloor(long)).toBe(21_000n + 40n * 20_000n)
+    expect(batchGasLimit({ pairs: 1, singles: 0, payees: 1, hasCode: false }, long)).toBe(calldataFloor(long))
+  })
+
+  test('behavior: a full batch keeps what the contract wants to see before its last call', () => {
+    const shape = { pairs: countThatFit(pairs(400), false), singles: 0, payees: 3, hasCode: false }
+    expect(batchGasLimit(shape, new Uint8Array(0)) - estimateBatchGas(shape)).toBeGreaterThan(180_000n)
+  })
+})
+
+test('behavior: the room for sweeps is what they take, and a quarter of a batch at most', () => {
+  const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
+  expect(roomForSweeps(0)).toBe(0n)
+  expect(roomForSweeps(3)).toBe(estimateBatchGas({ ...shape, sweeps: 3 }) - estimateBatchGas(shape))
+  expect(roomForSweeps(1_000)).toBe(batchGasCut / 4n)
+  const singles = Array.from({ length: 400 }, () => ({ isPair: false, recipient: 'splitter' }))
+  const fit = countThatFit(singles, false, batchGasCut - roomForSweeps(20))
+  expect(countSweepsThatFit({ ...shape, singles: fit, payees: 1 })).toBeGreaterThanOrEqual(20)
+  expect(countThatFit(singles, false)).toBeGreaterThan(fit)
+})
+
+test('behavior: as many sweeps are added as fit under the cut', () => {
+  const shape = { pairs: 0, singles: 100, payees: 100, hasCode: false }
+  const sweeps = countSweepsThatFit(shape)
+  expect(sweeps).toBeGreaterThan(40)
+  expect(estimateBatchGas({ ...shape, sweeps })).toBeLessThanOrEqual(batchGasCut)
+  expect(estimateBatchGas({ ...shape, sweeps: sweeps + 1 })).toBeGreaterThan(batchGasCut)
+  expect(countSweepsThatFit({ ...shape, singles: 300 })).toBe(0)
+})
+
+describe('a batch of tabs', () => {
+  const tabsOf = (count: number, splits: number) =>
+    Array.from({ length: count }, () => ({
+      lines: splits,
+      splits: Array.from({ length: splits }, (_, index) => `${index}`),
+    }))
+  const noCalldata = new Uint8Array(0)
+
+  test('behavior: the model is at or above what the snapshots measured, were each provider new, by 3 % at most', () => {
+    // A storage slot that is still empty.
+    const newPayout = 22_100n
+    for (const [name, shape] of [
+      ['100 payers, 1 provider x 10 requests', { tabs: 100, lines: 100, splits: 1 }],
+      ['100 payers, 20 providers x 10 requests', { tabs: 100, lines: 2_000, splits: 20 }],
+      ['100 payers, 5 of 20 providers x 10 requests', { tabs: 100, lines: 500, splits: 20 }],
+      ['100 payers, 20 of 100 providers x 10 requests', { tabs: 100, lines: 2_000, splits: 100 }],
+    ] as const) {
+      const gas = BigInt(snapshots[name]) + BigInt(shape.splits) * newPayout
+      const estimate = estimateTabBatchGas({ ...shape, hasCode: false })
+      expect(estimate, name).toBeGreaterThanOrEqual(gas)
+      expect(estimate * 100n, name).toBeLessThanOrEqual(gas * 103n)
+    }
+  })
+
+  test('behavior: a limit keeps what the contract wants to see before its last call, and isn’t over the cap', () => {
+    const shape = { tabs: 100, lines: 2_000, splits: 20, hasCode: false }
+    const payouts = 20n * 34_000n
+    const reserve = (120_000n * 64n) / 63n + 60_000n + 100n * 500n + 2_000n * 250n + 22n * 50_000n
+    expect(tabBatchGasLimit(shape, noCalldata)).toBe(estimateTabBatchGas(shape) - payouts + reserve)
+    expect(tabBatchGasLimit({ ...shape, tabs: 400 }, noCalldata)).toBe(transactionGasCap)
+    const long = new Uint8Array(300_000).fill(1)
+    expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
+  })
+
+  test('behavior: a batch is cut where its limit passes the cut; one tab always fits', () => {
+    expect(countTabsThatFit(tabsOf(400, 1), false)).toBeGreaterThan(300)
+    expect(countTabsThatFit(tabsOf(400, 20), false)).toBeGreaterThan(200)
+    expect(countTabsThatFit(tabsOf(400, 100), false)).toBeGreaterThan(80)
+    expect(countTabsThatFit(tabsOf(400, 1), true)).toBeLessThan(50)
+    const fit = countTabsThatFit(tabsOf(400, 20), false)
+    const limitOf = (tabs: number) =>
+      tabBatchGasLimit({ tabs, lines: 20 * tabs, splits: 20, hasCode: false }, noCalldata)
+    expect(limitOf(fit)).toBeLessThanOrEqual(batchGasCut)
+    expect(limitOf(fit + 1)).toBeGreaterThan(batchGasCut)
+    expect([countTabsThatFit(tabsOf(3, 1), false, 1n), countTabsThatFit([], false)]).toEqual([1, 0])
+  })
+})

@@ -1,0 +1,132 @@
+import { Worker } from 'node:worker_threads'
+import { hexToBytes } from '@tollkeeper/sdk/protocol/bytes'
+import {
+  hashAuthorization,
+  isCanonicalSignature,
+  recoverableSignature,
+} from '@tollkeeper/sdk/protocol/eip3009'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import type { Hex } from 'viem'
+import { keccak256 } from './keccak256.ts'
+import { areSigned, questionLength } from './recoverPayer.ts'
+
+/**
+ * Whether the payer's own key signed each authorization: its signature has the canonical 65 bytes and recovers to
+ * `from`.
+ *
+ * @param separator the token's EIP-712 domain separator.
+ * @returns one claim an authorization, in order.
+ */
+export type PayerSignatures = (
+  separator: Hex,
+  authorizations: readonly SignedAuthorization[],
+) => boolean[] | Promise<boolean[]>
+
+/** Checks on the calling thread. */
+export const checkSignaturesHere = (
+  separator: Hex,
+  authorizations: readonly SignedAuthorization[],
+): boolean[] => {
+  const questions = new Uint8Array(authorizations.length * questionLength)
+  writeQuestions(questions, 0, separator, authorizations)
+  return Array.from(areSigned(questions), Boolean)
+}
+
+/**
+ * Most verifications in one message. If one message had them all, the event loop would wait for the last of them, Postgres for
+ * the event loop, and clients for Postgres, each idle in turn.
+ */
+const maxTogether = 8
+
+/**
+ * Most verifications that this thread checks itself while no other thread works. A message would wake two threads, which
+ * costs up to 90 µs more here, and an idle process has the time (docs/performance.md).
+ */
+const maxHere = 2
+
+type Asked = {
+  separator: Hex
+  authorizations: readonly SignedAuthorization[]
+  resolve: (isSigned: boolean[]) => void
+}
+
+/**
+ * Checks on threads of their own, in turn, since recovering two keys takes as long as the rest of a verification, and
+ * the thread that serves HTTP limits a process. Questions of one turn of the event loop travel together; few stay on this thread.
+ *
+ * A thread that fails ends the process, because no question makes it throw.
+ */
+export function startSignatureThreads(count: number): PayerSignatures {
+  const threads = Array.from({ length: count }, startThread)
+  let next = 0
+  let waiting: Asked[] = []
+
+  function send(): void {
+    const asked = waiting
+    waiting = []
+    if (asked.length <= maxHere && threads.every(({ isIdle }) => isIdle())) {
+      for (const { separator, authorizations, resolve } of asked)
+        resolve(checkSignaturesHere(separator, authorizations))
+      return
+    }
+    const together = Math.min(maxTogether, Math.ceil(asked.length / count))
+    for (let at = 0; at < asked.length; at += together) {
+      threads[next]?.post(asked.slice(at, at + together))
+      next = (next + 1) % count
+    }
+  }
+
+  return (separator, authorizations) =>
+    new Promise((resolve) => {
+      if (waiting.push({ separator, authorizations, resolve }) === 1) setImmediate(send)
+    })
+}
+
+function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean } {
+  const worker = new Worker(new URL(import.meta.resolve('@tollkeeper/chain/signatureThread')))
+  worker.unref()
+  // Answers come back in the order of the questions.
+  const sent: Asked[][] = []
+
+  worker.on('message', (answers: Uint8Array) => {
+    let at = 0
+    for (const { authorizations, resolve } of sent.shift() ?? []) {
+      resolve(Array.from(answers.subarray(at, at + authorizations.length), Boolean))
+      at += authorizations.length
+    }
+  })
+
+  function post(asked: Asked[]): void {
+    const count = asked.reduce((sum, { authorizations }) => sum + authorizations.length, 0)
+    const questions = new Uint8Array(count * questionLength)
+    let at = 0
+    for (const { separator, authorizations } of asked) {
+      at = writeQuestions(questions, at, separator, authorizations)
+    }
+    sent.push(asked)
+    worker.postMessage(questions)
+  }
+
+  return { post, isIdle: () => sent.length === 0 }
+}
+
+/** @returns the offset behind the questions. Non-canonical signatures leave their place empty, which recovers to nobody. */
+function writeQuestions(
+  target: Uint8Array,
+  offset: number,
+  separator: Hex,
+  authorizations: readonly SignedAuthorization[],
+): number {
+  let at = offset
+  for (const authorization of authorizations) {
+    if (isCanonicalSignature(authorization.signature)) {
+      const { rs, recovery } = recoverableSignature(authorization.signature)
+      target.set(rs, at)
+      target[at + 64] = recovery
+      target.set(hashAuthorization(separator, authorization, keccak256), at + 65)
+      target.set(hexToBytes(authorization.from), at + 97)
+    }
+    at += questionLength
+  }
+  return at
+}

@@ -1,0 +1,217 @@
+import { X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
+import { loopback, reservePort } from '@tollkeeper/runtime/port'
+import { type Hex, parseTransaction, recoverTransactionAddress } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { killAll, type RunningCommand, root, runCommand } from '../../test/support/processes.ts'
+import { type SignerMood, startSigner, type TestSigner } from '../../test/support/signer.ts'
+import { until } from '../../test/support/until.ts'
+import { createRemoteAccount, createRemoteSigner, type RemoteSignerOptions } from './remoteSigner.ts'
+import { signTransaction } from './signTransaction.ts'
+
+const chainId = 31_337
+const key = generatePrivateKey()
+const { address } = privateKeyToAccount(key)
+const to = `0x${'c0'.repeat(20)}` as const
+const transaction = {
+  ...({ type: 'eip1559', chainId, to, nonce: 7, gas: 1_000_000n } as const),
+  maxFeePerGas: 2_000_000_000n,
+  maxPriorityFeePerGas: 1_000n,
+  data: `0x${'5a'.repeat(5_000)}` as Hex,
+}
+
+let signer: TestSigner
+beforeAll(async () => {
+  signer = await startSigner({ keys: [key], chainId })
+})
+beforeEach(() => signer.set({}))
+afterAll(() => signer?.kill())
+
+const accountOf = (options: RemoteSignerOptions, of = address) => {
+  const one = createRemoteSigner(options)
+  return createRemoteAccount(of, () => one)
+}
+const sign = (change: Partial<RemoteSignerOptions> = {}) =>
+  signTransaction(accountOf({ url: signer.url, ...change }), transaction)
+
+test('default: the transaction that was asked for, signed by the key of the address', async () => {
+  const raw = await sign()
+  expect(parseTransaction(raw)).toMatchObject({ ...transaction, to })
+  expect(await recoverTransactionAddress({ serializedTransaction: raw as `0x02${string}` })).toBe(address)
+  expect(signer.asked.at(-1)).toMatchObject({ from: address, chainId: '0x7a69', nonce: '0x7', value: '0x0' })
+  await accountOf({ url: signer.url }).check(chainId)
+})
+
+const otherKey = generatePrivateKey()
+const otherAccount = privateKeyToAccount(otherKey)
+const mismatches: [string, SignerMood, RegExp][] = [
+  ['another chain', { changes: { chainId: 8453 } }, /for chain 8453, not 31337/],
+  ['another key', { withKey: otherKey }, /signed by another key than that of 0x/],
+  ['another nonce', { changes: { nonce: 8 } }, /differs in nonce/],
+  ['another receiver', { changes: { to: otherAccount.address } }, /differs in to/],
+  ['other data', { changes: { data: '0x5a' } }, /differs in data/],
+  ['a value', { value: '1' }, /differs in value/],
+  ['another type', { isLegacy: true }, /differs in type/],
+  ['no text', { answers: { tx: {} } }, /it is no transaction/],
+  ['garbage', { text: '<html>' }, /it is no transaction/],
+  ['a text that is no hex', { answers: '0x02zz' }, /it is no transaction/],
+  ['what is not signed', { answers: '0x02c0' }, /it is no transaction/],
+  ['without an end', { text: 'x'.repeat(65_536), times: 64 }, /over 1048576 bytes/],
+]
+
+test.each(mismatches)('error: a signer that answers with %s is not believed', async (_, mood, message) => {
+  signer.set(mood)
+  await expect(sign()).rejects.toMatchObject({
+    name: 'SignerError',
+    code: 'signer_mismatch',
+    message: expect.stringMatching(message),
+  })
+})
+
+test('error: every change of one byte of a good answer is refused', async () => {
+  const good = await sign()
+  const body = good.slice(2)
+  // All of what surrounds the data, and samples of the data.
+  const places = [
+    ...Array.from({ length: 120 }, (_, i) => i),
+    ...Array.from({ length: 140 }, (_, i) => body.length - 1 - i),
+  ]
+  for (const place of [...places, 5_000]) {
+    const digit = ((Number.parseInt(body[place] ?? '0', 16) + 1) % 16).toString(16)
+    const changed: Hex = `0x${body.slice(0, place)}${digit}${body.slice(place + 1)}`
+    const account = { address, signTransaction: async () => changed }
+    await expect(signTransaction(account as never, transaction), `digit ${place}`).rejects.toMatchObject({
+      code: 'signer_mismatch',
+    })
+  }
+})
+
+const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
+
+test('error: the other form of a signature, which no chain takes', async () => {
+  const { serializeTransaction } = await import('viem')
+  const { r, s, yParity } = parseTransaction(await sign()) as { r: Hex; s: Hex; yParity: number }
+  const high: Hex = `0x${(curveOrder - BigInt(s)).toString(16).padStart(64, '0')}`
+  const raw = serializeTransaction(transaction, { r, s: high, yParity: 1 - yParity })
+  expect(await recoverTransactionAddress({ serializedTransaction: raw })).toBe(address)
+  const account = { address, signTransaction: async () => raw }
+  await expect(signTransaction(account as never, transaction)).rejects.toThrow('no chain takes its signature')
+})
+
+describe('a signer that does not answer, or says no', () => {
+  test.each<[string, SignerMood, string, RegExp]>([
+    ['slow', { holds: true }, 'signer_unavailable', /does not answer: not in time/],
+    ['failing', { status: 503 }, 'signer_unavailable', /HTTP status 503/],
+    ['moved', { status: 302 }, 'signer_unavailable', /HTTP status 302/],
+    ['closed', { status: 403 }, 'signer_refused', /HTTP status 403/],
+  ])('error: %s', async (_, mood, code, message) => {
+    signer.set(mood)
+    const options = mood.holds ? { timeoutMs: 200 } : {}
+    await expect(sign(options)).rejects.toMatchObject({ code, message: expect.stringMatching(message) })
+  })
+
+  test('error: down', async () => {
+    const url = `http://user:secret@${loopback}:${await reservePort()}`
+    const failure = await sign({ url }).catch((error: Error) => error)
+    expect(failure).toMatchObject({
+      code: 'signer_unavailable',
+      message: 'the signer does not answer: ECONNREFUSED',
+    })
+  })
+
+  test('error: without the key', async () => {
+    const account = accountOf({ url: signer.url }, otherAccount.address)
+    await expect(signTransaction(account, transaction)).rejects.toMatchObject({
+      code: 'signer_refused',
+      message: 'the signer refused: Signing from account is not an unlocked account (-32000)',
+    })
+    await expect(account.check(chainId)).rejects.toThrow(`the signer has no key of ${otherAccount.address}`)
+    await expect(account.signMessage({ message: 'x' })).rejects.toMatchObject({ code: 'signer_refused' })
+  })
+})
+
+describe('TLS, as web3signer has it', () => {
+  const file = (name: string) => join(root, 'test/support/tls', name)
+  const pem = (name: string) => readFileSync(file(name), 'utf8')
+  const tls = { certFile: file('server.pem'), keyFile: file('server.key') }
+  const { fingerprint256 } = new X509Certificate(pem('server.pem'))
+  const shown = { cert: pem('server.pem'), key: pem('server.key') }
+  // Files that ran earlier in the same process may have named the authority.
+  const trusted = getCACertificates('default')
+  let closed: TestSigner
+  beforeAll(async () => {
+    setDefaultCACertificates(getCACertificates('bundled'))
+    closed = await startSigner({ keys: [key], chainId, tls: { ...tls, clients: [fingerprint256] } })
+  })
+  afterAll(async () => {
+    setDefaultCACertificates(trusted)
+    await closed?.kill()
+  })
+
+  test('default: of an authority that is named, and to a client that it knows', async () => {
+    const raw = await sign({ url: closed.url, ca: pem('ca.pem'), ...shown })
+    expect(parseTransaction(raw)).toMatchObject({ nonce: 7 })
+    // Pinned: the authority is the certificate itself.
+    await sign({ url: closed.url, ca: pem('server.pem'), ...shown })
+    // Waits until the closed connection's requests have arrived, so that the next tests don't count them.
+    await expect.poll(() => closed.asked).toHaveLength(2)
+  })
+
+  test.each<[string, () => Partial<RemoteSignerOptions>, RegExp]>([
+    [
+      'an authority that nobody named',
+      () => ({ url: closed.url, ...shown }),
+      /UNABLE_TO_(GET_ISSUER_CERT_LOCALLY|VERIFY_LEAF_SIGNATURE)/,
+    ],
+    [
+      'another host',
+      () => ({ url: `https://${loopback}:${closed.port}`, ca: pem('ca.pem'), ...shown }),
+      /ERR_TLS_CERT_ALTNAME_INVALID/,
+    ],
+    [
+      'no certificate of ours',
+      () => ({ url: closed.url, ca: pem('ca.pem') }),
+      /ECONNRESET|ECONNABORTED|EPIPE/,
+    ],
+  ])('error: %s', async (_, options, message) => {
+    const before = closed.asked.length
+    await expect(sign(options())).rejects.toMatchObject({
+      code: 'signer_unavailable',
+      message: expect.stringMatching(message),
+    })
+    expect(closed.asked).toHaveLength(before)
+  })
+})
+
+describe('a signer that is none of ours', () => {
+  let anvil: RunningCommand
+  let url: string
+  beforeAll(async () => {
+    const port = await reservePort()
+    url = `http://${loopback}:${port}`
+    const flags = ['--port', `${port}`, '--host', loopback, '--chain-id', `${chainId}`, '--accounts', '2']
+    anvil = runCommand([join(root, 'node_modules/.bin/anvil'), ...flags])
+    await until('it answers', () =>
+      fetch(url, { method: 'POST' }).then(
+        () => true,
+        () => false,
+      ),
+    )
+  })
+  afterAll(() => anvil && killAll(anvil))
+
+  test("default: anvil's eth_signTransaction and eth_accounts", async () => {
+    const [known] = (await createRemoteSigner({ url }).listAddresses()) ?? []
+    const account = accountOf({ url }, known as Hex)
+    await account.check(chainId)
+    const raw = await signTransaction(account, transaction)
+    expect(parseTransaction(raw)).toMatchObject({ nonce: 7, chainId })
+    await expect(signTransaction(accountOf({ url }), transaction)).rejects.toMatchObject({
+      code: 'signer_refused',
+    })
+    await expect(accountOf({ url }).check(chainId)).rejects.toThrow('the signer has no key of')
+  })
+})

@@ -1,0 +1,195 @@
+import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from 'node:http'
+import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
+import { createSecureContext } from 'node:tls'
+import { scrub } from '@tollkeeper/runtime/log'
+import { type Address, type LocalAccount, numberToHex, type PrivateKeyAccount } from 'viem'
+import { toAccount } from 'viem/accounts'
+import { SignerError, type SigningAccount, type Transaction } from './signTransaction.ts'
+
+/** Where a signer is, and the PEM texts for its TLS. */
+export type RemoteSignerOptions = {
+  /** `https://user:password@host/path`: the password is sent as Basic authorization. */
+  url: string
+  /** Authorities for its certificate, in place of the system's. */
+  ca?: string | undefined
+  /** Our client certificate, and its key. */
+  cert?: string | undefined
+  key?: string | undefined
+  /** Milliseconds for a whole exchange. Default 5,000. */
+  timeoutMs?: number
+}
+
+/** A process that holds keys and signs by JSON-RPC. */
+export type RemoteSigner = {
+  /** @returns what it calls the signed transaction, unchecked. */
+  sign: (from: Address, transaction: Transaction) => Promise<unknown>
+  /** Lower-case; null: it doesn't say which keys it has. */
+  listAddresses: () => Promise<readonly string[] | null>
+}
+
+/** A wallet whose key a {@link RemoteSigner} has. `signTransaction` checks its signatures. */
+export type RemoteAccount = LocalAccount & {
+  /** @throws {SignerError} if its signer on this chain doesn't answer, or lacks its key. */
+  check: (chainId: number) => Promise<void>
+}
+
+/** A wallet that pays gas: a key in this process, a key of a remote signer, or any viem account that signs by itself. */
+export type KeeperAccount = PrivateKeyAccount | RemoteAccount | SigningAccount
+
+const defaultTimeoutMs = 5_000
+/** Nodes take transactions of 128 KiB, which are twice as long in hex. */
+const mostBytes = 1_048_576
+/** JSON-RPC 2.0, section 5.1: the method is not there. */
+const methodNotFound = -32_601
+
+/**
+ * Speaks `eth_signTransaction` and `eth_accounts`, as web3signer (`eth1`), op-signer and geth do.
+ *
+ * It uses Node's own client, since fetch takes no certificates, and follows no redirect.
+ *
+ * @throws TypeError for certificates or a key that aren't PEM.
+ */
+export function createRemoteSigner({
+  url,
+  timeoutMs = defaultTimeoutMs,
+  ...tls
+}: RemoteSignerOptions): RemoteSigner {
+  const isEncrypted = new URL(url).protocol === 'https:'
+  // A connection for each request, because the signer may close a resting one just as it is used again.
+  const secure =
+    isEncrypted &&
+    new HttpsAgent({ secureContext: createSecureContext({ ...tls, allowPartialTrustChain: true }) })
+  const agent = secure || new HttpAgent()
+  const request = isEncrypted ? requestHttps : requestHttp
+
+  function post(body: string): Promise<{ status: number; text: string }> {
+    return new Promise((resolve, reject) => {
+      const signal = AbortSignal.timeout(timeoutMs)
+      const fail = (error: unknown) => reject(signal.aborted ? signal.reason : error)
+      const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
+      const sent = request(url, { method: 'POST', headers, agent, signal })
+      sent.on('error', fail)
+      sent.on('response', (response) => {
+        readText(response).then((text) => resolve({ status: response.statusCode ?? 0, text }), fail)
+      })
+      sent.end(body)
+    })
+  }
+
+  async function call(method: string, params: unknown[]): Promise<unknown> {
+    const { status, text } = await post(JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })).catch(
+      throwAsSigner,
+    )
+    const { result, error } = parseAnswer(text)
+    if (error !== undefined) throw refusalOf(error)
+    if (status === 200) return result
+    throw new SignerError(
+      status >= 400 && status < 500 ? 'signer_refused' : 'signer_unavailable',
+      `the signer answered with HTTP status ${status}`,
+    )
+  }
+
+  return {
+    async sign(from, { to, data, value = 0n, gas, nonce, maxFeePerGas, maxPriorityFeePerGas, chainId }) {
+      const result = await call('eth_signTransaction', [
+        {
+          type: '0x2',
+          from,
+          to,
+          data,
+          chainId: numberToHex(chainId),
+          nonce: numberToHex(nonce ?? 0),
+          value: numberToHex(value),
+          gas: numberToHex(gas ?? 0n),
+          maxFeePerGas: numberToHex(maxFeePerGas ?? 0n),
+          maxPriorityFeePerGas: numberToHex(maxPriorityFeePerGas ?? 0n),
+        },
+      ])
+      // geth answers { raw, tx }.
+      return isObject(result) ? result.raw : result
+    },
+    async listAddresses() {
+      const result = await call('eth_accounts', []).catch((error: unknown) => {
+        if (error instanceof Refused && error.rpcCode === methodNotFound) return null
+        throw error
+      })
+      if (result === null) return null
+      if (!Array.isArray(result)) throw new SignerError('signer_mismatch', 'the signer lists no addresses')
+      return result.map((one) => String(one).toLowerCase())
+    },
+  }
+}
+
+/** @param signerOf the signer of a chain. */
+export function createRemoteAccount(
+  address: Address,
+  signerOf: (chainId: number) => RemoteSigner,
+): RemoteAccount {
+  const no = async (): Promise<never> => {
+    throw new SignerError('signer_refused', 'this wallet signs transactions only')
+  }
+  const account = toAccount({
+    address,
+    // Not trusted here: signTransaction.ts checks it.
+    signTransaction: (transaction) => {
+      const asked = transaction as Transaction
+      return signerOf(asked.chainId).sign(address, asked) as Promise<`0x${string}`>
+    },
+    signMessage: no,
+    signTypedData: no,
+  })
+  return Object.assign(account, {
+    async check(chainId: number) {
+      const known = await signerOf(chainId).listAddresses()
+      if (known !== null && !known.includes(address.toLowerCase()))
+        throw new SignerError('signer_refused', `the signer has no key of ${address}`)
+    },
+  })
+}
+
+class Refused extends SignerError {
+  readonly rpcCode: unknown
+
+  constructor(message: string, rpcCode: unknown) {
+    super('signer_refused', message)
+    this.rpcCode = rpcCode
+  }
+}
+
+function refusalOf(error: unknown): Refused {
+  const { message, code } = isObject(error) ? error : {}
+  const words = typeof message === 'string' ? scrub(message).slice(0, 200) : 'it says no why'
+  return new Refused(`the signer refused: ${words} (${String(code).slice(0, 20)})`, code)
+}
+
+async function readText(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of response) {
+    size += (chunk as Buffer).length
+    if (size > mostBytes)
+      throw new SignerError('signer_mismatch', `the signer's answer is over ${mostBytes} bytes`)
+    chunks.push(chunk as Buffer)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+function throwAsSigner(cause: unknown): never {
+  if (cause instanceof SignerError) throw cause
+  const { name, code } = cause as { name?: string; code?: string }
+  const reason = name === 'TimeoutError' ? 'not in time' : (code ?? name)
+  throw new SignerError('signer_unavailable', `the signer does not answer: ${reason}`, { cause })
+}
+
+function parseAnswer(text: string): { result?: unknown; error?: unknown } {
+  try {
+    const answer: unknown = JSON.parse(text)
+    return isObject(answer) ? answer : {}
+  } catch {
+    return {}
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,168 @@
+import { failedDependency } from '@tollkeeper/runtime/dependencies'
+import { toCodedError } from '@tollkeeper/runtime/problem'
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import type { Network } from '@tollkeeper/sdk/protocol/networks'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
+import { type ChaosRpc, startChaosRpc } from '../../test/support/chaosRpc.ts'
+import { until } from '../../test/support/until.ts'
+import { openServedNetworks, type ServedNetwork } from './servedNetworks.ts'
+
+let chain: LocalChain
+let first: ChaosRpc
+let second: ChaosRpc
+beforeAll(async () => {
+  chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+  for (let i = 0; i < 10; i++) await chain.mintUsdc(['0x00000000000000000000000000000000000000aa'], 1n)
+  first = await startChaosRpc({ target: chain.url, staleBlocks: 3 })
+  second = await startChaosRpc({ target: chain.url })
+})
+afterEach(() => {
+  first.heal()
+  second.heal()
+})
+afterAll(async () => {
+  await first?.close()
+  await second?.close()
+  await chain?.close()
+})
+
+async function open(rpcUrls: string[], onUnreachable?: (network: Network) => void): Promise<ServedNetwork> {
+  const deployment = chain.deployments.localhost
+  if (!deployment) throw new Error('not deployed')
+  const [served] = await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls }], {
+    probeTimeoutMs: 60_000,
+    ...(onUnreachable && { onUnreachable }),
+  })
+  return served as ServedNetwork
+}
+
+const headOf = ({ client }: ServedNetwork) => client.getBlockNumber({ cacheTime: 0 })
+
+describe('nodes are judged by their head', () => {
+  test('behavior: one that answers old heads comes after one that does not, and first again once it has caught up', async () => {
+    const served = await open([first.url, second.url])
+    const head = await headOf(served)
+    first.always('*', 'stale-head')
+    await until('the healthy one is asked', async () => (await headOf(served)) === head)
+    const before = first.calls.filter(({ method }) => method === 'eth_call').length
+    await served.client.call({ to: served.token, data: '0x06fdde03' })
+    expect(first.calls.filter(({ method }) => method === 'eth_call')).toHaveLength(before)
+    expect(served.clients).toHaveLength(2)
+
+    first.heal()
+    await until('the first one is asked again', async () => {
+      const seen = first.calls.length
+      await served.client.call({ to: served.token, data: '0x06fdde03' })
+      return first.calls.slice(seen).some(({ method }) => method === 'eth_call')
+    })
+  })
+
+  test('behavior: an old head at the start is seen before anything is read', async () => {
+    first.always('*', 'stale-head')
+    const served = await open([first.url, second.url])
+    expect(await headOf(served)).toBe(await headOf(await open([second.url])))
+  })
+
+  test('behavior: one that is gone is left out where all are asked, until it is back', async () => {
+    const served = await open([first.url, second.url])
+    expect(served.clients).toHaveLength(2)
+    first.always('*', 'refuse')
+    await until('it is left out', async () => {
+      await headOf(served)
+      return served.clients.length === 1
+    })
+    first.heal()
+    await until('it is back', async () => {
+      await headOf(served)
+      return served.clients.length === 2
+    })
+  })
+
+  test('behavior: one that claims a head on which no other agrees is not believed, and nobody is behind for it', async () => {
+    const served = await open([first.url, second.url])
+    const head = await headOf(served)
+    second.always('eth_blockNumber', { result: '0xffffffff' })
+    const seen = second.calls.length
+    const judged = () => second.calls.slice(seen).filter(({ method }) => method === 'eth_chainId').length
+    await until('it was looked at again, twice', async () => {
+      expect(await headOf(served)).toBe(head)
+      return judged() >= 2
+    })
+  })
+
+  test('behavior: one of another chain is not asked, however high its head', async () => {
+    await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+    for (let i = 0; i < 30; i++) await other.mintUsdc(['0x00000000000000000000000000000000000000aa'], 1n)
+    const served = await open([other.url, chain.url])
+    expect(await served.client.getChainId()).toBe(31337)
+    expect(served.clients).toHaveLength(1)
+  })
+
+  test('behavior: a single node is asked no more than it is told to', async () => {
+    const served = await open([second.url])
+    const before = second.calls.length
+    for (let i = 0; i < 5; i++) await headOf(served)
+    expect(second.calls.length - before).toBe(5)
+  })
+})
+
+describe('a network that is down at the start', () => {
+  test('error: is refused where nobody asks for it to be served all the same', async () => {
+    first.always('*', 'refuse')
+    await expect(open([first.url])).rejects.toThrow(/^localhost: could not read the chain/)
+  })
+
+  test('behavior: is served, and read once it is back', async () => {
+    first.always('*', 'refuse')
+    const down: string[] = []
+    const served = await open([first.url], ({ name }) => down.push(name))
+    expect(down).toEqual(['localhost'])
+    await expect(headOf(served)).rejects.toThrow('could not read the chain')
+    first.heal()
+    expect(await headOf(served)).toBe(await headOf(await open([second.url])))
+  })
+
+  test.each<[string, (served: ServedNetwork) => Promise<unknown>]>([
+    ['a head', ({ client }) => client.getBlockNumber()],
+    ['a call', ({ client, token }) => client.call({ to: token, data: '0x06fdde03' })],
+    ['an estimate', ({ client, token }) => client.estimateGas({ to: token, account: token })],
+    [
+      'a read contract',
+      ({ client, token }) => client.readContract({ address: token, abi: usdcAbi, functionName: 'name' }),
+    ],
+    [
+      'a simulation',
+      ({ client, token }) =>
+        client.simulateContract({
+          address: token,
+          abi: usdcAbi,
+          functionName: 'transfer',
+          args: [token, 1n],
+          account: token,
+        }),
+    ],
+  ])('error: %s says that the node does not answer, so that whoever asked is told 503', async (_, ask) => {
+    first.always('*', 'refuse')
+    const served = await open([first.url], () => {})
+    const error = await ask(served).catch((error: unknown) => error)
+    expect(failedDependency(error)).toBe('rpc')
+    expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
+  })
+
+  test('behavior: is never read where it turns out to be another chain', async () => {
+    await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+    await using proxy = await startChaosRpc({ target: other.url })
+    proxy.always('*', 'refuse')
+    const served = await open([proxy.url], () => {})
+    proxy.heal()
+    await expect(headOf(served)).rejects.toThrow(/localhost: /)
+    await expect(served.clients[0]?.getBlockNumber()).rejects.toThrow(/localhost: /)
+  })
+
+  test('error: another chain is refused at once', async () => {
+    await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+    await expect(open([other.url], () => {})).rejects.toThrow(/localhost: /)
+  })
+})

@@ -1,0 +1,202 @@
+import type { Address } from 'viem'
+import { expect, test } from 'vitest'
+import { makeCandidate } from '../../../bench/data/makeCandidate.ts'
+import { useDatabase } from '../../../test/support/database.ts'
+import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { bothHalves } from '../facts/halves.ts'
+import { endPayments } from '../queue/stages.ts'
+import { compositeArray } from '../store/compositeArray.ts'
+import { warmSessions } from './acceptance.ts'
+import { acceptPayments, type Candidate } from './acceptPayments.ts'
+
+const splitter: Address = randomHex(20)
+
+const database = await useDatabase()
+const provider = await seedProvider(database)
+
+async function readHalves(paymentId: string) {
+  const [row] = await database<{ provider: string; fee: string | null; feeTx: string | null }[]>`
+    select half.provider, half.fee, half.fee_tx as "feeTx" from payment p
+    cross join lateral ${bothHalves(database)} half where p.id = ${paymentId}`
+  return row
+}
+
+test("behavior: one authorization to a splitter carries the provider's part and the fee", async () => {
+  const payment = await seedPayment(database, { provider, splitter })
+  expect(await readHalves(payment.paymentId)).toEqual({ provider: 'open', fee: 'open', feeTx: null })
+  const rows =
+    await database`select half, recipient, value from signed_authorization where payment_id = ${payment.paymentId}`
+  expect([...rows]).toEqual([{ half: 0, recipient: splitter, value: 50_000n }])
+
+  const txHash = await seedSettlement(database, payment, { halves: [0] })
+  expect(await readHalves(payment.paymentId)).toEqual({ provider: 'settled', fee: 'settled', feeTx: txHash })
+  const ending = { paymentId: payment.paymentId, kind: 'settled', code: null, isFinal: true } as const
+  await endPayments(database, [ending], new Date())
+  const [sums] = await database`
+    select settled_net, settled_fee from revenue where provider_id = ${provider.providerId} and period = 'day'`
+  expect(sums).toEqual({ settled_net: 47_500n, settled_fee: 2_500n })
+})
+
+test('error: a splitter without a fee is no payment', async () => {
+  await expect(seedPayment(database, { provider, splitter, feeAmount: 0n })).rejects.toThrow(
+    /check constraint/,
+  )
+})
+
+test('behavior: sessions are opened for all groups that can be under way, and nothing is stored', async () => {
+  const sessions = async () =>
+    (
+      await database`select from pg_stat_activity where datname = current_database() and backend_type = 'client backend'`
+    ).length
+  const payments = async () => (await database`select from payment`).length
+  const before = await payments()
+  expect(await sessions()).toBe(1)
+  await warmSessions(database)
+  expect(await sessions()).toBe(3)
+  expect(await payments()).toBe(before)
+})
+
+test('behavior: rows arrive as they were, whatever their text holds', async () => {
+  const texts = ['', 'a b', '"', '\\', '\\"', 'a,b', '(x)', '{y}', 'null', "'", '\n\t', 'é€😀', '"",\\\\"']
+  const rows = texts.map((text, index) => [text, index, null, 2n ** 63n, null, null, `${text},`, null, null])
+  const read = await database`
+    select payment_id, half, recipient, value, nonce
+    from unnest(${compositeArray(rows)}::text::candidate_authorization[])`
+  expect([...read]).toEqual(
+    texts.map((text, half) => ({
+      payment_id: text,
+      half,
+      recipient: null,
+      value: 2n ** 63n,
+      nonce: `${text},`,
+    })),
+  )
+  const none = await database`select from unnest(${compositeArray([])}::text::candidate[])`
+  expect(none).toHaveLength(0)
+})
+
+const token = randomHex(20)
+
+function candidate(payer: Address, change: Partial<Candidate> = {}): Candidate {
+  const [endpointId = ''] = provider.endpointIds
+  const seller = { providerId: provider.providerId, endpointId, payee: provider.wallet }
+  return { ...makeCandidate(Date.now(), seller, { payer, chainId: seedChainId, token }), ...change }
+}
+
+/** What is stored of candidates, and what counts for their payers. */
+async function readStored(candidates: readonly Candidate[]) {
+  const ids = candidates.map(({ id }) => id)
+  const rows = await database<
+    Record<'payment' | 'queue' | 'presentation' | 'signed_authorization', string>[]
+  >`
+    select p.id as payment, q.payment_id as queue, s.payment_id as presentation, a.payment_id as signed_authorization
+    from payment p
+    full join queue q on q.payment_id = p.id
+    full join presentation s on s.payment_id = coalesce(p.id, q.payment_id)
+    full join (select distinct payment_id from signed_authorization) a on a.payment_id = coalesce(p.id, q.payment_id, s.payment_id)
+    where coalesce(p.id, q.payment_id, s.payment_id, a.payment_id) = any(${ids}::text[])`
+  const totals = await database<{ address: Address; total: bigint }[]>`
+    select address, accepted_total as total from payer where address = any(${candidates.map(({ payer }) => payer)}::text[])`
+  return {
+    stored: rows.filter((row) => new Set(Object.values(row)).size === 1).map(({ payment }) => payment),
+    torn: rows.filter((row) => new Set(Object.values(row)).size > 1),
+    totals: new Map(totals.map(({ address, total }) => [address, total])),
+  }
+}
+
+test("behavior: a group's payers are reserved together, and one whose limit doesn't cover all of its own loses just what is over", async () => {
+  const [rich, poor, none] = [randomHex(20), randomHex(20), randomHex(20)]
+  const group = [
+    candidate(rich),
+    candidate(poor, { limit: 120_000n }),
+    candidate(rich, { limit: 100_000n }),
+    candidate(poor, { limit: 120_000n }),
+    candidate(none, { limit: 49_999n }),
+    candidate(poor, { limit: 120_000n }),
+  ]
+  const verdicts = await acceptPayments(database, group)
+  const of = (payer: Address) => verdicts.filter((_, index) => group[index]?.payer === payer).toSorted()
+  expect(of(rich)).toEqual(['accepted', 'accepted'])
+  expect(of(poor)).toEqual(['accepted', 'accepted', 'over_limit'])
+  expect(of(none)).toEqual(['over_limit'])
+  const { stored, torn, totals } = await readStored(group)
+  expect(stored.toSorted()).toEqual(
+    group.flatMap(({ id }, index) => (verdicts[index] === 'accepted' ? id : [])).toSorted(),
+  )
+  expect(torn).toEqual([])
+  expect(totals).toEqual(
+    new Map([
+      [rich, 100_000n],
+      [poor, 100_000n],
+    ]),
+  )
+})
+
+test('error: a challenge or an authorization counts once, within a group, between groups, and for whichever payer', async () => {
+  const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
+  const known = candidate(first)
+  expect(await acceptPayments(database, [known])).toEqual(['accepted'])
+  const [provides, fee] = known.authorizations
+  const twin = candidate(second)
+  const group = [
+    known,
+    candidate(first, { authorizations: [provides] }),
+    // Its fee is an authorization that another payment of this payer presents as the provider's part.
+    candidate(first, { authorizations: fee ? [fee] : [provides] }),
+    candidate(third, { requestId: known.requestId }),
+    twin,
+    candidate(second, { authorizations: twin.authorizations }),
+    candidate(third, { requestId: twin.requestId }),
+    candidate(third, { authorizations: known.authorizations }),
+  ]
+  const verdicts = await acceptPayments(database, group)
+  expect(verdicts.slice(0, 4)).toEqual(['replayed', 'replayed', 'replayed', 'replayed'])
+  // One of the twins in a group is taken, whichever it is.
+  const taken = verdicts.slice(4, 7)
+  expect(taken.filter((verdict) => verdict === 'accepted').length).toBeGreaterThanOrEqual(1)
+  const { stored, torn, totals } = await readStored([known, ...group])
+  expect(torn).toEqual([])
+  const nonces = await database`
+    select from signed_authorization where token = ${token} group by authorizer, nonce having count(*) > 1`
+  expect(nonces).toHaveLength(0)
+  const requests = await database`
+    select from payment where request_id in ${database([known.requestId ?? '', twin.requestId ?? ''])}`
+  expect(requests).toHaveLength(2)
+  // Another payer's nonce is its own; nothing is reserved for what was refused.
+  expect(verdicts[7]).toBe('accepted')
+  const sums = (payer: Address) =>
+    [known, ...group].filter((one) => stored.includes(one.id) && one.payer === payer).map(({ id }) => id)
+  for (const payer of [first, second, third])
+    expect(totals.get(payer) ?? 0n).toBe(50_000n * BigInt(new Set(sums(payer)).size))
+})
+
+test('behavior: sessions that store the same authorizations at once take each once, and none waits for ever', async () => {
+  const payers = Array.from({ length: 4 }, () => randomHex(20))
+  const same = Array.from({ length: 40 }, (_, index) => candidate(payers[index % 4] ?? randomHex(20)))
+  const sessions = await Promise.all(
+    [0, 1, 2].map((turn) =>
+      acceptPayments(
+        database,
+        same
+          .map((one) => ({
+            ...candidate(one.payer),
+            authorizations: one.authorizations,
+            requestId: one.requestId,
+          }))
+          .toSorted((a, b) => (turn === 1 ? 1 : -1) * ((a.requestId ?? '') < (b.requestId ?? '') ? 1 : -1)),
+      ),
+    ),
+  )
+  expect(sessions.flat().filter((verdict) => verdict === 'accepted')).toHaveLength(40)
+  const rows = await database`
+    select sum(accepted_total) as total from payer where address = any(${payers}::text[])`
+  expect(rows[0]).toEqual({ total: 40n * 50_000n })
+})
+
+test('behavior: a payment that is deleted takes all its rows along', async () => {
+  const one = candidate(randomHex(20))
+  await acceptPayments(database, [one])
+  await database`delete from payment where id = ${one.id}`
+  expect(await readStored([one])).toMatchObject({ stored: [], torn: [] })
+})

@@ -1,0 +1,182 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { ChainReads, PayerQuestion, PayerState } from '@tollkeeper/chain/chainReads'
+import { isSignedByContract } from '@tollkeeper/chain/contractSignature'
+import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import type { Address } from 'viem'
+import type { Payers } from './payers.ts'
+
+export type SignatureCheckOptions = {
+  payerSignatures: PayerSignatures
+  /** How long a contract wallet may take to answer. */
+  contractTimeoutMs: number
+}
+
+/** What to check, and who may present it. */
+export type CheckOptions = SignatureCheckOptions & {
+  /** Whether the call that reads the payers' accounts looks up the nonces, too. */
+  asksNonces: boolean
+  /** Whether that call also asks if USDC has blacklisted the payees. */
+  asksPayees?: boolean
+  /** Whether payers may be contracts. If not, a signature that isn't by the payer's key costs no call. Default: they may. */
+  mayHaveCode?: boolean
+  /** Called before the chain is asked, and with `true` before payers' contracts are; throws to refuse the call. */
+  admit?: (hasCode: boolean) => void
+}
+
+/** Why an authorization is refused; `index`: its position among the presented ones. */
+export type PresentedFailure = { index: number; code: ErrorCode; detail: string }
+
+/** Authorizations, all refused for the same reason. */
+export class PresentedRefused extends BaseError {
+  readonly failures: readonly PresentedFailure[]
+
+  constructor(
+    failures: readonly [PresentedFailure, ...PresentedFailure[]],
+    details: Record<string, unknown> = {},
+  ) {
+    const [{ index, code, detail }] = failures
+    const payload = `payloads[${index}]`
+    super(code, `${payload}: ${detail}`, { details: { payload, ...details } })
+    this.failures = failures
+  }
+}
+
+/** @throws {PresentedRefused} if there is a failure. */
+export function refuse(
+  [first, ...others]: readonly PresentedFailure[],
+  details?: Record<string, unknown>,
+): void {
+  if (first) throw new PresentedRefused([first, ...others], details)
+}
+
+/** Refuses those that have a fault. @throws {PresentedRefused} if there is one. */
+export function refuseWhere<T>(
+  presented: readonly T[],
+  faultOf: (one: T, index: number) => Omit<PresentedFailure, 'index'> | null,
+): void {
+  refuse(
+    presented.flatMap((one, index): PresentedFailure[] => {
+      const fault = faultOf(one, index)
+      return fault ? [{ index, ...fault }] : []
+    }),
+  )
+}
+
+export type SignatureCheck = {
+  /** Whether the payer has code. */
+  hasCode: boolean
+  /** What the chain says of the payer and its nonce; undefined if it wasn't asked. */
+  state: PayerState | undefined
+  isUsed: boolean
+}
+
+/** Recoveries in a row before other requests get their turn: 2 ms. */
+const togetherAtMost = 32
+
+/**
+ * Checks the signatures of authorizations: by the payer's contract (ERC-1271) if it has code, else by recovering its key. The
+ * cheapest checks come first: keys, the cache, the chain, contracts.
+ *
+ * @throws {BaseError} `invalid_signature`; `unauthorized` where payers may have no code, but one has; `payee_refused`;
+ *   `dependency_unavailable` where a payer's contract does not answer in time.
+ */
+export async function checkSignatures(
+  authorizations: readonly SignedAuthorization[],
+  { served, reads, payers }: { served: ServedNetwork; reads: ChainReads; payers: Payers },
+  { asksNonces, asksPayees = false, mayHaveCode = true, admit = () => {}, ...options }: CheckOptions,
+): Promise<SignatureCheck[]> {
+  const refuseSignatures = (isBad: readonly boolean[], reason: string) =>
+    refuseWhere(isBad, (bad) =>
+      bad ? { code: 'invalid_signature', detail: `the signature is not the payer's: ${reason}` } : null,
+    )
+  const isUnsigned: boolean[] = []
+  for (let from = 0; from < authorizations.length; from += togetherAtMost) {
+    if (from > 0) await nextTurn()
+    const some = authorizations.slice(from, from + togetherAtMost)
+    isUnsigned.push(...(await options.payerSignatures(served.domainSeparator, some)).map((signed) => !signed))
+    if (!mayHaveCode) refuseSignatures(isUnsigned, withoutKey)
+  }
+  admit(isUnsigned.includes(true))
+  // The chain is asked for balance and nonces only where they are wanted.
+  const isPlain = await Promise.all(
+    authorizations.map(
+      async ({ from }, index) => isUnsigned[index] === true && !(await payers.hasCode(from)),
+    ),
+  )
+  const expected = `expected 65 bytes with a low s that recover to its \`from\` on ${served.network.name}`
+  refuseSignatures(isPlain, expected)
+
+  const states = asksNonces ? await readStates(reads, authorizations, asksPayees) : undefined
+  const checks = await Promise.all(
+    authorizations.map(async (one, index): Promise<SignatureCheck> => {
+      const asked = states?.get(one)
+      const known = asked?.state ?? (isUnsigned[index] ? undefined : await payers.allowance(one.from))
+      return {
+        hasCode: known?.hasCode ?? (await payers.hasCode(one.from)),
+        state: asked?.state,
+        isUsed: asked?.isUsed ?? false,
+      }
+    }),
+  )
+  const withCode = checks.findIndex(({ hasCode }) => hasCode)
+  if (withCode < 0) {
+    refuseSignatures(isUnsigned, expected)
+    return checks
+  }
+  if (!mayHaveCode)
+    throw new BaseError(
+      'unauthorized',
+      `${authorizations[withCode]?.from} has code: it can pay with an API key only`,
+    )
+  admit(true)
+  const answers = await Promise.all(
+    authorizations.map((one, index) =>
+      checks[index]?.hasCode
+        ? isSignedByContract(served, one, options.contractTimeoutMs)
+        : !isUnsigned[index],
+    ),
+  )
+  refuseSignatures(
+    answers.map((yes) => !yes),
+    'its contract says no (ERC-1271)',
+  )
+  return checks
+}
+
+/** Nobody looks up whether the payer has code: junk without a key must cost no call to the chain. */
+const withoutKey = 'its own key did not sign it. If the payer is a contract, send it with an API key'
+
+/** Reads the payers' accounts, the nonces, and whether payees can be paid, all at one block. */
+async function readStates(
+  reads: ChainReads,
+  authorizations: readonly SignedAuthorization[],
+  asksPayees: boolean,
+): Promise<Map<SignedAuthorization, { state: PayerState; isUsed: boolean }>> {
+  const asked = [...Map.groupBy(authorizations, ({ from }) => from).values()].flatMap((own) =>
+    own.flatMap((one, index) =>
+      index % 2 === 0 ? [[one, ...own.slice(index + 1, index + 2)] as const] : [],
+    ),
+  )
+  const payees = asksPayees ? [...new Set(authorizations.map(({ to }) => to))] : []
+  const states = await reads.readTogether([
+    ...asked.map(([one, second]): PayerQuestion => {
+      return { payer: one.from, nonces: second ? [one.nonce, second.nonce] : [one.nonce] }
+    }),
+    ...payees.map((payer) => ({ payer })),
+  ])
+  const blocked = new Set<Address>(payees.filter((_, index) => states[asked.length + index]?.isBlacklisted))
+  refuseWhere(authorizations, ({ to }) =>
+    blocked.has(to) ? { code: 'payee_refused', detail: `USDC has blacklisted ${to}` } : null,
+  )
+  return new Map(
+    asked.flatMap((own, index) =>
+      own.map((one, half) => {
+        const state = states[index] as PayerState
+        return [one, { state, isUsed: state.isUsed[half] === true }] as const
+      }),
+    ),
+  )
+}

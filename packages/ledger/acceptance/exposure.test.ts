@@ -1,0 +1,100 @@
+import type { PayerState } from '@tollkeeper/chain/chainReads'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { Address } from 'viem'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
+import { recordFailure } from '../queue/failures.ts'
+import { quarantinePayers } from '../queue/quarantine.ts'
+import { endPayments } from '../queue/stages.ts'
+import { readExposures } from './exposure.ts'
+import { createPayers } from './payers.ts'
+
+const token: Address = `0x${'ab'.repeat(20)}`
+
+const sql = await useDatabase()
+
+const served = { network: networks.localhost, token } as unknown as ServedNetwork
+
+async function unsettledOf(payer: Address, { block = 0n, now = Math.floor(Date.now() / 1000) } = {}) {
+  const read = await readExposures(sql, served, { payers: [payer], block, now, withHistory: false })
+  return read.get(payer)?.unsettled
+}
+
+async function isQuarantined(payer: Address): Promise<boolean | undefined> {
+  const question = { payers: [payer], block: 0n, now: Math.floor(Date.now() / 1000), withHistory: true }
+  return (await readExposures(sql, served, question)).get(payer)?.isQuarantined
+}
+
+test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer } = payment
+  expect(await isQuarantined(payer)).toBe(false)
+  await quarantinePayers(sql, { chainId: seedChainId, token }, [payer])
+  expect(await isQuarantined(payer)).toBe(true)
+  // Settled after all.
+  await seedSettlement(sql, payment)
+  expect(await isQuarantined(payer)).toBe(false)
+})
+
+test('behavior: so is one while a payment waits that its wallet disowned to a keeper, whatever else may fail', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer, paymentId } = payment
+  const fail = (code: string) =>
+    recordFailure(sql, { paymentId, batchId: null, code, detail: '', isFinal: false }, { now: new Date() })
+  await fail('insufficient_balance')
+  expect(await isQuarantined(payer)).toBe(false)
+  await fail('invalid_signature')
+  expect(await isQuarantined(payer)).toBe(true)
+  await seedSettlement(sql, payment)
+  expect(await isQuarantined(payer)).toBe(false)
+})
+
+test('behavior: what settled after the block of a balance is unsettled there, also once it is over', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer } = payment
+  await seedSettlement(sql, payment, { blockNumber: 200 })
+  await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date())
+  expect(await unsettledOf(payer, { block: 199n })).toBe(50_000n)
+  expect(await unsettledOf(payer, { block: 200n })).toBe(0n)
+  // Every node that is asked has a block of ten minutes ago.
+  const now = Math.floor(Date.now() / 1000)
+  expect(await unsettledOf(payer, { block: 199n, now: now + 590 })).toBe(50_000n)
+  expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
+})
+
+test('behavior: what has run out can still move while the chain’s clock lags by two minutes', async () => {
+  const now = Math.floor(Date.now() / 1000)
+  const validBefore = now + 1_000
+  const { payer } = await seedPayment(sql, { provider: await seedProvider(sql), validBefore })
+  expect(await unsettledOf(payer, { now: validBefore + 119 })).toBe(50_000n)
+  expect(await unsettledOf(payer, { now: validBefore + 120 })).toBe(0n)
+})
+
+test('behavior: of the balance of then and the latest, the lower one counts', async () => {
+  const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
+    blockNumber,
+    balance,
+    hasCode: false,
+    isBlacklisted: false,
+    isPaused: false,
+    isUsed: [false, false],
+  })
+  const payers = createPayers(
+    served,
+    { read: async () => stateOf(80_000n, 100n) },
+    {
+      database: sql,
+      checkBalance: true,
+      caps: { payer: null, newPayer: null },
+      balanceTtlMs: 30_000,
+      now: Date.now,
+    },
+  )
+  expect(await payers.allowance(payer)).toMatchObject({ available: 80_000n, limit: 80_000n })
+  // A reorg gave settled money back, or somebody paid in, after the debts were read.
+  expect(await payers.allowance(payer, stateOf(130_000n, 99n))).toMatchObject({ available: 80_000n })
+  expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
+})

@@ -1,0 +1,72 @@
+import type { ChainReads, PayerState } from '@tollkeeper/chain/chainReads'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import type { Address } from 'viem'
+import { afterEach, expect, test, vi } from 'vitest'
+import type { Database } from '../store/database.ts'
+import { createPayers } from './payers.ts'
+
+const state: PayerState = {
+  blockNumber: 1n,
+  balance: 1n,
+  hasCode: false,
+  isBlacklisted: false,
+  isPaused: false,
+  isUsed: [false, false],
+}
+
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+test('behavior: balances that were read together are renewed over half of their time, few at a time, and gathered', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'Date'] })
+  const began = Date.now()
+  const turn = () => new Promise((resolve) => setImmediate(resolve))
+  let under = 0
+  let most = 0
+  let readAt: number[] = []
+  const reads: Pick<ChainReads, 'read'> = {
+    async read() {
+      readAt.push(Date.now() - began)
+      under += 1
+      most = Math.max(most, under)
+      await turn()
+      under -= 1
+      return state
+    },
+  }
+  let drawn = 0
+  const payers = createPayers({} as ServedNetwork, reads, {
+    database: {} as Database,
+    checkBalance: true,
+    caps: { payer: null, newPayer: null },
+    balanceTtlMs: 30_000,
+    now: Date.now,
+    // Evenly spread, as multiples of the golden section are.
+    random: () => (drawn++ * 0.618034) % 1,
+  })
+  const addresses = Array.from({ length: 600 }, (_, i): Address => `0x${i.toString(16).padStart(40, '0')}`)
+  const askAll = () => Promise.all(addresses.map((address) => payers.hasCode(address)))
+  await askAll()
+  expect(readAt).toHaveLength(600)
+
+  most = 0
+  readAt = []
+  while (Date.now() < began + 30_000) {
+    await askAll()
+    await turn()
+    vi.advanceTimersByTime(50)
+    await turn()
+    await turn()
+  }
+  expect(most).toBeLessThanOrEqual(64)
+  expect(readAt[0]).toBeGreaterThanOrEqual(7_500)
+  // 600 come due over 15 s, 40 a second; the first are due a second time before the last are.
+  for (let second = 8; second < 30; second++) {
+    const inSecond = readAt.filter((at) => Math.floor(at / 1_000) === second)
+    expect(inSecond.length).toBeGreaterThan(20)
+    expect(inSecond.length).toBeLessThan(80)
+    // All that come due at one moment share one call of the node.
+    expect(new Set(inSecond).size).toBeLessThanOrEqual(5)
+  }
+})

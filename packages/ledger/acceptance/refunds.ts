@@ -1,0 +1,79 @@
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import type { Database, Queryable } from '../store/database.ts'
+import { type Accept, reserveWith } from './acceptance.ts'
+import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+
+// A refund is a payment from a provider's wallet to the payer of another payment. It is accepted, settled, retried and taken
+// back by a reorg like any other; its companion row in `refund` names the payment that it refunds.
+
+/** The payment that is refunded, and the number of its refund. */
+export type RefundOf = { paymentId: string; number: number; providerId: string }
+
+/**
+ * Stores a refund and reserves its wallet's balance for it.
+ *
+ * A constraint refuses more than was paid, so a wrong sum here can't.
+ *
+ * @throws {BaseError} `refund_exceeds_payment`; and what {@link Accept} throws for the wallet.
+ */
+export function acceptRefund(database: Database, of: RefundOf): Accept {
+  return reserveWith((candidate) => storeRefund(database, of, candidate))
+}
+
+/** Stores a refund that needs only the checks of {@link acceptRefund}. */
+export function storeRefund(database: Database, of: RefundOf, candidate: Candidate): Promise<Verdict> {
+  return database.begin((sql) => insertRefund(sql, of, candidate)) as Promise<Verdict>
+}
+
+async function insertRefund(
+  sql: Queryable,
+  { paymentId, number, providerId }: RefundOf,
+  candidate: Candidate,
+): Promise<Verdict> {
+  // Locks the payment's total, so that parallel refunds are counted one after the other.
+  await sql`
+    insert into refund_total (payment_id, amount, paid)
+    select id, 0, provider_amount + fee_amount from payment where id = ${paymentId}
+    on conflict (payment_id) do update set amount = refund_total.amount`
+  const [taken] = await sql`select from refund where of_payment_id = ${paymentId} and number = ${number}`
+  if (taken) return 'replayed'
+  await releaseDead(sql, paymentId)
+  const value = candidate.providerAmount
+  const [counted] = await sql`
+    update refund_total set amount = amount + ${value}
+    where payment_id = ${paymentId} and amount + ${value} <= paid
+    returning payment_id`
+  if (!counted) throw new BaseError('refund_exceeds_payment')
+  const [verdict = 'replayed'] = await acceptPayments(sql, [candidate])
+  if (verdict !== 'accepted') {
+    await sql`update refund_total set amount = amount - ${value} where payment_id = ${paymentId}`
+    return verdict
+  }
+  await sql`
+    insert into refund (payment_id, of_payment_id, number, provider_id, accepted_at)
+    values (${candidate.id}, ${paymentId}, ${number}, ${providerId}, ${new Date(candidate.acceptedAt)})`
+  return verdict
+}
+
+/**
+ * Gives back what refunds had reserved that failed and can't move any more. Until they expire they count, because whoever has
+ * seen the signature can still send it.
+ */
+async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
+  await sql`
+    with dead as (
+      update refund r set released_at = now()
+      from payment p
+      where r.of_payment_id = ${paymentId} and r.released_at is null and p.id = r.payment_id and ${isDead(sql)}
+      returning p.provider_amount
+    )
+    update refund_total set amount = amount - (select sum(provider_amount) from dead)
+    where payment_id = ${paymentId} and exists (select from dead)`
+}
+
+/** Whether the refund `r` failed and can't move any more. */
+export function isDead(sql: Queryable) {
+  return sql`exists (
+    select from outcome o where o.payment_id = r.payment_id and o.final_at is not null and o.arrived = 0
+  )`
+}

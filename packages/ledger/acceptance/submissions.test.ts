@@ -1,0 +1,309 @@
+import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import type { Hex } from 'viem'
+import { expect, test } from 'vitest'
+import { claimAs, failPayment } from '../../../test/support/claim.ts'
+import { useDatabase } from '../../../test/support/database.ts'
+import {
+  seedPayment,
+  seedPlatform,
+  seedProvider,
+  seedScope,
+  seedTransfer,
+  toCandidate,
+} from '../../../test/support/seedPayments.ts'
+import { giveUp, standingOf, voidNow } from '../../../test/support/standing.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
+import { insertTransaction, markMined } from '../batches/transactions.ts'
+import { readGroups, readSubmission } from '../queue/queue.ts'
+import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
+import {
+  findPayments,
+  giveUpTogether,
+  nameOf,
+  readLeftOfSubmission,
+  SubmissionConflict,
+  storeSubmission,
+} from './submissions.ts'
+
+const now = new Date()
+
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
+
+function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorization {
+  return {
+    from: randomHex(20),
+    to: randomHex(20),
+    value: 1n,
+    validAfter: 0n,
+    validBefore: 2n ** 39n,
+    nonce: randomHex(32),
+    signature: randomHex(65),
+    ...change,
+  }
+}
+
+/** A provider's transfer and the fee that goes with it. */
+function pair(): [SignedAuthorization, SignedAuthorization] {
+  const first = transfer()
+  return [first, transfer({ from: first.from, to: seedPlatform })]
+}
+
+/** As a payment of a submission; each has its own authorizations. */
+function candidateOf(...signed: SignedAuthorization[]): Candidate {
+  const halves = signed.map(({ to: recipient, ...one }) => ({ ...one, recipient, acceptedBlock: null }))
+  return toCandidate({
+    source: 'submission',
+    payer: signed[0]?.from ?? randomHex(20),
+    acceptedAt: now,
+    halves: halves as unknown as AcceptedAuthorizations,
+  })
+}
+
+/** Submits transfers together: each is a payment, or one with its fee. */
+async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
+  const known = await findPayments(sql, seedScope, asked.flat())
+  const isNew = (one: SignedAuthorization) => {
+    const payment = known.get(nameOf(one))
+    return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
+  }
+  const candidates = asked.filter((signed) => signed.every(isNew)).map((signed) => candidateOf(...signed))
+  return sql.begin((tx) =>
+    storeSubmission(tx, { key, candidates, known: [...known.values()] }, now),
+  ) as Promise<Verdict[]>
+}
+
+async function ask(...asked: SignedAuthorization[][]): Promise<Hex> {
+  const key = randomHex(32)
+  expect(await askAs(key, ...asked)).toEqual(asked.map(() => 'accepted'))
+  return key
+}
+
+/** Claims what was submitted and waits longest, as the keeper does. */
+async function claim(): Promise<BatchRow | null> {
+  const due = await readSubmission(sql, seedScope)
+  return due.length === 0 ? null : claimAll(due.map(({ id }) => id))
+}
+
+const claimAll = async (paymentIds: string[]) => (await claimAs(sql, 'direct', paymentIds, { now })).batch
+
+/** Ends a batch of which nothing was settled; what is left of the submission fails. */
+async function fail(batch: BatchRow | null, code = 'deferred'): Promise<void> {
+  if (!batch) throw new Error('nothing was claimed')
+  await closeBatch(sql, batch.id, 'nothing_left', now)
+  for (const paymentId of await readLeftOfSubmission(sql, batch.id))
+    await failPayment(sql, paymentId, { code, now })
+}
+
+async function noncesIn(batch: BatchRow | null): Promise<string[]> {
+  const rows = await sql<{ nonce: string }[]>`
+    select a.nonce from batch_item i join signed_authorization a using (payment_id)
+    where i.batch_id = ${batch?.id ?? 0n} order by i.position, a.half`
+  return rows.map(({ nonce }) => nonce)
+}
+
+async function queued(paymentId: string) {
+  const [row] = await sql`
+    select stage, submission, due_at is not null as "isDue", attempts from queue where payment_id = ${paymentId}`
+  return row
+}
+
+async function paymentOf(one: SignedAuthorization): Promise<string> {
+  const payment = (await findPayments(sql, seedScope, [one])).get(nameOf(one))
+  if (!payment) throw new Error('no payment holds it')
+  return payment.paymentId
+}
+
+test('default: what was submitted together is due at once, and is settled as a whole', async () => {
+  const [one, other, fee] = [transfer(), ...pair()]
+  const key = await ask([one], [other, fee])
+  const known = await findPayments(sql, seedScope, [one, other, fee, transfer()])
+  expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
+  expect(known.get(nameOf(fee))).toEqual({
+    paymentId: await paymentOf(other),
+    half: 1,
+    recipient: seedPlatform,
+    value: 1n,
+    isTriedInVain: false,
+    isOut: false,
+    maySettle: false,
+    isSubmission: true,
+    stage: 'waiting',
+    ended: null,
+    submission: key,
+  })
+  const due = await readSubmission(sql, seedScope)
+  expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
+  const batch = await claim()
+  expect(batch).toMatchObject({ lane: 'direct', trigger: 'direct' })
+  expect((await noncesIn(batch)).sort()).toEqual([one, other, fee].map(({ nonce }) => nonce).sort())
+  expect(await claim()).toBeNull()
+  await fail(batch)
+})
+
+test('error: a transfer that waits in other company', async () => {
+  const [first, fee] = pair()
+  const key = await ask([first, fee])
+  await expect(ask([fee])).rejects.toThrow(SubmissionConflict)
+  await expect(ask([first])).rejects.toThrow(SubmissionConflict)
+  // The same again changes nothing.
+  expect(await askAs(key, [first, fee])).toEqual([])
+  const batch = await claim()
+  expect(await noncesIn(batch)).toHaveLength(2)
+  // What is in a batch stays there.
+  expect(await askAs(randomHex(32), [fee])).toEqual([])
+  expect(await queued(await paymentOf(fee))).toMatchObject({ stage: 'claimed', submission: key })
+  await fail(batch)
+})
+
+test('error: where one of them is refused, all of it is rolled back by the caller, as the verdicts say', async () => {
+  const [one, other] = [transfer(), transfer()]
+  const rollBack = new Error('not all accepted')
+  const verdicts: Verdict[] = []
+  const store = sql.begin(async (tx) => {
+    const candidates = [candidateOf(one), { ...candidateOf(other), limit: 0n }]
+    verdicts.push(...(await storeSubmission(tx, { key: randomHex(32), candidates, known: [] }, now)))
+    throw rollBack
+  })
+  await expect(store).rejects.toBe(rollBack)
+  expect(verdicts).toEqual(['accepted', 'over_limit'])
+  expect((await findPayments(sql, seedScope, [one, other])).size).toBe(0)
+})
+
+test('behavior: once its submission has failed, a transfer may come back alone, and the first company too', async () => {
+  const [first, fee] = pair()
+  const key = await ask([first, fee])
+  await fail(await claim(), 'authorization_used')
+  const failed = await paymentOf(first)
+  expect(await standingOf(sql, { paymentId: failed })).toMatchObject({
+    stage: null,
+    kind: 'failed',
+    failureCode: 'authorization_used',
+  })
+
+  await ask([first])
+  const alone = await claim()
+  // Its fee wasn't submitted, so it isn't taken along.
+  expect(await noncesIn(alone)).toEqual([first.nonce])
+  expect((await findPayments(sql, seedScope, [fee])).size).toBe(0)
+  await fail(alone)
+
+  expect(await askAs(key, [first, fee])).toEqual(['accepted'])
+  const again = await claim()
+  expect(await noncesIn(again)).toEqual([first.nonce, fee.nonce])
+  expect(await standingOf(sql, { paymentId: await paymentOf(first) })).toMatchObject({
+    stage: 'claimed',
+    attempts: 0,
+    failureCode: null,
+  })
+  await fail(again)
+})
+
+test('behavior: a submission is claimed as a whole, or not at all', async () => {
+  const soon = transfer({ validBefore: BigInt(Math.floor(now.getTime() / 1000) + 1) })
+  const one = transfer()
+  const key = await ask([one], [soon])
+  expect(await claim()).toBeNull()
+  expect(await queued(await paymentOf(one))).toMatchObject({ stage: 'waiting', submission: key })
+  expect(await sql`select from batch_item where payment_id = ${await paymentOf(one)}`).toHaveLength(0)
+
+  // What came through POST /submit isn't retried; its submitter is told.
+  const ids = [await paymentOf(one), await paymentOf(soon)]
+  await giveUpTogether(sql, ids, { code: 'authorization_expired', now })
+  expect(await readSubmission(sql, seedScope)).toEqual([])
+  for (const paymentId of ids)
+    expect(await standingOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
+})
+
+test('behavior: a payment of the gateway that is submitted goes on by itself when the rest of it fails', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  const own = transfer({ from: payer, nonce: nonces[0] })
+  const stranger = transfer()
+  const key = randomHex(32)
+  expect(await askAs(key, [own], [stranger])).toEqual(['accepted'])
+  expect(await queued(paymentId)).toEqual({ stage: 'waiting', submission: key, isDue: true, attempts: 0 })
+  const batch = await claim()
+  expect((await noncesIn(batch)).sort()).toEqual([...nonces, stranger.nonce].sort())
+  await setBatchState(sql, batch?.id ?? 0n, 'broadcast')
+  await fail(batch)
+  expect(await queued(paymentId)).toEqual({ stage: 'waiting', submission: null, isDue: false, attempts: 0 })
+  expect(await standingOf(sql, { paymentId: await paymentOf(stranger) })).toMatchObject({ kind: 'failed' })
+})
+
+test('behavior: what a caller of /settle waits for is waited for still, once the submission is over', async () => {
+  const facilitated = async () => {
+    const signed = transfer()
+    const first = { stage: 'due', since: now.getTime() } as const
+    const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
+    const halves: AcceptedAuthorizations = [{ ...signed, recipient: signed.to, acceptedBlock: null }]
+    const { paymentId } = await seedTransfer(sql, { payer: signed.from, first, facilitation, halves })
+    return { id: paymentId, signed }
+  }
+  const claimed = await facilitated()
+  await askAs(randomHex(32), [claimed.signed])
+  const batch = await claim()
+  await closeBatch(sql, batch?.id ?? 0n, 'released', now)
+  expect(await queued(claimed.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
+
+  const dissolved = await facilitated()
+  await askAs(randomHex(32), [dissolved.signed])
+  await giveUpTogether(sql, [dissolved.id], { code: 'authorization_expired', now })
+  expect(await queued(dissolved.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
+  await giveUp(sql, [claimed.id, dissolved.id])
+})
+
+test('behavior: a payment of the gateway that had failed begins anew when it is submitted', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  await giveUp(sql, [paymentId])
+  await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
+  expect(await queued(paymentId)).toMatchObject({ stage: 'waiting', isDue: true, attempts: 0 })
+  const batch = await claim()
+  expect(await noncesIn(batch)).toEqual(nonces)
+  await fail(batch)
+  await giveUp(sql, [paymentId])
+})
+
+test('behavior: a payment that was voided since it was submitted is not settled', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
+  await voidNow(sql, { paymentId })
+  expect(await claim()).toBeNull()
+  expect(await claimAll([paymentId])).toBeNull()
+  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: 'voided' })
+})
+
+async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
+  const known = await findPayments(sql, seedScope, asked)
+  return new Set([...known].flatMap(([name, { isTriedInVain }]) => (isTriedInVain ? name : [])))
+}
+
+async function revert(batch: BatchRow | null): Promise<void> {
+  if (!batch) throw new Error('no batch')
+  const { id: batchId, chainId, wallet } = batch
+  const [hash, fees] = [randomHex(32), { maxFeePerGas: 1n, maxPriorityFeePerGas: 0n }]
+  const signed = { hash, nonce: Number(batchId), kind: 'settle', raw: randomHex(8), gas: 21_000n } as const
+  await insertTransaction(sql, { ...signed, ...fees, batchId, chainId, wallet })
+  const block = { blockNumber: 1n, blockHash: randomHex(32) }
+  await markMined(sql, hash, { ...block, succeeded: false, cost: 0n, now, refused: [] })
+  await closeBatch(sql, batchId, 'reverted', now)
+}
+
+test('default: what a transaction of ours tried and failed is named, each half by itself', async () => {
+  const [first, fee] = pair()
+  const [waiting, reverted] = [transfer(), transfer()]
+  await ask([first, fee])
+  const batch = await claim()
+  expect((await findTried([first, fee])).size).toBe(0)
+  // The contract's digits: 3 is `failed`.
+  await recordOutcome(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
+  await fail(batch)
+  await ask([reverted])
+  const lost = await claim()
+  await revert(lost)
+  await ask([waiting])
+  const tried = await findTried([first, fee, waiting, reverted])
+  expect([...tried].sort()).toEqual([nameOf(fee), nameOf(reverted)].sort())
+  await fail(await claim())
+  expect(await readGroups(sql, seedScope)).toHaveLength(1)
+})

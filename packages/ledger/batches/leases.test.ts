@@ -1,0 +1,59 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import { until } from '../../../test/support/until.ts'
+import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
+
+const sql = await useDatabase()
+
+const acquire = (digit: string, holder: string, ttlMs = 60_000) =>
+  acquireLease(sql, { chainId: 31_337, address: `0x${digit.repeat(40)}`, holder, ttlMs })
+
+test('default: one holder at a time; it may renew', async () => {
+  const first = await acquire('1', 'a')
+  expect(first).toMatchObject({ holder: 'a', fence: 1n })
+  expect(await acquire('1', 'b')).toBeNull()
+  expect(await acquire('1', 'a')).toMatchObject({ fence: 1n })
+})
+
+test('behavior: a lease is over when it is not renewed; the old holder may write nothing any more (KEEPER 12)', async () => {
+  const old = await acquire('2', 'a', 1)
+  if (!old) throw new Error('no lease')
+  await wait(5)
+  const next = await acquire('2', 'b')
+  expect(next).toMatchObject({ holder: 'b', fence: 2n })
+  await expect(requireLease(sql, old)).rejects.toThrow(LeaseLost)
+  if (next) await requireLease(sql, next)
+})
+
+test('behavior: what was released can be taken at once', async () => {
+  const lease = await acquire('3', 'a')
+  if (!lease) throw new Error('no lease')
+  await releaseLease(sql, lease)
+  await expect(requireLease(sql, lease)).rejects.toThrow(LeaseLost)
+  expect(await acquire('3', 'b')).toMatchObject({ fence: 2n })
+})
+
+test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
+  const lease = await acquire('4', 'a')
+  if (!lease) throw new Error('no lease')
+  const order: string[] = []
+  let rival: Promise<unknown> = Promise.resolve()
+  await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    rival = acquire('4', 'b').then((taken) => {
+      order.push('rival')
+      return taken
+    })
+    await until('the rival waits for the row', async () => {
+      const waiting = await sql`
+        select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      return waiting.length === 1
+    })
+    // The lease runs out meanwhile.
+    await tx`update wallet_lease set expires_at = clock_timestamp() where address = ${lease.address}`
+    order.push('holder')
+  })
+  expect(await rival).toMatchObject({ holder: 'b', fence: 2n })
+  expect(order).toEqual(['holder', 'rival'])
+})

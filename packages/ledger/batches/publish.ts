@@ -1,0 +1,95 @@
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
+import type { Address } from 'viem'
+import { halves } from '../facts/halves.ts'
+import type { QueueScope } from '../queue/queue.ts'
+import { isShown } from '../queue/stages.ts'
+import type { Database, Queryable } from '../store/database.ts'
+import { settleMarginSeconds } from '../store/settleMargin.ts'
+import { type HalfRow, halfColumns, type ItemTab, toAuthorization, toTab, toTerms } from './items.ts'
+
+/** How long a batch is open before its payments are published as well, because its keeper may be gone. */
+const stalledMs = 60_000
+
+export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
+
+/**
+ * Payments of open batches that should have been mined long ago, even if nothing else waits.
+ *
+ * @param limit of payments; the oldest batches come first.
+ */
+export async function readStalled(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  now: Date,
+  limit: number,
+): Promise<StalledPayment[]> {
+  return sql<StalledPayment[]>`
+    select i.payment_id as id, b.fee_recipient as "feeRecipient", b.trigger
+    from batch b
+    join batch_item i on i.batch_id = b.id
+    join queue q on q.payment_id = i.payment_id and q.batch_id = b.id
+    where b.chain_id = ${chainId} and b.token = ${token}
+      and b.state in ('claimed', 'broadcast', 'reorged')
+      and b.created_at < ${new Date(now.getTime() - stalledMs)}
+    order by b.id, i.position
+    limit ${limit}`
+}
+
+/** A payment's signed authorizations as payloads (SPEC.md 2.4): the provider's, then the fee's; or the one that pays a splitter. */
+export type PublishedPayment = {
+  paymentId: string
+  payloads: string[]
+  splitter: (SplitterTerms & { address: Address }) | null
+  /** Of a tab, which has one payload. */
+  tab: ItemTab | null
+}
+
+/**
+ * Marks payments as published, and returns their signed authorizations once that is committed: a payment that somebody
+ * has read can't be voided afterwards.
+ */
+export async function publishPayments(
+  database: Database,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<PublishedPayment[]> {
+  if (paymentIds.length === 0) return []
+  await database`
+    insert into publication (payment_id, published_at)
+    select payment_id, ${now} from (
+      select q.payment_id from queue q
+      where q.payment_id in ${database(paymentIds)} and ${isShown(database)}
+        and not exists (select from publication known where known.payment_id = q.payment_id)
+      order by q.payment_id for update
+    ) wanted
+    on conflict do nothing`
+  const rows = await database<HalfRow[]>`
+    select ${halfColumns(database)}
+    from payment p
+    join ${halves(database)} h on h.payment_id = p.id
+    join presentation s on s.payment_id = p.id
+    join publication on publication.payment_id = p.id
+    where p.id in ${database(paymentIds)}
+    order by h.half`
+  const byPayment = Map.groupBy(rows, (row) => row.paymentId)
+  const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
+  return paymentIds.flatMap((id) => {
+    const authorizations = byPayment.get(id) ?? []
+    // Where the provider's half was cancelled, no fee is owed.
+    if (
+      authorizations.some(
+        ({ half, state }) => half === 0 && (state === 'cancelled' || state === 'foreign_use'),
+      )
+    )
+      return []
+    const given = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
+    const [first] = given
+    if (!first) return []
+    const terms = toTerms(first)
+    const splitter = terms && { ...terms, address: first.to }
+    const payloads = given.map((one) => encodePayload(toAuthorization(one)))
+    return [{ paymentId: id, payloads, splitter, tab: toTab(first)?.terms ?? null }]
+  })
+}

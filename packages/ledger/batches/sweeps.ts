@@ -1,0 +1,188 @@
+import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
+import type { SplitterTerms } from '@tollkeeper/sdk/protocol/splitter'
+import type { Address } from 'viem'
+import { paidSince } from '../facts/payouts.ts'
+import type { QueueScope } from '../queue/queue.ts'
+import type { TriggerSettings } from '../queue/triggers.ts'
+import type { Queryable } from '../store/database.ts'
+import { type BatchItem, sharedFee } from './items.ts'
+
+/** What a splitter would pay out once a batch is settled. */
+export type SplitterQueue = {
+  /** Payments that wait in it, the batch's included. */
+  payments: number
+  /** What the batch brings to its provider, base units. */
+  amount: bigint
+  /** When the oldest settled payment came in; null: none waits. */
+  since: Date | null
+}
+
+/** Whether a batch is to sweep a splitter, which costs about half as much as a payment. */
+export function isSweepDue(
+  { payments, amount, since }: SplitterQueue,
+  trigger: Trigger,
+  settings: Pick<TriggerSettings, 'amount' | 'sweepCount' | 'sweepAfterMs'>,
+  now: Date,
+): boolean {
+  if (payments >= settings.sweepCount) return true
+  // These triggers name a provider. A payment that is due by time or expiry must be settled, but may be paid out later.
+  if (amount > 0n && (trigger === 'high_value' || trigger === 'direct' || amount >= settings.amount))
+    return true
+  return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
+}
+
+type SplitterRow = SplitterTerms & {
+  address: Address
+  isLook: boolean
+  waiting: number
+  since: bigint | null
+}
+
+/** Most splitters that a batch sweeps for their age alone, without paying them. */
+const mostOthers = 20
+
+/** How many splitters wait for a batch with room, because a payment waited too long in them, or they were due before. */
+export async function countWaitingSplitters(
+  sql: Queryable,
+  { chainId, token, platform }: QueueScope & { platform: Address },
+  now: Date,
+): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from (
+      select from splitter
+      where chain_id = ${chainId} and token = ${token} and platform = ${platform} and look_at <= ${now}
+      limit ${mostOthers}
+    ) s`
+  return row.count
+}
+
+/**
+ * The splitters that a batch is to sweep: those that it pays, and those in which a payment has waited too long. Their
+ * contents come from the index; if it is early or late, that costs a sweep or a wait, and nothing else.
+ *
+ * @param most Most splitters; the other due ones come first in a later batch, which leaves room for them.
+ */
+export async function findDueSweeps(
+  sql: Queryable,
+  { chainId, token, feeRecipient }: QueueScope & { feeRecipient: Address },
+  { trigger, items }: { trigger: Trigger; items: readonly BatchItem[] },
+  most: number,
+  settings: TriggerSettings,
+  now: Date,
+): Promise<SplitterTerms[]> {
+  const own = ownQueues(items)
+  const rows = await sql<SplitterRow[]>`
+    select s.address, s.provider, s.platform, s.provider_share as "providerShare", s.platform_share as "platformShare",
+      s.look_at <= ${now} as "isLook", w.waiting, w.since
+    from (
+      (select * from splitter
+        where chain_id = ${chainId} and token = ${token} and address = any(${[...own.keys()]}::text[])
+          and (failed_sweeps = 0 or look_at <= ${now}))
+      union
+      (select * from splitter
+        where chain_id = ${chainId} and token = ${token} and platform = ${feeRecipient} and look_at <= ${now}
+        order by look_at limit ${mostOthers})
+    ) s
+    cross join lateral ${waitingIn(sql, settings.sweepCount)} w
+    order by s.look_at`
+  const due: SplitterTerms[] = []
+  const looks: { address: Address; at: Date }[] = []
+  for (const { address, isLook, waiting, since: oldest, ...terms } of rows) {
+    const queue = own.get(address) ?? { payments: 0, amount: 0n }
+    const since = oldest === null ? null : new Date(Number(oldest) * 1000)
+    const payments = waiting + queue.payments
+    const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
+    const isListed = isDue && terms.platform === feeRecipient && due.length < most
+    if (isListed) due.push(terms)
+    // Due, but without room: it stays in the list of those that wait, or joins it.
+    if (isDue && !isListed && isLook) continue
+    // What it holds now is due after that time; what comes later can't be due sooner.
+    const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
+    const at = isListed ? now.getTime() + retryMs : restAt
+    if (isDue || isLook) looks.push({ address, at: new Date(at) })
+  }
+  await sql`
+    update splitter s set look_at = look.at
+    from json_to_recordset(${JSON.stringify(looks)}::text::json) as look (address text, at timestamptz)
+    where s.chain_id = ${chainId} and s.token = ${token} and s.address = look.address`
+  return due
+}
+
+/** How long a splitter that a batch listed is left alone, in case its transaction was never sent. */
+const retryMs = 600_000
+
+/** What waits in the splitter `s`. It counts payments up to a limit; below the limit, `since` is the oldest's block time. */
+function waitingIn(sql: Queryable, most: number) {
+  return sql`(
+    select count(*)::int as waiting, min(block_time) as since
+    from (select block_time from (${paidSince(sql)}) paid order by block_number desc limit ${most}) latest
+  )`
+}
+
+/** What a batch brings to each splitter, and to each provider through all splitters. */
+function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number; amount: bigint }> {
+  const amounts = new Map<Address, bigint>()
+  for (const item of items) {
+    const { provider } = item.splitter ?? {}
+    if (provider)
+      amounts.set(
+        provider,
+        (amounts.get(provider) ?? 0n) + item.provider.authorization.value - sharedFee(item),
+      )
+  }
+  const queues = new Map<string, { payments: number; amount: bigint }>()
+  for (const { provider, splitter } of items) {
+    if (!splitter) continue
+    const { to } = provider.authorization
+    queues.set(to, {
+      payments: (queues.get(to)?.payments ?? 0) + 1,
+      amount: amounts.get(splitter.provider) ?? 0n,
+    })
+  }
+  return queues
+}
+
+/** The splitters that enough items pay to be worth a sweep, for a keeper that knows these items alone. */
+export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
+  const queues = ownQueues(items)
+  const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))
+  return [...terms].flatMap(([to, splitter]) =>
+    splitter && (queues.get(to)?.payments ?? 0) >= sweepCount ? [splitter] : [],
+  )
+}
+
+/** How long a splitter is left alone after a failed sweep; twice as long after each further failure, up to 32 hours. */
+const failedMs = 3_600_000
+const mostDoublings = 5
+
+/** Stores the results of the sweeps in our mined transaction, once, even if its receipt is read again. */
+export async function recordSweeps(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+  { block, swept, failed }: { block: bigint; swept: readonly Address[]; failed: readonly Address[] },
+  now: Date,
+): Promise<void> {
+  const later = sql`chain_id = ${chainId} and token = ${token} and coalesce(failed_block, -1) < ${block}`
+  if (swept.length > 0)
+    await sql`update splitter set failed_sweeps = 0 where ${later} and address in ${sql(swept)} and failed_sweeps > 0`
+  if (failed.length > 0)
+    await sql`
+      update splitter set failed_sweeps = failed_sweeps + 1, failed_block = ${block},
+        look_at = ${now}::timestamptz
+          + make_interval(secs => ${failedMs / 1000} * power(2, least(failed_sweeps, ${mostDoublings})))
+      where ${later} and address in ${sql(failed)}`
+}
+
+/** How many splitters are left alone because their last sweep failed. */
+export async function countFailedSweeps(sql: Queryable, chainId: number): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from splitter where chain_id = ${chainId} and failed_sweeps > 0`
+  return row.count
+}
+
+/** The terms of all splitters of a network that accepted payments pay. */
+export async function readSplitters(sql: Queryable, chainId: number): Promise<SplitterTerms[]> {
+  return sql<SplitterTerms[]>`
+    select provider, platform, provider_share as "providerShare", platform_share as "platformShare"
+    from splitter where chain_id = ${chainId}`
+}

@@ -1,0 +1,205 @@
+import { findMismatch, findSchemaFault, type JsonSchema } from '@tollkeeper/runtime/jsonSchema'
+
+/*
+ * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md), which says how a resource is called and what it answers, with the
+ * schema of that.
+ */
+
+/** A provider's registered description of how a resource is called and what it answers. */
+export type Interface = {
+  /** Schema of the query of GET and DELETE, else of the JSON body; a tool's is that of its arguments. */
+  inputSchema: JsonSchema | null
+  outputSchema: JsonSchema | null
+  inputExample: unknown
+  outputExample: unknown
+}
+
+export type BazaarExtension = {
+  info: { input: Record<string, unknown>; output?: Record<string, unknown> }
+  schema: JsonSchema
+  routeTemplate?: string
+}
+
+/** How the `resource` of a challenge describes a service, by the same specification. */
+export type ServiceMetadata = { serviceName: string | null; tags: readonly string[]; iconUrl: string | null }
+
+export type Described = Interface & { method: string; url: string; description: string }
+
+const bodyMethods = ['POST', 'PUT', 'PATCH']
+
+/** Whether it is an MCP tool, which x402 names `mcp://tool/<name>`. */
+export function typeOfResource(resource: string): 'http' | 'mcp' {
+  return resource.startsWith('mcp:') ? 'mcp' : 'http'
+}
+
+/** The method that is shown for an endpoint: GET where it takes any method. */
+export function shownMethod(method: string): string {
+  return method === '*' ? 'GET' : method
+}
+
+export function hasBody(method: string): boolean {
+  return bodyMethods.includes(method)
+}
+
+export function describeEndpoint(endpoint: Described): BazaarExtension {
+  const isTool = typeOfResource(endpoint.url) === 'mcp'
+  const [input, properties, required] = isTool ? toolInput(endpoint) : httpInput(endpoint)
+  const { outputSchema, outputExample: example } = endpoint
+  const output = { type: 'json', ...(example !== null && { example }) }
+  const template = isTool ? undefined : routeTemplateOf(endpoint.url)
+  return {
+    info: { input, ...(example !== null && { output }) },
+    schema: {
+      $schema: 'https://json-schema.org/draft/2020-12/schema',
+      type: 'object',
+      properties: {
+        input: { type: 'object', properties, required, additionalProperties: false },
+        output: { type: 'object', properties: { type: { type: 'string' }, example: outputSchema ?? {} } },
+      },
+      required: ['input'],
+    },
+    ...(template !== undefined && { routeTemplate: template }),
+  }
+}
+
+type Input = [input: Record<string, unknown>, properties: JsonSchema, required: string[]]
+
+function httpInput({ method: registered, url, inputSchema, inputExample }: Described): Input {
+  const method = shownMethod(registered)
+  const kinds = { type: { type: 'string', const: 'http' }, method: { type: 'string', enum: [method] } }
+  const shape = inputSchema ?? { type: 'object' }
+  const pathParams = routeTemplateOf(url) !== undefined && { pathParams: { type: 'object' } }
+  if (hasBody(method)) {
+    return [
+      { type: 'http', method, bodyType: 'json', body: inputExample ?? {} },
+      { ...kinds, bodyType: { type: 'string', enum: ['json'] }, body: shape, ...pathParams },
+      ['type', 'method', 'bodyType', 'body'],
+    ]
+  }
+  const queryParams = inputExample === null ? {} : { queryParams: inputExample }
+  return [
+    { type: 'http', method, ...queryParams },
+    { ...kinds, queryParams: shape, ...pathParams },
+    ['type', 'method'],
+  ]
+}
+
+function toolInput({ url, description, inputSchema, inputExample }: Described): Input {
+  const toolName = decodeURIComponent(url.slice(url.lastIndexOf('/') + 1))
+  const shape = inputSchema ?? { type: 'object' }
+  return [
+    {
+      type: 'mcp',
+      toolName,
+      inputSchema: shape,
+      ...(description !== '' && { description }),
+      ...(inputExample !== null && { example: inputExample }),
+    },
+    {
+      type: { type: 'string', const: 'mcp' },
+      toolName: { type: 'string' },
+      description: { type: 'string' },
+      inputSchema: { type: 'object' },
+      example: shape,
+    },
+    ['type', 'toolName', 'inputSchema'],
+  ]
+}
+
+/** The path of a route for many paths, in the form `/cities/:city`; undefined for a route of a single path. */
+function routeTemplateOf(url: string): string | undefined {
+  const { pathname } = new URL(url)
+  return /\/:\w|\*$/.test(pathname) ? pathname.replace(/\*$/, ':rest') : undefined
+}
+
+/** Most bytes that a challenge spends on discovery, so that its header and the one that a client sends back stay below 8 KB. */
+export const maxDiscoveryBytes = 2_048
+
+/** What a challenge says for discovery. */
+export type ChallengeDiscovery = {
+  serviceName?: string
+  tags?: readonly string[]
+  iconUrl?: string
+  bazaar: BazaarExtension
+}
+
+/**
+ * What a challenge says of an endpoint, in at most {@link maxDiscoveryBytes}. If it is too long, the examples go first, then the
+ * output's schema, then the input's. The whole is in the catalogue and in `/openapi.json`.
+ */
+export function discoveryOf(
+  endpoint: Described,
+  { serviceName, tags, iconUrl }: ServiceMetadata,
+): ChallengeDiscovery | undefined {
+  const service = {
+    ...(serviceName !== null && { serviceName }),
+    ...(tags.length > 0 && { tags }),
+    ...(iconUrl !== null && { iconUrl }),
+  }
+  const bare = { inputSchema: null, outputSchema: null, inputExample: null, outputExample: null }
+  const { inputSchema, inputExample, outputSchema } = endpoint
+  // If its schema requires a body, `info` must have one.
+  const input = { inputSchema, inputExample: hasBody(endpoint.method) ? inputExample : null }
+  for (const shorter of [endpoint, { ...bare, ...input, outputSchema }, { ...bare, ...input }, bare]) {
+    const discovery = { ...service, bazaar: describeEndpoint({ ...endpoint, ...shorter }) }
+    if (Buffer.byteLength(JSON.stringify(discovery)) <= maxDiscoveryBytes) return discovery
+  }
+  return undefined
+}
+
+/** Why an interface can't be shown; null: it can. */
+export function findInterfaceFault(endpoint: Described): { field: keyof Interface; fault: string } | null {
+  for (const [schema, example] of [
+    ['inputSchema', 'inputExample'],
+    ['outputSchema', 'outputExample'],
+  ] as const) {
+    const declared = endpoint[schema]
+    const fault = declared && findSchemaFault(declared)
+    if (fault) return { field: schema, fault }
+    const mismatch = declared && endpoint[example] !== null ? findMismatch(declared, endpoint[example]) : null
+    if (mismatch) return { field: example, fault: `it breaks ${schema}: ${mismatch}` }
+  }
+  const { inputSchema, inputExample, method, url } = endpoint
+  // The extension checks the body against its schema.
+  const needsExample =
+    typeOfResource(url) === 'http' && hasBody(method) && inputSchema && inputExample === null
+  if (needsExample && findMismatch(inputSchema, {}) !== null)
+    return {
+      field: 'inputExample',
+      fault: 'expected one, because inputSchema asks for more than an empty body',
+    }
+  return null
+}
+
+const transports = ['streamable-http', 'sse']
+
+/**
+ * Says why a resource that was declared by the extension isn't listed; null: it is. Its `info` must have the standard's form and
+ * follow its `schema`.
+ */
+export function findExtensionFault(extension: unknown): string | null {
+  const { info, schema } = record(extension)
+  const { input } = record(info)
+  const given = record(input)
+  const isText = (value: unknown) => typeof value === 'string' && value !== ''
+  if (given.type === 'http') {
+    if (given.method !== undefined && !/^(GET|HEAD|DELETE|POST|PUT|PATCH)$/.test(String(given.method)))
+      return 'info.input.method: no method that x402 lists'
+    if (hasBody(String(given.method)) && !['json', 'form-data', 'text'].includes(String(given.bodyType)))
+      return 'info.input.bodyType: expected json, form-data or text'
+  } else if (given.type === 'mcp') {
+    if (!isText(given.toolName)) return 'info.input.toolName: expected the name of the tool'
+    if (typeof given.inputSchema !== 'object' || given.inputSchema === null)
+      return 'info.input.inputSchema: expected a schema'
+    if (given.transport !== undefined && !transports.includes(String(given.transport)))
+      return `info.input.transport: expected ${transports.join(' or ')}`
+  } else return 'info.input.type: expected http or mcp'
+  const fault = findSchemaFault(schema)
+  if (fault) return `schema: ${fault}`
+  const mismatch = findMismatch(schema, info)
+  return mismatch && `info breaks schema: ${mismatch}`
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+}

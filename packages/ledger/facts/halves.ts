@@ -1,0 +1,88 @@
+import type { Address, Hex } from 'viem'
+import type { Queryable } from '../store/database.ts'
+
+/**
+ * The record's state of one half of a payment (packages/ledger/facts/record.ts).
+ *
+ * - `settled`: the authorization was used, and the Transfer that belongs to it is the one that was accepted
+ * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
+ * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
+ * - `open`: nothing is recorded
+ */
+export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
+
+/**
+ * The settled query: joins signed authorizations with what the chain did with them.
+ *
+ * A fragment for a `from` clause; restrict it by `payment_id`. `half` 0 is the provider's, 1 the platform's fee; `state` is a
+ * {@link HalfState}, and times are Unix seconds.
+ */
+export function halves(sql: Queryable) {
+  return sql`(
+    select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
+      a.valid_after, a.valid_before, a.nonce, coalesce(e.state, 'open') as state,
+      e.tx_hash, e.log_index, b.number as block_number, b.hash as block_hash, b.time as block_time
+    from signed_authorization a
+    left join authorization_event e on e.payment_id = a.payment_id and e.half = a.half
+    left join recorded_block b on b.id = e.block_id
+  )`
+}
+
+/** A parameter, or a column of the statement around. */
+type Sql<T> = T | ReturnType<typeof halves>
+
+/** Whether the signed authorization `a` has this payer and nonce: one look into its unique index. */
+export function isAuthorization(
+  sql: Queryable,
+  { chainId, token }: { chainId: Sql<number>; token: Sql<Address> },
+  { payer, nonce }: { payer: Sql<Address>; nonce: Sql<Hex> },
+) {
+  return sql`authorization_key(a.chain_id, a.token, a.authorizer, a.nonce)
+    = authorization_key(${chainId}, ${token}, ${payer}, ${nonce})`
+}
+
+/**
+ * Both halves of the payment `p` in one look: a lateral subquery of just one row.
+ *
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null if there is none; of settled halves `provider_tx`,
+ * `provider_time` and `fee_tx`, and `last_block` and `last_time` of the later one. Columns that aren't selected cost nothing.
+ */
+export function bothHalves(sql: Queryable) {
+  return sql`(
+    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where ${carriesFee(sql)}) as fee,
+      max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
+      max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
+      max(h.tx_hash) filter (where ${carriesFee(sql)} and h.state = 'settled') as fee_tx,
+      max(h.block_number) filter (where h.state = 'settled') as last_block,
+      max(h.block_time) filter (where h.state = 'settled') as last_time
+    from ${halves(sql)} h where h.payment_id = p.id
+  )`
+}
+
+/** Whether the half `h` of the payment `p` carries its fee: the second half, or the one that pays a splitter. */
+function carriesFee(sql: Queryable) {
+  return sql`h.half = case when p.splitter is null then 1 else 0 end`
+}
+
+/**
+ * Whether the record has nothing on a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
+ * Looks up each row: a plan that joins the tables would read all that was ever signed.
+ */
+export function isOpen(sql: Queryable, half: 0 | 1) {
+  const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`
+  return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
+}
+
+/** Whether every half of the queue's row `q` has settled; it looks up each row, too. */
+export function isAllSettled(sql: Queryable) {
+  return sql`(
+    select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
+  ) is null`
+}
+
+/** Whether a half of the payment of this id has settled; it looks up each row, too. Null: none has. */
+export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
+  return sql`(
+    select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1
+  )`
+}

@@ -1,0 +1,532 @@
+import type { Evidence } from '@tollkeeper/chain/evidence'
+import type { SettledBatch } from '@tollkeeper/chain/settledBatches'
+import type { SettledTab } from '@tollkeeper/chain/settledTabs'
+import { toWord } from '@tollkeeper/sdk/protocol/tab'
+import type { Address, Hash, Hex } from 'viem'
+import type { Queryable } from '../store/database.ts'
+import { isAuthorization } from './halves.ts'
+
+// The record of what the chain did: every use and cancellation of an authorization of ours, and every batch, block by
+// block. Whoever needs to know what is paid reads it, through halves.ts. A reorg deletes a block with all that it showed.
+
+/** What identifies a network's payments. */
+export type RecordScope = { chainId: number; token: Address }
+
+/** A block with something of ours in it. */
+export type RecordedBlock = { blockNumber: bigint; blockHash: Hex }
+
+/** Where we know an event from: our own transaction's receipt, the index, or a search in USDC's logs. */
+export type EventSource = 'receipt' | 'index' | 'lookup'
+
+export type IndexedEvent = Evidence & { batchLogIndex: number | null }
+
+/**
+ * Records what happened to authorizations of ours, and ignores events of others. An event that is known from another
+ * block replaces that one, because its block was just seen to stand.
+ *
+ * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted; what another state
+ * had on each line is stored with the line. If the tab's nonce was used but not by TabSettlement, no state moved.
+ *
+ * This is the only place that says what is paid.
+ *
+ * @returns the payments that it touches.
+ */
+export async function recordEvents(
+  sql: Queryable,
+  { chainId, token }: RecordScope,
+  events: readonly (Evidence & { batchLogIndex?: number | null })[],
+  source: EventSource,
+): Promise<string[]> {
+  if (events.length === 0) return []
+  const texts = <Key extends Exclude<keyof Evidence, 'tab'>>(key: Key) =>
+    events.map((one) => one[key]?.toString() ?? null)
+  const lines = events.flatMap(({ tab }, event) => (tab?.lines ?? []).map((line) => ({ event, ...line })))
+  const rows = await sql<{ id: string }[]>`
+    with given as (
+      select * from unnest(${texts('authorizer')}::text[], ${texts('nonce')}::text[], ${texts('state')}::text[],
+        ${texts('recipient')}::text[], ${texts('value')}::numeric[], ${texts('txHash')}::text[],
+        ${events.map(({ logIndex }) => logIndex)}::integer[],
+        ${events.map(({ batchLogIndex }) => batchLogIndex ?? null)}::integer[], ${texts('blockNumber')}::bigint[],
+        ${texts('blockHash')}::text[], ${texts('blockTime')}::bigint[]
+      ) with ordinality
+        as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time, event)
+    ), given_line as materialized (
+      -- Two lines of one split are told apart by their order.
+      select event, split, amount, row_number() over (partition by event, split order by place) as occurrence
+      from unnest(${lines.map(({ event }) => event + 1)}::integer[], ${lines.map(({ split }) => toWord(split))}::text[],
+        ${lines.map(({ amount }) => `${amount}`)}::bigint[]) with ordinality as l (event, split, amount, place)
+    ), ours as materialized (
+      select a.payment_id, a.half, given.*, p.source = 'tab' as is_tab,
+        coalesce(p.splitter, case when p.source = 'submission' then (
+          select s.address from splitter s where s.chain_id = ${chainId} and s.token = ${token} and s.address = a.recipient
+        ) end) as splitter,
+        case
+          when given.state = 'cancelled' then 'cancelled'
+          when p.source = 'tab' then case when (
+            select bool_and(moved.amount >= moved.signed) from ${movedLines(sql)} moved
+          ) then 'settled' else 'foreign_use' end
+          when given.recipient = a.recipient and given.value = a.value
+            and (a.accepted_block is null or given.number > a.accepted_block) then 'settled'
+          else 'foreign_use'
+        end as half_state
+      from given
+      cross join lateral (
+        select * from signed_authorization a
+        where ${isAuthorization(sql, { chainId, token }, { payer: sql`given.authorizer`, nonce: sql`given.nonce` })}
+        offset 0
+      ) a
+      join payment p on p.id = a.payment_id
+      where ${isRecorded(sql, sql`given.hash`)} is null
+    ), moved as (
+      update tab_line l set moved = case when other.is_other then other.amount end
+      from (
+        select a.payment_id, moved.position, moved.amount,
+          a.state = 'used' and bool_or(moved.amount <> moved.signed) over (partition by a.payment_id) as is_other
+        from ours a cross join lateral (select a.event) given cross join lateral ${movedLines(sql)} moved
+        where a.is_tab
+      ) other
+      where l.payment_id = other.payment_id and l.position = other.position
+    ), block as (
+      insert into recorded_block (chain_id, number, hash, time)
+      select distinct ${chainId}::integer, number, hash, time from ours order by number
+      -- What is new in it is looked at, and told, though it was confirmed before.
+      on conflict (chain_id, number, hash) do update set looked = 0, confirmed_at = null
+      returning id, hash
+    )
+    insert into authorization_event as known (payment_id, half, state, source, tx_hash, log_index, batch_log_index, block_id,
+      splitter)
+    select payment_id, half, half_state, ${source}, tx_hash, log_index, batch_log_index, block.id, splitter
+    from ours join block using (hash)
+    order by payment_id, half
+    on conflict (payment_id, half) do update set state = excluded.state, source = excluded.source,
+      tx_hash = excluded.tx_hash, log_index = excluded.log_index, batch_log_index = excluded.batch_log_index,
+      block_id = excluded.block_id
+      where known.block_id <> excluded.block_id
+    returning payment_id as id`
+  return [...new Set(rows.map(({ id }) => id))]
+}
+
+/** For each line of the tab that the authorization `a` pays: what was signed, and what the event `given` had on it. */
+function movedLines(sql: Queryable) {
+  return sql`(
+    select own.position, own.amount as signed, coalesce(l.amount, 0) as amount
+    from (
+      select t.position, t.amount, '0x' || substr(t.payee, 3) || lpad(to_hex(t.provider_share), 12, '0')
+          || lpad(to_hex(t.platform_share), 12, '0') as split,
+        row_number() over (partition by t.payee, t.provider_share, t.platform_share order by t.position) as occurrence
+      from tab_line t where t.payment_id = a.payment_id
+    ) own
+    left join given_line l on l.event = given.event and l.split = own.split and l.occurrence = own.occurrence
+  )`
+}
+
+/**
+ * Whether an event of the authorization `a` is recorded for the block of this hash; null: it isn't. It looks up each row: a
+ * plan that joins the tables would read the whole record.
+ */
+function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
+  return sql`(
+    select true from authorization_event e join recorded_block b on b.id = e.block_id
+    where e.payment_id = a.payment_id and e.half = a.half and b.hash = ${blockHash} limit 1
+  )`
+}
+
+/** Records a block with a transaction of ours, whatever the block shows. */
+export async function recordBlock(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash, blockTime }: RecordedBlock & { blockTime: bigint },
+): Promise<void> {
+  await sql`
+    insert into recorded_block (chain_id, number, hash, time) values (${chainId}, ${blockNumber}, ${blockHash}, ${blockTime})
+    on conflict (chain_id, number, hash) do nothing`
+}
+
+/** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
+export type NumberedBatch = Omit<SettledBatch, 'recipients'> & {
+  sequence: number | null
+  /** `total` in decimal: the index's. */
+  recipients: { recipient: Address; paymentCount: number; total: bigint | string }[]
+  /** Set if the block was deep already when it was read: nobody is told of it. */
+  confirmedAt?: Date
+}
+
+/** The unrecorded part of an index, the lowest blocks first. */
+export type Unrecorded = {
+  events: IndexedEvent[]
+  payouts: (RecordedBlock & {
+    blockTime: bigint
+    splitter: Address
+    logIndex: number
+    txHash: Hash
+    isPlatformPaid: boolean
+  })[]
+  batches: NumberedBatch[]
+}
+
+/**
+ * Reads what the record lacks from the index's blocks (after, upTo]: our authorizations, and everybody's batches.
+ *
+ * @param limit of events, and of batches.
+ */
+export async function readUnrecorded(
+  sql: Queryable,
+  { chainId, token }: RecordScope,
+  { after, upTo }: { after: bigint; upTo: bigint },
+  limit: number,
+): Promise<Unrecorded> {
+  const within = sql`chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo}`
+  const [events, payouts, batches] = await Promise.all([
+    sql<(Omit<IndexedEvent, 'tab'> & { tab: Hex | null })[]>`
+      select used.authorizer, used.nonce, used.state, used.recipient, used.value, used.tab, used.tx_hash as "txHash",
+        used.log_index as "logIndex", used.batch_log_index as "batchLogIndex", used.block_number as "blockNumber",
+        used.block_hash as "blockHash", used.block_time as "blockTime"
+      from (
+        select * from indexer.authorization where ${within} and token = ${token}
+      ) used
+      -- Looked up one by one: of a few new uses, a plan that joins the tables would read all that was ever signed.
+      cross join lateral (
+        select payment_id, half from signed_authorization a
+        where ${isAuthorization(sql, { chainId, token }, { payer: sql`used.authorizer`, nonce: sql`used.nonce` })}
+        offset 0
+      ) a
+      where ${isRecorded(sql, sql`used.block_hash`)} is null
+      order by used.block_number
+      limit ${limit}`,
+    sql<Unrecorded['payouts']>`
+      select o.splitter, o.log_index as "logIndex", o.tx_hash as "txHash", o.block_number as "blockNumber",
+        o.block_hash as "blockHash", o.block_time as "blockTime", o.platform_recipient = s.platform as "isPlatformPaid"
+      from (select * from indexer.payout where ${within} and token = ${token}) o
+      join splitter s on s.chain_id = ${chainId} and s.token = ${token} and s.address = o.splitter
+      where not exists (
+        select from payout known join recorded_block b on b.id = known.block_id
+        where known.splitter = o.splitter and known.log_index = o.log_index and b.hash = o.block_hash
+      )
+      order by o.block_number`,
+    sql<NumberedBatch[]>`
+      select batch.tx_hash as "txHash", batch.log_index as "logIndex", batch.sequence, batch.keeper,
+        batch.trigger as "triggerCode", batch.payment_count as "paymentCount", batch.provider_total as "providerTotal",
+        batch.fee_total as "feeTotal", batch.gas_used as "gasUsed",
+        batch.gas_used * batch.effective_gas_price + coalesce(batch.l1_fee, 0) as "gasCost",
+        batch.block_number as "blockNumber", batch.block_hash as "blockHash", batch.block_time as "blockTime", (
+          select coalesce(json_agg(json_build_object('recipient', r.recipient, 'paymentCount', r.payment_count::integer,
+            'total', r.total::text)), '[]')
+          from indexer.batch_recipient r
+          where r.chain_id = batch.chain_id and r.tx_hash = batch.tx_hash and r.log_index = batch.log_index
+        ) as recipients
+      from (select * from indexer.batch where ${within} and token = ${token}) batch
+      where not exists (
+        select from recorded_block b join settled_batch known on known.block_id = b.id
+        where b.chain_id = ${chainId} and b.number = batch.block_number::bigint and b.hash = batch.block_hash
+          and known.log_index = batch.log_index and known.sequence is not null
+      )
+      order by batch.block_number
+      limit ${limit}`,
+  ])
+  return {
+    events: events.map(({ tab, ...event }) => ({ ...event, ...(tab && { tab: readIndexedTab(tab) }) })),
+    payouts,
+    batches,
+  }
+}
+
+/** Reads a tab as the index packs it: the sequence (5 bytes), and for each line its split (32) and amount (6). */
+function readIndexedTab(hex: Hex): SettledTab {
+  const number = (from: number, bytes: number) =>
+    BigInt(`0x${hex.slice(2 + 2 * from, 2 + 2 * (from + bytes))}`)
+  const count = (hex.length / 2 - 1 - 5) / 38
+  const lines = Array.from({ length: count }, (_, index) => {
+    const at = 5 + 38 * index
+    return { split: number(at, 32), amount: number(at + 32, 6) }
+  })
+  return { sequence: Number(number(0, 5)), lines }
+}
+
+/** Writes down the blocks of the rows `given`, unless they are known. */
+function writeBlocks(sql: Queryable, chainId: number) {
+  return sql`
+    insert into recorded_block as known (chain_id, number, hash, time, confirmed_at, is_final, looked)
+    select distinct ${chainId}::integer, number, hash, time, confirmed_at, confirmed_at is not null,
+      case when confirmed_at is null then 0 else 2 end
+    from given order by number
+    on conflict (chain_id, number, hash) do update set time = excluded.time
+    returning id, hash`
+}
+
+function placeOf({
+  blockNumber,
+  blockHash,
+  blockTime,
+  txHash,
+  logIndex,
+}: Unrecorded['payouts'][number] | NumberedBatch) {
+  return {
+    number: `${blockNumber}`,
+    hash: blockHash,
+    time: `${blockTime}`,
+    tx_hash: txHash,
+    log_index: logIndex,
+  }
+}
+
+/** Records payouts of splitters of ours, whoever swept them. */
+export async function recordPayouts(
+  sql: Queryable,
+  { chainId }: RecordScope,
+  payouts: Unrecorded['payouts'],
+): Promise<void> {
+  if (payouts.length === 0) return
+  const rows = payouts.map((payout) => ({
+    ...placeOf(payout),
+    splitter: payout.splitter,
+    is_platform_paid: payout.isPlatformPaid,
+  }))
+  await sql`
+    with given as (
+      select * from json_to_recordset(${JSON.stringify(rows)}::text::json) as g (number bigint, hash text, time bigint,
+        confirmed_at timestamptz, splitter text, log_index integer, tx_hash text, is_platform_paid boolean)
+    ), block as (${writeBlocks(sql, chainId)})
+    insert into payout (splitter, block_id, log_index, tx_hash, is_platform_paid)
+    select g.splitter, block.id, g.log_index, g.tx_hash, g.is_platform_paid from given g join block using (hash)
+    on conflict do nothing`
+}
+
+/** Records batches, whoever sent them, with what each wallet received. A batch known from our receipt gets its number here. */
+export async function recordBatches(
+  sql: Queryable,
+  { chainId }: RecordScope,
+  batches: readonly NumberedBatch[],
+): Promise<void> {
+  if (batches.length === 0) return
+  const rows = batches.map((batch) => ({
+    ...placeOf(batch),
+    sequence: batch.sequence,
+    keeper: batch.keeper,
+    trigger: batch.triggerCode,
+    payment_count: batch.paymentCount,
+    confirmed_at: batch.confirmedAt,
+    provider_total: `${batch.providerTotal}`,
+    fee_total: `${batch.feeTotal}`,
+    gas_used: `${batch.gasUsed}`,
+    gas_cost: `${batch.gasCost}`,
+    recipients: batch.recipients.map(({ recipient, paymentCount, total }) => ({
+      recipient,
+      payment_count: paymentCount,
+      total: `${total}`,
+    })),
+  }))
+  await sql`
+    with given as (
+      select * from json_to_recordset(${JSON.stringify(rows)}::text::json) as g (number bigint, hash text, time bigint,
+        confirmed_at timestamptz, log_index integer, tx_hash text, sequence integer, keeper text, trigger smallint,
+        payment_count integer, provider_total numeric, fee_total numeric, gas_used bigint, gas_cost numeric, recipients json)
+    ), block as (${writeBlocks(sql, chainId)}
+    ), written as (
+      insert into settled_batch as known (chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper,
+        trigger, payment_count, provider_total, fee_total, gas_used, gas_cost, is_first)
+      select ${chainId}::integer, block.id, g.time, (g.number << 20) + g.log_index, g.log_index, g.tx_hash, g.sequence,
+        g.keeper, g.trigger, g.payment_count, g.provider_total, g.fee_total, g.gas_used, g.gas_cost,
+        row_number() over (partition by block.id, g.tx_hash order by g.log_index) = 1 and not exists (
+          select from settled_batch s where s.block_id = block.id and s.tx_hash = g.tx_hash
+        )
+      from given g join block using (hash)
+      order by g.number, g.log_index
+      on conflict (block_id, log_index) do update set sequence = excluded.sequence
+        where known.sequence is null and excluded.sequence is not null
+      returning id, block_id, block_time, position, log_index
+    )
+    insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)
+    select w.id, r.recipient, ${chainId}, w.block_time, w.position, r.payment_count, r.total
+    from written w join block on block.id = w.block_id join given g on g.hash = block.hash and g.log_index = w.log_index
+    cross join lateral json_to_recordset(g.recipients) as r (recipient text, payment_count integer, total numeric)
+    on conflict do nothing`
+}
+
+/** How far the index was read into the record. */
+export type RecordHead = {
+  /** The record has everything up to here. */
+  blockNumber: bigint
+  /** The index was read up to here, but lacks something in between. */
+  readNumber: bigint
+  /** Unix seconds, of `readNumber`. */
+  blockTime: bigint
+}
+
+export async function readRecordHead(sql: Queryable, chainId: number): Promise<RecordHead | null> {
+  const [row] = await sql<RecordHead[]>`
+    select block_number as "blockNumber", read_number as "readNumber", block_time as "blockTime"
+    from record_head where chain_id = ${chainId}`
+  return row ?? null
+}
+
+export async function moveRecordHead(sql: Queryable, chainId: number, head: RecordHead): Promise<void> {
+  await sql`
+    insert into record_head (chain_id, block_number, read_number, block_time)
+    values (${chainId}, ${head.blockNumber}, ${head.readNumber}, ${head.blockTime})
+    on conflict (chain_id) do update set block_number = excluded.block_number, read_number = excluded.read_number,
+      block_time = excluded.block_time, read_at = clock_timestamp()`
+}
+
+/** Milliseconds since any process read the index into the record; null: none ever did. */
+export async function readRecordAge(sql: Queryable, chainId: number): Promise<number | null> {
+  const [row] = await sql<{ age: number }[]>`
+    select (extract(epoch from clock_timestamp() - read_at) * 1000)::float8 as age
+    from record_head where chain_id = ${chainId}`
+  return row?.age ?? null
+}
+
+/** The highest block that providers were told of; 0 before the first. A record below it is behind. */
+export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
+  const [row] = await sql<{ number: bigint }[]>`
+    select number from recorded_block where chain_id = ${chainId} and confirmed_at is not null
+    order by number desc limit 1`
+  return row?.number ?? 0n
+}
+
+/** The lowest block that the index lacks a receipt of. What it shows of it and later blocks may be incomplete. */
+export async function readIndexHole(sql: Queryable, chainId: number): Promise<bigint | null> {
+  const [row] = await sql<[{ number: bigint | null }]>`
+    select min(block_number) as number from indexer.quarantine
+    where chain_id = ${chainId} and reason = 'receipt_unavailable'`
+  return row.number
+}
+
+/** Blocks that aren't final: the recorded ones and those of mined batches, the lowest first. */
+export async function readYoungBlocks(sql: Queryable, chainId: number): Promise<RecordedBlock[]> {
+  return sql<RecordedBlock[]>`
+    select number as "blockNumber", hash as "blockHash" from recorded_block
+    where chain_id = ${chainId} and not is_final
+    union
+    select t.mined_block, t.mined_block_hash from batch b join transaction t on t.batch_id = b.id
+    where b.chain_id = ${chainId} and b.state = 'mined' and t.mined_block is not null
+    order by 1`
+}
+
+/** Marks a block as too deep for a reorg: it isn't checked against the chain again, unless it is found to be gone. */
+export async function setFinal(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: RecordedBlock,
+  isFinal = true,
+): Promise<void> {
+  await sql`
+    update recorded_block set is_final = ${isFinal}
+    where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash} and is_final <> ${isFinal}`
+}
+
+/** Takes back a block that left the chain, with all that it showed. */
+export async function dropBlock(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: RecordedBlock,
+): Promise<number> {
+  const [row] = await sql<[{ events: number }]>`
+    with gone as (
+      delete from recorded_block where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash}
+      returning id
+    ), unmoved as (
+      update tab_line l set moved = null from authorization_event e
+      where e.block_id in (select id from gone) and l.payment_id = e.payment_id and l.moved is not null
+    ), lowered as (
+      update record_head set block_number = least(block_number, ${blockNumber - 1n}) where chain_id = ${chainId}
+    )
+    select count(*)::int as events from authorization_event where block_id in (select id from gone)`
+  return row.events
+}
+
+/** The newest blocks between two heights that were confirmed, the newest first. */
+export async function readConfirmedBlocks(
+  sql: Queryable,
+  chainId: number,
+  { above, below, limit }: { above?: bigint; below?: bigint | undefined; limit: number },
+): Promise<RecordedBlock[]> {
+  return sql<RecordedBlock[]>`
+    select number as "blockNumber", hash as "blockHash" from recorded_block
+    where chain_id = ${chainId} and confirmed_at is not null and number > ${above ?? -1n}
+      and (${below ?? null}::bigint is null or number < ${below ?? null})
+    order by number desc limit ${limit}`
+}
+
+/** The blocks up to `safeBlock` whose confirmation isn't stored, the lowest first. */
+export async function readUnconfirmedBlocks(
+  sql: Queryable,
+  chainId: number,
+  safeBlock: bigint,
+  limit: number,
+): Promise<RecordedBlock[]> {
+  return sql<RecordedBlock[]>`
+    select number as "blockNumber", hash as "blockHash" from recorded_block
+    where chain_id = ${chainId} and confirmed_at is null and number <= ${safeBlock}
+    order by number limit ${limit}`
+}
+
+/** Stores when a block was confirmed; false if another process did. */
+export async function setConfirmed(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: RecordedBlock,
+  confirmedAt: Date,
+): Promise<boolean> {
+  const rows = await sql`
+    update recorded_block set confirmed_at = ${confirmedAt}
+    where chain_id = ${chainId} and number = ${blockNumber} and hash = ${blockHash} and confirmed_at is null
+    returning id`
+  return rows.length > 0
+}
+
+export type LookupRequest = {
+  paymentId: string
+  from: Address
+  nonce: Hex
+  /** The earliest time at which it can have been used: an older state of a tab could settle before the tab was closed. */
+  since: Date
+}
+
+/** Asks the keeper to find out who used a half of these that is spent on chain, but not in the record. */
+export async function requestLookups(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    insert into lookup (payment_id, chain_id, requested_at)
+    select id, chain_id, ${now} from payment where id = any(${[...paymentIds]}::text[])
+    on conflict do nothing`
+}
+
+/** The halves that the record has nothing on, of payments that are to be looked up. */
+export async function readLookupRequests(
+  sql: Queryable,
+  chainId: number,
+  limit: number,
+): Promise<LookupRequest[]> {
+  return sql<LookupRequest[]>`
+    select p.id as "paymentId", a.authorizer as "from", a.nonce, coalesce(t.opened_at, p.accepted_at) as since
+    from lookup l
+    join payment p on p.id = l.payment_id
+    left join tab_payment t on t.payment_id = p.id
+    join signed_authorization a on a.payment_id = p.id
+    where l.chain_id = ${chainId}
+      and not exists (select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half)
+    order by l.requested_at
+    limit ${limit}`
+}
+
+/** Requested look-ups whose halves are all in the record by now, because the index was faster. */
+export async function readExplained(sql: Queryable, chainId: number, limit: number): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select l.payment_id as id from lookup l
+    where l.chain_id = ${chainId} and not exists (
+      select from signed_authorization a where a.payment_id = l.payment_id and not exists (
+        select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
+      )
+    )
+    limit ${limit}`
+  return rows.map(({ id }) => id)
+}
+
+/** Ends the look-up of payments when nothing is left to find. */
+export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+  await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
+}

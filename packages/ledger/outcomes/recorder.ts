@@ -1,0 +1,337 @@
+import { findMined } from '@tollkeeper/chain/receipts'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
+import type { Logger } from '@tollkeeper/runtime/log'
+import type { Address, Hash } from 'viem'
+import { readIndexedHead } from '../facts/indexedHead.ts'
+import { planRescan, type Rescans } from '../facts/planRescan.ts'
+import {
+  dropBlock,
+  moveRecordHead,
+  type NumberedBatch,
+  type RecordedBlock,
+  readConfirmedBlocks,
+  readIndexHole,
+  readRecordHead,
+  readUnconfirmedBlocks,
+  readUnrecorded,
+  readYoungBlocks,
+  recordBatches,
+  recordEvents,
+  recordPayouts,
+  setConfirmed,
+  setFinal,
+} from '../facts/record.ts'
+import type { RecordState } from '../facts/recordState.ts'
+import { reopenPayments } from '../queue/stages.ts'
+import type { Database } from '../store/database.ts'
+import { readUndone, unfinishPayments } from './conclusions.ts'
+import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
+
+/** How many confirmed blocks are checked against the chain at once when the newest one is gone. */
+const confirmedAtOnce = 20
+const blocksAtOnce = 100
+const rowsAtOnce = 2_000
+/** How many blocks the chain is asked about at a time. */
+const asksAtOnce = 20
+const defaultLookEveryMs = { young: 1_000, final: 30_000 }
+
+export type RecorderOptions = {
+  sql: Database
+  served: ServedNetwork
+  /** No reorg deeper than this is expected. */
+  finalityBlocks: bigint
+  log: Logger
+  /** A recorded block is gone. `false`: what else depended on it can't be told yet, so the block stays. */
+  onGone?: (block: RecordedBlock) => Promise<boolean>
+  onTold?: (event: 'payment.settled' | 'payment.reverted', payments: number) => void
+  /** A reorg was deeper than anything we wait for. */
+  onUndone?: () => void
+  checkpoint?: (name: 'before-conclusions-undone' | 'after-conclusions-undone') => Promise<void> | void
+  /** How often to look at the chain while a block could be taken back, and while all is final. Default 1 s and 30 s. */
+  lookEveryMs?: { young: number; final: number }
+}
+
+export type Recorder = ReturnType<typeof createRecorder>
+
+type Recording = RecorderOptions & {
+  chainId: number
+  network: string
+  token: Address
+  confirmations: number
+  rescans: Rescans
+  /** The head at the last look for reorgs, the time of that look (ms), and the highest final block. */
+  look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
+  /** The heads of index and record when nothing was left to record. */
+  recorded: string
+}
+
+/**
+ * Keeps the record of a network. Several processes may: they write the same, and each thing is written once.
+ */
+export function createRecorder(options: RecorderOptions) {
+  const { network, token } = options.served
+  const recording: Recording = {
+    ...options,
+    chainId: network.chainId,
+    network: network.name,
+    token,
+    confirmations: network.confirmations,
+    rescans: { replacedUpTo: 0n, rescannedAt: null },
+    look: null,
+    recorded: '',
+  }
+  return {
+    /**
+     * Takes back what stood in blocks that are gone. Throws while an RPC fails: nothing is concluded from that.
+     *
+     * @returns up to which block everything is final; null while a reorg isn't followed to its end.
+     */
+    followReorgs: (state: RecordState) => followReorgs(recording, state),
+    /** Reads into the record what is new in the index, and tells providers what got its confirmations. */
+    async record(): Promise<void> {
+      const read = await readIndex(recording)
+      if (read !== null) await confirm(recording, read)
+    },
+  }
+}
+
+async function stands(recording: Recording, { blockNumber, blockHash }: RecordedBlock): Promise<boolean> {
+  const { served } = recording
+  return (await served.client.getBlock({ blockNumber })).hash === blockHash
+}
+
+/** Whether a head continues the chain of an earlier one. If nobody can tell, everything is looked at anew. */
+async function isSameChain(
+  recording: Recording,
+  before: { number: bigint; hash: Hash },
+  head: { number: bigint; hash: Hash; parentHash: Hash },
+): Promise<boolean> {
+  if (head.hash === before.hash || head.parentHash === before.hash) return true
+  return (
+    head.number > before.number && stands(recording, { blockNumber: before.number, blockHash: before.hash })
+  )
+}
+
+/** The payments told as settled whose transactions are mined nowhere any more. */
+async function findReverted(recording: Recording, block: RecordedBlock): Promise<string[]> {
+  const { sql, served, chainId, network } = recording
+  const reverted: string[] = []
+  for (const { paymentId, hashes } of await readTold(sql, { chainId, network, block })) {
+    const mined = await Promise.all(hashes.map((hash) => findMined(served.clients, [hash])))
+    if (mined.some((one) => one?.receipt.status !== 'success')) reverted.push(paymentId)
+  }
+  return reverted
+}
+
+/**
+ * Takes back what lost blocks showed, and the ends that depend on it. Those were final, unless a reorg was deeper
+ * than we wait for.
+ *
+ * @returns whether the reorg is followed to its end. It isn't after an end was taken back, since all of that is looked at anew,
+ *   nor while an RPC that might know the blocks' transactions doesn't answer.
+ */
+async function dropAll(recording: Recording, gone: readonly RecordedBlock[]): Promise<boolean> {
+  const { sql, chainId, log, checkpoint, onUndone } = recording
+  const { reopened, unfinished } = await readUndone(
+    sql,
+    chainId,
+    gone.map(({ blockHash }) => blockHash),
+  )
+  const undone = [...reopened, ...unfinished]
+  if (undone.length > 0) await checkpoint?.('before-conclusions-undone')
+  for (const block of gone) if (!(await drop(recording, block))) return false
+  if (undone.length === 0) return true
+  await checkpoint?.('after-conclusions-undone')
+  onUndone?.()
+  log.error(
+    { blocks: gone.length, payments: undone },
+    'a reorg took what payments were over for: looked at anew',
+  )
+  return false
+}
+
+/** @returns false while an RPC that might know its transactions doesn't answer. */
+async function drop(recording: Recording, block: RecordedBlock): Promise<boolean> {
+  const { sql, chainId, network, log, onGone, onTold } = recording
+  try {
+    if ((await onGone?.(block)) === false) return false
+    const reverted = await findReverted(recording, block)
+    const events = await sql.begin(async (tx) => {
+      await notifyReverted(tx, network, reverted)
+      const { reopened, unfinished } = await readUndone(tx, chainId, [block.blockHash])
+      await unfinishPayments(tx, unfinished)
+      await reopenPayments(tx, reopened)
+      return dropBlock(tx, chainId, block)
+    })
+    if (reverted.length > 0) {
+      onTold?.('payment.reverted', reverted.length)
+      log.warn({ payments: reverted }, 'told as settled, and taken back by a reorg')
+    }
+    if (events > 0) log.warn({ block: block.blockHash, events }, 'a reorg took a recorded block')
+    recording.recorded = ''
+    return true
+  } catch (error) {
+    if (error instanceof ChainUnavailable) return false
+    throw error
+  }
+}
+
+/** Checks young blocks against the chain, as far as they can have changed since the last look. */
+async function followReorgs(recording: Recording, state: RecordState): Promise<bigint | null> {
+  const { sql, served, chainId, finalityBlocks, lookEveryMs = defaultLookEveryMs, rescans } = recording
+  const before = recording.look
+  const young = await readYoungBlocks(sql, chainId)
+  const at = performance.now()
+  const patienceMs = young.length > 0 ? lookEveryMs.young : lookEveryMs.final
+  if (before !== null && at - before.at < patienceMs) return before.safeBlock
+
+  recording.look = null
+  const head = await served.client.getBlock()
+  const hasGrown = before !== null && (await isSameChain(recording, before, head))
+  if (!hasGrown) rescans.replacedUpTo = before && before.number > head.number ? before.number : head.number
+  const safeBlock = state.status === 'current' ? state.head.readNumber - finalityBlocks : -1n
+  const gone: RecordedBlock[] = []
+  for (const block of young) {
+    const isNew = !hasGrown || block.blockNumber > before.number
+    const isDeep = block.blockNumber <= safeBlock
+    if (block.blockNumber > head.number || !(isNew || isDeep)) continue
+    if (!(await stands(recording, block))) gone.push(block)
+    else if (isDeep) await setFinal(sql, chainId, block)
+  }
+  if (!(await dropAll(recording, gone))) return null
+  const lost = await findLost(recording, head.number, hasGrown ? before.number : -1n)
+  if (lost === null || !(await dropAll(recording, lost)) || lost.length > 0) return null
+  recording.look = { number: head.number, hash: head.hash, safeBlock, at }
+  return safeBlock
+}
+
+/**
+ * Confirmed blocks that a reorg deeper than we wait for took. If the newest one stands, all of them do.
+ *
+ * @param stood The highest block that is known to stand, with all before it.
+ * @returns null while nobody can tell.
+ */
+async function findLost(recording: Recording, head: bigint, stood: bigint): Promise<RecordedBlock[] | null> {
+  const { sql, chainId } = recording
+  const gone: RecordedBlock[] = []
+  for (;;) {
+    const between = { above: stood, below: gone.at(-1)?.blockNumber }
+    const limit = gone.length === 0 ? 1 : confirmedAtOnce
+    const confirmed = await readConfirmedBlocks(sql, chainId, { ...between, limit })
+    if (confirmed.length === 0) return gone
+    for (const block of confirmed) {
+      // The node that answers isn't that far yet.
+      if (block.blockNumber > head) return null
+      if (await stands(recording, block)) return gone
+      gone.push(block)
+    }
+  }
+}
+
+/**
+ * Reads new parts of the index into the record, but leaves out what it shows of lost blocks.
+ *
+ * @returns the last block that was read, and the index's head; null without an index, or while it is rebuilt and isn't
+ *   as far as the record.
+ */
+async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo: bigint } | null> {
+  const { sql, chainId, network, token, finalityBlocks, rescans } = recording
+  const known = await readRecordHead(sql, chainId)
+  const head = await readIndexedHead(sql, chainId)
+  if (head === null) return null
+  const { blockNumber } = head
+  const isBehind = known !== null && blockNumber < known.readNumber
+  if (isBehind && (recording.look?.number ?? 0n) >= known.readNumber) return null
+  const state = `${blockNumber} ${known?.blockNumber}`
+  if (state === recording.recorded) return { head: blockNumber, readUpTo: blockNumber }
+  const seen = known !== null && known.blockNumber < blockNumber ? known.blockNumber : blockNumber
+  const scope = { chainId, token }
+  const hole = await readIndexHole(sql, chainId)
+  const { after, done } = planRescan(rescans, known === null ? 0n : seen, blockNumber, finalityBlocks)
+  const range = { after: known === null || after < 0n ? -1n : after, upTo: blockNumber }
+  const { events, payouts, batches } = await readUnrecorded(sql, scope, range, rowsAtOnce)
+  // The next read starts again at the block that was cut off.
+  const [cut] = [events, batches]
+    .flatMap((rows) => (rows.length === rowsAtOnce ? (rows.at(-1) ?? []) : []))
+    .toSorted((one, other) => Number(one.blockNumber - other.blockNumber))
+  const found = new Map([...events, ...payouts, ...batches].map((one) => [one.blockHash, one]))
+  const gone = new Set<Hash>()
+  await askAbout([...found.values()], async (block) => {
+    if (!(await stands(recording, block))) gone.add(block.blockHash)
+  })
+  const stays = ({ blockHash }: RecordedBlock) => !gone.has(blockHash)
+  const lost = [...found.values()].filter((block) => !stays(block)).map((block) => block.blockNumber)
+  const limits = [...lost, ...(hole === null ? [] : [hole]), ...(cut ? [cut.blockNumber] : [])]
+  const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), blockNumber)
+  const numbered = batches.filter(stays)
+  await confirmOld(recording, numbered, blockNumber - finalityBlocks)
+  const readUpTo = cut ? cut.blockNumber - 1n : blockNumber
+  await sql.begin(async (tx) => {
+    await recordEvents(tx, scope, events.filter(stays), 'index')
+    await recordPayouts(tx, scope, payouts.filter(stays))
+    await recordBatches(tx, scope, numbered)
+    const blockTime = (cut ?? head).blockTime
+    await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
+    // Batches in blocks that were confirmed before the index had their receipts.
+    await notifyBatches(tx, { chainId, network, ...range })
+  })
+  if (lost.length > 0) recording.look = null
+  if (upTo === blockNumber) {
+    recording.recorded = `${blockNumber} ${upTo}`
+    done()
+  }
+  return { head: blockNumber, readUpTo }
+}
+
+/** Asks the chain about each item, some at a time. */
+async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promise<void>): Promise<void> {
+  for (let at = 0; at < items.length; at += asksAtOnce)
+    await Promise.all(items.slice(at, at + asksAtOnce).map(ask))
+}
+
+/** Looks up when final blocks were confirmed. A new record reads the past, and nobody is told of that. */
+async function confirmOld(
+  { served, confirmations }: Recording,
+  batches: readonly NumberedBatch[],
+  safeBlock: bigint,
+): Promise<void> {
+  const old = batches.filter((batch) => batch.sequence !== null && batch.blockNumber <= safeBlock)
+  await askAbout(old, async (batch) => {
+    const blockNumber = batch.blockNumber + BigInt(confirmations)
+    const { timestamp } = await served.client.getBlock({ blockNumber })
+    batch.confirmedAt = new Date(Number(timestamp) * 1000)
+  })
+}
+
+/**
+ * Stores when each block reached its network's depth, which is the time of the block that gave it that depth, and tells
+ * providers what it settled, whoever sent it.
+ */
+async function confirm(
+  recording: Recording,
+  { head, readUpTo }: { head: bigint; readUpTo: bigint },
+): Promise<void> {
+  const { sql, served, chainId, network, confirmations, onTold } = recording
+  const deep = head - BigInt(confirmations)
+  const upTo = deep < readUpTo ? deep : readUpTo
+  const blocks = await readUnconfirmedBlocks(sql, chainId, upTo, blocksAtOnce)
+  if (blocks.length === 0) return
+  for (const block of [...(await readConfirmedBlocks(sql, chainId, { limit: 1 })), ...blocks]) {
+    if (await stands(recording, block)) continue
+    await setFinal(sql, chainId, block, false)
+    recording.look = null
+    return
+  }
+  for (const block of blocks) {
+    const depth = await served.client.getBlock({ blockNumber: block.blockNumber + BigInt(confirmations) })
+    const told = await sql.begin(async (tx) => {
+      const about = { chainId, network, block }
+      if (!(await setConfirmed(tx, chainId, block, new Date(Number(depth.timestamp) * 1000)))) return 0
+      const payments = await notifySettled(tx, about)
+      await notifyBatches(tx, { chainId, network, after: block.blockNumber - 1n, upTo: block.blockNumber })
+      return payments
+    })
+    if (told > 0) onTold?.('payment.settled', told)
+  }
+}

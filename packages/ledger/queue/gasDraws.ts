@@ -1,0 +1,176 @@
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import type { Hex } from 'viem'
+import type { Queryable } from '../store/database.ts'
+import { feeOf } from './queue.ts'
+
+// Who pays for gas that no fee carries: see gas_draw in packages/ledger/migrations/0001_schema.sql.
+
+/** USDC base units that may be drawn a UTC day. */
+export type GasLimits = {
+  /** What the operator adds on a network to fees that are too small for their gas; null: without limit. */
+  budget: bigint | null
+  /** The common allowance of all who pay no fee and have no grant. */
+  common: bigint
+}
+
+export type GasWant = {
+  paymentId: string
+  amount: bigint
+  /** It pays a fee, but too small a one. */
+  fromBudget: boolean
+}
+
+/**
+ * Reserves amounts for payments that are about to be settled, in place of the rest of their reservations; first come,
+ * first served.
+ *
+ * @returns the payments for which there was enough.
+ */
+export async function drawGas(
+  sql: Queryable,
+  chainId: number,
+  wants: readonly GasWant[],
+  { budget, common }: GasLimits,
+  now: Date,
+): Promise<Set<string>> {
+  if (wants.length === 0) return new Set()
+  const ids = wants.map(({ paymentId }) => paymentId)
+  // Locks all payments before any drawer, as whoever ends a payment does: it holds the row while it waits for a drawer.
+  const rows = await sql<{ id: string; isDrawn: boolean }[]>`
+    with locked as materialized (
+      select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
+    )
+    select want.id, draw_gas(want.id,
+        case when want.from_budget then ${`budget:${chainId}`} else source.drawer end,
+        case when want.from_budget then ${budget}::numeric else source.most end,
+        want.amount, ${dayOf(now)}) as "isDrawn"
+    from unnest(${ids}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
+      ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
+    join locked q on q.payment_id = want.id
+    left join facilitation f on f.payment_id = want.id
+    left join refund r on r.payment_id = want.id
+    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}) source
+    order by want.place`
+  return new Set(rows.flatMap(({ id, isDrawn }) => (isDrawn ? id : [])))
+}
+
+/**
+ * Has a submission that was just stored pay for its transaction: by its fees, or else from its caller's grant or the common
+ * allowance. If it throws, the caller rolls back.
+ *
+ * @param cost USDC base units, if it had a transaction of its own.
+ * @param gasPerFee 0: fees carry any cost.
+ * @throws {BaseError} `gas_not_covered`
+ */
+export async function coverSubmission(
+  tx: Queryable,
+  key: Hex,
+  {
+    cost,
+    gasPerFee,
+    providerId,
+    common,
+  }: {
+    cost: { expected: bigint; most: bigint }
+    gasPerFee: bigint
+    providerId: string | null
+    common: bigint
+  },
+  now: Date,
+): Promise<void> {
+  const [paid] = await tx<[{ id: string | null; fees: bigint | null; left: bigint | null }]>`
+    select min(q.payment_id) as id, sum(${feeOf(tx)}) as fees, sum(q.gas_reserved - q.gas_spent) as left
+    from queue q join payment p on p.id = q.payment_id where q.submission = ${key}`
+  if (paid.id === null) return
+  const fees = paid.fees ?? 0n
+  if (cost.expected <= fees || (gasPerFee === 0n && fees > 0n)) return
+  if (cost.most <= fees + (paid.left ?? 0n)) return
+  const [drawn] = await tx<[{ isDrawn: boolean }]>`
+    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${dayOf(now)}) as "isDrawn"
+    from gas_source(${providerId}, ${common}) source`
+  if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
+}
+
+/**
+ * Books what a mined transaction cost for its payments that drew for gas. The rest of their reservations is free again,
+ * unless they are retried. Each has cost its share beyond its fee, from its drawer. What these draws and all fees
+ * don't cover comes from the operator's budget: sweeps, a price that rose meanwhile, a transaction without anything left to settle,
+ * and one that a reorg took back and that reverted the second time.
+ *
+ * @param cost USDC base units.
+ */
+export async function bookGas(
+  tx: Queryable,
+  batchId: bigint,
+  { cost, isOver, now }: { cost: bigint; isOver: boolean; now: Date },
+): Promise<void> {
+  const [beyond] = await tx<[{ drawer: string; amount: bigint }?]>`
+    with own as materialized (
+      select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent,
+        case when ${isFeeLost(tx)} then 0 else ${feeOf(tx)} end as fee,
+        b.lane = 'direct' and coalesce(q.gas_drawer, '') not like 'budget:%' as is_together,
+        case when p.fee_amount > 0 and p.splitter is null then 2 else 1 end as authorizations
+      from queue q join payment p on p.id = q.payment_id join batch b on b.id = q.batch_id
+      where q.batch_id = ${batchId}
+    ), share as (
+      select own.*, sum(authorizations) over () as all_authorizations, sum(fee) over () as all_fees from own
+    ), booked as (
+      select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + added as spent, added
+      from share cross join lateral (
+        select case
+          when is_together then greatest(0, ${cost} - all_fees)
+          else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - fee)
+        end as added
+      ) cost
+      where gas_drawer is not null
+    ), noted as (
+      -- A reorg takes it back.
+      update batch_item i set gas = booked.added, gas_drawer = booked.gas_drawer, gas_day = booked.gas_day from booked
+      where i.batch_id = ${batchId} and i.payment_id = booked.payment_id
+    ), kept as (
+      update queue q set gas_spent = booked.spent,
+        gas_reserved = case when ${isOver} then booked.spent else greatest(booked.before, booked.spent) end
+      from booked where q.payment_id = booked.payment_id
+      returning booked.gas_drawer, booked.gas_day, q.gas_reserved - booked.before as change
+    ), drawn as (
+      update gas_draw d set drawn = d.drawn + kept.change
+      from (select gas_drawer, gas_day, sum(change) as change from kept group by 1, 2) kept
+      where d.drawer = kept.gas_drawer and d.day = kept.gas_day
+    )
+    select 'budget:' || b.chain_id as drawer, left_over.amount
+    from batch b cross join (
+      select ${cost} - coalesce(sum(fee), 0) - (select coalesce(sum(added), 0) from booked) as amount from share
+    ) left_over
+    where b.id = ${batchId} and left_over.amount > 0`
+  if (beyond === undefined) return
+  await tx`
+    with noted as (
+      update transaction set beyond = ${beyond.amount} where batch_id = ${batchId} and mined_block is not null
+    )
+    insert into gas_draw as d (day, drawer, drawn) values (${dayOf(now)}, ${beyond.drawer}, ${beyond.amount})
+    on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn`
+}
+
+/** Whether the operator's budget of a network and UTC day has this much left; null: it has no limit. */
+export async function isInBudget(
+  sql: Queryable,
+  chainId: number,
+  { amount, budget, now }: { amount: bigint; budget: bigint | null; now: Date },
+): Promise<boolean> {
+  if (budget === null) return true
+  const rows = await sql`
+    select from gas_draw
+    where day = ${dayOf(now)} and drawer = ${`budget:${chainId}`} and drawn + ${amount} > ${budget}`
+  return rows.length === 0 && amount <= budget
+}
+
+/** Whether the fee of the queue's row `q` is a half of its own that can't be settled any more. */
+function isFeeLost(sql: Queryable) {
+  return sql`exists (
+    select from authorization_event e where e.payment_id = q.payment_id and e.half = 1 and e.state <> 'settled'
+  )`
+}
+
+function dayOf(now: Date): string {
+  return now.toISOString().slice(0, 10)
+}

@@ -1,0 +1,362 @@
+import type { BatchShape, TabBatchShape, TabShape } from '@tollkeeper/chain/gas'
+import type { Address } from 'viem'
+import type { Queryable } from '../store/database.ts'
+import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import type { WaitingPayments } from './triggers.ts'
+
+// Each query reads only the rows that it returns, except `findFullWallet`, which takes one step a provider wallet.
+// Whether a payment is settled already is checked when it is claimed (claims.ts).
+
+/** USDC on one chain. */
+export type QueueScope = { chainId: number; token: Address }
+
+/** Payments that may share a batch: they have one token and one signed fee recipient. `id`: in the table queue_group. */
+export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
+
+/** The groups of a network; most have one, of the platform's wallet. */
+export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
+  const { chainId, token } = scope
+  const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`
+    select id, fee_recipient as "feeRecipient" from queue_group
+    where chain_id = ${chainId} and token = ${token} order by id`
+  return rows.map((row) => ({ ...scope, ...row }))
+}
+
+type Probes = {
+  firstQueuedAt: Date | null
+  firstUrgentAt: bigint | null
+  largestPayment: bigint | null
+  retryDue: boolean
+}
+
+/** Whether the queue's row `q` is old enough for the triggers that count. */
+function isRipe(sql: Queryable, acceptedBy: Date) {
+  return sql`q.accepted_at <= ${acceptedBy}`
+}
+
+/**
+ * Results of one look-up each: the oldest payment, the greatest, the first to expire, a due retry.
+ *
+ * @param highValue the amount from which payments travel alone, as retries too, so their retries make no others due
+ * @param acceptedBy younger payments can be the greatest or about to expire, but not the oldest
+ */
+export async function readExtremes(
+  sql: Queryable,
+  group: QueueGroup,
+  { highValue, acceptedBy, now }: { highValue: bigint; acceptedBy: Date; now: Date },
+): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
+  const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
+  const amount = sql`q.provider_amount + q.fee_amount`
+  const oldest = (isTab: boolean, hasCode: boolean) => sql`
+    (select q.accepted_at from queue q
+      where ${waiting} and q.is_tab = ${isTab} and q.has_code = ${hasCode} and ${isRipe(sql, acceptedBy)}
+      order by q.accepted_at limit 1)`
+  const [row] = await sql<[Probes]>`
+    select
+      least(${oldest(false, false)}, ${oldest(false, true)}, ${oldest(true, false)}, ${oldest(true, true)}) as "firstQueuedAt",
+      (select q.urgent_at from queue q
+        where ${waiting} and ${isLoose(sql)}
+        order by q.urgent_at limit 1) as "firstUrgentAt",
+      greatest(
+        (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
+        (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
+      ) as "largestPayment",
+      exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
+  if (row.firstUrgentAt === null && row.largestPayment === null && !row.retryDue) return null
+  return {
+    firstQueuedAt: row.firstQueuedAt ?? now,
+    firstUrgentAt: row.firstUrgentAt ?? 2n ** 40n,
+    largestPayment: row.largestPayment ?? 0n,
+    retryDue: row.retryDue,
+  }
+}
+
+/**
+ * Finds a provider wallet with enough waiting payments, by amount or by number, and says how much waits; null if there is none. Takes
+ * one step a wallet until it finds one.
+ *
+ * @param below Greater payments don't count: they travel alone.
+ * @param acceptedBy Nor do younger ones.
+ */
+export async function findFullWallet(
+  sql: Queryable,
+  group: QueueGroup,
+  { amount, count }: { amount: bigint; count: number },
+  { below, acceptedBy }: { below: bigint; acceptedBy: Date },
+): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
+  // `count` payments suffice by themselves, so no more are read. Postgres runs the recursion only as far as the limit
+  // asks.
+  const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
+    with recursive wallet (payee) as (
+      (select q.payee from queue q where ${waiting} order by q.payee limit 1)
+      union all
+      select (select q.payee from queue q where ${waiting} and q.payee > wallet.payee order by q.payee limit 1)
+      from wallet where wallet.payee is not null
+    )
+    select queue.count as "paymentCount", queue.amount
+    from wallet
+    cross join lateral (
+      select count(*)::int as count, sum(provider_amount) as amount
+      from (select q.provider_amount from queue q where ${waiting} and q.payee = wallet.payee and ${isRipe(sql, acceptedBy)} limit ${count}) first
+    ) queue
+    where wallet.payee is not null and (queue.count >= ${count} or queue.amount >= ${amount})
+    limit 1`
+  return row ?? null
+}
+
+/** The size of the next batch, for an estimate of its cost. */
+export async function readNextBatchSize(
+  sql: Queryable,
+  group: QueueGroup,
+  { limit, acceptedBy }: { limit: number; acceptedBy: Date },
+): Promise<NextBatchSize> {
+  const first = (isTab: boolean) => sql`(
+    select q.payment_id from queue q
+    where q.group_id = ${group.id} and ${isWaiting(sql)} and q.is_tab = ${isTab} and not q.has_code and ${isRipe(sql, acceptedBy)}
+    order by q.accepted_at, q.payment_id limit ${limit}
+  )`
+  const [row] = await sql<[NextBatchSize]>`
+    select payments.*, tabs.*
+    from (
+      select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
+        count(distinct recipient)::int as payees
+      from (
+        select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
+        from ${first(false)} first join payment p on p.id = first.payment_id
+      ) next
+    ) payments
+    cross join (
+      select count(distinct l.payment_id)::int as tabs, count(*)::int as lines,
+        count(distinct (l.payee, l.provider_share, l.platform_share))::int as splits
+      from ${first(true)} first join tab_line l on l.payment_id = first.payment_id
+    ) tabs`
+  return row
+}
+
+/** A payment that a caller of POST /settle waits for, and since when. */
+export type AwaitedPayment = QueuedPayment & { dueAt: Date }
+
+/** Who waits for the queue's row `q`: the provider whose key was sent or, without a key, the paid wallet. */
+export function callerOf(sql: Queryable) {
+  return sql`coalesce(q.provider_id, q.payee)`
+}
+
+/**
+ * A group's awaited payments without submissions: callers take turns, and each one's payments come by arrival. All that draw on the
+ * common allowance count as one caller beside those with a grant, and take turns among themselves, because keys and wallets are free.
+ * So a caller with a thousand payments delays nobody else. Reads `limit` rows a caller, by one index.
+ */
+export async function readAwaited(
+  sql: Queryable,
+  { id }: QueueGroup,
+  { hasCode, limit }: { hasCode: boolean; limit: number },
+): Promise<AwaitedPayment[]> {
+  const due = sql`q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode}`
+  const caller = callerOf(sql)
+  return sql<AwaitedPayment[]>`
+    with recursive caller (id) as (
+      (select ${caller} from queue q where ${due} order by 1 limit 1)
+      union all
+      select (select ${caller} from queue q where ${due} and ${caller} > caller.id order by 1 limit 1)
+      from caller where caller.id is not null
+    ), next as (
+      select own.* from caller cross join lateral (
+        select q.*, row_number() over (order by q.due_at) as turn from queue q
+        where ${due} and ${caller} = caller.id and q.submission is null
+        order by q.due_at limit ${limit}
+      ) own
+    ), placed as (
+      select q.*, row_number() over (
+        partition by case when q.gas_drawer = 'common' then 'common' else ${caller} end order by turn, due_at
+      ) as place
+      from next q
+    )
+    select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
+    order by q.place, q.due_at limit ${limit}`
+}
+
+/** The payments of the submission that has waited longest on a network and isn't held; empty: none. */
+export async function readSubmission(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+): Promise<(QueuedPayment & { feeRecipient: Address })[]> {
+  return sql<(QueuedPayment & { feeRecipient: Address })[]>`
+    select ${queuedColumns(sql)}, p.fee_recipient as "feeRecipient"
+    from queue q join payment p on p.id = q.payment_id
+    where q.submission = (
+      select q.submission from queue q
+      where q.submission is not null and ${isLoose(sql)} and not ${isHeldBack(sql)}
+        and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
+      order by q.due_at limit 1
+    )
+    order by q.accepted_at, q.payment_id`
+}
+
+/** The oldest payments that wait because nothing pays for their gas, without awaited ones. */
+export async function readHeldBack(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  limit: number,
+): Promise<{ id: string; feeRecipient: Address }[]> {
+  return sql<{ id: string; feeRecipient: Address }[]>`
+    select q.payment_id as id, g.fee_recipient as "feeRecipient"
+    from queue q join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+    where ${isHeldBack(sql)} and not ${isAwaited(sql)}
+    order by q.accepted_at
+    limit ${limit}`
+}
+
+/** Number of payments with two authorizations, with one, of their recipients without the platform's wallet, and of tabs. */
+export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'> & Omit<TabBatchShape, 'hasCode'>
+
+/** A tab: which tabs it can share a batch with, and how much of a batch it takes. */
+export type QueuedTab = TabShape & { rewardShare: number }
+
+export type QueuedPayment = {
+  id: string
+  /** The provider's wallet, or the splitter. */
+  recipient: Address
+  isPair: boolean
+  /** It can go with payments of either kind. */
+  isRefund: boolean
+  /** Null: it is no tab. */
+  tab: QueuedTab | null
+  hasCode: boolean
+  acceptedAt: Date
+} & GasMeans
+
+/** What can pay for a payment's gas, USDC base units. */
+export type GasMeans = {
+  /** The platform's part of it. */
+  fee: bigint
+  /** Bought at the gateway: if its fee is too small, the operator's budget may add to it. */
+  isSold: boolean
+  /** The unspent part of its reservation. */
+  gasLeft: bigint
+  /** Unix seconds: from then on the budget adds what its fee lacks, whatever gas costs. */
+  urgentAt: bigint
+}
+
+/** {@link GasMeans} of the queue's row `q` and its payment `p`. */
+export function gasMeans(sql: Queryable) {
+  return sql`${feeOf(sql)} as fee, p.source in ('gateway', 'tab') as "isSold", q.gas_reserved - q.gas_spent as "gasLeft",
+    q.urgent_at as "urgentAt"`
+}
+
+/**
+ * The platform's part of the queue's row `q` and its payment `p`; of a tab, without the settler's reward. A
+ * submission may be a fee alone, or pay a splitter without saying so.
+ */
+export function feeOf(sql: Queryable) {
+  return sql`case
+    when q.is_tab then (
+      select q.fee_amount - trunc(q.fee_amount * t.reward_share / 10000) from tab_payment t where t.payment_id = q.payment_id
+    )
+    when q.fee_amount > 0 or p.source <> 'submission' then q.fee_amount
+    when p.payee = p.fee_recipient then q.provider_amount
+    else coalesce((
+      select trunc(q.provider_amount * s.platform_share / (s.provider_share + s.platform_share)) from splitter s
+      where s.chain_id = p.chain_id and s.token = p.token and s.address = p.payee and s.platform = p.fee_recipient
+    ), 0)
+  end`
+}
+
+/** Of the queue's row `q` and its payment `p`. */
+export function queuedColumns(sql: Queryable) {
+  return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
+    p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", ${tabOf(sql)} as tab, q.has_code as "hasCode",
+    q.accepted_at as "acceptedAt", ${gasMeans(sql)}`
+}
+
+/** {@link QueuedTab} of the queue's row `q`. */
+function tabOf(sql: Queryable) {
+  return sql`case when q.is_tab then (
+    select json_build_object('rewardShare', t.reward_share, 'lines', count(*),
+      'splits', json_agg(distinct concat(l.payee, ':', l.provider_share, ':', l.platform_share)))
+    from tab_payment t join tab_line l on l.payment_id = t.payment_id
+    where t.payment_id = q.payment_id
+    group by t.payment_id
+  ) end`
+}
+
+/** The greatest payments from `threshold` on, due retries included: each is a batch by itself. */
+export async function readGreatest(
+  sql: Queryable,
+  group: QueueGroup,
+  { threshold, limit, now }: { threshold: bigint; limit: number; now: Date },
+): Promise<QueuedPayment[]> {
+  const amount = sql`q.provider_amount + q.fee_amount`
+  const greatest = (condition: ReturnType<typeof isWaiting>) => sql`
+    (select q.* from queue q
+      where q.group_id = ${group.id} and ${condition} and ${amount} >= 1000000 and ${amount} >= ${threshold}
+      order by ${amount} desc
+      limit ${limit})`
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)}
+    from (${greatest(isWaiting(sql))} union all ${greatest(isRetryDue(sql, now))}) q
+    join payment p on p.id = q.payment_id
+    order by ${amount} desc
+    limit ${limit}`
+}
+
+export type UrgentOptions = {
+  now: Date
+  /** Tabs go by themselves, and payers with code. */
+  isTab: boolean
+  hasCode: boolean
+  /** Greater ones go by themselves. */
+  below: bigint
+  /** Leaves out payments accepted later, unless they are urgent: those come first. */
+  acceptedBy: Date
+  limit: number
+  /** How many of the oldest are left to others; then retries and urgent payments are left out. Default 0. */
+  skip?: number
+}
+
+/**
+ * A group's most urgent payments: those about to expire, due retries, then the oldest. At most half of
+ * them are retries, so payments that keep failing don't hold up the others.
+ */
+export async function readMostUrgent(
+  sql: Queryable,
+  group: QueueGroup,
+  { now, acceptedBy, isTab, hasCode, below, limit, skip = 0 }: UrgentOptions,
+): Promise<QueuedPayment[]> {
+  const alike = sql`q.group_id = ${group.id} and q.is_tab = ${isTab} and q.has_code = ${hasCode}
+    and q.provider_amount + q.fee_amount < ${below}`
+  const waiting = sql`${isWaiting(sql)} and ${alike}`
+  const first = skip === 0
+  // One statement, each part by its own index.
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from (
+      select distinct on (payment_id) * from (
+        (select 0 as urgency, q.urgent_at as place, q.* from queue q
+          where ${waiting} and ${isLoose(sql)}
+            and ${first} and q.urgent_at <= ${Math.floor(now.getTime() / 1000)}::bigint
+          order by q.urgent_at limit ${limit})
+        union all
+        (select 1, extract(epoch from q.next_at)::bigint, q.* from queue q
+          where ${isRetryDue(sql, now)} and ${alike} and ${first}
+          order by q.next_at limit ${Math.ceil(limit / 2)})
+        union all
+        (select 2, (extract(epoch from q.accepted_at) * 1000)::bigint, q.* from queue q
+          where ${waiting} and ${isRipe(sql, acceptedBy)}
+          order by q.accepted_at, q.payment_id limit ${limit} offset ${skip})
+      ) parts
+      order by payment_id, urgency
+    ) q
+    join payment p on p.id = q.payment_id
+    order by q.urgency, q.place, q.payment_id
+    limit ${limit}`
+}
+
+export async function setHasCode(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  hasCode: boolean,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`update queue set has_code = ${hasCode} where payment_id = any(${[...paymentIds]}::text[])`
+}

@@ -1,0 +1,248 @@
+import { ConfigError } from '@tollkeeper/runtime/env'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type CutProxy, startCutProxy } from '../../../test/support/cutProxy.ts'
+import { createTestDatabase } from '../../../test/support/database.ts'
+import { until } from '../../../test/support/until.ts'
+import { type Database, type DatabaseOptions, openDatabase, requirePostgres } from './database.ts'
+
+let url: string
+const proxies: CutProxy[] = []
+beforeAll(async () => {
+  url = await createTestDatabase()
+  const sql = openDatabase({ url, max: 1, applicationName: 'test' })
+  await sql`create schema tollkeeper`
+  await sql.end()
+})
+afterAll(() => Promise.all(proxies.map((proxy) => proxy.close())))
+
+async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
+  const behind = new URL(url)
+  const proxy = await startCutProxy(behind.hostname, Number(behind.port))
+  proxies.push(proxy)
+  behind.hostname = '127.0.0.1'
+  behind.port = String(proxy.port)
+  return { proxy, sql: openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options }) }
+}
+
+/** Collects uncaught errors, which would end the process, until the end of the block. */
+function watchUncaught() {
+  const errors: unknown[] = []
+  const onUncaught = (error: unknown) => errors.push(error)
+  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  const stop = () => process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
+  return { errors, [Symbol.dispose]: () => void stop() }
+}
+
+const isAnswered = (sql: Database) =>
+  sql`select 1`.then(
+    () => true,
+    () => false,
+  )
+
+// These wait for limits of some seconds, each behind a proxy of its own, and together take as long as the longest.
+test.concurrent('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
+  const max = 3
+  const { proxy, sql } = await openBehindProxy({ max })
+  const all = () => Promise.all(Array.from({ length: max }, () => sql`select pg_sleep(0.1)`))
+  await all()
+  const waiting = Promise.allSettled([all(), sql.begin(async (transaction) => transaction`select 1`)])
+  proxy.abandon()
+  expect(await waiting).toEqual([
+    expect.objectContaining({ status: 'rejected' }),
+    expect.objectContaining({ status: 'rejected' }),
+  ])
+  let failed = 0
+  while (!(await isAnswered(sql))) failed += 1
+  expect(failed).toBeLessThanOrEqual(max)
+  await sql.end({ timeout: 1 })
+})
+
+test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
+  const leaseMs = 5_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
+  const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
+  await other`create table lock_test (id int primary key)`
+  await other`insert into lock_test values (1)`
+  const held = Promise.withResolvers<void>()
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`update lock_test set id = 1`
+      held.resolve()
+      await new Promise(() => {})
+    })
+    .catch((error: unknown) => error)
+  await Promise.race([held.promise, frozen.then((error) => Promise.reject(error))])
+  proxy.abandon()
+  // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * leaseMs))}`
+    await transaction`update lock_test set id = 1`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test.concurrent('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
+  const limitMs = 10_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
+  const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
+  await other`create table half_statement (id int primary key)`
+  await other`insert into half_statement values (1)`
+  proxy.abandonAfter('half a statement')
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`select id from half_statement for update`
+      // Parsed and described; the messages that would execute it, and their Sync, are never sent.
+      await transaction`select ${'half a statement'}::text as "half a statement"`
+    })
+    .catch((error: unknown) => error)
+  const state = async () =>
+    (
+      await other`select state, wait_event from pg_stat_activity
+      where query like '%half a statement"%' and pid <> pg_backend_pid()`
+    )[0]
+  let seen: Awaited<ReturnType<typeof state>>
+  await until('the server waits for the rest', async () => {
+    seen = await state()
+    return seen?.wait_event === 'ClientRead'
+  })
+  // To the server this is neither a rest in the transaction nor a long statement.
+  expect(seen).toMatchObject({ state: 'active' })
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
+    await transaction`select id from half_statement for update`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test.concurrent('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'limited' })
+  const [before] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  await expect(sql`select pg_sleep(60)`).rejects.toMatchObject({ code: '57014' })
+  const [after] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  expect(after).toEqual(before)
+  await sql.end({ timeout: 1 })
+
+  const unlimited = openDatabase({ url, max: 1, applicationName: 'unlimited', limited: false })
+  expect(await unlimited`show statement_timeout`).toEqual([{ statement_timeout: '0' }])
+  await unlimited.end({ timeout: 1 })
+})
+
+test('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
+  using uncaught = watchUncaught()
+  const { proxy, sql } = await openBehindProxy({ max: 5 })
+  await sql`drop schema if exists tollkeeper cascade`
+  await sql`create schema tollkeeper`
+  await sql`create table cut_test (burst int, part int)`
+  let settled = 0
+  for (let burst = 0; burst < 10; burst++) {
+    const isCut = Promise.withResolvers<void>()
+    // Some query at once after the cut, some later, some never: for those only postgres.js' own rollback or commit is left.
+    const transactions = Array.from({ length: 12 }, (_, at) =>
+      sql.begin(async (transaction) => {
+        await transaction`insert into cut_test values (${burst}, 1)`
+        await transaction
+          .savepoint(async (savepoint) => {
+            await savepoint`select pg_sleep(${(at % 4) * 0.01})`
+            if (at % 3 === 0) await isCut.promise
+            if (at === 6) await new Promise((resolve) => setTimeout(resolve, 1_200))
+            await Promise.all([savepoint`select ${at}::int`, savepoint`select ${'x'.repeat(at * 500)}`])
+          })
+          .catch((error: unknown) => {
+            if (at % 2 === 0) throw error
+          })
+        await transaction`insert into cut_test values (${burst}, 2)`
+      }),
+    )
+    const queries = Array.from({ length: 12 }, (_, at) => sql`select ${at}::int, pg_sleep(0.01)`.execute())
+    const all = Promise.allSettled([...transactions, ...queries])
+    await Promise.race([queries[burst], transactions[burst]]).catch(() => {})
+    proxy.cut()
+    isCut.resolve()
+    const meanwhile = await isAnswered(sql)
+    expect(meanwhile).toBe(false)
+    proxy.mend()
+    settled += (await all).length
+    expect(await isAnswered(sql)).toBe(true)
+  }
+  expect(settled).toBe(240)
+  // The session after a cut transaction executes nothing of it.
+  expect(await sql`select burst from cut_test group by burst having count(*) % 2 = 1`).toEqual([])
+  // Other databases belong to other tests.
+  const isLeftOpen = sql`datname = current_database() and state like 'idle in transaction%'`
+  await expect.poll(() => sql`select 1 from pg_stat_activity where ${isLeftOpen}`).toEqual([])
+  await sql.end({ timeout: 1 })
+  expect(uncaught.errors).toEqual([])
+})
+
+// `types`: postgres.js asks each new session for them, by a query of its own.
+test.each([
+  ['has not started', 'query', 'behind a proxy'],
+  ['has not started', 'transaction', 'behind a proxy'],
+  ['asks for its types', 'query', 'typcategory'],
+  ['asks for its types', 'transaction', 'typcategory'],
+] as const)(
+  'behavior: a pool is replaced while another session %s: its %s is refused, and the process goes on',
+  async (_, kind, text) => {
+    using uncaught = watchUncaught()
+    const { proxy, sql } = await openBehindProxy({ max: 2 })
+    const isBusy = Promise.withResolvers<void>()
+    const isStarting = Promise.withResolvers<void>()
+    const cut = sql
+      .begin(async (transaction) => {
+        await transaction`select 1`
+        isBusy.resolve()
+        await isStarting.promise
+        proxy.loseAnswersTo('cut here', 1)
+        await transaction`select 'cut here'`
+      })
+      .catch((error: unknown) => error)
+    await isBusy.promise
+    const isAbandoned = proxy.abandonAfter(text)
+    const starting = (
+      kind === 'query' ? sql`select 2`.execute() : sql.begin((transaction) => transaction`select 2`)
+    ).catch((error: unknown) => error)
+    await isAbandoned
+    isStarting.resolve()
+    expect(await cut).toMatchObject({ code: 'ECONNRESET' })
+    expect(await starting).toMatchObject({ code: 'ECONNRESET' })
+    expect(await isAnswered(sql)).toBe(true)
+    await sql.end({ timeout: 1 })
+    expect(uncaught.errors).toEqual([])
+  },
+)
+
+test('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
+  using uncaught = watchUncaught()
+  const { proxy, sql } = await openBehindProxy({ max: 2 })
+  const isAbandoned = proxy.abandonAfter('typcategory')
+  const starting = sql`select 1`.catch((error: unknown) => error)
+  await isAbandoned
+  await sql.end({ timeout: 0.1 })
+  expect(await starting).toBeInstanceOf(Error)
+  expect(uncaught.errors).toEqual([])
+})
+
+test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
+  const { proxy, sql } = await openBehindProxy()
+  proxy.cut()
+  for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
+  proxy.mend()
+  // By now postgres.js pauses for 20 s.
+  const query = isAnswered(sql)
+  const late = new Promise((resolve) => setTimeout(resolve, 15_000, 'late').unref())
+  expect(await Promise.race([query, late])).toBe(true)
+  await sql.end({ timeout: 1 })
+})
+
+test('error: a server that is too old is refused by name, before anything is asked of it', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'start', limited: false })
+  await requirePostgres(sql)
+  const refusal = await requirePostgres(sql, 99).catch((error: unknown) => error)
+  expect(refusal).toBeInstanceOf(ConfigError)
+  expect(String(refusal)).toMatch(
+    /^ConfigError: DATABASE_URL: expected a server of Postgres 99 or later, got Postgres \d/,
+  )
+  await sql.end({ timeout: 1 })
+})

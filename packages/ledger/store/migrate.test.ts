@@ -1,0 +1,280 @@
+import { createHash } from 'node:crypto'
+import { copyFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { readVersion } from '@tollkeeper/runtime/version'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { createTestDatabase } from '../../../test/support/database.ts'
+import { root, runCommand } from '../../../test/support/processes.ts'
+import { describeSchema, findLost, readRows } from '../../../test/support/schemaContents.ts'
+import { seedPayment, seedProvider } from '../../../test/support/seedPayments.ts'
+import { checksumsPath, describeChanged, renderChecksums } from '../../../tools/checksumMigrations.ts'
+import { type Database, openDatabase } from './database.ts'
+import {
+  migrate,
+  migrationsFolder,
+  OtherBaseline,
+  readMigrations,
+  readSchemaState,
+  UnknownMigrations,
+} from './migrate.ts'
+
+const baseline = '0001_schema.sql'
+const version = readVersion()
+const own = (await readMigrations()).map(({ name }) => name)
+
+const cleanups: (() => Promise<unknown>)[] = []
+let sql: Database
+beforeEach(async () => {
+  sql = await openTestDatabase()
+})
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0)) await cleanup()
+})
+
+async function openTestDatabase(): Promise<Database> {
+  const database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
+  cleanups.push(() => database.end())
+  return database
+}
+
+/** A folder of our migrations with these names, and of made-up ones. */
+async function createFolder(names: readonly string[], madeUp: Record<string, string> = {}): Promise<URL> {
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-migrations-'))
+  cleanups.push(() => rm(folder, { recursive: true }))
+  for (const name of names) await copyFile(new URL(name, migrationsFolder), join(folder, name))
+  for (const [name, text] of Object.entries(madeUp)) await writeFile(join(folder, name), text)
+  return pathToFileURL(`${folder}/`)
+}
+
+const tables = async () =>
+  (await sql`select from information_schema.tables where table_schema = 'tollkeeper'`).count
+
+async function refusalOf(database: Database): Promise<Error> {
+  return migrate(database).then(
+    () => new Error('migrate refused nothing'),
+    (error: Error) => error,
+  )
+}
+
+test('default: an empty database gets the schema, once', async () => {
+  const before = await readSchemaState(sql)
+  expect(before).toMatchObject({ applied: [], pending: own.map((name) => ({ name })), refusal: null })
+  expect(await tables()).toBe(0)
+  expect(await migrate(sql)).toEqual(own)
+  expect(await migrate(sql)).toEqual([])
+  expect(await readSchemaState(sql)).toEqual({ applied: own, pending: [], refusal: null })
+})
+
+test('behavior: the database holds what was applied: checksum of the text, and version of Tollkeeper', async () => {
+  await migrate(sql)
+  const text = await readFile(new URL(baseline, migrationsFolder))
+  const rows = await sql`select name, checksum, version from migration where name = ${baseline}`
+  const checksum = createHash('sha256').update(text).digest('hex')
+  expect([...rows]).toEqual([{ name: baseline, checksum, version }])
+})
+
+test('behavior: of processes that start together, one migrates and the others wait for it', async () => {
+  const applied = await Promise.all([migrate(sql), migrate(sql), migrate(sql)])
+  expect(applied.flat()).toEqual(own)
+})
+
+describe('a database that is not of this version', () => {
+  test('error: one that a newer version changed is refused, and nothing changes', async () => {
+    await migrate(sql)
+    await sql`
+      insert into migration (name, checksum, version)
+      values ('9998_later.sql', 'a', '7.0.0'), ('9999_latest.sql', 'b', '7.1.0')`
+    // The later version has a migration that we lack, and we have one that it lacks: refused before any is applied.
+    await sql`delete from migration where name = ${baseline}`
+    const before = await describeSchema(sql)
+    const refusal = await refusalOf(sql)
+    expect(refusal).toBeInstanceOf(UnknownMigrations)
+    expect(String(refusal)).toBe(
+      `UnknownMigrations: the database is newer than this version, ${version}: it has 9998_later.sql (applied by 7.0.0), ` +
+        '9999_latest.sql (applied by 7.1.0). Start the version that applied the last of them, or a newer one; or point ' +
+        'DATABASE_URL at another database',
+    )
+    expect(await describeSchema(sql)).toEqual(before)
+    expect(await readSchemaState(sql)).toMatchObject({ pending: [{ name: baseline }], refusal })
+  })
+
+  test('error: one that another version made from another text is refused, which names that version', async () => {
+    await migrate(sql)
+    await sql`update migration set checksum = 'c', version = '0.0.9' where name = ${baseline}`
+    await sql`insert into migration (name, checksum, version) values ('9999_latest.sql', 'b', '7.1.0')`
+    const refusal = await refusalOf(sql)
+    expect(refusal).toBeInstanceOf(OtherBaseline)
+    expect(String(refusal)).toMatch(
+      `OtherBaseline: the database was made by Tollkeeper 0.0.9, from another ${baseline} than that of this version, ${version}. `,
+    )
+    expect(String(refusal)).toMatch(
+      /Start the version that made it, .* export .* an empty database.* development database .*drop schema/,
+    )
+    expect((await readSchemaState(sql)).refusal).toEqual(refusal)
+  })
+
+  test('error: one that this version made from another text is refused as of another build', async () => {
+    await migrate(sql, await createFolder([], { [baseline]: 'create table provider (id text)' }))
+    const refusal = await refusalOf(sql)
+    expect(String(refusal)).toMatch(
+      `made by another build of Tollkeeper ${version}, from another ${baseline}`,
+    )
+    expect(await tables()).toBe(2)
+  })
+
+  test('error: one without checksums is refused as of before the baseline', async () => {
+    await sql`create schema tollkeeper`
+    await sql`create table migration (name text primary key, applied_at timestamptz not null default now())`
+    await sql`insert into migration (name) values (${baseline})`
+    const refusal = await refusalOf(sql)
+    expect(refusal).toBeInstanceOf(OtherBaseline)
+    expect(String(refusal)).toMatch(
+      /^OtherBaseline: the database was made by a version before 0\.1\.0's baseline\. .*Start the version that made it/,
+    )
+    expect(await tables()).toBe(1)
+    expect(await readSchemaState(sql)).toMatchObject({ applied: [baseline], refusal })
+  })
+
+  test.each(['api', 'keeper'])(
+    'error: the %s says so and ends, instead of failing at each request',
+    async (name) => {
+      const url = await createTestDatabase()
+      const database = openDatabase({ url, applicationName: 'test' })
+      cleanups.push(() => database.end())
+      await migrate(database)
+      await database`update migration set checksum = 'c', version = '0.0.9' where name = ${baseline}`
+      const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-refused-'))
+      cleanups.push(() => rm(folder, { recursive: true }))
+      const command = runCommand([process.execPath, `${name}/main.ts`], {
+        DATABASE_URL: url,
+        NETWORKS: 'localhost',
+        RPC_URL_LOCALHOST: 'http://127.0.0.1:9',
+        PLATFORM_WALLET: `0x${'fe'.repeat(20)}`,
+        API_PORT: '0',
+        MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
+        RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
+        KEEPER_PORT: '0',
+        KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}`,
+        ETH_USD: '3000',
+      })
+      expect(await command.exited).toBe(1)
+      expect(command.output()).toBe(`${name}: ${(await refusalOf(database)).message}`)
+    },
+  )
+})
+
+describe('the checksums of migrations', () => {
+  test('behavior: those that are committed are those of the files', async () => {
+    const migrations = await readMigrations()
+    const recorded = await readFile(join(root, checksumsPath), 'utf8')
+    const changed = describeChanged(recorded, migrations)
+    expect(changed, changed ?? '').toBeNull()
+    expect(recorded, 'a migration is new: run npm run generate').toBe(renderChecksums(migrations))
+  })
+
+  test('behavior: only migrations lie beside them', async () => {
+    const others = (await readdir(migrationsFolder)).filter((name) => !/^\d{4}_\w+\.sql$/.test(name))
+    expect(others).toEqual(['checksums.sha256'])
+  })
+
+  test('error: a migration that was changed or deleted is named, and a new file is asked for; a new one is none', async () => {
+    const read = async (madeUp: Record<string, string>) => readMigrations(await createFolder([], madeUp))
+    const before = await read({ '0001_a.sql': 'select 1', '0002_b.sql': 'select 2' })
+    const recorded = renderChecksums(before)
+    const grown = await read({
+      '0001_a.sql': 'select 1',
+      '0002_b.sql': 'select 2',
+      '0003_c.sql': 'select 3',
+    })
+    expect(describeChanged(recorded, grown)).toBeNull()
+    const changed = describeChanged(recorded, await read({ '0001_a.sql': 'select 1 ' }))
+    expect(changed).toMatch(/0001_a\.sql: expected the text of checksum [0-9a-f]{64}, got [0-9a-f]{64}\n/)
+    expect(changed).toMatch(/0002_b\.sql: expected .* got no file\nTake these changes back .* a new file/)
+  })
+})
+
+describe('the upgrade of a filled database', () => {
+  /**
+   * A database of the baseline alone, with rows. Today's code writes them: once a later migration changes what it writes,
+   * SQL of the baseline's time must replace it.
+   */
+  async function fillBaseline(): Promise<Database> {
+    const database = await openTestDatabase()
+    await migrate(database, await createFolder([baseline]))
+    const provider = await seedProvider(database, 2)
+    for (const endpointId of provider.endpointIds) await seedPayment(database, { provider, endpointId })
+    await seedPayment(database, { provider, splitter: `0x${'5a'.repeat(20)}` })
+    return database
+  }
+
+  async function describeFresh(folder?: URL): Promise<string[]> {
+    const fresh = await openTestDatabase()
+    await migrate(fresh, folder)
+    return describeSchema(fresh)
+  }
+
+  test('default: every later migration keeps its rows, and makes the schema that a new database has', async () => {
+    const database = await fillBaseline()
+    const before = await readRows(database)
+    expect(before.get('endpoint')).toHaveLength(2)
+    expect(before.get('payment')).toHaveLength(3)
+    expect(before.get('signed_authorization')).toHaveLength(5)
+    expect(await migrate(database)).toEqual(own.filter((name) => name !== baseline))
+    expect(findLost(before, await readRows(database))).toEqual([])
+    expect(await describeSchema(database)).toEqual(await describeFresh())
+  })
+
+  test('behavior: so does a made-up migration that adds a column; the schemas differ without it', async () => {
+    const later = {
+      '9000_made_up.sql': `
+        alter table provider add column colour text not null default 'red' check (colour <> '');
+        create index on provider (colour);
+        create function shade(colour text) returns text language sql immutable as $$ select 'dark ' || colour $$`,
+    }
+    const folder = await createFolder(own, later)
+    const database = await fillBaseline()
+    const before = await readRows(database)
+    expect((await migrate(database, folder)).at(-1)).toBe('9000_made_up.sql')
+    const after = await readRows(database)
+    expect(after.get('provider')).toMatchObject([{ name: 'Weather', colour: 'red' }])
+    expect(findLost(before, after)).toEqual([])
+    const upgraded = await describeSchema(database)
+    expect(upgraded).toEqual(await describeFresh(folder))
+    const without = await describeFresh()
+    const added = upgraded.filter((line) => !without.includes(line)).map((line) => line.split(' ')[0])
+    expect(new Set(added)).toEqual(new Set(['column', 'constraint', 'function', 'index', 'relation']))
+  })
+
+  test('behavior: rows that a migration deletes or changes are found', async () => {
+    const later = {
+      '9000_made_up.sql': `delete from splitter; update provider set name = 'Climate'; create table more (id text)`,
+    }
+    const database = await fillBaseline()
+    const before = await readRows(database)
+    await migrate(database, await createFolder(own, later))
+    const lost = findLost(before, await readRows(database))
+    expect(lost.map((row) => row.split(':')[0])).toEqual(['provider', 'splitter'])
+  })
+
+  test('error: of a migration that fails on rows, and of those with it, nothing is kept', async () => {
+    const folder = await createFolder(own, {
+      '9000_made_up.sql': 'create table more (id text); delete from presentation',
+      // An empty database would take it.
+      '9001_broken.sql': 'alter table provider add column colour text not null',
+    })
+    await expect(describeFresh(folder)).resolves.toBeDefined()
+    const database = await fillBaseline()
+    const [schema, rows] = [await describeSchema(database), await readRows(database)]
+    await expect(migrate(database, folder)).rejects.toThrow(
+      /migration 9001_broken\.sql failed, nothing of it was kept: column "colour" .* contains null values/,
+    )
+    expect(await describeSchema(database)).toEqual(schema)
+    expect(await readRows(database)).toEqual(rows)
+    expect(await readSchemaState(database)).toMatchObject({ applied: [baseline], refusal: null })
+    // The same version without the broken migration goes on from there.
+    await migrate(database)
+    expect(await describeSchema(database)).toEqual(await describeFresh())
+  })
+})

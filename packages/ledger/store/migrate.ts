@@ -1,0 +1,196 @@
+import { createHash } from 'node:crypto'
+import { readdir, readFile } from 'node:fs/promises'
+import { readVersion } from '@tollkeeper/runtime/version'
+import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
+
+/** The folder of this version's migrations. Committed ones never change: tools/checksumMigrations.ts. */
+export const migrationsFolder = new URL('../migrations/', import.meta.url)
+/** The migrations of the tab store, which has a schema of its own and may be in another database. */
+export const tabMigrationsFolder = new URL('../tabs/migrations/', import.meta.url)
+export const tabSchema = 'tabs'
+
+/** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */
+const baselineVersion = '0.1.0'
+
+// Any constant that nothing else on the server takes as an advisory lock.
+const lockId = 7_402_001n
+
+/** A file of migrations, which are applied in the order of their names. */
+export type Migration = {
+  name: string
+  text: string
+  /** SHA-256 of the text, in hex. */
+  checksum: string
+}
+
+/** How the database's schema compares with this version's migrations. */
+export type SchemaState = {
+  /** Migrations that the database has. */
+  applied: string[]
+  /** This version's migrations that the database lacks. */
+  pending: Migration[]
+  /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
+  refusal: SchemaRefusal | null
+}
+
+/** The database's tables are another version's, which this one would misread. */
+export abstract class SchemaRefusal extends Error {
+  /** What is wrong with the database. */
+  readonly found: string
+  /** What to do about it. */
+  readonly advice: string
+
+  constructor(found: string, advice: string) {
+    super(`${found}. ${advice}`)
+    this.found = found
+    this.advice = advice
+  }
+}
+
+/** The database was migrated by a newer version. */
+export class UnknownMigrations extends SchemaRefusal {
+  override readonly name = 'UnknownMigrations'
+
+  constructor(unknown: readonly Applied[]) {
+    const list = unknown.map(({ name, version }) => `${name} (applied by ${version})`).join(', ')
+    super(
+      `the database is newer than this version, ${readVersion()}: it has ${list}`,
+      'Start the version that applied the last of them, or a newer one; or point DATABASE_URL at another database',
+    )
+  }
+}
+
+/** The database comes from other texts of migrations, so nobody knows a way from its tables to this version's. */
+export class OtherBaseline extends SchemaRefusal {
+  override readonly name = 'OtherBaseline'
+
+  /** @param differing applied migrations with another text than this version's; null: the database holds no checksums. */
+  constructor(differing: readonly Applied[] | null) {
+    super(
+      `the database was made by ${differing === null ? `a version before ${baselineVersion}'s baseline` : describeMakers(differing)}`,
+      'This version can neither use nor migrate it, and changed nothing. Start the version that made it, let its keeper ' +
+        'settle what waits, and export what is needed (tollkeeper receipts, GET /providers/{id}/statement); then point ' +
+        `DATABASE_URL at an empty database. A development database can be emptied: drop schema ${schema} cascade`,
+    )
+  }
+}
+
+/** A migration that the database has; checksum and version are null if it is older than the baseline. */
+type Applied = { name: string; checksum: string | null; version: string | null }
+
+/** A folder's migrations, in order. */
+export async function readMigrations(folder = migrationsFolder): Promise<Migration[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
+  return Promise.all(
+    names.map(async (name) => {
+      const text = await readFile(new URL(name, folder), 'utf8')
+      return { name, text, checksum: createHash('sha256').update(text).digest('hex') }
+    }),
+  )
+}
+
+/** Compares the database's migrations with this version's. Changes nothing. */
+export async function readSchemaState(
+  sql: Queryable,
+  folder = migrationsFolder,
+  into = schema,
+): Promise<SchemaState> {
+  const migrations = await readMigrations(folder)
+  const { applied, hasChecksums } = await readApplied(sql, into)
+  const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
+  const appliedNames = applied.map(({ name }) => name)
+  return {
+    applied: appliedNames,
+    pending: migrations.filter(({ name }) => !appliedNames.includes(name)),
+    refusal: hasChecksums ? findRefusal(applied, checksums) : new OtherBaseline(null),
+  }
+}
+
+/**
+ * Brings our schema up to date, in one transaction; processes that start together wait for each other.
+ *
+ * @param folder of the migrations; its URL ends with a slash.
+ * @param into the schema that holds the record of migrations.
+ * @returns the names of the applied migrations; empty when there was nothing to do.
+ * @throws {SchemaRefusal} if the database is a newer version's or of another baseline. Then nothing was changed.
+ */
+export function migrate(database: Database, folder = migrationsFolder, into = schema): Promise<string[]> {
+  return database.begin(async (sql) => {
+    await sql`select pg_advisory_xact_lock(${lockId})`
+    const { refusal, pending } = await readSchemaState(sql, folder, into)
+    if (refusal) throw refusal
+    await sql`create schema if not exists ${sql(into)}`
+    await sql`
+      create table if not exists ${sql(into)}.migration (
+        name text primary key,
+        checksum text not null, -- of the text that was applied: SHA-256, hex
+        version text not null,  -- of the Tollkeeper that applied it
+        applied_at timestamptz not null default now()
+      )`
+    for (const { name, text, checksum } of pending) {
+      await sql.unsafe(text).catch((error: unknown) => {
+        const reason = error instanceof Error ? error.message : String(error)
+        throw new Error(`migration ${name} failed, nothing of it was kept: ${reason}`, { cause: error })
+      })
+      await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
+    }
+    return pending.map(({ name }) => name)
+  })
+}
+
+/**
+ * Opens the database only to {@link migrate} ledger and tab store, without limits: a migration takes its time, and so does the
+ * wait for another process's.
+ *
+ * @throws {ConfigError} where Postgres is too old.
+ */
+export async function migrateAt(url: string): Promise<string[]> {
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
+  try {
+    await requirePostgres(database)
+    const applied = await migrate(database)
+    return [...applied, ...(await migrate(database, tabMigrationsFolder, tabSchema))]
+  } finally {
+    await database.end({ timeout: 1 })
+  }
+}
+
+function findRefusal(
+  applied: readonly Applied[],
+  checksums: ReadonlyMap<string, string>,
+): SchemaRefusal | null {
+  const unknown = applied.filter(({ name }) => !checksums.has(name))
+  const differing = applied.filter(
+    ({ name, checksum }) => checksums.has(name) && checksums.get(name) !== checksum,
+  )
+  if (differing.length > 0) return new OtherBaseline(differing)
+  return unknown.length > 0 ? new UnknownMigrations(unknown) : null
+}
+
+function describeMakers(differing: readonly Applied[]): string {
+  const own = readVersion()
+  const makers = [...new Set(differing.map(({ version }) => version))].map((version) =>
+    version === own ? `another build of Tollkeeper ${own}` : `Tollkeeper ${version}`,
+  )
+  const names = differing.map(({ name }) => name)
+  return `${makers.join(' and ')}, from another ${names.join(', ')} than that of this version, ${own}`
+}
+
+/** The migrations that the database has; without checksums if it is older than the baseline. */
+async function readApplied(
+  sql: Queryable,
+  into: string,
+): Promise<{ applied: Applied[]; hasChecksums: boolean }> {
+  const table = `${into}.migration`
+  const [found] = await sql<{ exists: boolean; hasChecksums: boolean }[]>`
+    select to_regclass(${table}) is not null as exists, exists (
+      select from pg_attribute
+      where attrelid = to_regclass(${table}) and attname = 'checksum' and not attisdropped
+    ) as "hasChecksums"`
+  if (!found?.exists) return { applied: [], hasChecksums: true }
+  const { hasChecksums } = found
+  const details = hasChecksums ? sql`checksum, version` : sql`null as checksum, null as version`
+  const applied = await sql<Applied[]>`
+    select name, ${details} from ${sql(into)}.migration order by name`
+  return { applied: [...applied], hasChecksums }
+}

@@ -1,0 +1,187 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { ConfigError } from '@tollkeeper/runtime/env'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type CutProxy, startCutProxy } from '../../../test/support/cutProxy.ts'
+import { createTestDatabase } from '../../../test/support/database.ts'
+import { hasPgbouncer, type PgBouncer, startPgbouncer } from '../../../test/support/pgbouncer.ts'
+import { killAll, runCommand } from '../../../test/support/processes.ts'
+import { until } from '../../../test/support/until.ts'
+import { type Database, openDatabase, sessionSettings } from './database.ts'
+import { migrateAt } from './migrate.ts'
+import { connectQuery, isPooled, prepareDatabase, readDatabaseUrls } from './pooler.ts'
+
+test('default: DATABASE_DIRECT_URL is where migrations and the indexer go', () => {
+  const DATABASE_URL = 'postgres://pooler:6432/api'
+  const DATABASE_DIRECT_URL = 'postgres://postgres:5432/tollkeeper'
+  const alone = readDatabaseUrls({ DATABASE_URL })
+  expect(alone).toEqual({ databaseUrl: DATABASE_URL, directDatabaseUrl: DATABASE_URL })
+  expect(isPooled(alone)).toBe(false)
+  const both = readDatabaseUrls({ DATABASE_URL, DATABASE_DIRECT_URL })
+  expect(both).toEqual({ databaseUrl: DATABASE_URL, directDatabaseUrl: DATABASE_DIRECT_URL })
+  expect(isPooled(both)).toBe(true)
+})
+
+test('default: deploy/pgbouncer.ini sets our limits for api and keeper', async () => {
+  const file = await readFile(new URL('../../../deploy/pgbouncer.ini', import.meta.url), 'utf8')
+  const entries = [...file.matchAll(/^(\w+) = .*connect_query='([^']*)'$/gm)].map(([, name, query]) => [
+    name,
+    query,
+  ])
+  const query = connectQuery(sessionSettings())
+  expect(entries).toEqual([
+    ['api', query],
+    ['keeper', query],
+  ])
+})
+
+// Debian's PgBouncer, in transaction mode with the committed settings, before this run's Postgres.
+describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
+  let direct: string
+  let postgres: CutProxy
+  let pooler: PgBouncer
+  const opened: Database[] = []
+  beforeAll(async () => {
+    direct = await createTestDatabase()
+    const server = new URL(direct)
+    postgres = await startCutProxy(server.hostname, Number(server.port))
+    server.host = `127.0.0.1:${postgres.port}`
+    pooler = await startPgbouncer(server.href, { keeperIdleInTransactionMs: 4_000 })
+    await migrateAt(direct)
+  })
+  afterAll(async () => {
+    await Promise.all(opened.map((sql) => sql.end({ timeout: 0 })))
+    await pooler?.close()
+    await postgres?.close()
+  })
+
+  function open(name: 'api' | 'keeper', url = pooler.urlOf(name)): Database {
+    const sql = openDatabase({ url, applicationName: name, isPooled: true })
+    opened.push(sql)
+    return sql
+  }
+  const refusalOf = (work: Promise<unknown>) =>
+    work.then(
+      () => 'accepted',
+      (error: unknown) => (error instanceof ConfigError ? error.message : error),
+    )
+
+  test('default: sessions have our search path and limits, and transactions by the hundred keep apart', async () => {
+    const sql = open('api')
+    await prepareDatabase(sql, { databaseUrl: pooler.urlOf('api'), directDatabaseUrl: direct })
+    await sql`create table hop (id int primary key, taken int not null)`
+    await sql`insert into hop select i, 0 from generate_series(1, 4) i`
+    const pids = new Set<number>()
+    await Promise.all(
+      Array.from({ length: 200 }, (_, i) =>
+        sql.begin(async (transaction) => {
+          const [row] = await transaction<[{ pid: number }]>`
+            select pg_backend_pid() as pid from hop where id = ${(i % 4) + 1} for update`
+          pids.add(row.pid)
+          await transaction`update hop set taken = taken + 1 where id = ${(i % 4) + 1}`
+          const [after] = await transaction<[{ pid: number }]>`select pg_backend_pid() as pid`
+          expect(after.pid).toBe(row.pid)
+        }),
+      ),
+    )
+    expect(pids.size).toBeGreaterThan(1)
+    expect((await sql`select taken from hop`).map(({ taken }) => taken)).toEqual([50, 50, 50, 50])
+    expect(await sql`show statement_timeout`).toEqual([{ statement_timeout: '8s' }])
+  })
+
+  test('behavior: the locks of a client that is frozen in a transaction are free after its limit, as without a pooler', async () => {
+    const keeper = open('keeper')
+    await keeper`create table held (id int primary key)`
+    await keeper`insert into held values (1)`
+    const isHeld = Promise.withResolvers<void>()
+    const frozen = keeper
+      .begin(async (transaction) => {
+        await transaction`select id from held for update`
+        isHeld.resolve()
+        await new Promise(() => {})
+      })
+      .catch((error: unknown) => error)
+    await Promise.race([isHeld.promise, frozen.then((error) => Promise.reject(error))])
+    // `lock_timeout` would refuse it if the lock were held for longer.
+    const other = openDatabase({ url: direct, max: 1, applicationName: 'another', limited: false })
+    opened.push(other)
+    await other.begin(async (transaction) => {
+      await transaction`set local lock_timeout = 20000`
+      expect(await transaction`select id from held for update`).toHaveLength(1)
+    })
+    expect(await frozen).toBeInstanceOf(Error)
+  })
+
+  test('behavior: Postgres falls silent behind it, and it is killed and started anew: the next queries are answered', async () => {
+    const sql = open('api')
+    const isAnswered = () => sql`select 1`.then(Boolean, () => false)
+    const five = (seconds: number) =>
+      Array.from({ length: 5 }, () => sql`select pg_sleep(${seconds})`.execute())
+    await Promise.all(five(0.1))
+    const waiting = Promise.allSettled(five(3))
+    const other = openDatabase({ url: direct, max: 1, applicationName: 'another' })
+    opened.push(other)
+    await until('all five are at work in Postgres', async () => {
+      const [row] = await other<[{ count: number }]>`
+        select count(*)::int as count from pg_stat_activity
+        where state = 'active' and query like 'select pg_sleep%' and datname = current_database()`
+      return row.count === 5
+    })
+    postgres.abandon()
+    expect((await waiting).map(({ status }) => status)).toEqual(Array(5).fill('rejected'))
+    await until('it goes on', isAnswered)
+    await pooler.kill()
+    expect(await isAnswered()).toBe(false)
+    await pooler.start()
+    await until('it goes on again', isAnswered)
+    expect(await sql`show transaction_timeout`).toEqual([{ transaction_timeout: '10s' }])
+  })
+
+  test('error: a pooler without DATABASE_DIRECT_URL is refused by name, whatever startup parameters it ignores', async () => {
+    const lax = await startPgbouncer(direct, {
+      edit: (settings) => `${settings}\nignore_startup_parameters = search_path, options\n`,
+    })
+    const expected =
+      'DATABASE_DIRECT_URL: expected the URL of Postgres itself, for migrations and the indexer, beside a ' +
+      'DATABASE_URL that is a connection pooler’s, got a connection pooler'
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-pooler-'))
+    const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
+    const [usdc, batchSettlement, splitterFactory, tabSettlement] = ['11', '22', '33', '44'].map(
+      (byte) => `0x${byte.repeat(20)}`,
+    )
+    const localhost = { usdc, batchSettlement, splitterFactory, tabSettlement, startBlock: 1 }
+    await writeFile(DEPLOYMENTS_FILE, JSON.stringify({ localhost }))
+    for (const url of [pooler.urlOf('api'), lax.urlOf('api')]) {
+      expect(await refusalOf(migrateAt(url))).toBe(expected)
+      const indexer = runCommand([process.execPath, 'indexer/main.ts'], {
+        DATABASE_URL: url,
+        DATABASE_DIRECT_URL: undefined,
+        DEPLOYMENTS_FILE,
+        NETWORKS: 'localhost',
+        RPC_URL_LOCALHOST: 'http://127.0.0.1:9',
+        PLATFORM_WALLET: `0x${'ab'.repeat(20)}`,
+        INDEXER_PORT: '0',
+      })
+      expect(await indexer.exited).toBe(1)
+      expect(indexer.output()).toBe(expected)
+      await killAll(indexer)
+    }
+    await lax.close()
+    await rm(folder, { recursive: true })
+  })
+
+  test('error: a pooler whose sessions lack a limit is refused, and the message says how to set them', async () => {
+    const careless = await startPgbouncer(direct, {
+      edit: (settings) =>
+        settings.replaceAll('set transaction_timeout = 10000', 'set transaction_timeout = 0'),
+    })
+    const sql = open('api', careless.urlOf('api'))
+    const urls = { databaseUrl: careless.urlOf('api'), directDatabaseUrl: direct }
+    expect(await refusalOf(prepareDatabase(sql, urls))).toBe(
+      `DATABASE_URL: expected a pooler that prepares its sessions by "${connectQuery(sessionSettings())}", got transaction_timeout = 0`,
+    )
+    await sql.end({ timeout: 0 })
+    await careless.close()
+  })
+})

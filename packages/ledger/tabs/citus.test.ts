@@ -1,0 +1,138 @@
+import type { App } from '@tollkeeper/api/http/app'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Citus, hasCitus, startCitus } from '../../../test/support/citus.ts'
+import { openTab } from '../../../test/support/tabBuyer.ts'
+import { findTakenTab } from '../../../test/support/takenTab.ts'
+import { until } from '../../../test/support/until.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
+import { endPayments } from '../queue/stages.ts'
+import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
+import { createTabStore } from './tabStore.ts'
+import { closingTimes, createTabUpkeep } from './upkeep.ts'
+
+// The tab store on a cluster, with the same SQL, but a payer's statements go to the worker with its shard. These tests are
+// skipped where no cluster can be started; `test/support/citus.ts` says what they need.
+
+describe.skipIf(!hasCitus)('tabs on Citus', () => {
+  const gateway = useGateway()
+  const shop = useShop(gateway)
+  let citus: Citus
+  let tabs: TabDatabase
+  let app: App
+
+  beforeAll(async () => {
+    citus = await startCitus()
+    const open = () => openTabDatabase({ url: citus.url, ledger: gateway.database, applicationName: 'test' })
+    // Two processes start at once, and each waits for what the other one makes.
+    const [first, second] = await Promise.all([open(), open()])
+    await second.end({ timeout: 1 })
+    tabs = first
+    app = gateway.withOptions({ tabStore: createTabStore(tabs) })
+  }, 180_000)
+  afterAll(async () => {
+    await tabs?.end({ timeout: 1 })
+    await citus?.close()
+  })
+
+  type Tab = ReturnType<typeof openTab>
+  const openedTabs = async (count: number): Promise<Tab[]> =>
+    Promise.all(
+      Array.from({ length: count }, async () =>
+        openTab({ ...gateway, app }, await gateway.buyer(5_000_000n)),
+      ),
+    )
+
+  async function portOf({ payer }: Tab): Promise<number> {
+    const [{ port }] = await tabs.all<[{ port: number }]>`
+      select nodeport as port from citus_shards where table_name = 'tabs.tab'::regclass
+        and shardid = get_shard_id_for_distribution_column('tabs.tab', ${toBytes(payer)}::bytea)`
+    return port
+  }
+
+  /** What was bought on each tab, as the cluster has it. */
+  const countsOf = (own: readonly Tab[]) =>
+    Promise.all(own.map(async (tab) => ((await tab.read()).body.requests as number | undefined) ?? 0))
+
+  test('default: tabs are bought on, charged less, closed, taken into the ledger and credited', async () => {
+    const own = await openedTabs(8)
+    for (let n = 0; n < 3; n++) {
+      const answers = await Promise.all(own.map((tab) => tab.buy(shop)))
+      expect(answers.map(({ status }) => status)).toEqual(own.map(() => 200))
+    }
+    // More than one worker has them.
+    expect(new Set(await Promise.all(own.map(portOf))).size).toBe(2)
+    const [first] = own as [Tab]
+    expect((await first.charge(shop, 3, '0.01')).status).toBe(200)
+    const upkeep = createTabUpkeep({
+      sql: gateway.database,
+      tabs,
+      networks: [gateway.served],
+      minimumPrices: {},
+      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      now: () => new Date(Date.now() + 360_000),
+    })
+    await upkeep.watch(gateway.served)
+    await upkeep.releaseUnopened()
+    await upkeep.closeAndTake()
+    for (const tab of own) {
+      const { body } = await tab.read()
+      expect(body).toMatchObject({ closeReason: 'idle', isTaken: true })
+      expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+        value: 150_000n,
+      })
+    }
+    const { body } = await first.read()
+    const end = { paymentId: body.paymentId as string, kind: 'settled', code: null, isFinal: true } as const
+    await endPayments(gateway.database, [end], new Date())
+    await upkeep.closeAndTake()
+    expect([...(await tabs.all`select payer, amount from tabs.credit`)]).toEqual([
+      { payer: toBytes(first.payer), amount: 40_000n },
+    ])
+  }, 60_000)
+
+  test('behavior: a worker that is killed delays its own payers only; nothing is lost, and nothing is double', async () => {
+    const own = await openedTabs(10)
+    for (const tab of own) expect((await tab.buy(shop)).status).toBe(200)
+    const ports = await Promise.all(own.map(portOf))
+    const dead = ports[0] as number
+    await citus.kill(dead)
+    const signed = await Promise.all(own.map((tab) => tab.sign(shop)))
+    const answers = await Promise.all(own.map((tab, index) => tab.present(signed[index] as never)))
+    expect(answers.map(({ status }) => status)).toEqual(ports.map((port) => (port === dead ? 503 : 200)))
+    await citus.start(dead)
+    for (const [index, tab] of own.entries()) {
+      if (ports[index] !== dead) continue
+      // The same state is presented again, as by a client that got no answer.
+      await until('it is served', async () => (await tab.present(signed[index] as never)).status === 200)
+      expect((await tab.present(signed[index] as never)).body.code).toBe('payment_replayed')
+    }
+    expect(await countsOf(own)).toEqual(own.map(() => 2))
+  }, 90_000)
+
+  test('behavior: a worker that is added takes shards over while tabs are bought on', async () => {
+    const own = await openedTabs(6)
+    let isMoving = true
+    let served = 0
+    const buying = own.map(async (tab) => {
+      let bought = 0
+      while (isMoving || bought < 3) {
+        const body = await tab.sign(shop)
+        await until('its worker answers', async () => (await tab.present(body)).status !== 503)
+        bought += 1
+        served += 1
+        // The credit allows no more.
+        if (bought === 19) break
+      }
+      return bought
+    })
+    await until('each bought once', () => served >= own.length)
+    const added = await citus.addWorker()
+    await citus.rebalance()
+    isMoving = false
+    const bought = await Promise.all(buying)
+    expect(await countsOf(own)).toEqual(bought)
+    const shards = await tabs.all`
+      select from citus_shards where table_name = 'tabs.tab'::regclass and nodeport = ${added}`
+    expect(shards.length).toBeGreaterThan(5)
+  }, 120_000)
+})

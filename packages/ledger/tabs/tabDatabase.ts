@@ -1,0 +1,146 @@
+import { createCache } from '@tollkeeper/runtime/cache'
+import type { Address, Hex } from 'viem'
+import { type Database, openDatabase, requirePostgres } from '../store/database.ts'
+import { migrate, tabMigrationsFolder, tabSchema } from '../store/migrate.ts'
+
+/** Where the tab store is. */
+export type TabDatabase = {
+  /** The server that answers for all payers. */
+  all: Database
+  /** The server with a payer's rows: on a cluster its worker, else the same. */
+  of(payer: Address): Database | Promise<Database>
+  /** Closes the connections that were opened for it. */
+  end(options?: { timeout?: number }): Promise<void>
+}
+
+export type TabDatabaseOptions = {
+  /** Null: the tab store is in the ledger's database. */
+  url: string | null
+  ledger: Database
+  /** Connections at most, to each server. */
+  max?: number
+  applicationName: string
+}
+
+/** The oldest Postgres for the tab store: Citus may be behind by one or two. */
+const oldestPostgres = 15
+/** How long a payer's place in a cluster is cached. If it has moved, another server answers as well, only more slowly. */
+const placeTtlMs = 30_000
+const maxPayers = 200_000
+
+/**
+ * Opens the tab store, and brings it up to date.
+ *
+ * On Citus, its tables are distributed by payer, and a payer's statements go to the worker with its shard: through the
+ * coordinator, a group of several payers would be a two-phase commit.
+ *
+ * @throws {ConfigError} where Postgres is too old.
+ */
+export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabDatabase> {
+  const { url, ledger } = options
+  // The ledger's own migrations made it.
+  if (url === null) return onOnePostgres(ledger)
+  const isCluster = await migrateTabs(url)
+  const all = openDatabase({ ...options, url, isOlder: true })
+  const { of, end } = isCluster ? openWorkers(all, { ...options, url }) : onOnePostgres(all)
+  return {
+    all,
+    of,
+    async end(endOptions) {
+      await Promise.all([end(endOptions), all.end(endOptions)])
+    },
+  }
+}
+
+/** The tab store on one Postgres, which its caller closes. */
+export function onOnePostgres(sql: Database): TabDatabase {
+  return { all: sql, of: () => sql, end: async () => {} }
+}
+
+/**
+ * Brings a separate tab store up to date; processes that start together wait for each other.
+ *
+ * @returns whether it is on Citus.
+ */
+async function migrateTabs(url: string): Promise<boolean> {
+  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
+  try {
+    await requirePostgres(sql, oldestPostgres)
+    await migrate(sql, tabMigrationsFolder, tabSchema)
+    const [citus] = await sql`select from pg_extension where extname = 'citus'`
+    if (citus) await distribute(sql)
+    return citus !== undefined
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+/** As in migrate.ts: any constant that nothing else takes. */
+const distributionLock = 7_402_002n
+
+/** Distributes all tables by payer, so that one worker has all of a payer. Run again, it finds them distributed. */
+async function distribute(sql: Database): Promise<void> {
+  // Held until this connection ends.
+  await sql`select pg_advisory_lock(${distributionLock})`
+  for (const table of ['tab', 'line', 'item', 'request', 'credit']) {
+    const name = `${tabSchema}.${table}`
+    const [known] = await sql`select from pg_dist_partition where logicalrelid = ${name}::regclass`
+    if (known) continue
+    await (table === 'tab'
+      ? sql`select create_distributed_table(${name}, 'payer')`
+      : sql`select create_distributed_table(${name}, 'payer', colocate_with => ${`${tabSchema}.tab`})`)
+  }
+}
+
+function openWorkers(
+  all: Database,
+  { url, max, applicationName }: Omit<TabDatabaseOptions, 'url'> & { url: string },
+): Pick<TabDatabase, 'of' | 'end'> {
+  const workers = new Map<string, Database>()
+  const places = createCache<Address, string>({
+    async load(payer) {
+      const [place] = await all<{ host: string; port: number }[]>`
+        select nodename as host, nodeport as port from citus_shards
+        where table_name = 'tabs.tab'::regclass
+          and shardid = get_shard_id_for_distribution_column('tabs.tab', ${toBytes(payer)}::bytea)`
+      if (place === undefined) throw new Error(`no worker of the tab store holds ${payer}`)
+      return `${place.host}:${place.port}`
+    },
+    ttlMs: placeTtlMs,
+    refreshAfterMs: placeTtlMs / 2,
+    max: maxPayers,
+    now: () => performance.now(),
+  })
+
+  function worker(place: string): Database {
+    const known = workers.get(place)
+    if (known) return known
+    const at = new URL(url)
+    at.host = place
+    const sql = openDatabase({
+      url: at.href,
+      applicationName,
+      isOlder: true,
+      ...(max !== undefined && { max }),
+    })
+    workers.set(place, sql)
+    return sql
+  }
+
+  return {
+    async of(payer) {
+      return worker(await places.get(payer))
+    },
+    async end(options) {
+      await Promise.all([...workers.values()].map((sql) => sql.end(options)))
+    },
+  }
+}
+
+export function toBytes(hex: Hex): Buffer {
+  return Buffer.from(hex.slice(2), 'hex')
+}
+
+export function toHex(bytes: Uint8Array): Hex {
+  return `0x${Buffer.from(bytes).toString('hex')}`
+}

@@ -1,0 +1,404 @@
+import { createTestClient, http } from 'viem'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { ofTabs } from '../../../test/crash/checkpoints.ts'
+import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
+import { openTab } from '../../../test/support/tabBuyer.ts'
+import { findTakenTab } from '../../../test/support/takenTab.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
+import { endPayments } from '../queue/stages.ts'
+import { onOnePostgres } from './tabDatabase.ts'
+import { closingTimes, createTabUpkeep } from './upkeep.ts'
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+let dear: Shop
+
+beforeAll(async () => {
+  dear = await openShop(gateway.app, '0.3')
+})
+
+type Tab = ReturnType<typeof openTab>
+const minutes = (n: number) => Date.now() + n * 60_000
+const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
+
+function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[0]> = {}) {
+  return createTabUpkeep({
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
+    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    minimumPrices: {},
+    now: () => new Date(now),
+    ...more,
+  })
+}
+
+async function reasonAt(tab: Tab, now: number): Promise<unknown> {
+  await upkeepAt(now).closeAndTake()
+  return (await tab.read()).body.closeReason
+}
+
+describe('a tab is closed', () => {
+  test('behavior: once nothing was bought on it for five minutes', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    expect(await reasonAt(tab, minutes(4.9))).toBeNull()
+    expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
+  })
+
+  test('behavior: once it is an hour old, used or not', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
+    expect(await reasonAt(tab, minutes(59))).toBeNull()
+    expect(await reasonAt(tab, minutes(60.1))).toBe('old')
+  })
+
+  test('behavior: from four fifths of its payer’s credit on', async () => {
+    const tab = await openedTab()
+    for (let n = 0; n < 2; n++) await tab.buy(dear)
+    expect(await reasonAt(tab, Date.now())).toBeNull()
+    const last = await tab.buy(dear)
+    expect(last.body.tab.closing).toBe(true)
+    expect(await reasonAt(tab, Date.now())).toBe('credit')
+  })
+
+  test('behavior: once so much is charged, and not of what is only signed', async () => {
+    const tab = await openedTab()
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const reason = async () => {
+      await upkeep.closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    await tab.buy(dear, { amount: 600_000n })
+    expect(await reason()).toBeNull()
+    await tab.buy(dear)
+    expect(await reason()).toBe('amount')
+  })
+
+  test('behavior: once so many requests are on it', async () => {
+    const tab = await openedTab()
+    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n, credit: 1_000_000n }
+    const upkeep = upkeepAt(Date.now(), { rules })
+    for (const expected of [null, 'count']) {
+      await tab.buy(shop)
+      await upkeep.closeAndTake()
+      expect((await tab.read()).body.closeReason).toBe(expected)
+    }
+  })
+
+  test('behavior: before its payer has less than it owes, or code, or its nonce is gone', async () => {
+    const upkeep = upkeepAt(Date.now())
+    const reasonOf = async (tab: Tab) => {
+      await upkeep.watch(gateway.served)
+      return (await tab.read()).body.closeReason
+    }
+    const [rich, poor, cancelling, delegating] = await Promise.all([
+      openedTab(),
+      openedTab(370_000n),
+      openedTab(),
+      openedTab(),
+    ])
+    for (const tab of [rich, poor, cancelling, delegating]) expect((await tab.buy(dear)).status).toBe(200)
+    expect(await reasonOf(rich)).toBeNull()
+    expect(await reasonOf(poor)).toBe('balance')
+    await cancelling.cancel()
+    expect(await reasonOf(cancelling)).toBe('authorization_used')
+    const client = createTestClient({ mode: 'hardhat', transport: http(gateway.chain.url) })
+    await client.setCode({ address: delegating.payer, bytecode: '0x60006000fd' })
+    expect(await reasonOf(delegating)).toBe('code')
+    expect(await reasonOf(rich)).toBeNull()
+  })
+
+  test('behavior: before its payer has less than it owes on payments of their own as well', async () => {
+    const [covered, short] = await Promise.all(
+      [440_000n, 430_000n].map(async (usdc) => {
+        const payer = await gateway.buyer(usdc)
+        const exact = await signedBody(gateway, dear, payer)
+        expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
+        const tab = openTab(gateway, payer)
+        expect((await tab.buy(shop)).status).toBe(200)
+        return tab
+      }),
+    )
+    await upkeepAt(Date.now()).watch(gateway.served)
+    expect((await covered?.read())?.body.closeReason).toBeNull()
+    expect((await short?.read())?.body.closeReason).toBe('balance')
+  })
+
+  test('behavior: before its payer has less than it owes on all its tabs, however many they are', async () => {
+    const tab = await openedTab(1_200_000n)
+    await tab.buy(await openShop(gateway.app, '0.005'))
+    // 200 tabs like it, which take several pages.
+    await gateway.database`
+      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5(n::text)))).*
+      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(tab)}`
+    await upkeepAt(Date.now()).watch(gateway.served)
+    const [row] = await gateway.database`
+      select count(*)::int as closed from tabs.tab
+      where payer = ${Buffer.from(tab.payer.slice(2), 'hex')} and close_reason = 'balance'`
+    expect(row).toEqual({ closed: 200 })
+    await gateway.database`delete from tabs.tab where payer = ${Buffer.from(tab.payer.slice(2), 'hex')}`
+  })
+
+  test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    for (let n = 0; n < 4; n++) await tab.buy(cheap)
+    expect(await reasonAt(tab, minutes(24 * 60))).toBeNull()
+    expect(await reasonAt(tab, minutes(25.5 * 60))).toBe('expiring')
+    const { body } = await tab.read()
+    expect(body).toMatchObject({ isTaken: true, chargedUsdc: '0.004000' })
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect(await reservedOf(tab)).toBeUndefined()
+  })
+})
+
+describe('a closed tab is one payment', () => {
+  test('default: of its newest state, with its lines and sales, in the place of its reservation', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.buy(shop)
+    expect(await reservedOf(tab)).toBeDefined()
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      source: 'tab',
+      stage: 'waiting',
+      sequence: 4n,
+      requests: 3,
+      value: 400_000n,
+      providerAmount: 380_000n,
+      feeAmount: 20_000n,
+      lines: [
+        { payee: shop.wallet, amount: 100_000n },
+        { payee: dear.wallet, amount: 300_000n },
+      ],
+      sales: [
+        { providerId: shop.providerId, requests: 2, providerAmount: 95_000n, feeAmount: 5_000n },
+        { providerId: dear.providerId, requests: 1, providerAmount: 285_000n, feeAmount: 15_000n },
+      ],
+    })
+    expect(await reservedOf(tab)).toBeUndefined()
+  })
+
+  test.each(ofTabs)('behavior: after a crash at %s it is done, once', async (at) => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0.02')
+    const dying = upkeepAt(minutes(6), {
+      checkpoint: (name) => {
+        if (name === at) throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    expect((await tab.read()).body).toMatchObject({ closeReason: 'idle', isTaken: false })
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    const { body } = await tab.read()
+    expect(body.isTaken).toBe(true)
+    const [{ count }] = await gateway.database<[{ count: bigint }]>`
+      select count(*) from payment where id = ${body.paymentId as string}`
+    expect(count).toBe(1n)
+    await end(tab, 'settled')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
+  test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
+    const cheap = await openShop(gateway.app, '0.001')
+    const tab = await openedTab()
+    await tab.buy(cheap)
+    const dying = upkeepAt(minutes(25.5 * 60), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect((await tab.read()).body.isTaken).toBe(true)
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 1_000n })
+  })
+
+  test('behavior: what was not charged at the end is left out by an older state that is just what was', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.buy(shop)
+    await tab.charge(shop, 3, '0')
+    await reasonAt(tab, minutes(6))
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sequence: 2n,
+      value: 350_000n,
+      lines: [{ amount: 50_000n }, { amount: 300_000n }],
+    })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([])
+  })
+
+  test('behavior: where no state is, its buyer has a credit once it has settled, with which the next tab begins', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const tab = openTab(gateway, payer)
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.02')
+    await reasonAt(tab, minutes(6))
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sequence: 1n,
+      value: 50_000n,
+      sales: [{ requests: 1, providerAmount: 19_000n, feeAmount: 1_000n }],
+    })
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([30_000n])
+
+    const next = openTab(gateway, payer)
+    const { body: first } = await next.buy(shop)
+    expect(first.tab.credit).toBe('30000')
+    expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.020000', signedUsdc: '0.050000' })
+    const own = next.lines[0] as Tab['lines'][number]
+    own.amount -= 30_000n
+    expect((await next.buy(shop)).status).toBe(200)
+    expect((await next.read()).body).toMatchObject({ chargedUsdc: '0.070000', signedUsdc: '0.070000' })
+    expect(await creditOf(next)).toEqual([])
+  })
+
+  test('behavior: what was bought for a credit alone is a sale on a line that settles nothing', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await tab.buy(shop)
+    await tab.buy(dear)
+    await tab.charge(shop, 1, '0')
+    await reasonAt(tab, minutes(6))
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    await next.buy(dear)
+    expect((await next.buy(shop)).body.tab.credit).toBe('50000')
+    await reasonAt(next, minutes(6))
+    const { body } = await next.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sequence: 2n,
+      requests: 2,
+      value: 350_000n,
+      lines: [{ amount: 300_000n }, { amount: 50_000n }],
+      sales: [{ providerId: dear.providerId }, { providerId: shop.providerId, providerAmount: 47_500n }],
+    })
+  })
+
+  test('behavior: of forty requests a second for an hour', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    // All but the last are stored here as the gateway stores them.
+    await gateway.database`
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      select 1, 1, r.accepted_at, -n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
+      from tabs.request r, generate_series(1, 150000) n where r.tab_id = ${idOf(tab)}`
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    const { body } = await tab.read()
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      sales: [{ requests: 150_001 }],
+    })
+  })
+
+  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+    const [bad, good] = [await openedTab(), await openedTab()]
+    for (const tab of [bad, good]) await tab.buy(shop)
+    const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
+    const lost = requests.map((row) => ({ ...row }))
+    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    await gateway.database`insert into tabs.request ${gateway.database(lost)}`
+    await upkeepAt(Date.now()).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(true)
+  })
+
+  test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
+    const payer = await gateway.buyer(2_000_000n)
+    const [tab, other] = [openTab(gateway, payer), openTab(gateway, payer)]
+    await other.buy(dear)
+    await tab.buy(shop, { amount: 100_000_000n })
+    expect((await tab.close({ amount: 100_000_000n })).status).toBe(200)
+    const upkeep = upkeepAt(Date.now())
+    await upkeep.closeAndTake()
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, signedUsdc: '100.000000' })
+    await upkeep.closeAndTake()
+    expect((await other.buy(shop)).body.tab.credit).toBeUndefined()
+    expect((await other.read()).body.chargedUsdc).toBe('0.350000')
+    // While it may still settle, its buyer's future credit is kept.
+    await upkeep.forget(new Date(minutes(1)))
+    await end(tab, 'failed')
+    await upkeep.closeAndTake()
+    expect(await creditOf(tab)).toEqual([])
+    expect((await tab.read()).status).toBe(200)
+    await upkeep.forget(new Date(minutes(1)))
+    expect((await tab.read()).status).toBe(404)
+  })
+
+  test('behavior: of which nothing was charged, there is none', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0')
+    await reasonAt(tab, minutes(26 * 60))
+    const { body } = await tab.read()
+    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+  })
+})
+
+test('behavior: credit of a tab that was never opened is given back', async () => {
+  const tab = await openedTab()
+  expect((await tab.present(await tab.sign(shop, { amount: 1n }))).body.code).toBe('tab_behind')
+  const open = await openedTab()
+  await open.buy(shop)
+  await upkeepAt(minutes(9)).releaseUnopened()
+  expect(await reservedOf(tab)).toBeDefined()
+  await upkeepAt(minutes(11)).releaseUnopened()
+  expect(await reservedOf(tab)).toBeUndefined()
+  expect(await reservedOf(open)).toBeDefined()
+})
+
+test('behavior: what was taken in long ago is deleted, and nothing else', async () => {
+  const [old, young] = [await openedTab(), await openedTab()]
+  for (const tab of [old, young]) await tab.buy(shop)
+  await old.close()
+  await upkeepAt(Date.now()).closeAndTake()
+  const { body } = await old.read()
+  expect(await upkeepAt(Date.now()).forget(new Date(Date.now() - 60_000))).toBe(false)
+  expect((await old.read()).status).toBe(200)
+  await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
+  expect([(await old.read()).status, (await young.read()).status]).toEqual([404, 200])
+  const [{ left }] = await gateway.database<[{ left: bigint }]>`
+    select count(*) as left from tabs.request where payer = ${Buffer.from(old.payer.slice(2), 'hex')}`
+  expect(left).toBe(0n)
+  // The ledger has the tab.
+  expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
+})
+
+/** Ends the payment of a taken tab for good. */
+async function end(tab: Tab, kind: 'settled' | 'failed'): Promise<void> {
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  const code = kind === 'failed' ? 'insufficient_balance' : null
+  await endPayments(gateway.database, [{ paymentId, kind, code, isFinal: true }], new Date())
+}
+
+function idOf({ tabId }: Tab): Buffer {
+  return Buffer.from(tabId.slice('tab_'.length), 'hex')
+}
+
+async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
+  const [row] = await gateway.database<{ reserved: bigint }[]>`
+    select reserved from tab_reservation where tab_id = ${tabId}`
+  return row?.reserved
+}
+
+async function creditOf({ payer }: Tab): Promise<bigint[]> {
+  const rows = await gateway.database<{ amount: bigint }[]>`
+    select amount from tabs.credit where payer = ${Buffer.from(payer.slice(2), 'hex')}`
+  return rows.map(({ amount }) => amount)
+}

@@ -1,0 +1,160 @@
+import { createChainReads, type PayerState } from '@tollkeeper/chain/chainReads'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import type { Address } from 'viem'
+import { type Exposure, readExposures } from '../acceptance/exposure.ts'
+import type { Database } from '../store/database.ts'
+import {
+  type CloseReason,
+  type ClosingRules,
+  closeDueTabs,
+  closeTabs,
+  type OpenTab,
+  readOpenTabs,
+} from './closeTabs.ts'
+import { giveCredits } from './giveCredits.ts'
+import { type TabDatabase, toHex } from './tabDatabase.ts'
+import { takeClosedTabs } from './takeClosedTabs.ts'
+
+export type TabUpkeepOptions = {
+  /** The ledger. */
+  sql: Database
+  tabs: TabDatabase
+  networks: readonly ServedNetwork[]
+  rules: Omit<ClosingRules, 'least'>
+  /** USDC base units by network, if above the network's own minimum. */
+  minimumPrices: Partial<Record<string, bigint>>
+  now: () => Date
+  /** For crash tests; does nothing otherwise. */
+  checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
+}
+
+/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before expiry, with 50,000 requests. */
+export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000, requests: 50_000 }
+
+/** How old a step of credit is released, if its tab was never opened. */
+const unopenedMs = 600_000
+const takenAtOnce = 100
+const reservationsAtOnce = 500
+const tabsAtOnce = 150
+/** The least balance of a payer, in quarters of what it owes. */
+const coverQuarters = 5n
+
+/**
+ * Does what open tabs need beside their buyers: closes them, and takes them into the ledger. Keeper and api do
+ * the same, and both may at a time.
+ */
+export function createTabUpkeep({
+  sql,
+  tabs,
+  networks,
+  now,
+  checkpoint = () => {},
+  ...options
+}: TabUpkeepOptions) {
+  const least = new Map(
+    networks.map(({ network }) => {
+      const configured = options.minimumPrices[network.name] ?? 0n
+      return [network.chainId, configured > network.minimumPrice ? configured : network.minimumPrice]
+    }),
+  )
+  const separators = new Map(
+    networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
+  )
+  const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
+
+  return {
+    /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
+    async closeAndTake(): Promise<void> {
+      await closeDueTabs(tabs, { ...options.rules, least }, now())
+      await checkpoint('after-tabs-closed')
+      await giveCredits(sql, tabs)
+      const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
+      while ((await take()) === takenAtOnce);
+    },
+    /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
+    async forget(before: Date): Promise<boolean> {
+      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
+        select payer, id from tabs.tab where taken_at < ${before} and credits is null order by taken_at limit ${takenAtOnce}`
+      for (const { payer, id } of old) {
+        const own = await tabs.of(toHex(payer) as Address)
+        await own.begin(async (tx) => {
+          for (const table of ['request', 'item', 'line'])
+            await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
+          await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
+        })
+      }
+      return old.length === takenAtOnce
+    },
+    /** Gives back credit that was reserved for refused requests, or by a process that died before it opened the tab. */
+    async releaseUnopened(): Promise<void> {
+      const before = new Date(now().getTime() - unopenedMs)
+      let after = ''
+      for (;;) {
+        const old = await sql<{ tabId: string }[]>`
+          select tab_id as "tabId" from tab_reservation where reserved_at < ${before} and tab_id > ${after}
+          order by tab_id limit ${reservationsAtOnce}`
+        if (old.length === 0) return
+        const ids = old.map(({ tabId }) => tabId)
+        const open = await tabs.all<{ tabId: string }[]>`
+          select 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
+          where id = any(select decode(substr(one, 5), 'hex') from unnest(${ids}::text[]) one)`
+        const opened = new Set(open.map(({ tabId }) => tabId))
+        const unopened = ids.filter((id) => !opened.has(id))
+        await sql`delete from tab_reservation where tab_id = any(${unopened}::text[]) and reserved_at < ${before}`
+        after = ids.at(-1) as string
+      }
+    },
+    /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
+    async watch(served: ServedNetwork): Promise<void> {
+      let after: Uint8Array = Buffer.alloc(0)
+      let own: OpenTab[] = []
+      for (;;) {
+        const page = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: tabsAtOnce })
+        own = [...own, ...page]
+        const isLast = page.length < tabsAtOnce
+        // The last payer may have more tabs on the next page.
+        const payer = isLast ? undefined : page.at(-1)?.payer
+        const whole = own.filter((tab) => tab.payer !== payer)
+        await closeTabs(tabs, await findEndangered(served, whole), now())
+        if (isLast) return
+        own = own.slice(whole.length)
+        after = (page.at(-1) as OpenTab).key
+      }
+    },
+  }
+
+  /** @param open all open tabs of their payers. */
+  async function findEndangered(
+    served: ServedNetwork,
+    open: readonly OpenTab[],
+  ): Promise<(OpenTab & { reason: CloseReason })[]> {
+    if (open.length === 0) return []
+    const states = await reads
+      .get(served)
+      ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))
+    const [state] = states ?? []
+    if (states === undefined || state === undefined) return []
+    const byPayer = Map.groupBy(open, ({ payer }) => payer)
+    const exposures = await readExposures(sql, served, {
+      payers: [...byPayer.keys()],
+      block: state.blockNumber,
+      withHistory: false,
+      now: Math.floor(now().getTime() / 1000),
+    })
+    return open.flatMap((tab, index) => {
+      const { isUsed, hasCode, balance } = states[index] as PayerState
+      const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
+      // More credit is reserved than was used.
+      const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
+      const owed = unsettled - reserved + charged
+      const reason: CloseReason | undefined = isUsed[0]
+        ? 'authorization_used'
+        : hasCode && !tab.hasCode
+          ? 'code'
+          : balance * 4n < owed * coverQuarters
+            ? 'balance'
+            : undefined
+      return reason ? [{ ...tab, reason }] : []
+    })
+  }
+}

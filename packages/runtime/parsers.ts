@@ -1,0 +1,214 @@
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
+import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
+import { isAddress } from 'viem'
+import { isMailAddress } from './mailAddress.ts'
+import { ownCommand } from './ownCommand.ts'
+
+/** Reads the text of one environment variable. */
+export type Parser<T> = {
+  /** What a message says was expected. */
+  expected: string
+  /** The value, or undefined if the text isn't as expected. */
+  parse: (text: string) => T | undefined
+  /** The text may hold a credential, so no message repeats it. */
+  isSecret?: boolean
+}
+
+export const text: Parser<string> = { expected: 'a text', parse: (value) => value }
+
+export const secret: Parser<string> = { ...text, isSecret: true }
+
+/** A bearer token that an operator chooses. */
+export const token: Parser<string> = {
+  ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
+  isSecret: true,
+}
+
+/** A text of which this is true. */
+function textWhere(expected: string, isFine: (value: string) => boolean, isSecret = false): Parser<string> {
+  return { expected, parse: (value) => (isFine(value) ? value : undefined), isSecret }
+}
+
+export function matching(expected: string, pattern: RegExp): Parser<string> {
+  return textWhere(expected, (value) => pattern.test(value))
+}
+
+export const sha256Hex: Parser<Buffer> = {
+  expected: '64 hex digits',
+  parse: (value) => (/^[0-9a-f]{64}$/i.test(value) ? Buffer.from(value, 'hex') : undefined),
+}
+
+export function integer(minimum: number, maximum: number = Number.MAX_SAFE_INTEGER): Parser<number> {
+  return {
+    expected: `a whole number from ${minimum} to ${maximum}`,
+    parse(value) {
+      const number = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
+      return number >= minimum && number <= maximum ? number : undefined
+    },
+  }
+}
+
+export const port: Parser<number> = { ...integer(0, 65_535), expected: 'a port number (0: any free one)' }
+
+export function choice<const T extends readonly string[]>(...choices: T): Parser<T[number]> {
+  return {
+    expected: `one of ${choices.join(', ')}`,
+    parse: (value) => choices.find((one) => one === value),
+  }
+}
+
+export const flag: Parser<boolean> = {
+  expected: 'on, off, true or false',
+  parse: (value) => ({ on: true, true: true, off: false, false: false })[value],
+}
+
+/** A decimal amount of USDC or USD, as base units. */
+export function usdc(minimum = 0n): Parser<bigint> {
+  const expected = 'a decimal amount with at most 6 decimals, like 12.50'
+  return {
+    expected: minimum === 0n ? expected : `${expected}, and at least ${Number(minimum) / 1e6}`,
+    parse(value) {
+      const amount = parseUsdc(value)
+      return amount >= minimum ? amount : undefined
+    },
+  }
+}
+
+/** A network and a price in USDC base units. */
+export const networkPrice: Parser<[network: NetworkName, price: bigint]> = {
+  expected: 'a network and a price in USDC, like ethereum:0.5',
+  parse(value) {
+    const [name, price = ''] = value.split(':')
+    const network = networkNames.find((one) => one === name)
+    return network && [network, parseUsdc(price)]
+  },
+}
+
+/** Unix seconds. */
+export const time: Parser<number> = {
+  expected: 'an ISO 8601 time like 2026-11-21T13:00:00Z',
+  parse(value) {
+    const milliseconds = /^\d{4}-\d\d-\d\dT/.test(value) ? Date.parse(value) : Number.NaN
+    return Number.isNaN(milliseconds) ? undefined : Math.floor(milliseconds / 1000)
+  },
+}
+
+/** The URL may carry a password or an API key. */
+export const url = textWhere('an http(s) URL', (value) => hasProtocol(value, /^https?:$/), true)
+
+/** By network; null: for all networks without their own. */
+export const networkUrls: Parser<ReadonlyMap<NetworkName | null, string>> = {
+  expected: 'an http(s) URL, or one for each network: base=https://…,polygon=https://…',
+  parse(value) {
+    const urls = new Map<NetworkName | null, string>()
+    for (const part of value.split(/[\s,]+/).filter((one) => one !== '')) {
+      const [, name, text = ''] = /^(?:([a-z-]+)=)?(.*)$/.exec(part) ?? []
+      const network = name === undefined ? null : networkNames.find((one) => one === name)
+      const parsed = url.parse(text)
+      if (network === undefined || parsed === undefined || urls.has(network)) return undefined
+      urls.set(network, parsed)
+    }
+    return urls.size > 0 ? urls : undefined
+  },
+  isSecret: true,
+}
+
+export const smtpUrl = textWhere(
+  'a URL like smtp://user:password@mail.example:587, or smtps://…',
+  (value) => hasProtocol(value, /^smtps?:$/),
+  true,
+)
+
+export const mailAddress = textWhere('a mail address', isMailAddress)
+
+/** A URL that others are told: without query, fragment or a slash at the end. */
+export const publicUrl: Parser<string> = {
+  expected: 'an http(s) URL without query and fragment',
+  parse(value) {
+    if (!hasProtocol(value, /^https?:$/)) return undefined
+    const { href, search, hash } = new URL(value)
+    return search === '' && hash === '' ? href.replace(/\/+$/, '') : undefined
+  },
+}
+
+export const traceUrl = textWhere(
+  'an http(s) URL with {traceId} in it',
+  (value) => value.includes('{traceId}') && hasProtocol(value, /^https?:$/),
+)
+
+/** From 0 to 1. */
+export const ratio: Parser<number> = {
+  expected: 'a number from 0 to 1, like 0.1',
+  parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
+}
+
+export const databaseUrl = textWhere(
+  'postgres://user:password@host:port/name',
+  (value) => hasProtocol(value, /^postgres(ql)?:$/),
+  true,
+)
+
+/** Lower-case. */
+export const address: Parser<`0x${string}`> = {
+  expected: 'an address, lower-case or rightly checksummed',
+  parse: (value) =>
+    isAddress(value, { strict: value !== value.toLowerCase() })
+      ? (value.toLowerCase() as `0x${string}`)
+      : undefined,
+}
+
+/** The order of secp256k1; a private key is below it and above 0. */
+const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
+
+/** With or without 0x in front. */
+export const privateKey: Parser<`0x${string}`> = {
+  expected: 'a private key of 32 bytes in hex',
+  parse(value) {
+    const digits = value.replace(/^0x/, '')
+    if (!/^[0-9a-fA-F]{64}$/.test(digits)) return undefined
+    const number = BigInt(`0x${digits}`)
+    return number > 0n && number < curveOrder ? `0x${digits}` : undefined
+  },
+  isSecret: true,
+}
+
+/** A list with commas or white space between its items, none twice. */
+export function list<T>(one: Parser<T>, expected = `${one.expected}, or several with commas between`) {
+  const parser: Parser<T[]> = {
+    expected,
+    parse(value) {
+      const parts = value.split(/[\s,]+/).filter((part) => part !== '')
+      const values = [...new Set(parts.map(one.parse))]
+      return values.length > 0 && !values.includes(undefined) ? (values as T[]) : undefined
+    },
+    isSecret: one.isSecret === true,
+  }
+  return parser
+}
+
+const macaroonSecret: Parser<MacaroonSecret> = {
+  expected: 'kid:hex with at least 32 bytes',
+  parse(value) {
+    const match = /^([A-Za-z0-9._-]{1,32}):([0-9a-fA-F]{64,128})$/.exec(value)
+    return match === null
+      ? undefined
+      : { kid: match[1] as string, key: Buffer.from(match[2] as string, 'hex') }
+  },
+  isSecret: true,
+}
+
+const macaroonSecretList = list(macaroonSecret)
+
+export const macaroonSecrets: Parser<MacaroonSecret[]> = {
+  ...macaroonSecretList,
+  expected: `${macaroonSecretList.expected}, with key ids that differ (${ownCommand} keys rotate macaroon makes one)`,
+  parse(value) {
+    const secrets = macaroonSecretList.parse(value)
+    return new Set(secrets?.map(({ kid }) => kid)).size === secrets?.length ? secrets : undefined
+  },
+}
+
+function hasProtocol(value: string, pattern: RegExp): boolean {
+  return URL.canParse(value) && pattern.test(new URL(value).protocol)
+}

@@ -1,0 +1,35 @@
+import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { HTTPException } from 'hono/http-exception'
+import { ContractFunctionExecutionError, HttpRequestError, RpcRequestError } from 'viem'
+import { expect, test } from 'vitest'
+import { ChainUnavailable } from './dependencies.ts'
+import { toCodedError } from './problem.ts'
+
+const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+const noAnswer = new HttpRequestError({ url: 'http://node.example' })
+const call = { abi: usdcAbi, functionName: 'paused' } as const
+
+test.each([
+  ['a database that refuses', refused, 'dependency_unavailable', 'database'],
+  ['one that refuses on every address', new AggregateError([refused]), 'dependency_unavailable', 'database'],
+  ['a node that does not answer', noAnswer, 'dependency_unavailable', 'rpc'],
+  [
+    'one behind a contract call',
+    new ContractFunctionExecutionError(noAnswer, call),
+    'dependency_unavailable',
+    'rpc',
+  ],
+  ['nodes that do not all answer', new ChainUnavailable('1 of 2'), 'dependency_unavailable', 'rpc'],
+  ['a body that is too large', new HTTPException(413), 'payload_too_large', undefined],
+  ['a refusal', new BaseError('unknown_wallet'), 'unknown_wallet', undefined],
+  [
+    'a node that answers with an error',
+    new RpcRequestError({ body: {}, url: 'http://node.example', error: { code: 3, message: 'reverted' } }),
+    'internal_error',
+    undefined,
+  ],
+  ['anything else', new TypeError('x is undefined'), 'internal_error', undefined],
+])('behavior: %s', (_, error, code, dependency) => {
+  expect(toCodedError(error)).toMatchObject({ code, details: dependency === undefined ? {} : { dependency } })
+})

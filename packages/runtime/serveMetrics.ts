@@ -1,0 +1,36 @@
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import type { Handler } from 'hono'
+import type { Registry } from 'prom-client'
+import { clientAddress } from './clientAddress.ts'
+import { isSameSecret } from './isSameSecret.ts'
+import type { RateLimiter } from './rateLimiter.ts'
+
+export type ServeMetricsOptions = {
+  registry: Registry
+  /** The token that Prometheus sends; null: anybody may read them. */
+  token: string | null
+  /** Counts readers without the token. Null: they may read as often as they like. */
+  rateLimiter: RateLimiter | null
+  trustedProxies: number
+}
+
+/** Most reads a minute from one address without the token. A read takes 30 ms, and a scraper comes every few seconds. */
+const mostReadings = 120
+
+/** `GET /metrics` for Prometheus; if `METRICS_TOKEN` is set, only with the token. Reads without it are limited by address. */
+export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
+  return async (c) => {
+    if (token === null || !isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
+      if (rateLimiter) countReading(rateLimiter, clientAddress(c, trustedProxies))
+      if (token !== null) throw new BaseError('unauthorized', 'This needs METRICS_TOKEN as a bearer token')
+    }
+    return c.body(await registry.metrics(), 200, { 'content-type': registry.contentType })
+  }
+}
+
+function countReading(rateLimiter: RateLimiter, address: string): void {
+  const { isAllowed, limit, resetSeconds } = rateLimiter.count(`metrics:${address}`, mostReadings)
+  if (isAllowed) return
+  const details = { retryAfter: resetSeconds }
+  throw new BaseError('rate_limited', `At most ${limit} readings a minute`, { details })
+}

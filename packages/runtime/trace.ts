@@ -1,0 +1,174 @@
+import type { Attributes, Link, SpanContext } from '@opentelemetry/api'
+import { parseTraceparent, type Traceparent } from '@tollkeeper/sdk/protocol/traceparent'
+import { type Environment, isSet, readVariable, type VariableValue } from './env.ts'
+import { type Logger, scrub } from './log.ts'
+
+// Only this module knows OpenTelemetry, and it loads nothing of it unless a collector is named.
+
+/** Bytes that are stored of a span: 16 of its trace's id, 8 of its own. */
+const storedBytes = 24
+const traceIdBytes = 16
+/** More than the payments of a batch; the standard's default is 128. */
+const mostLinks = 1_024
+/** How often at most we log that a collector takes nothing. */
+const complaintEveryMs = 60_000
+
+/** Null: no collector is named, and nothing is traced. */
+export type TraceSettings = { sampler: VariableValue<'OTEL_TRACES_SAMPLER'>; ratio: number } | null
+
+export type Span = {
+  /** What to store so that a later span can link to it; null: it isn't recorded. */
+  stored: Uint8Array | null
+  set: (attributes: Attributes) => void
+  /** @param error the error that the span failed with. */
+  end: (error?: unknown) => void
+}
+
+export type SpanOptions = {
+  /** `server`: it is a request's. Default: it is work that nobody requested. */
+  kind?: 'server'
+  /** The request's header, as it came. */
+  traceparent?: string | undefined
+  /** The stored form of the spans that caused it. */
+  links?: readonly Uint8Array[]
+  attributes?: Attributes
+}
+
+export type Tracer = {
+  startSpan: (name: string, options?: SpanOptions) => Span
+  /** Sends what is left, for at most two seconds. */
+  stop: () => Promise<void>
+}
+
+/** Reads `OTEL_EXPORTER_OTLP_ENDPOINT` and the sampler. The exporter reads the other `OTEL_EXPORTER_OTLP_*` itself. */
+export function readTraceSettings(env: Environment): TraceSettings {
+  // Finds a misspelt header here, instead of at the collector.
+  const [, sampler, ratio] = [
+    readVariable(env, 'OTEL_EXPORTER_OTLP_HEADERS'),
+    readVariable(env, 'OTEL_TRACES_SAMPLER'),
+    readVariable(env, 'OTEL_TRACES_SAMPLER_ARG'),
+  ]
+  return isSet(env, 'OTEL_EXPORTER_OTLP_ENDPOINT') && readVariable(env, 'OTEL_EXPORTER_OTLP_ENDPOINT')
+    ? { sampler, ratio }
+    : null
+}
+
+/** The trace's id, 32 hex digits, in the stored form of a span. */
+export function traceIdOf(stored: Uint8Array): string {
+  return Buffer.from(stored).toString('hex', 0, traceIdBytes)
+}
+
+/** @param service the name of the spans' service, such as `tollkeeper-api`, unless `OTEL_SERVICE_NAME` sets it. */
+export async function openTracer(
+  settings: TraceSettings,
+  service: string,
+  log: Logger,
+): Promise<Tracer | null> {
+  if (settings === null) return null
+  const [
+    { diag, DiagLogLevel, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace },
+    sdk,
+    { OTLPTraceExporter },
+    resources,
+  ] = await Promise.all([
+    import('@opentelemetry/api'),
+    import('@opentelemetry/sdk-trace'),
+    import('@opentelemetry/exporter-trace-otlp-http'),
+    import('@opentelemetry/resources'),
+  ])
+  let complainedAt = Number.NEGATIVE_INFINITY
+  const complain = (message: string) => {
+    if (performance.now() - complainedAt < complaintEveryMs) return
+    complainedAt = performance.now()
+    log.warn(
+      { reason: scrub(reasonOf(message)).slice(0, 300) },
+      'traces are not taken: OTEL_EXPORTER_OTLP_ENDPOINT',
+    )
+  }
+  const silent = () => {}
+  diag.setLogger(
+    { error: complain, warn: silent, info: silent, debug: silent, verbose: silent },
+    DiagLogLevel.ERROR,
+  )
+  const provider = new sdk.TracerProvider({
+    resource: resources
+      .resourceFromAttributes({ 'service.name': service })
+      .merge(resources.detectResources({ detectors: [resources.envDetector] })),
+    sampler: samplerOf(sdk, settings),
+    spanLimits: { linkCountLimit: mostLinks },
+    spanProcessors: [new sdk.BatchSpanProcessor({ exporter: new OTLPTraceExporter() })],
+  })
+  const tracer = provider.getTracer('tollkeeper')
+  return {
+    startSpan(name, { kind, traceparent, links = [], attributes = {} } = {}) {
+      const parent = parseTraceparent(traceparent)
+      const context = parent ? trace.setSpanContext(ROOT_CONTEXT, toContext(parent)) : ROOT_CONTEXT
+      const options = {
+        kind: kind === 'server' ? SpanKind.SERVER : SpanKind.INTERNAL,
+        links: links.map(toLink),
+        attributes,
+      }
+      const span = tracer.startSpan(name, options, context)
+      return {
+        stored: span.isRecording() ? toStored(span.spanContext()) : null,
+        set: (more) => void span.setAttributes(more),
+        end(error) {
+          if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR, message: nameOf(error) })
+          span.end()
+        },
+      }
+    },
+    async stop() {
+      await provider.forceFlush({ timeoutMillis: 2_000 }).catch(() => {})
+    },
+  }
+}
+
+type Sdk = typeof import('@opentelemetry/sdk-trace')
+type Sampler = import('@opentelemetry/sdk-trace').Sampler
+
+/** The standard's samplers by name. A span that links to a recorded one is recorded, too. */
+function samplerOf(sdk: Sdk, { sampler, ratio }: NonNullable<TraceSettings>) {
+  const roots = {
+    always_on: () => new sdk.AlwaysOnSampler(),
+    always_off: () => new sdk.AlwaysOffSampler(),
+    traceidratio: () => new sdk.TraceIdRatioBasedSampler(ratio),
+  }
+  const root = roots[sampler.replace('parentbased_', '') as keyof typeof roots]()
+  const chosen: Sampler = sampler.startsWith('parentbased_') ? new sdk.ParentBasedSampler({ root }) : root
+  const shouldSample: Sampler['shouldSample'] = (context, traceId, name, kind, attributes, links) =>
+    links.length > 0
+      ? { decision: sdk.SamplingDecision.RECORD_AND_SAMPLED }
+      : chosen.shouldSample(context, traceId, name, kind, attributes, links)
+  return { shouldSample, toString: () => `tollkeeper(${chosen})` }
+}
+
+function toContext({ traceId, spanId, flags }: Traceparent): SpanContext {
+  return { traceId, spanId, traceFlags: flags & 1, isRemote: true }
+}
+
+function toStored({ traceId, spanId }: SpanContext): Uint8Array {
+  return Buffer.from(traceId + spanId, 'hex')
+}
+
+function toLink(stored: Uint8Array): Link {
+  const hex = Buffer.from(stored).toString('hex', 0, storedBytes)
+  return {
+    context: { traceId: hex.slice(0, 2 * traceIdBytes), spanId: hex.slice(2 * traceIdBytes), traceFlags: 1 },
+  }
+}
+
+/** The reason of an error that the library gives as the JSON of its fields. */
+function reasonOf(told: string): string {
+  try {
+    return String(JSON.parse(told).message)
+  } catch {
+    return told
+  }
+}
+
+/** An error's name and code: its message may say more than a collector should know. */
+function nameOf(error: unknown): string {
+  if (!(error instanceof Error)) return 'unknown'
+  return 'code' in error ? `${error.name} ${String(error.code)}` : error.name
+}
