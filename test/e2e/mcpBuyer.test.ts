@@ -622,7 +622,7 @@ describe('docs/agent-budget.md', () => {
     const { command, args, ...shown } = JSON.parse(await blockOf('json', 'host')).mcpServers.tollkeeper
     expect([command, args.slice(0, 2), Object.keys(shown.env).filter((name) => name in env)]).toEqual([
       'node',
-      ['/path/to/tollkeeper/cli/tollkeeper.js', 'mcp'],
+      ['/path/to/tollkeeper/apps/cli/tollkeeper.js', 'mcp'],
       ['WALLET_PRIVATE_KEY', 'NETWORK', 'GATEWAY_URL'],
     ])
     const here = (text: string) =>

@@ -40,7 +40,7 @@ async function tollkeeper(args: string[], { folder: cwd, bin } = installed): Pro
 describe('packed', () => {
   test('behavior: holds what runs, and nothing of the checkout', () => {
     const { packed } = installed
-    const rooms = ['api', 'apps', 'chain', 'examples', 'indexer', 'keeper', 'ledger', 'lib', 'types']
+    const rooms = ['api', 'apps', 'examples', 'indexer', 'keeper', 'lib', 'packages', 'types']
     const files = ['.env.example', 'LICENSE', 'README.md', 'THIRD_PARTY_NOTICES.md', 'package.json']
     const top = new Set(packed.map((path) => path.replace(/\/.*/, '')))
     expect([...top].sort()).toEqual(

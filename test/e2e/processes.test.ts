@@ -116,9 +116,10 @@ describe('the image', () => {
       encoding: 'utf8',
     }).split('\n')
     expect(files).toContain('./api/main.ts')
+    // Of every workspace npm needs the package.json.
     expect(
       files.filter((file) =>
-        /\.test\.tsx?$|\/\.env|\.tollkeeper|^\.\/(test|bench|contracts|\.git)\//.test(file),
+        /\.test\.tsx?$|\/\.env|\.tollkeeper|^\.\/(test|bench|contracts|\.git)\/(?!package\.json$)/.test(file),
       ),
     ).toEqual([])
     const packages = execFileSync('ls', [join(image.folder, 'node_modules')], { encoding: 'utf8' }).split(

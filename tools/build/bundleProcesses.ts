@@ -123,14 +123,14 @@ function placed(source: string, toRoot: string, own: string): string {
   const file = own.replace(/\.ts$/, '.js')
   const path = (of: string) => `process.getBuiltinModule('node:url').fileURLToPath(${url(of)})`
   return source
-    .replaceAll(
-      /import\.meta\.resolve\('@tollkeeper\/(\w+)\/([^']+)'\)/g,
-      (_, name, path) => `${url(`packages/${name}/${path}.js`)}.href`,
-    )
     .replaceAll(/import\.meta\.(url|filename|dirname)/g, (_, asked) => {
       if (asked === 'url') return `${url(file)}.href`
       return path(asked === 'filename' ? file : dirname(file))
     })
+    .replaceAll(
+      /import\.meta\.resolve\('@tollkeeper\/(\w+)\/([^']+)'\)/g,
+      (_, name, inner) => `${url(`packages/${name}/${inner}.js`)}.href`,
+    )
 }
 
 function replace(replacements: Replacements): Plugin {

@@ -48,11 +48,11 @@ export function createManifest(
     publishConfig: { access: 'public', provenance: true },
     type: 'module',
     engines,
-    bin: { tollkeeper: './cli/tollkeeper.js' },
+    bin: { tollkeeper: './apps/cli/tollkeeper.js' },
     exports: {
       './testing': {
-        types: './types/local/dev/startTollkeeper.d.ts',
-        default: './local/dev/startTollkeeper.js',
+        types: './types/apps/devstack/dev/startTollkeeper.d.ts',
+        default: './apps/devstack/dev/startTollkeeper.js',
       },
       './package.json': './package.json',
     },
