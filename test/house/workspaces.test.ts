@@ -1,0 +1,32 @@
+import { readFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { expect, test } from 'vitest'
+import { readManifests, readPins } from '../../tools/build/workspaces.ts'
+import { root } from '../support/processes.ts'
+
+test('behavior: every package has one exact version, whichever workspace names it', async () => {
+  const pins = await readPins(root)
+  expect(Object.keys(pins).length).toBeGreaterThan(50)
+  // `npm:viem@2.21.0` is a second version under a name of its own.
+  const exact = /^(npm:.+@)?\d+\.\d+\.\d+(-[\w.-]+)?$/
+  expect(Object.entries(pins).filter(([, version]) => !exact.test(version))).toEqual([])
+})
+
+test('behavior: workspaces depend on each other as they are here, never on a published version', async () => {
+  const manifests = [...(await readManifests(root)).values()]
+  const own = manifests.flatMap(({ dependencies, devDependencies }) =>
+    Object.entries({ ...dependencies, ...devDependencies }).filter(([name]) =>
+      name.startsWith('@tollkeeper/'),
+    ),
+  )
+  expect(own.length).toBeGreaterThan(20)
+  expect(own.filter(([, version]) => version !== '*')).toEqual([])
+})
+
+test('behavior: the image installs from the package.json of every workspace', async () => {
+  const dockerfile = await readFile(join(root, 'Dockerfile'), 'utf8')
+  const folders = [...(await readManifests(root)).keys()].map(dirname).filter((folder) => folder !== '.')
+  expect(folders).toContain('packages/ledger')
+  const missing = folders.filter((folder) => !dockerfile.includes(`COPY ${folder}/package.json ${folder}/\n`))
+  expect(missing).toEqual([])
+})
