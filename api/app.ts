@@ -295,7 +295,7 @@ function createRouter(log: Logger): App {
     } else {
       log.debug({ code: coded.code, method, path }, coded.message)
     }
-    // SPEC 2.6: a failed verification says so in a field of its own, too.
+    // A refused payment also says `verified: false` (conformance 2.6-1).
     return answerProblem(c, coded, path === '/verify' ? { verified: false } : {})
   })
   app.notFound((c) =>

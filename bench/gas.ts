@@ -83,7 +83,7 @@ async function measureScenario(bench: Bench, all: readonly Payment[]) {
   }
 }
 
-/** SPEC.md 8.2's reference figures: what a batch costs in gas, in USD. */
+/** The reference figures of conformance 8.2-6: what a batch costs in gas, in USD. */
 const referenceUsd: BySize = { 10: 0.005, 50: 0.01, 100: 0.01 }
 
 export function format(report: Awaited<ReturnType<typeof run>>, of: typeof options): string {
@@ -113,7 +113,7 @@ export function format(report: Awaited<ReturnType<typeof run>>, of: typeof optio
     ...scenario('one buyer', report.oneBuyer),
     ...table('USD a batch *', [
       ['BatchSettlement', (n) => usdOf(n).toFixed(4)],
-      ['SPEC.md 8.2, about', (n) => referenceUsd[n]?.toFixed(4)],
+      ['for reference, about', (n) => referenceUsd[n]?.toFixed(4)],
     ]),
     `a lost race of 100: ${digits(report.lostRace100)}`,
     `150 new providers: ${digits(report.gas150NewProviders)} of ${digits(Number(transactionGasCap))}`,

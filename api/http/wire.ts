@@ -22,7 +22,7 @@ function written<Read, S extends z.ZodType>(
 
 // Amounts -------------------------------------------------------------------------------------------------------------
 
-/** As SPEC.md names them: fields that end in `_usdc` are decimal. */
+/** Fields that end in `_usdc` are decimal, as in conformance 2.7 and 2.8. */
 export const decimalUsdc = written(formatUsdc, z.string()).openapi({
   example: '0.050000',
   description: 'USDC, always 6 decimals',
@@ -31,7 +31,7 @@ export const decimalUsdc = written(formatUsdc, z.string()).openapi({
 /** A whole number of any size. */
 export const integerText = written(String as (read: bigint) => string, z.string())
 
-/** As SPEC.md names them: fields that end in `Usdc` are in base units. */
+/** Fields that end in `Usdc` are in base units, as in conformance 2.5. */
 export const baseUnits = integerText.openapi({
   example: '47500',
   description: 'USDC base units: 1000000 = 1 USDC',

@@ -94,7 +94,7 @@ describe('endpoints', () => {
     expect(asked).toEqual(['GET /cities/city'])
   })
 
-  test('behavior: by SPEC.md’s body, and by whom a splitter pays', async () => {
+  test('behavior: reads our own body of a 402, and whom a splitter pays', async () => {
     for (const answer of [
       { body: { x402Version: 1, accepts: [{ payTo: shop.wallet }] } },
       {

@@ -8,7 +8,7 @@ const rotationMs = 24 * 60 * 60_000
 export type Upstream = {
   /** Without a slash at the end. */
   url: string
-  /** The body of a 402 for a client that asks for none: SPEC.md's, or that of x402 v1. */
+  /** The body of a 402 for a client that asks for none: ours (docs/protocol.md), or that of x402 v1. */
   body: ChallengeBody
   /** Proves to the server that the gateway is calling. */
   secret: string

@@ -17,7 +17,7 @@ const batchesQuery = z.object({
   network: wire.oneNetwork,
 })
 
-/** SPEC 2.8. */
+/** A batch in answers: conformance 2.8. */
 export const settlementBatch = z
   .object({
     batch_id: z.int(),

@@ -35,7 +35,7 @@ const pageSize = 2_000
 const dayMs = 86_400_000
 
 const write = writerOf(settlementBatch)
-/** SPEC 4.1. */
+/** The columns of the CSV, in order: conformance 4.1-13. */
 const columns = settlementBatch.keyof().options
 
 export function addSettlementExportRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {

@@ -35,7 +35,7 @@ API that charges for its forecast. Ctrl-C stops everything; the chain and its da
 Ports, 0 for a free one:
 ${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable)})`).join('\n')}`
 
-/** Shorter than SPEC.md's hour, so that somebody who watches sees a settlement. */
+/** Shorter than the hour of conformance 8.1-4, so that anyone who watches sees a settlement. */
 const settleAfterSeconds = isSet(process.env, 'TRIGGER_TIME_SECONDS')
   ? readVariable(process.env, 'TRIGGER_TIME_SECONDS')
   : 60

@@ -35,7 +35,7 @@ import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
 
 /**
- * Settles signed transfers (SPEC.md 4.2), all or none, and answers with their transaction.
+ * Settles signed transfers (conformance 4.2), all or none, and answers with their transaction.
  *
  * The gas is ours. So whatever could waste it is refused before the chain is asked, and an authorization that we tried in vain
  * isn't tried again.

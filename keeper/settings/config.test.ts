@@ -46,7 +46,7 @@ test('args: thresholds and fees', () => {
 })
 
 test.each([
-  // Batching can't be switched off (SPEC 8.1).
+  // Batching can't be switched off (conformance 8.1-9).
   [
     'TRIGGER_AMOUNT_USDC',
     '0',

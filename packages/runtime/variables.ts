@@ -75,7 +75,7 @@ function readBy<Section extends Record<string, Omit<Variable, 'readers'> & Parti
   }
 }
 
-/** Two payments of the least price, since batching can't be switched off (SPEC.md 8.1). */
+/** Two payments of the least price, since batching can't be switched off (conformance 8.1-9). */
 const leastBatchAmount = 10_000n
 
 const shared = {
@@ -255,7 +255,7 @@ const api = readBy(['api'], {
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
     readers: ['api', 'keeper'],
-    about: 'tiered (SPEC 2.9), or flat: 2 %.',
+    about: 'tiered (conformance 2.9), or flat: 2 %.',
     default: 'tiered',
   },
   DISCOVERY: {

@@ -71,7 +71,7 @@ export function challengeFor(resource: string, changes: Partial<Challenge> = {})
   return { ...challenge, ...changes }
 }
 
-/** A challenge with no more fields than SPEC 2.1 and 2.2 name. */
+/** A challenge with only the fields of conformance 2.1 and 2.2. */
 export function onlySpecFields({ accepts, ...challenge }: Challenge) {
   const { x402Version, macaroon, providerId, endpointId, requestId } = challenge
   return {

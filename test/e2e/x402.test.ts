@@ -136,7 +136,7 @@ describe('x402-fetch, of v1', () => {
   test('default: Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
   test('args: Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
 
-  test('behavior: where the body is SPEC.md’s it signs nothing', async () => {
+  test('behavior: signs nothing if the 402 has our own body', async () => {
     let signatures = 0
     const account = await newAccount()
     const counting = {

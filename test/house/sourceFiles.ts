@@ -96,27 +96,45 @@ export function readFunctions(files: SourceFiles): Declared[] {
   })
 }
 
+export type TestName = {
+  file: string
+  name: string
+  /** Titles of the `describe` calls around it, outermost first. */
+  groups: readonly string[]
+}
+
 /** The name of every test, as it is written: `test('…')`, `test.each(…)('…')`, `test.skipIf(…)('…')`. */
-export function readTestNames(files: SourceFiles): { file: string; name: string }[] {
+export function readTestNames(files: SourceFiles): TestName[] {
   return [...files].flatMap(([file, source]) => {
-    const found: { file: string; name: string }[] = []
-    const visit = (node: Node): void => {
-      const [name] = isCallExpression(node) && isTest(node.expression) ? node.arguments : []
-      if (
-        name &&
-        [isStringLiteral, isNoSubstitutionTemplateLiteral, isTemplateExpression].some((is) => is(name))
-      )
-        found.push({ file, name: name.getText(source).slice(1, -1) })
-      node.forEachChild(visit)
+    const found: TestName[] = []
+    const visit = (node: Node, groups: readonly string[]): void => {
+      let inner = groups
+      if (isCallExpression(node)) {
+        const [called, title] = [calledName(node.expression), titleOf(node.arguments[0], source)]
+        if (called === 'test' && title !== undefined) found.push({ file, name: title, groups })
+        if (called === 'describe' && title !== undefined) inner = [...groups, title]
+      }
+      node.forEachChild((child) => visit(child, inner))
     }
-    source.forEachChild(visit)
+    source.forEachChild((child) => visit(child, []))
     return found
   })
 }
 
-function isTest(called: Expression): boolean {
-  if (isIdentifier(called)) return called.text === 'test'
-  return isPropertyAccessExpression(called) || isCallExpression(called) ? isTest(called.expression) : false
+function titleOf(argument: Expression | undefined, source: SourceFile): string | undefined {
+  if (!argument) return undefined
+  const isText = [isStringLiteral, isNoSubstitutionTemplateLiteral, isTemplateExpression].some((is) =>
+    is(argument),
+  )
+  return isText ? argument.getText(source).slice(1, -1) : undefined
+}
+
+/** The first name of a call: `test` of `test.each(…)('…')`. */
+function calledName(called: Expression): string | undefined {
+  if (isIdentifier(called)) return called.text
+  return isPropertyAccessExpression(called) || isCallExpression(called)
+    ? calledName(called.expression)
+    : undefined
 }
 
 /** A closure without a name of its own goes by the variable or property that holds it, or by the call it is passed to. */

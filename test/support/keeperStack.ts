@@ -75,7 +75,7 @@ export type SplitOptions = Pick<
 > & {
   /** Default: {@link platformWallet}. */
   platform?: Address
-  /** The platform's part of the price, base units. Default: what SPEC 2.9 asks for. */
+  /** The platform's part of the price, base units. Default: the tiered fee (conformance 2.9). */
   feeAmount?: bigint
 }
 

@@ -12,7 +12,7 @@ import type { GatewayNetwork } from '../../registry/networks.ts'
 import type { Offer } from '../../registry/offers.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 
-/** SPEC 2.3: 5 minutes. */
+/** 5 minutes: conformance 2.3-2. */
 const macaroonLifetimeSeconds = 300
 
 export type MintRequest = {

@@ -24,7 +24,7 @@ export type RefundRequest = {
   payment: PaymentRecord
   /** The last block that the index holds. */
   indexedBlock: bigint
-  /** SPEC 2.4. */
+  /** As a payment's: docs/protocol.md, conformance 2.4-1. */
   payload: string
 }
 

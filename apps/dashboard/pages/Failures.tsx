@@ -8,7 +8,7 @@ import { useSession } from '../session.ts'
 import { useNow } from '../useNow.ts'
 import { usePolled } from '../usePolled.ts'
 
-/** The first try, and five retries (SPEC.md section 8.2). */
+/** The first try, and five retries (conformance 8.2-2). */
 const mostAttempts = 6
 const mostPages = 4
 

@@ -2,7 +2,7 @@ import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { settlementItems } from '@tollkeeper/sdk/protocol/settlement'
 
 /**
- * Finds the platform fees among transfers in SPEC.md 4.2's order: the provider's, then its fee.
+ * Finds the platform fees among transfers in the order of conformance 4.2-4: the provider's, then its fee.
  *
  * @param isFee whether an address takes fees; a batch has one fee recipient.
  * @returns for each transfer the position of the one whose fee it is, or null.

@@ -1,6 +1,6 @@
 const minuteMs = 60_000
 
-/** SPEC.md 8.2's delays, each counted from the payment's first failure. */
+/** The delays of conformance 3-16, each counted from the payment's first failure. */
 const retryDelaysMs = [minuteMs, 5 * minuteMs, 15 * minuteMs, 60 * minuteMs, 24 * 60 * minuteMs] as const
 
 /** After how many failed attempts the provider is told. */

@@ -53,7 +53,7 @@ export function readTriggerSettings(env: Environment) {
   }
 }
 
-/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`; packages/runtime/variables.ts has most of them as defaults. */
+/** The triggers of conformance 8.1, and `expiry`. packages/runtime/variables.ts has most of them as defaults. */
 export const defaultTriggers = readTriggerSettings({})
 
 /** How many seconds before it expires a payment must be on its way at the latest; `urgent_at` has the same 900. */
@@ -61,8 +61,8 @@ export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
-// If several have fired, the first of these names the batch: what can't wait comes first, then SPEC.md 8.1's
-// order.
+// If several have fired, the first of these names the batch: what can't wait comes first, then the order of
+// conformance 8.1.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**

@@ -24,7 +24,7 @@ const remoteKeys = new Map<string, JWTVerifyGetKey>()
 const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
 
 /**
- * Verifies a receipt's signature (JWS, ES256 only; SPEC 2.5) and checks that its claims agree with each other.
+ * Verifies a receipt's signature (JWS, ES256 only; conformance 2.5) and checks that its claims agree with each other.
  *
  * It proves that the gateway accepted the payment, not that money moved: `audit` looks for that on the chain.
  *

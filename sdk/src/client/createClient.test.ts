@@ -104,7 +104,7 @@ describe('request', () => {
     expect(payment?.payloads).toHaveLength(2)
   })
 
-  test('behavior: asks for SPEC.md’s body beside whatever else is accepted', async () => {
+  test('behavior: asks for our own body besides the media types that the caller accepts', async () => {
     const asked: unknown[] = []
     const url = await serve((request, response) => {
       asked.push(request.headers.accept)
@@ -132,7 +132,7 @@ describe('request', () => {
     }
   })
 
-  test('behavior: a challenge of SPEC.md’s fields alone is paid, and signing it again makes nothing to charge twice', async () => {
+  test('behavior: pays a challenge without our additional fields, with the same nonces if it signs it again', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
     // The receipt names the nonces that were signed.
@@ -313,7 +313,7 @@ describe('guards', () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, change)
     const error = await errorOf(clientOf().request(url))
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
-    // SPEC 7: wrong network, wrong gateway URL.
+    // Wrong network, wrong gateway URL: conformance 7-7.
     expect(error.message).toMatch(/^Payment verification failed \(402\)/)
     expect(paidHeaders).toEqual([])
   })

@@ -16,7 +16,7 @@ import type { SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'
 import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
 
-/** Options of {@link createClient} (SPEC 4.6). */
+/** Options of {@link createClient} (conformance 4.6). */
 export type ClientOptions = PaymentOptions & {
   /** A facilitator for {@link Client.settleNow}. */
   facilitatorUrl?: string
@@ -30,7 +30,7 @@ export type ClientOptions = PaymentOptions & {
   fetch?: typeof globalThis.fetch
 }
 
-/** Options of {@link Client.request} (SPEC 4.6). */
+/** Options of {@link Client.request} (conformance 4.6). */
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** An object is sent as JSON. Streams, forms and bytes are refused, because the body is sent twice. */
@@ -43,7 +43,7 @@ export type RequestOptions = {
   payment?: SignedPayment
 }
 
-/** The answer to {@link Client.request}, with the receipt if it was paid for (SPEC 4.6). */
+/** The answer to {@link Client.request}, with the receipt if it was paid for (conformance 4.6). */
 export type PaidResponse<Data = unknown> = {
   /** Parsed JSON, text as a string, anything else as bytes; null without a body. */
   data: Data
@@ -116,7 +116,7 @@ export type Client = {
 const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, Uint8Array]
 
 /**
- * Creates a client that pays for HTTP requests in USDC (SPEC 4.6).
+ * Creates a client that pays for HTTP requests in USDC (conformance 4.6).
  *
  * @throws {TypeError} for a key, URL, host or missing `usdcAddress` that it can't work with.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.

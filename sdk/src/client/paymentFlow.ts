@@ -210,7 +210,7 @@ function refusedPart(code: string | undefined): RefusedPart | undefined {
   return offerRefusals.has(code) ? 'offer' : undefined
 }
 
-/** Asks for SPEC.md's body besides what else is accepted. */
+/** Asks for our own body of a 402 besides the media types that the caller accepts. */
 export function acceptChallenge(headers: Headers): void {
   headers.set('accept', `${headers.get('accept') ?? '*/*'}, ${challengeMediaType}`)
 }

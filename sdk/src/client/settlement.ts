@@ -28,7 +28,7 @@ export type Gateway = {
   receiptKeys: ReceiptKeys
 }
 
-/** No payment waits longer than an hour (SPEC 8.1); the chain gets five more minutes. */
+/** No payment waits longer than an hour (conformance 8.1-8); the chain gets five more minutes. */
 const defaultWaitMs = 65 * 60 * 1000
 const defaultPollMs = 2000
 
@@ -50,7 +50,7 @@ export async function waitForSettlement(
   }
 }
 
-/** Hands both transfers to a facilitator (SPEC 4.2). The same transfers again give the same hash. */
+/** Hands both transfers to a facilitator (conformance 4.2). The same transfers again give the same hash. */
 export async function settleNow(
   facilitatorUrl: string,
   payment: SignedPayment,

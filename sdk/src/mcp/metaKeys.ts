@@ -20,7 +20,7 @@ export const demandKeys = {
   /** Cloudflare's `agents` reads nothing else. */
   agents: 'x402/error',
   mpp: 'org.paymentauth/payment-required',
-  /** Ours: SPEC.md's body of a 402. */
+  /** Our own body of a 402. */
   own: 'tollkeeper/challenge',
   /** Ours: why there is neither a result nor a price, in the form of problem+json. */
   problem: 'tollkeeper/problem',

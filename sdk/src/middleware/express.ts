@@ -28,7 +28,7 @@ type Request = IncomingMessage & { originalUrl?: string; protocol?: string; paym
 type Response = ServerResponse & { locals?: Record<string, unknown> }
 
 /**
- * Creates Express (or Connect) middleware that serves a route only to those who paid (SPEC 4.3).
+ * Creates Express (or Connect) middleware that serves a route only to those who paid (conformance 4.3).
  *
  * If a handler fails, by an error or a 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
  *

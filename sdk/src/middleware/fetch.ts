@@ -17,7 +17,7 @@ export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
 ) => Response | Promise<Response>
 
 /**
- * Creates a wrapper for a handler from `Request` to `Response`, so that it serves only those who paid (SPEC 4.3): a route
+ * Creates a wrapper for a handler from `Request` to `Response`, so that it serves only those who paid (conformance 4.3): a route
  * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
  *
  * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.

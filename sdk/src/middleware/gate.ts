@@ -25,14 +25,14 @@ import { type PaymentHeaders, type PresentedPayment, readPayment } from './prese
 import { createLostVerifications, type VerifiedPayment, verifyOrGoOn } from './verification.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
-/** Options of `requirePayment` (SPEC 4.6). */
+/** Options of `requirePayment` (conformance 4.6-19). */
 export type GateOptions = {
   /** The gateway's URL. */
   gatewayUrl: string
   providerId: string
   /** Price of one request in decimal USDC. The gateway refuses a challenge minted below it. */
   pricing: { usdcPerUnit: string | number }
-  /** No gateway, no chain, no money: for tests only (SPEC 4.5). Default false. */
+  /** No gateway, no chain, no money: for tests only (conformance 4.5). Default false. */
   mockPayments?: boolean
   /** The provider's own wallets: a challenge that pays anybody else is refused. Default: the gateway is trusted. */
   payTo?: readonly Address[]
@@ -48,7 +48,7 @@ export type GateOptions = {
   publicUrl?: string
   /**
    * Body of a 402. `x402-v1`: the one of x402 v1, for clients that don't ask for ours as our SDK does. Either comes with the header of
-   * x402 v2. Default: SPEC.md's.
+   * x402 v2. Default: our own.
    */
   body?: 'tollkeeper' | 'x402-v1'
   /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
@@ -109,7 +109,7 @@ export type Gate = {
   void(served: Served): Promise<boolean>
 }
 
-/** Header that carries the receipt to the buyer (SPEC 4.3). */
+/** Header that carries the receipt to the buyer (conformance 4.3-4). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'

@@ -15,7 +15,7 @@ export type { VerifiedPayment } from './verification.ts'
 export type PaymentVariables = { payment: VerifiedPayment }
 
 /**
- * Creates Hono middleware that serves a route only to those who paid (SPEC 4.3).
+ * Creates Hono middleware that serves a route only to those who paid (conformance 4.3).
  *
  * If a handler throws or answers 5xx, the payment is voided. The response then carries no receipt, or on a tab that of the void.
  *

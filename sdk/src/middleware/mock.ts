@@ -7,7 +7,7 @@ import { effectiveRate, type Split } from '../protocol/tier.ts'
 import type { Accepted } from './charges.ts'
 
 /*
- * Mock mode (SPEC 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
+ * Mock mode (conformance 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
  * money: the token is the zero address, which every client refuses to sign for, and the receipt's JWS says `alg: none`.
  */
 

@@ -50,7 +50,7 @@ function readRequired(header: string): PaymentRequired {
   return client.getPaymentRequiredResponse((name) => (name === 'PAYMENT-REQUIRED' ? header : null)) as never
 }
 
-test("default: SPEC.md's body, and x402 v2 in the header beside it", async () => {
+test('default: our own body, and x402 v2 in the header', async () => {
   const { status, headers, body, required } = await demand()
   expect([status, headers['Content-Type'], headers['Cache-Control']]).toEqual([
     402,
@@ -109,7 +109,7 @@ describe("body: 'x402-v1'", () => {
     expect(required?.accepts[0].payTo).toBe(splitter)
   })
 
-  test("behavior: who asks for SPEC.md's body gets it", async () => {
+  test('behavior: a client that asks for our own body gets it', async () => {
     const headers = { accept: `*/*, ${challengeMediaType}` }
     const { body } = await demand({ options: { body: 'x402-v1' }, headers })
     expect(parseChallenge(body).accepts).toEqual(challenge.accepts)
@@ -227,7 +227,7 @@ describe('a payment that is refused', () => {
   })
 })
 
-test('behavior: what catalogues read stands in the header, and not in SPEC.md’s body', async () => {
+test('behavior: the fields for catalogues are in the header, and not in our own body', async () => {
   const bazaar = { info: { input: { type: 'http', method: 'GET' } }, schema: { type: 'object' } }
   const discovery = {
     serviceName: 'Weather',

@@ -20,7 +20,7 @@ export type DemandOptions = {
 }
 
 /**
- * A challenge in all forms in which clients read a 402: SPEC.md's body, beside it the header of x402 v2, or the body of
+ * A challenge in all forms in which clients read a 402: our own body, with the header of x402 v2, or the body of
  * x402 v1.
  *
  * The splitter is computed here from who is paid by the body, and from this version's own table, so that the gateway can name no

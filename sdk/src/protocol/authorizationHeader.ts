@@ -1,10 +1,10 @@
 import { ProtocolError } from './errors.ts'
 
 /**
- * What an `Authorization` header says about payment (SPEC 4.3).
+ * What an `Authorization` header says about payment (conformance 4.3).
  *
  * - `absent`: there is no header, or one of another scheme.
- * - `mock`: the credentials of mock mode (SPEC 4.5).
+ * - `mock`: the credentials of mock mode (conformance 4.5).
  * - `payment`: a macaroon and two payloads, the provider's first, or one for both parts. Nothing in them is verified.
  */
 export type AuthorizationHeader =
@@ -13,8 +13,7 @@ export type AuthorizationHeader =
   | { kind: 'payment'; macaroon: string; payloads: [both: string] | [provider: string, platform: string] }
 
 /**
- * SPEC 4.3 writes "the service" where the product's name belongs. We send `x402`, and read the other two as the same
- * scheme.
+ * We send `x402`, and read the service's name and its placeholder "the service" as the same scheme (conformance 4.3-10).
  */
 const schemePattern = /^(?:x402|tollkeeper|the service)(?: +|$)/i
 
@@ -23,11 +22,11 @@ const base64urlPattern = /^[A-Za-z0-9_-]+$/
 /** Node's own limit for all headers together is 16 KiB; two 1 KiB signatures and a macaroon stay below 8 KiB. */
 const maxHeaderLength = 8192
 
-/** The header that pays in mock mode (SPEC 4.5). */
+/** The header that pays in mock mode (conformance 4.5-3). */
 export const mockAuthorizationHeader = 'x402 mock:mock'
 
 /**
- * Writes the `Authorization` header of a payment (SPEC 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
+ * Writes the `Authorization` header of a payment (conformance 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
  *
  * @param payment the challenge's macaroon, unchanged, and two payloads of {@link encodePayload}: the provider's, then the
  * platform's. Or one payload, for both parts.
@@ -49,7 +48,7 @@ export function encodeAuthorizationHeader({
 }
 
 /**
- * Reads an `Authorization` header (SPEC 4.3) into its parts, without reading the parts.
+ * Reads an `Authorization` header (conformance 4.3) into its parts, without reading the parts.
  *
  * A header of another scheme (`Bearer …`) counts as absent, because it is no payment.
  *

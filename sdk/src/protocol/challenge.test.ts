@@ -77,7 +77,7 @@ describe('parseChallenge', () => {
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
   })
 
-  test('behavior: SPEC.md’s fields alone are enough: an hour, the table’s domain, the issuer that was asked', () => {
+  test('behavior: reads a challenge without our additional fields: an hour, the domain of the table, the assumed issuer', () => {
     const spare = JSON.parse(JSON.stringify(onlySpecFields(challenge)))
     const accepts = challenge.accepts.map((entry) => ({ ...entry, mimeType: '', maxTimeoutSeconds: 3_600 }))
     expect(parseChallenge(spare, challenge.issuer)).toEqual({ ...challenge, accepts })

@@ -6,7 +6,7 @@ import type { MacaroonTerms } from './macaroon.ts'
 import { isNetworkName, type Network, networks } from './networks.ts'
 import type { Tier } from './tier.ts'
 
-/** One payment that a challenge asks for: an element of `accepts` (SPEC 2.2), with the further fields of x402 v1. */
+/** One payment that a challenge asks for: an element of `accepts` (conformance 2.2), with the further fields of x402 v1. */
 export type PaymentRequirements = {
   scheme: 'exact'
   network: string
@@ -25,7 +25,7 @@ export type PaymentRequirements = {
   extra: { name: string; version: string }
 }
 
-/** Body of a 402 and of the answer to `/challenge` (SPEC 2.1). */
+/** Body of a 402 and of the answer to `/challenge` (conformance 2.1). */
 export type Challenge = {
   x402Version: 1
   /** The provider's payment, then the platform's fee. The buyer signs both. */
@@ -86,7 +86,7 @@ export const offerTimeoutSeconds = 3_600
 
 const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,2048}$/s)
 
-/** How long a signature is valid if the challenge doesn't say: SPEC 2.4's hour. */
+/** How long a signature is valid if the challenge doesn't say: an hour, as in conformance 2.4-12. */
 const defaultTimeoutSeconds = 3_600
 
 /**
@@ -178,13 +178,13 @@ export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex
 }
 
 /**
- * Reads a challenge (SPEC 2.1) from parsed JSON, such as the body of a 402.
+ * Reads a challenge (conformance 2.1) from parsed JSON, such as the body of a 402.
  *
  * Checks only its form: exactly two entries with one network, one asset and one resource. Whether its price, network and
  * gateway are acceptable is for the caller to check, as `createClient` does.
  *
- * Another implementation's challenge may have no more than SPEC.md's fields. Then `maxTimeoutSeconds` is an hour, as SPEC 2.4
- * shows it, and `extra` comes from the networks table.
+ * Another implementation's challenge may have only the fields of conformance 2.1 and 2.2. Then `maxTimeoutSeconds` is an hour
+ * (conformance 2.4-12), and `extra` comes from the networks table.
  *
  * @param issuer the assumed gateway of a challenge without an `issuer`. Default: `issuer` is required.
  * @returns addresses in lower-case, and only the fields of {@link Challenge}.

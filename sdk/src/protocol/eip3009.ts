@@ -4,7 +4,7 @@ import type { Network } from './networks.ts'
 import type { SignedAuthorization } from './payload.ts'
 
 /**
- * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (SPEC 2.4), as viem's `signTypedData` takes them.
+ * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (conformance 2.4-11), as viem's `signTypedData` takes them.
  *
  * @example
  * import { eip712Domain, networks, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'

@@ -49,7 +49,7 @@ export type MacaroonTerms = {
   feeAmount: bigint
 }
 
-/** The three caveats that a gateway mints (SPEC 2.3). */
+/** The three caveats that a gateway mints (conformance 2.3-1). */
 export type MintedCaveats = {
   providerId: string
   endpointId: string
@@ -112,7 +112,7 @@ const idPattern = /^[A-Za-z0-9_-]{1,64}$/
 const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
 
 /**
- * Mints the macaroon of one challenge (SPEC 2.3), in the V2 binary format of libmacaroons as base64url.
+ * Mints the macaroon of one challenge (conformance 2.3), in the V2 binary format of libmacaroons as base64url.
  *
  * Times are Unix seconds, amounts USDC base units below 2^64.
  *
@@ -231,7 +231,7 @@ export function parseMacaroon(text: string): ParsedMacaroon {
 }
 
 /**
- * Verifies a macaroon's signature and checks every caveat against the request (SPEC 4.4).
+ * Verifies a macaroon's signature and checks every caveat against the request (conformance 4.4-1).
  *
  * @param options.secrets the current secret and those still accepted.
  * @param options.now Unix seconds.

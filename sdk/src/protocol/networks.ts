@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import { ProtocolError } from './errors.ts'
 import { minimumPrice } from './tier.ts'
 
-/** The name of a network: SPEC section 1's six, and `localhost`, the chain of development. */
+/** The name of a network: the six of conformance 1-20, and `localhost`, the chain of development. */
 export type NetworkName =
   | 'base'
   | 'base-sepolia'
@@ -38,7 +38,7 @@ const usdCoin = { name: 'USD Coin', version: '2' }
 const usdc = { name: 'USDC', version: '2' }
 
 /**
- * The table of networks, by name (SPEC section 1).
+ * The table of networks, by name (conformance 1-20).
  *
  * Sources: Circle's list of USDC contracts, Chainlink's list of data feeds, each token's own `name()` and `version()`.
  * Every process compares the domain with the chain at start and refuses to run on a mismatch.
@@ -124,7 +124,7 @@ export const networks: Readonly<Record<NetworkName, Network>> = {
  */
 export const networkNames = Object.keys(networks) as NetworkName[]
 
-/** Those on which batches settle unless others are switched on (SPEC section 1), the recommended one first. */
+/** Those on which batches settle unless others are switched on (conformance 1-22), the recommended one first. */
 export const defaultNetworks = ['base', 'base-sepolia'] as const satisfies NetworkName[]
 
 function networkOf(

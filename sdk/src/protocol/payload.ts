@@ -38,7 +38,7 @@ const fields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce', 'si
 type Field = (typeof fields)[number]
 
 /**
- * Writes a payment payload: `from,to,value,validAfter,validBefore,nonce,signature` (SPEC 2.4), in lower-case.
+ * Writes a payment payload: `from,to,value,validAfter,validBefore,nonce,signature` (conformance 2.4), in lower-case.
  *
  * @param authorization `value` in USDC base units, times in Unix seconds, a nonce of 32 bytes.
  * @example
@@ -62,7 +62,7 @@ export function encodePayload(authorization: SignedAuthorization): string {
 }
 
 /**
- * Reads a payment payload (SPEC 2.4).
+ * Reads a payment payload (conformance 2.4).
  *
  * Addresses must be lower-case, upper-case or rightly checksummed (EIP-55), and integers plain decimals: `value` below
  * 2^64, times below 2^40. Nothing is trimmed. The signature is not verified.

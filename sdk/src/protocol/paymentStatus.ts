@@ -1,5 +1,5 @@
 /**
- * Every status that a payment can have (SPEC section 3). Derived from the chain wherever the chain decides, never stored.
+ * Every status that a payment can have (conformance 3-2). Derived from the chain wherever the chain decides, never stored.
  *
  * - `verified`: accepted and queued.
  * - `settling`: in a batch that was broadcast.

@@ -43,7 +43,7 @@ export type ReceiptRefund = {
   transactionHash: Hash
 }
 
-/** The payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
+/** The payload of a receipt's JWS: the ten fields of conformance 2.5, and what an auditor needs to find the payment on chain. */
 export type ReceiptClaims = {
   paymentId: string
   providerId: string
@@ -114,7 +114,7 @@ const ratePattern = /^\d(?:\.\d{1,6})?$/
 const { invalid, object, text, integer } = fieldsOf('invalid_receipt', 'Receipt', /^.{1,4096}$/s)
 
 /**
- * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other (SPEC 2.5).
+ * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other (conformance 2.5).
  *
  * Drops claims that it doesn't know. `verifyReceipt` of `@tollkeeper/sdk/audit` verifies the signature as well.
  *

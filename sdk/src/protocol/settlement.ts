@@ -5,7 +5,7 @@ import { compactSignature, expandSignature, type Keccak256, lower, zeroWord } fr
 import type { SignedAuthorization } from './payload.ts'
 
 /**
- * Why a batch was started (SPEC 8.1), and the byte that says so on chain.
+ * Why a batch was started (conformance 8.1), and the byte that says so on chain.
  *
  * @example
  * import { triggerCodes } from '@tollkeeper/sdk/protocol'

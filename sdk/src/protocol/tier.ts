@@ -1,10 +1,10 @@
 import { floorDiv } from './amount.ts'
 import { ProtocolError } from './errors.ts'
 
-/** The size class of a price (SPEC 2.9). */
+/** The size class of a price (conformance 2.9). */
 export type Tier = 'ultra-micro' | 'micropayment' | 'standard' | 'large'
 
-/** `tiered` is SPEC 2.9's table; `flat` is the 98/2 split that other passages of SPEC state. */
+/** `tiered` is the table of conformance 2.9; `flat` is the 98/2 split of conformance 2.9-5. */
 export type FeeSchedule = 'tiered' | 'flat'
 
 type TierRow = { tier: Tier; below: bigint | null; basisPoints: bigint; fixed: bigint }
@@ -19,7 +19,7 @@ const tiers: readonly TierRow[] = [
 
 const flatBasisPoints = 200n
 
-/** The lowest price: 0.005 USDC, in base units. SPEC 2.9 has no tier below it. A network may ask for more. */
+/** The lowest price: 0.005 USDC, in base units. There is no tier below it (conformance 2.9-7). A network may ask for more. */
 export const minimumPrice = 5_000n
 
 /** A price and its two parts, in USDC base units. */
@@ -33,7 +33,7 @@ export type Split = {
 }
 
 /**
- * Splits a price into the provider's part and the platform's fee (SPEC 2.9).
+ * Splits a price into the provider's part and the platform's fee (conformance 2.9).
  *
  * @param price USDC base units, at least 5,000.
  * @param schedule default: `tiered`.
@@ -69,7 +69,7 @@ export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): 
 }
 
 /**
- * Returns the fee as a decimal fraction of the price (SPEC 2.5): 6 decimals, truncated, without trailing zeros; 0 of nothing.
+ * Returns the fee as a decimal fraction of the price (conformance 2.5-8): 6 decimals, truncated, without trailing zeros; 0 of nothing.
  *
  * @param price USDC base units.
  * @param feeAmount USDC base units.

@@ -48,7 +48,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
 
       await page.getByRole('link', { name: 'Providers' }).click()
       const shop = page.getByRole('row').filter({ hasText: 'Test API' })
-      // Nine settled of fifteen: SPEC 2.9's 5 % of 0.012 each.
+      // Nine settled of fifteen: 5% of 0.012 each (conformance 2.9-2).
       await expect
         .poll(async () => (await shop.getByRole('cell').allTextContents()).slice(1, 5))
         .toEqual(['15', '0.180000', '0.102600', '0.005400'])

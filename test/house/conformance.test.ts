@@ -1,0 +1,156 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { root } from '../support/processes.ts'
+import { readSourceFiles, readTestNames } from './sourceFiles.ts'
+
+const page = 'docs/conformance.md'
+
+/** The sections of the specification that make statements. */
+const sections = [
+  '1',
+  ...['2.1', '2.2', '2.3', '2.4', '2.5', '2.6', '2.7', '2.8', '2.9', '2.10'],
+  '3',
+  ...['4', '4.1', '4.2', '4.3', '4.4', '4.5', '4.6'],
+  ...['5', '6', '7', '8.1', '8.2', '9'],
+]
+
+type Row = { id: string; section: string; product: string; tests: string }
+
+const read = (file: string) => readFileSync(join(root, file), 'utf8')
+const text = read(page)
+const rows = readRows(text)
+const ids = new Set(rows.map(({ id }) => id))
+
+describe('rows', () => {
+  test('behavior: they are numbered in order, under the heading of their section', () => {
+    const counts = new Map<string, number>()
+    const expected = rows.map(({ section }) => {
+      const number = (counts.get(section) ?? 0) + 1
+      counts.set(section, number)
+      return `${section}-${number}`
+    })
+    expect(rows.map(({ id }) => id)).toEqual(expected)
+    expect(rows.length).toBeGreaterThan(200)
+  })
+
+  test('behavior: each section of the specification has some, and no other section has', () => {
+    expect([...new Set(rows.map(({ section }) => section))]).toEqual(sections)
+  })
+
+  test('behavior: each names tests that exist, by titles that only one test of the file has', () => {
+    const names = Map.groupBy(readTestNames(readSourceFiles()), ({ file }) => file)
+    const faults = rows.flatMap(({ id, tests }) =>
+      tests.split('<br>').flatMap((reference) => {
+        const [, file = '', title = ''] = /^`([^`]+)`: (.+)$/.exec(reference) ?? []
+        if (!existsSync(join(root, file)) || title === '') return [`${id}: no such file: ${reference}`]
+        const titles = file.endsWith('.sol')
+          ? readSolidityTests(read(file))
+          : (names.get(file) ?? []).map(({ groups, name }) => [...groups, name].join(' › '))
+        const exact = titles.filter((one) => one === title).length
+        const count = exact || titles.filter((one) => one.endsWith(` › ${title}`)).length
+        if (count === 1) return []
+        const near = nearest(title, titles)
+        return [`${id}: ${count === 0 ? 'no' : 'more than one'} "${title}" in ${file}; nearest: "${near}"`]
+      }),
+    )
+    expect(faults).toEqual([])
+  })
+
+  test('behavior: each says where, except for what is not there at all', () => {
+    expect(rows.filter(({ product }) => !product.includes('](')).map(({ id }) => id)).toEqual([])
+  })
+
+  test('behavior: each deviation has its reason below the table, and nothing else has', () => {
+    const marked = rows.filter(({ product }) => product.includes('_Deviates_')).map(({ id }) => id)
+    const reasons = [...text.matchAll(/^- \*\*(\d[\d., -]*)\*\*: ([\s\S]*?)(?=\n- |\n\n|$(?![\s\S]))/gm)]
+    expect(reasons.flatMap(([, of = '']) => of.split(', '))).toEqual(marked)
+    const literal = /\bLiterally:|\bliteral way\b|^see \[/
+    expect(reasons.filter(([, , reason = '']) => !literal.test(reason)).map(([, of]) => of)).toEqual([])
+  })
+})
+
+test('behavior: each link of the page leads to a file, and to a heading of it', () => {
+  const links = [...text.matchAll(/\]\(([^)#\s]*)(?:#([^)\s]*))?\)/g)]
+  expect(links.length).toBeGreaterThan(rows.length)
+  const faults = links.flatMap(([link, path = '', anchor]) => {
+    if (path.includes('://')) return []
+    const file = path === '' ? page : join(dirname(page), path)
+    if (!existsSync(join(root, file))) return [`${link}: no such file`]
+    const isThere = anchor === undefined || readAnchors(read(file)).includes(anchor)
+    return isThere ? [] : [`${link}: no such heading`]
+  })
+  expect(faults).toEqual([])
+})
+
+describe('citations', () => {
+  const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 26,
+  })
+    .split('\n')
+    .filter((file) => file !== '' && existsSync(join(root, file)))
+    .map((file) => ({ file, text: read(file) }))
+    .filter((one) => !one.text.includes('\0'))
+
+  test('behavior: each names a row or a section of the page', () => {
+    const cited = files.flatMap(({ file, text }) =>
+      [...text.matchAll(/\bconformance (\d+(?:\.\d+)?)(-\d+)?/g)].map(([citation, section = '', row]) => ({
+        citation,
+        file,
+        isThere: row === undefined ? sections.includes(section) : ids.has(section + row),
+      })),
+    )
+    expect(cited.length).toBeGreaterThan(50)
+    expect(cited.filter(({ isThere }) => !isThere)).toEqual([])
+  })
+
+  test('behavior: no file cites the specification itself, which the repository does not have', () => {
+    // The bracket keeps this file from citing it.
+    expect(files.filter(({ text }) => /\bSPE[C]\b/.test(text)).map(({ file }) => file)).toEqual([])
+  })
+})
+
+function readRows(markdown: string): Row[] {
+  let heading = ''
+  return markdown.split('\n').flatMap((line): Row[] => {
+    heading = /^##+ ([\d.]+?)\.? /.exec(line)?.[1] ?? heading
+    if (!/^\| \d/.test(line)) return []
+    // A title may hold an escaped bar.
+    const [, id = '', , product = '', tests = ''] = line
+      .split(/(?<!\\)\|/)
+      .map((cell) => cell.trim().replaceAll('\\|', '|'))
+    return [{ id, section: heading, product, tests }]
+  })
+}
+
+function readSolidityTests(source: string): string[] {
+  return [...source.matchAll(/\bfunction ((?:test|invariant)_\w+)/g)].map(([, name = '']) => name)
+}
+
+/** The anchors of a page's headings, as GitHub makes them. */
+function readAnchors(markdown: string): string[] {
+  return [...markdown.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+      .trim()
+      .replaceAll(/\s/g, '-'),
+  )
+}
+
+/** The title that shares the most words with another one. */
+function nearest(title: string, titles: readonly string[]): string | undefined {
+  const words = new Set(wordsOf(title))
+  const likeness = (other: string) => {
+    const others = new Set(wordsOf(other))
+    return words.intersection(others).size / words.union(others).size
+  }
+  return titles.toSorted((a, b) => likeness(b) - likeness(a))[0]
+}
+
+function wordsOf(title: string): string[] {
+  return title.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []
+}
