@@ -255,7 +255,7 @@ const api = readBy(['api'], {
   FEE_SCHEDULE: {
     parser: choice('tiered', 'flat'),
     readers: ['api', 'keeper'],
-    about: 'tiered (conformance 2.9), or flat: 2 %.',
+    about: 'tiered (docs/conformance.md 2.9), or flat: 2 %.',
     default: 'tiered',
   },
   DISCOVERY: {
