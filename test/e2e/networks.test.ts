@@ -22,8 +22,8 @@ import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
-// The two networks that are served by default (conformance 1-22) in one gateway, keeper and index, by their own chain ids and USDC addresses and with the predeploys
-// of the OP stack. One provider sells on both, and is paid by one address on both.
+// The two networks that are served by default (conformance 1-22) in one gateway, keeper and index, by their own chain ids and
+// USDC addresses and with the predeploys of the OP stack. One provider sells on both, and is paid by one address on both.
 
 type Name = 'base' | 'base-sepolia'
 const names = ['base', 'base-sepolia'] as const

@@ -69,7 +69,7 @@ export function splitAnyPrice(price: bigint, schedule: FeeSchedule = 'tiered'): 
 }
 
 /**
- * Returns the fee as a decimal fraction of the price (conformance 2.5-8): 6 decimals, truncated, without trailing zeros; 0 of nothing.
+ * Returns the fee as a decimal fraction of the price (conformance 2.5-8): 6 decimals, truncated, no trailing zeros; 0 of nothing.
  *
  * @param price USDC base units.
  * @param feeAmount USDC base units.
