@@ -42,7 +42,7 @@ export async function buildTollkeeper(
   ])
     await cp(join(root, path), join(folder, path))
   for await (const path of glob(
-    ['packages/ledger/migrations/*.sql', 'packages/ledger/tabs/migrations/*.sql', 'indexer/src/**/*.ts'],
+    ['packages/ledger/{,tabs/}{migrations,functions,functions/stored}/*.sql', 'indexer/src/**/*.ts'],
     { cwd: root },
   ))
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))

@@ -1,5 +1,6 @@
 /**
- * Writes checksums.sha256 beside the migrations of ledger and tab store, a line for each, in the format of `sha256sum`.
+ * Writes checksums.sha256 next to the migrations of ledger and tab store, in the format of `sha256sum`: a line for each migration, and
+ * for each function in `functions/stored/`.
  *
  * Databases keep the checksums of what was applied to them, and a version refuses a database whose checksums differ from its
  * own. So a migration never changes once it is committed: each change of the schema is a new file. This refuses to write where a
@@ -9,18 +10,14 @@
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import {
-  type Migration,
-  migrationsFolder,
-  readMigrations,
-  tabMigrationsFolder,
-} from '@tollkeeper/ledger/store/migrate'
+import { ledgerFolder, readMigrations, tabStoreFolder } from '@tollkeeper/ledger/store/migrate'
+import type { SqlFile } from '@tollkeeper/ledger/store/sqlFunctions'
 
 const root = join(import.meta.dirname, '..')
 export const checksumsPath = 'packages/ledger/migrations/checksums.sha256'
 
 /** The file's text for these migrations. */
-export function renderChecksums(migrations: readonly Pick<Migration, 'name' | 'checksum'>[]): string {
+export function renderChecksums(migrations: readonly Pick<SqlFile, 'name' | 'checksum'>[]): string {
   return migrations.map(({ name, checksum }) => `${checksum}  ${name}\n`).join('')
 }
 
@@ -28,7 +25,7 @@ export function renderChecksums(migrations: readonly Pick<Migration, 'name' | 'c
  * Says which migrations differ from what a checksum file has of them, and what to do; null where none does. Migrations that it
  * doesn't have are no difference.
  */
-export function describeChanged(recorded: string, migrations: readonly Migration[]): string | null {
+export function describeChanged(recorded: string, migrations: readonly SqlFile[]): string | null {
   const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
   const changed = recorded
     .split('\n')
@@ -69,8 +66,8 @@ async function checksum(path: string, folder: URL, flags: readonly string[]): Pr
 }
 
 async function main(flags: readonly string[]): Promise<void> {
-  await checksum(checksumsPath, migrationsFolder, flags)
-  await checksum('packages/ledger/tabs/migrations/checksums.sha256', tabMigrationsFolder, flags)
+  await checksum(checksumsPath, ledgerFolder, flags)
+  await checksum('packages/ledger/tabs/migrations/checksums.sha256', tabStoreFolder, flags)
 }
 
 if (import.meta.main) {

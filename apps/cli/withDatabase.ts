@@ -1,5 +1,5 @@
 import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
-import { readSchemaState } from '@tollkeeper/ledger/store/migrate'
+import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { CliError } from './cliError.ts'
 
@@ -15,13 +15,14 @@ export async function withDatabase<Result>(
   const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
   const sql = openDatabase({ url, max: 1, applicationName: `tollkeeper-${command}` })
   try {
-    const { refusal, pending } = await readSchemaState(sql)
+    const state = await readSchemaState(sql)
+    const { refusal } = state
     if (refusal) throw new CliError('other_schema', refusal.message, refusal)
-    if (pending.length > 0) {
-      const names = pending.map(({ name }) => name).join(', ')
+    const pending = describePending(state)
+    if (pending !== null) {
       throw new CliError(
         'schema_pending',
-        `The database lacks ${names}. Start the api or the keeper first: each brings the schema up to date`,
+        `The database ${pending}. Start the api or the keeper first: each brings the schema up to date`,
       )
     }
     return await act(sql)

@@ -41,7 +41,7 @@ export type Rows = ReadonlyMap<string, readonly Row[]>
 /** The rows of all tables that have some, but for the list of migrations. */
 export async function readRows(sql: Database): Promise<Rows> {
   const tables = await sql<{ name: string }[]>`
-    select tablename as name from pg_tables where schemaname = ${schema} and tablename <> 'migration' order by name`
+    select tablename as name from pg_tables where schemaname = ${schema} and tablename not in ('migration', 'loaded_function') order by name`
   const rows = new Map<string, Row[]>()
   for (const { name } of tables) {
     const found = await sql<{ row: Row }[]>`select to_jsonb(t) as row from ${sql(schema)}.${sql(name)} t`

@@ -1,7 +1,7 @@
 import { readIndexedHead } from '@tollkeeper/ledger/facts/indexedHead'
 import { readToldBlock } from '@tollkeeper/ledger/facts/record'
 import { type Database, openDatabase, requirePostgres, schema } from '@tollkeeper/ledger/store/database'
-import { readSchemaState } from '@tollkeeper/ledger/store/migrate'
+import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
@@ -62,11 +62,12 @@ const indexCheck = ({ network }: Pick<ExaminedNetwork, 'network'>) => `${network
 
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
-  const { applied, pending, refusal } = await readSchemaState(database)
+  const state = await readSchemaState(database)
+  const { applied, refusal } = state
   if (refusal) return fail(name, refusal.found, refusal.advice)
-  if (pending.length > 0) {
-    const names = pending.map((migration) => migration.name).join(', ')
-    const found = applied.length === 0 ? `no schema ${schema} yet` : `${names} not applied`
+  const pending = describePending(state)
+  if (pending !== null) {
+    const found = applied.length === 0 ? `no schema ${schema} yet` : `the database ${pending}`
     const advice = 'start the api or the keeper: each brings the schema up to date'
     return fail(name, found, advice)
   }

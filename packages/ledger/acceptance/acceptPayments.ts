@@ -95,7 +95,7 @@ export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered'
 
 /**
  * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, all by one statement (see
- * packages/ledger/migrations/0001_schema.sql). A refused one leaves the others as they are.
+ * packages/ledger/functions/accept_payments.sql). A refused one leaves the others as they are.
  *
  * @returns one verdict a candidate, in order.
  */

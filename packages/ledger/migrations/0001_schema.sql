@@ -1,5 +1,7 @@
--- What we accepted, signed and tried, and the record of what the chain did with it. Whether money moved is nowhere written
--- but in that record (packages/ledger/facts/halves.ts).
+-- The gateway's tables: what it accepted, signed and tried, and the record of what the chain did with it. Only that record says
+-- whether money moved (packages/ledger/facts/halves.ts).
+--
+-- Functions and triggers are in packages/ledger/functions, one file each. The migrator loads them after the migrations.
 --
 -- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that a join converts nothing.
 -- Amounts are USDC base units.
@@ -10,11 +12,6 @@ create domain address as text
   check (octet_length(value) = 42 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 create domain bytes32 as text
   check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
-
--- Whether a chain's USDC is worth nothing, as sdk/src/protocol/networks.ts says; packages/ledger/store/testnets.test.ts compares the two.
-create function is_testnet(chain_id integer) returns boolean language sql immutable as $$
-  select chain_id in (84532, 11155111, 80002, 31337)
-$$;
 
 -- Registry -----------------------------------------------------------------------------------------------------------
 
@@ -28,7 +25,14 @@ create table provider (
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
   disabled_at timestamptz,
   suspended_at timestamptz, -- the operator's switch: it is as if disabled, and can't enable itself
-  created_at timestamptz not null default now()
+  created_at timestamptz not null default now(),
+  -- What the provider says of itself for discovery (docs/discovery.md).
+  listed boolean not null default true,
+  service_name text check (service_name ~ '^[ -~]{1,32}$'),
+  tags text[] not null default '{}' check (cardinality(tags) <= 5),
+  icon_url text check (length(icon_url) <= 512),
+  -- [{origin, address, signature}]: a wallet of the provider signed that it sells at the origin.
+  ownership_proofs jsonb not null default '[]' check (octet_length(ownership_proofs::text) <= 4096)
 );
 
 -- A provider's own server, which the gateway passes paid requests on to.
@@ -40,6 +44,8 @@ create table upstream (
   secret_since timestamptz not null default now(),
   previous_secret text,
   previous_secret_expires_at timestamptz,
+  -- The format of the 402 body for what is sold without code, as the middleware's option `body`.
+  body text not null default 'tollkeeper' check (body in ('tollkeeper', 'x402-v1')),
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
 
@@ -82,6 +88,13 @@ create table endpoint (
   version integer not null default 1,
   created_at timestamptz not null default now(),
   disabled_at timestamptz,
+  -- What the provider says of the endpoint for discovery (docs/discovery.md).
+  listed boolean not null default true,
+  input_schema jsonb check (octet_length(input_schema::text) <= 8192),
+  output_schema jsonb check (octet_length(output_schema::text) <= 8192),
+  input_example jsonb check (octet_length(input_example::text) <= 8192),
+  output_example jsonb check (octet_length(output_example::text) <= 8192),
+  updated_at timestamptz not null default now(),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id),
   unique (id, testnet)
 );
@@ -127,6 +140,8 @@ create table payer (
   -- Transactions in which a payment of its failed that its simulation had let pass (packages/ledger/queue/quarantine.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
+  -- What was bought on tabs that ended too small to settle: it permanently reduces the payer's credit.
+  left_unpaid usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
 
@@ -134,8 +149,9 @@ create table payer (
 create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
   -- gateway: by /verify of the api. facilitator: by x402's /verify or /settle of the keeper. submission: by its /submit.
-  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider's.
-  source text not null check (source in ('gateway', 'facilitator', 'refund', 'submission')),
+  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider's. tab: a tab that was
+  -- closed (see tab_payment).
+  source text not null check (source in ('gateway', 'facilitator', 'refund', 'submission', 'tab')),
   -- The challenge that it answers: one buys once.
   request_id text unique
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
@@ -148,7 +164,7 @@ create table payment (
   payee address not null,               -- the provider's wallet
   fee_recipient address not null,       -- the platform's wallet
   -- Whom the one authorization pays that carries both parts; null: each part has an authorization of its own.
-  splitter address check (splitter is null or fee_amount > 0),
+  splitter address,
   price usdc_amount not null,           -- what the challenge asked for: the provider's part and the fee
   provider_amount usdc_amount not null, -- the provider's part of what was signed
   fee_amount usdc_amount not null,      -- the platform's part
@@ -158,11 +174,14 @@ create table payment (
   resource text not null,
   challenged_at timestamptz not null,
   accepted_at timestamptz not null,
-  check ((source = 'gateway') = (request_id is not null)),
-  check (case source
+  constraint payment_request_check check ((source = 'gateway') = (request_id is not null)),
+  constraint payment_splitter_check check (splitter is null or fee_amount > 0 or source = 'tab'),
+  constraint payment_provider_check check (case source
     when 'gateway' then provider_id is not null and endpoint_id is not null
     when 'facilitator' then endpoint_id is null and fee_amount = 0
     when 'refund' then provider_id is null and endpoint_id is null and fee_amount = 0
+    -- Its lines name the providers. `payee` and `splitter` are the TabSettlement contract.
+    when 'tab' then provider_id is null and endpoint_id is null and splitter = payee
     else provider_id is null and endpoint_id is null
   end)
 );
@@ -171,29 +190,9 @@ create index payment_provider on payment (provider_id, accepted_at);
 create index payment_endpoint on payment (endpoint_id, accepted_at);
 create index payment_payer on payment (payer, accepted_at);
 
-create function refuse_change() returns trigger language plpgsql as $$
-begin
-  raise exception 'a row of % is a fact: it is never changed', tg_table_name;
-end
-$$;
-create trigger payment_is_fact before update on payment for each statement execute function refuse_change();
-
--- Rows that a statement makes from the payment's own (queue, signed_authorization, presentation, batch_item, outcome,
--- authorization_event) are deleted with it by this trigger instead of by foreign keys. Those cost a quarter of an acceptance,
--- and each of them locks the payment's row, which goes into the log.
-create function delete_parts_of_payments() returns trigger language plpgsql as $$
-begin
-  delete from queue using gone where queue.payment_id = gone.id;
-  delete from batch_item i using gone where i.payment_id = gone.id;
-  delete from outcome using gone where outcome.payment_id = gone.id;
-  delete from signed_authorization a using gone where a.payment_id = gone.id;
-  delete from authorization_event e using gone where e.payment_id = gone.id;
-  delete from presentation using gone where presentation.payment_id = gone.id;
-  return null;
-end
-$$;
-create trigger payment_deleted after delete on payment
-  referencing old table as gone for each statement execute function delete_parts_of_payments();
+-- Rows that a statement creates from a payment's own values (queue, signed_authorization, presentation, batch_item, outcome,
+-- authorization_event, tab_payment, tab_line, tab_sale) have no foreign key to it: those cost a quarter of an acceptance, and each
+-- of them locks the payment's row, which is logged. The trigger in delete_parts_of_payments.sql deletes them with the payment.
 
 -- Payments of one group may share a batch: one token, one fee recipient as signed. As a rule one a network.
 create table queue_group (
@@ -241,6 +240,15 @@ create table queue (
   gas_day date,
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
+  is_tab boolean not null default false, -- tabs are settled in batches of their own
+  -- Unix seconds at which the payment must be on its way, whatever its gas costs (packages/ledger/queue/triggers.ts): when two fifths of
+  -- its window are left, and at the latest 15 minutes before it expires. With a window of five minutes, the middleware has
+  -- 150 s to void a payment whose answer it never received, and the keeper has two minutes.
+  urgent_at bigint not null generated always as (
+    valid_before - least(900, greatest(0, floor(
+      0.4 * (valid_before - extract(epoch from accepted_at - timestamptz '1970-01-01 00:00:00+00'))
+    )))::bigint
+  ) stored,
   check ((gas_drawer is null) = (gas_day is null)),
   check (gas_reserved >= gas_spent and (gas_reserved = 0 or gas_drawer is not null)),
   check ((batch_id is not null) = (stage in ('claimed', 'sent'))),
@@ -254,16 +262,17 @@ create table queue (
 with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 
 create index queue_payee on queue (group_id, payee, stage, accepted_at);
-create index queue_oldest on queue (group_id, has_code, accepted_at, payment_id) where stage = 'waiting' and due_at is null;
-create index queue_expiry on queue (group_id, valid_before) where stage in ('waiting', 'deferred', 'retrying', 'quarantined');
+create index queue_oldest on queue (group_id, is_tab, has_code, accepted_at, payment_id)
+  where stage = 'waiting' and due_at is null;
+create index queue_urgent on queue (group_id, urgent_at) where stage in ('waiting', 'deferred', 'retrying', 'quarantined');
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
 create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
   where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
--- What a caller waits for: by arrival, and in turns over the callers.
-create index queue_due on queue (group_id, has_code, (coalesce(provider_id, '')), due_at)
+-- What a caller waits for: by arrival, and in turns over the callers. Callers without an API key take turns by payee.
+create index queue_due on queue (group_id, has_code, (coalesce(provider_id, payee)), due_at)
   where stage = 'waiting' and due_at is not null;
 -- What one caller of the facilitator has open.
-create index queue_caller on queue (coalesce(provider_id, '')) where stage = 'reserved' or due_at is not null;
+create index queue_caller on queue (coalesce(provider_id, payee)) where stage = 'reserved' or due_at is not null;
 create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
 create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;
@@ -369,14 +378,9 @@ create table presentation (
   idempotency_key text,
   released_at timestamptz,     -- it ended without a verdict: one later presentation may take the payment over
   signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
-  fee_signature bytea check (length(fee_signature) between 65 and 1024)   -- of half 1
+  fee_signature bytea check (length(fee_signature) between 65 and 1024),  -- of half 1
+  trace bytea check (octet_length(trace) = 24) -- of its request: 16 bytes of the trace's id, 8 of the span's; null: untraced
 );
-
--- What stands for an authorization on its token: 32 bytes, where the four columns in an index took five times as much.
-create function authorization_key(chain_id integer, token text, authorizer text, nonce text) returns bytea
-language sql immutable as $$
-  select sha256(int4send(chain_id) || decode(substr(token, 3) || substr(authorizer, 3) || substr(nonce, 3), 'hex'))
-$$;
 
 -- One row an authorization. The unique key refuses a replay, whatever the code does.
 create table signed_authorization (
@@ -444,51 +448,6 @@ create table gas_draw (
   primary key (day, drawer)
 );
 
--- Where a payment draws from whose fee is none of ours to judge: its provider's grant, or what all share who have none.
-create function gas_source(provider_id text, common numeric) returns table (drawer text, most numeric)
-language sql stable as $$
-  select coalesce(max(p.id), 'common'), coalesce(max(p.gas_grant), common)
-  from provider p where p.id = gas_source.provider_id and p.gas_grant > 0
-$$;
-
--- Reserves an amount for a payment's gas instead of what is left of its reservation; false where the drawer has too little
--- left (null: it has no limit).
-create function draw_gas(payment text, from_drawer text, most numeric, amount numeric, on_day date) returns boolean
-language plpgsql as $$
-declare
-  held queue;
-begin
-  select * into held from queue where payment_id = payment for update;
-  if not found then return false; end if;
-  update gas_draw set drawn = drawn - (held.gas_reserved - held.gas_spent)
-  where day = held.gas_day and drawer = held.gas_drawer;
-  insert into gas_draw as d (day, drawer, drawn)
-  select on_day, from_drawer, amount where most is null or amount <= most
-  on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn
-    where most is null or d.drawn + excluded.drawn <= most;
-  if not found then
-    update gas_draw set drawn = drawn + (held.gas_reserved - held.gas_spent)
-    where day = held.gas_day and drawer = held.gas_drawer;
-    return false;
-  end if;
-  update queue set gas_drawer = from_drawer, gas_day = on_day, gas_reserved = amount, gas_spent = 0
-  where payment_id = payment;
-  return true;
-end
-$$;
-
--- A payment that leaves the queue, however it does, gives back what it didn't cost. Deferred: whoever ends many payments
--- holds a drawer only while it commits.
-create function return_gas() returns trigger language plpgsql as $$
-begin
-  update gas_draw set drawn = drawn - (old.gas_reserved - old.gas_spent)
-  where day = old.gas_day and drawer = old.gas_drawer;
-  return null;
-end
-$$;
-create constraint trigger queue_returns_gas after delete on queue deferrable initially deferred for each row
-  when (old.gas_reserved > old.gas_spent) execute function return_gas();
-
 -- Networks on which nothing is sent, because gas is dearer than MAX_FEE_GWEI; over once it is past.
 create table settlement_hold (
   chain_id integer primary key,
@@ -502,7 +461,8 @@ create table batch (
   token address not null,
   fee_recipient address not null,
   trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
-  lane text not null check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined')),
+  -- A batch of tabs is of a kind of its own, because another contract settles it.
+  lane text not null check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined', 'tab')),
   wallet address not null,
   fence bigint not null,
   -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
@@ -525,6 +485,10 @@ create table batch_item (
   payment_id text not null,
   provider_outcome smallint, -- the contract's digits, from our own transaction
   fee_outcome smallint,
+  gas numeric(78, 0),      -- what its transaction added to queue.gas_spent, so that a reorg subtracts it again
+  is_dropped boolean not null default false, -- it left the batch before anything was signed: no transaction carries it
+  gas_drawer text,         -- whose `gas` it is
+  gas_day date,
   primary key (batch_id, position)
 );
 create index batch_item_payment on batch_item (payment_id);
@@ -549,7 +513,13 @@ create table transaction (
   mined_block_hash bytes32,
   succeeded boolean,        -- its receipt's status
   resolved_at timestamptz,  -- this nonce is over: this or another transaction with it is final
-  check (raw is not null or resolved_at is not null)
+  -- What the transaction cost and showed when it was mined, so that a reorg undoes it.
+  cost numeric(78, 0),      -- of its gas, USDC base units, as it is in gas_cost; null: it isn't mined
+  cost_day date,
+  refused text[],           -- payers whose payments failed in it, as payer.mined_failures counts them
+  beyond numeric(78, 0),    -- drawn from the operator's budget on cost_day, for what neither fees nor drawers cover
+  check (raw is not null or resolved_at is not null),
+  check ((cost is null) = (cost_day is null) and (cost is null) = (refused is null))
 );
 create unique index transaction_slot on transaction (chain_id, wallet, nonce, max_fee_per_gas);
 create index transaction_batch on transaction (batch_id);
@@ -683,26 +653,6 @@ create table keeper_day (
   primary key (chain_id, day, keeper)
 );
 
-create function count_batches() returns trigger language plpgsql as $$
-begin
-  insert into keeper_day as k (chain_id, day, keeper, batches, payments, total, gas_used, gas_cost)
-  select chain_id, (to_timestamp(block_time) at time zone 'UTC')::date, keeper, d * count(*), d * sum(payment_count),
-    d * sum(provider_total + fee_total), d * coalesce(sum(gas_used) filter (where is_first), 0),
-    d * coalesce(sum(gas_cost) filter (where is_first), 0)
-  from changed cross join (values (case tg_op when 'INSERT' then 1 else -1 end)) as direction (d)
-  group by d, 1, 2, 3
-  order by 1, 2, 3
-  on conflict (chain_id, day, keeper) do update set
-    batches = k.batches + excluded.batches, payments = k.payments + excluded.payments, total = k.total + excluded.total,
-    gas_used = k.gas_used + excluded.gas_used, gas_cost = k.gas_cost + excluded.gas_cost;
-  return null;
-end
-$$;
-create trigger batches_recorded after insert on settled_batch
-  referencing new table as changed for each statement execute function count_batches();
-create trigger batches_taken_back after delete on settled_batch
-  referencing old table as changed for each statement execute function count_batches();
-
 -- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
 create table gas_token_price (
   chain_id integer not null,
@@ -736,7 +686,8 @@ create table outbox (
   created_at timestamptz not null default now(),
   dispatched_at timestamptz -- when its deliveries were created, one a receiver
 );
-create unique index outbox_once on outbox (event, payment_id, coalesce(tx_hash, ''), occurrence)
+-- Each provider that sold on a tab receives the tab's events.
+create unique index outbox_once on outbox (event, payment_id, provider_id, coalesce(tx_hash, ''), occurrence)
   where payment_id is not null;
 create index on outbox (id) where dispatched_at is null;
 
@@ -846,8 +797,12 @@ create table payer_revenue (
   gross numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
   last_accepted_at timestamptz not null,
+  -- A payer's credit grows with what ever settled of it, but no further than the fees that settled with that: money that moves
+  -- between wallets of one owner earns no credit.
+  settled_fee numeric(78, 0) not null default 0,
   primary key (provider_id, period, starts_at, chain_id, payer)
 );
+create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
 create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer) where period = 'all';
 
 -- How long payments took from acceptance to their block, as a histogram of each UTC day of acceptance: whoever looks at it
@@ -859,107 +814,6 @@ create table settlement_time (
   payments integer not null,
   primary key (chain_id, day, bucket)
 );
-
-create function settlement_bucket(seconds integer) returns smallint language sql immutable as $$
-  select ceil(20 * ln(greatest(seconds, 1)))::smallint
-$$;
-
--- What one payment adds to the sums, by its outcome. Returns a table (of one row) so that Postgres inlines it.
---
--- A voided payment counts for nothing, unless its provider took its half all the same.
-create function revenue_share(net numeric, platform_fee numeric, was_voided boolean, arrived integer)
-returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
-  failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
-language sql immutable as $$
-  select was_voided and arrived & 1 = 0,
-    case when was_voided and arrived & 1 = 0 then 0 else 1 end,
-    case when was_voided and arrived & 1 = 0 then 1 else 0 end,
-    arrived & 1,
-    case when not was_voided and arrived & 1 = 0 then 1 else 0 end,
-    case when was_voided and arrived & 1 = 0 then 0 else net + platform_fee end,
-    case when was_voided and arrived & 1 = 0 then 0 else platform_fee end,
-    case when arrived & 1 = 1 then net else 0 end,
-    case when arrived & 2 = 2 then platform_fee else 0 end,
-    case when not was_voided and arrived & 1 = 0 then net else 0 end
-$$;
-
--- Adds final outcomes to the sums (direction 1), or takes them out again (-1). In the transaction that writes them, so
--- that a payment is in the sums if and only if its outcome is final.
-create function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
-  with share as (
-    select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, s.*
-    from unnest(ended) as o join payment p on p.id = o.payment_id
-    cross join lateral revenue_share(p.provider_amount, p.fee_amount, o.kind = 'voided', o.arrived) s
-    where p.provider_id is not null
-  ), by_payer as (
-    insert into payer_revenue as r
-      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
-    select provider_id, period,
-      case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
-      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net), max(accepted_at)
-    from share cross join (values ('all'), ('month'), ('day')) as periods (period)
-    group by 1, 2, 3, 4, 5
-    order by 1, 2, 3, 4, 5
-    on conflict (provider_id, period, starts_at, chain_id, payer) do update set
-      payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
-      settled_net = r.settled_net + excluded.settled_net,
-      last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
-  ), by_time as (
-    insert into settlement_time as t (chain_id, day, bucket, payments)
-    select chain_id, (accepted_at at time zone 'UTC')::date, settlement_bucket(settlement_seconds), direction * count(*)
-    from share where settlement_seconds is not null
-    group by 1, 2, 3
-    order by 1, 2, 3
-    on conflict (chain_id, day, bucket) do update set payments = t.payments + excluded.payments
-  )
-  insert into revenue as r (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments,
-    voided_payments, settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
-  select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
-    direction * sum(payments), direction * sum(voided_payments), direction * sum(settled_payments),
-    direction * sum(failed_payments), direction * sum(gross), direction * sum(fee), direction * sum(settled_net),
-    direction * sum(settled_fee), direction * sum(failed_net)
-  from share cross join (values ('hour'), ('day'), ('month')) as periods (period)
-  group by 1, 2, 3, 4, 5, 6
-  order by 1, 2, 3, 4, 5, 6
-  on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set
-    payments = r.payments + excluded.payments, voided_payments = r.voided_payments + excluded.voided_payments,
-    settled_payments = r.settled_payments + excluded.settled_payments,
-    failed_payments = r.failed_payments + excluded.failed_payments,
-    gross = r.gross + excluded.gross, fee = r.fee + excluded.fee,
-    settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
-    failed_net = r.failed_net + excluded.failed_net
-$$;
-
--- The sums follow the outcomes, whoever writes those.
-create function follow_new_outcomes() returns trigger language plpgsql as $$
-begin
-  perform add_to_revenue(array(select n::outcome from new_outcomes n where n.final_at is not null), 1);
-  return null;
-end
-$$;
-create function follow_changed_outcomes() returns trigger language plpgsql as $$
-begin
-  perform add_to_revenue(array(
-    select o::outcome from old_outcomes o join new_outcomes n using (payment_id)
-    where o.final_at is not null and n.final_at is null), -1);
-  perform add_to_revenue(array(
-    select n::outcome from new_outcomes n join old_outcomes o using (payment_id)
-    where n.final_at is not null and o.final_at is null), 1);
-  return null;
-end
-$$;
-create function follow_lost_outcomes() returns trigger language plpgsql as $$
-begin
-  perform add_to_revenue(array(select o::outcome from old_outcomes o where o.final_at is not null), -1);
-  return null;
-end
-$$;
-create trigger outcome_added after insert on outcome
-  referencing new table as new_outcomes for each statement execute function follow_new_outcomes();
-create trigger outcome_changed after update on outcome
-  referencing old table as old_outcomes new table as new_outcomes for each statement execute function follow_changed_outcomes();
-create trigger outcome_lost after delete on outcome
-  referencing old table as old_outcomes for each statement execute function follow_lost_outcomes();
 
 -- Counters -----------------------------------------------------------------------------------------------------------
 
@@ -990,18 +844,131 @@ create table quota (
   primary key (ends_at, counted)
 );
 
--- Acceptance ---------------------------------------------------------------------------------------------------------
+-- Tabs ----------------------------------------------------------------------------------------------------------------
+--
+-- Open tabs are in the tab store (packages/ledger/tabs), which may be another database. A tab that closes becomes one payment of source
+-- `tab` here: one authorization, which pays the TabSettlement contract, and its lines (docs/tabs.md).
 
--- Stores payments that passed every check but two: whether they are new, and whether their payers' limits cover them.
--- A refused one doesn't affect the others. A function, so that a group is one round trip and one commit, and no slow
--- client holds its locks (packages/ledger/acceptance/acceptPayments.ts).
+-- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
+create table tab_reservation (
+  tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  chain_id integer not null,
+  token address not null,
+  payer address not null,
+  reserved usdc_amount not null,
+  reserved_at timestamptz not null default now() -- the latest step
+);
+create index on tab_reservation (payer);
+
+-- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
+create table tab_payment (
+  payment_id text primary key,
+  tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the state that settles
+  reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
+  requests integer not null check (requests > 0),
+  close_reason text not null,
+  opened_at timestamptz not null
+);
+
+-- What each line of a tab settles: all that it pays in these shares to one wallet.
+create table tab_line (
+  payment_id text not null,
+  position smallint not null,
+  payee address not null,
+  provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
+  platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
+  amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
+  primary key (payment_id, position)
+);
+
+-- What was bought on a line of one endpoint within one hour: a provider's view of a tab.
+create table tab_sale (
+  payment_id text not null,
+  number smallint not null,
+  position smallint not null, -- of the line
+  provider_id text not null,
+  endpoint_id text not null,
+  chain_id integer not null,
+  payer address not null,     -- these two of the payment, for the indexes
+  payee address not null,
+  requests integer not null check (requests > 0),
+  provider_amount usdc_amount not null,
+  fee_amount usdc_amount not null,
+  accepted_at timestamptz not null, -- when the last of these requests was
+  -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
+  arrived usdc_amount,
+  is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
+  primary key (payment_id, number)
+);
+create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
+create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
+create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
+
+-- Everything that a provider was paid for: payments of its endpoints, and what was bought on tabs.
+create view sale as
+  select id as payment_id, null::smallint as number, source, provider_id, endpoint_id, chain_id, payer, payee,
+    1 as requests, provider_amount, fee_amount, accepted_at
+  from payment where provider_id is not null
+  union all
+  select payment_id, number, 'tab', provider_id, endpoint_id, chain_id, payer, payee,
+    requests, provider_amount, fee_amount, accepted_at
+  from tab_sale;
+
+-- Discovery -----------------------------------------------------------------------------------------------------------
+
+-- What sellers who use x402's facilitator alone declare (extension `bazaar`), once a payment for it has settled: under the wallet
+-- that was paid, whoever else declares the same resource.
+create table declared_resource (
+  id bigint generated always as identity primary key,
+  resource text not null check (length(resource) between 1 and 2048),
+  chain_id integer not null,
+  pay_to address not null,
+  provider_id text references provider, -- whose API key settled it; null: none came along
+  x402_version smallint not null check (x402_version in (1, 2)),
+  amount usdc_amount not null,
+  max_timeout_seconds integer not null,
+  description text not null check (length(description) <= 500),
+  mime_type text not null check (length(mime_type) <= 200),
+  service_name text,
+  tags text[] not null,
+  icon_url text,
+  bazaar jsonb not null check (octet_length(bazaar::text) <= 16384),
+  declared_at timestamptz not null default now(), -- the first time
+  updated_at timestamptz not null default now(),  -- when it last changed
+  settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
+  -- What the resource itself was found to ask for: as in origin_proof. Its own word then replaces what the buyer repeated of it.
+  proven_at timestamptz,
+  checked_at timestamptz,
+  next_check_at timestamptz not null default now(),
+  failures smallint not null default 0,
+  finding text
+);
+create index on declared_resource (next_check_at);
+create unique index declared_resource_key on declared_resource (md5(resource), chain_id, pay_to);
+create index on declared_resource (pay_to);
+create index on declared_resource (settled_at);
+
+-- Whether an endpoint's origin asks for payments to its wallet: what the api was answered there. Anybody can register anybody's URL.
+create table origin_proof (
+  origin text not null check (length(origin) <= 300),
+  pay_to address not null,
+  proven_at timestamptz,  -- when it last did; null: it never has, or asks for payments to others by now
+  checked_at timestamptz, -- null: never
+  next_check_at timestamptz not null,
+  failures smallint not null default 0, -- in a row
+  finding text,           -- why it isn't proven
+  primary key (origin, pay_to)
+);
+create index on origin_proof (next_check_at);
+
+-- Arguments of functions ----------------------------------------------------------------------------------------------
 --
--- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
---
--- Returns only the refused ones: 'over_limit', 'replayed' (its challenge, payment identifier or an authorization is already
--- stored), or 'gas_not_covered'.
---
--- Arrays of rows, since looking up the fields of JSON by name took longer than all checks of a payment together.
+-- Functions take arrays of rows, because reading the fields of JSON by name took longer than all checks of a payment together.
+
+-- For accept_payments.
 create type candidate as (
   id text, source text, request_id text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
   payer_limit numeric, has_code boolean, payee text, fee_recipient text,
@@ -1017,184 +984,14 @@ create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
   signature text, accepted_block bigint
 );
-create function accept_payments(candidates candidate[], authorizations candidate_authorization[])
-returns table (refused_id text, reason text) language plpgsql as $$
-declare
-  candidate candidate;
-  reserving record;
-  over_limit text[] := '{}';
-  replayed text[] := '{}';
-  misnamed text[];
-  uncovered text[] := '{}';
-  has_gas boolean := false;
-  late text[];
-  has_facilitation boolean := false;
-  has_splitter boolean := false;
-begin
-  for reserving in
-    select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total, min(c.payer_limit) as least,
-      array_agg(c) as candidates, bool_or(c.source = 'facilitator') as has_facilitation, bool_or(c.splitter is not null) as has_splitter,
-      bool_or(c.gas_amount is not null) as has_gas
-    from unnest(candidates) as c group by 1, 2, 3 order by 1, 2, 3
-  loop
-    -- All of a payer's at once, as a rule; one by one where its limit doesn't cover them all.
-    insert into payer as p (chain_id, token, address, accepted_total)
-    select reserving.chain_id, reserving.token, reserving.payer, reserving.total
-    where reserving.least is null or reserving.total <= reserving.least
-    on conflict (chain_id, token, address) do update
-      set accepted_total = p.accepted_total + excluded.accepted_total
-      where reserving.least is null or p.accepted_total + excluded.accepted_total <= reserving.least;
-    if not found then
-      foreach candidate in array reserving.candidates loop
-        insert into payer as p (chain_id, token, address, accepted_total)
-        select candidate.chain_id, candidate.token, candidate.payer, candidate.provider_amount + candidate.fee_amount
-        where candidate.payer_limit is null or candidate.provider_amount + candidate.fee_amount <= candidate.payer_limit
-        on conflict (chain_id, token, address) do update
-          set accepted_total = p.accepted_total + excluded.accepted_total
-          where candidate.payer_limit is null or p.accepted_total + excluded.accepted_total <= candidate.payer_limit;
-        if not found then over_limit := over_limit || candidate.id; end if;
-      end loop;
-    end if;
-    has_facilitation := has_facilitation or reserving.has_facilitation;
-    has_splitter := has_splitter or reserving.has_splitter;
-    has_gas := has_gas or reserving.has_gas;
-  end loop;
 
-  insert into queue_group (chain_id, token, fee_recipient)
-  select distinct c.chain_id, c.token, c.fee_recipient from unnest(candidates) as c
-  where not exists (
-    select from queue_group g
-    where g.chain_id = c.chain_id and g.token = c.token and g.fee_recipient = c.fee_recipient
-  )
-  order by 1, 2, 3
-  on conflict do nothing;
-
-  -- The payers' rows are locked: nobody else stores an authorization of theirs meanwhile. Looked up one by one, since a plan
-  -- that joins the tables would read all that was ever signed.
-  select array_agg(distinct known.id) into replayed
-  from (
-    select c.id, authorization_key(c.chain_id, c.token, c.payer, a.nonce) as key,
-      row_number() over (partition by c.chain_id, c.token, c.payer, a.nonce order by c.id) as occurrence
-    from unnest(authorizations) as a
-    join unnest(candidates) as c on c.id = a.payment_id
-    where c.id <> all (over_limit)
-  ) known
-  where occurrence > 1 or (
-    select true from signed_authorization s
-    where authorization_key(s.chain_id, s.token, s.authorizer, s.nonce) = known.key limit 1
-  );
-  replayed := coalesce(replayed, '{}');
-
-  with inserted as (
-    insert into payment (id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee,
-      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource,
-      challenged_at, accepted_at)
-    select id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee,
-      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
-      effective_rate, resource, to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000)
-    from unnest(candidates) as c
-    where id <> all (over_limit) and id <> all (replayed)
-    order by request_id
-    on conflict (request_id) do nothing
-    returning id, chain_id, token, payer
-  ), queued as (
-    insert into queue (payment_id, group_id, stage, next_at, due_at, submission, provider_id, payer, payee,
-      provider_amount, fee_amount, accepted_at, valid_before, has_code)
-    select i.id, g.id, c.stage, to_timestamp(c.next_at / 1000), to_timestamp(c.due_at / 1000), c.submission, c.provider_id,
-      c.payer, c.payee, c.provider_amount, c.fee_amount, to_timestamp(c.accepted_at / 1000), c.valid_before, c.has_code
-    from unnest(candidates) as c
-    join inserted i on i.id = c.id
-    join queue_group g on g.chain_id = c.chain_id and g.token = c.token and g.fee_recipient = c.fee_recipient
-  ), presented as (
-    insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
-    select i.id, decode(c.request_hash, 'hex'), c.idempotency_key,
-      decode(substr(provider.signature, 3), 'hex'), decode(substr(fee.signature, 3), 'hex')
-    from unnest(candidates) as c
-    join inserted i on i.id = c.id
-    join unnest(accept_payments.authorizations) as provider on provider.payment_id = c.id and provider.half = 0
-    left join unnest(accept_payments.authorizations) as fee on fee.payment_id = c.id and fee.half = 1
-  ), signed as (
-    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
-      valid_before, nonce, accepted_block)
-    select i.id, a.half, i.chain_id, i.token, i.payer, a.recipient, a.value, a.valid_after, a.valid_before, a.nonce,
-      a.accepted_block
-    from unnest(accept_payments.authorizations) as a
-    join inserted i on i.id = a.payment_id
-  )
-  select replayed || array_agg(c.id) into replayed
-  from unnest(candidates) as c
-  where c.id <> all (over_limit) and c.id <> all (replayed) and c.id not in (select id from inserted);
-
-  if has_facilitation then
-    with facilitated as (
-      insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee)
-      select c.id, c.facilitator_provider_id, c.payer, c.payment_identifier, c.facilitator_fee
-      from unnest(candidates) as c
-      where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (replayed)
-      on conflict do nothing
-      returning payment_id
-    )
-    select coalesce(array_agg(c.id), '{}') into misnamed
-    from unnest(candidates) as c
-    where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (replayed)
-      and not exists (select from facilitated where payment_id = c.id);
-    -- Its payment identifier is another payment's.
-    if misnamed <> '{}' then delete from payment where id = any (misnamed); end if;
-    replayed := replayed || misnamed;
-  end if;
-
-  if has_gas then
-    -- Last, because others wait for the drawer.
-    select coalesce(array_agg(drawn.id) filter (where not drawn.is_covered), '{}') into uncovered
-    from (
-      select c.id, draw_gas(c.id, source.drawer, source.most, c.gas_amount,
-        (to_timestamp(c.accepted_at / 1000) at time zone 'UTC')::date) as is_covered
-      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common) as source
-      where c.gas_amount is not null and c.id <> all (over_limit) and c.id <> all (replayed)
-      order by source.drawer
-    ) drawn;
-    if uncovered <> '{}' then delete from payment where id = any (uncovered); end if;
-  end if;
-
-  -- Whatever it waited for, in a pooler or for a lock, is behind it now. (A deletion of nothing costs its trigger all the same.)
-  select coalesce(array_agg(c.id), '{}') into late
-  from unnest(candidates) as c
-  where c.deadline < extract(epoch from clock_timestamp()) * 1000
-    and c.id <> all (over_limit) and c.id <> all (replayed) and c.id <> all (uncovered);
-  if late <> '{}' then delete from payment where id = any (late); end if;
-
-  if replayed || uncovered || late <> '{}' then
-    update payer p set accepted_total = p.accepted_total - taken.total
-    from (
-      select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
-      from unnest(candidates) as c
-      where c.id = any (replayed || uncovered || late)
-      group by 1, 2, 3
-    ) taken
-    where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
-  end if;
-
-  if has_splitter then
-    -- In order, so that concurrent calls can't deadlock; whoever comes later finds them.
-    insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
-    select distinct on (c.chain_id, c.token, c.splitter) c.chain_id, c.token, c.splitter, c.payee, c.fee_recipient,
-      c.provider_share, c.platform_share
-    from unnest(candidates) as c
-    where c.splitter is not null and not exists (
-      select from splitter s where s.chain_id = c.chain_id and s.token = c.token and s.address = c.splitter
-    )
-    order by c.chain_id, c.token, c.splitter
-    on conflict do nothing;
-  end if;
-
-  return query
-    select unnest(over_limit), 'over_limit'
-    union all
-    select unnest(replayed), 'replayed'
-    union all
-    select unnest(uncovered), 'gas_not_covered'
-    union all
-    select unnest(late), 'late';
-end
-$$;
-
+-- For take_tabs.
+create type closed_tab as (
+  payment_id text, tab_id text, chain_id integer, token text, payer text, has_code boolean, contract text, platform text,
+  reward_share integer, sequence bigint, requests integer, close_reason text, opened_at float8, closed_at float8,
+  expires_at bigint, nonce text, signature text, value numeric, provider_amount numeric, fee_amount numeric
+);
+create type sold_on_tab as (
+  payment_id text, number smallint, position smallint, provider_id text, endpoint_id text, chain_id integer, payer text, payee text,
+  requests integer, provider_amount numeric, fee_amount numeric, accepted_at timestamptz
+);

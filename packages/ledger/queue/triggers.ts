@@ -13,7 +13,7 @@ export type WaitingPayments = {
   largestPayment: bigint
   /** Acceptance of the oldest one. */
   firstQueuedAt: Date
-  /** Unix seconds at which the first of them must be on its way (`urgent_at`: packages/ledger/migrations/0005_windows_and_bodies.sql). */
+  /** Unix seconds at which the first of them must be on its way (`queue.urgent_at`: packages/ledger/migrations/0001_schema.sql). */
   firstUrgentAt: bigint
   /** One of them failed before and its retry is due. */
   retryDue: boolean

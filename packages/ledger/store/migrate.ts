@@ -1,12 +1,21 @@
-import { createHash } from 'node:crypto'
-import { readdir, readFile } from 'node:fs/promises'
 import { readVersion } from '@tollkeeper/runtime/version'
 import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
+import {
+  compareFunctions,
+  type FunctionChanges,
+  findNewer,
+  type LoadedFunction,
+  loadFunctions,
+  readLoaded,
+  readSqlFiles,
+  readSqlFunctions,
+  type SqlFile,
+} from './sqlFunctions.ts'
 
-/** The folder of this version's migrations. Committed ones never change: tools/checksumMigrations.ts. */
-export const migrationsFolder = new URL('../migrations/', import.meta.url)
-/** The migrations of the tab store, which has a schema of its own and may be in another database. */
-export const tabMigrationsFolder = new URL('../tabs/migrations/', import.meta.url)
+/** The folder with this version's `migrations/` and `functions/`. Committed migrations never change: tools/checksumMigrations.ts. */
+export const ledgerFolder = new URL('../', import.meta.url)
+/** The same for the tab store, which has a schema of its own and may be in another database. */
+export const tabStoreFolder = new URL('../tabs/', import.meta.url)
 export const tabSchema = 'tabs'
 
 /** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */
@@ -15,20 +24,14 @@ const baselineVersion = '0.1.0'
 // Any constant that nothing else on the server takes as an advisory lock.
 const lockId = 7_402_001n
 
-/** A file of migrations, which are applied in the order of their names. */
-export type Migration = {
-  name: string
-  text: string
-  /** SHA-256 of the text, in hex. */
-  checksum: string
-}
-
-/** How the database's schema compares with this version's migrations. */
+/** How the database's schema compares with this version's. */
 export type SchemaState = {
   /** Migrations that the database has. */
   applied: string[]
   /** This version's migrations that the database lacks. */
-  pending: Migration[]
+  pending: SqlFile[]
+  /** Functions that this version loads and drops. */
+  functions: FunctionChanges
   /** Why this version must leave the database alone; null: it may use it once nothing is pending. */
   refusal: SchemaRefusal | null
 }
@@ -47,15 +50,30 @@ export abstract class SchemaRefusal extends Error {
   }
 }
 
+const startNewer =
+  'Start the version that applied the last of them, or a newer one; or point DATABASE_URL at another database'
+
 /** The database was migrated by a newer version. */
 export class UnknownMigrations extends SchemaRefusal {
   override readonly name = 'UnknownMigrations'
 
   constructor(unknown: readonly Applied[]) {
     const list = unknown.map(({ name, version }) => `${name} (applied by ${version})`).join(', ')
+    super(`the database is newer than this version, ${readVersion()}: it has ${list}`, startNewer)
+  }
+}
+
+/** The database has functions of a newer version, which this version would replace by older ones. */
+export class NewerFunctions extends SchemaRefusal {
+  override readonly name = 'NewerFunctions'
+
+  constructor(newer: readonly LoadedFunction[]) {
+    const list = newer.map(
+      ({ name, checksum, version }) => `${name} (${checksum === null ? 'dropped' : 'loaded'} by ${version})`,
+    )
     super(
-      `the database is newer than this version, ${readVersion()}: it has ${list}`,
-      'Start the version that applied the last of them, or a newer one; or point DATABASE_URL at another database',
+      `the database is newer than this version, ${readVersion()}: its functions differ in ${list.join(', ')}`,
+      startNewer,
     )
   }
 }
@@ -64,13 +82,16 @@ export class UnknownMigrations extends SchemaRefusal {
 export class OtherBaseline extends SchemaRefusal {
   override readonly name = 'OtherBaseline'
 
-  /** @param differing applied migrations with another text than this version's; null: the database holds no checksums. */
-  constructor(differing: readonly Applied[] | null) {
+  /**
+   * @param differing applied migrations with another text than this version's; null: the database holds no checksums.
+   * @param from the schema that they made.
+   */
+  constructor(differing: readonly Applied[] | null, from: string) {
     super(
       `the database was made by ${differing === null ? `a version before ${baselineVersion}'s baseline` : describeMakers(differing)}`,
       'This version can neither use nor migrate it, and changed nothing. Start the version that made it, let its keeper ' +
         'settle what waits, and export what is needed (tollkeeper receipts, GET /providers/{id}/statement); then point ' +
-        `DATABASE_URL at an empty database. A development database can be emptied: drop schema ${schema} cascade`,
+        `DATABASE_URL at an empty database. A development database can be emptied: drop schema ${from} cascade`,
     )
   }
 }
@@ -78,47 +99,78 @@ export class OtherBaseline extends SchemaRefusal {
 /** A migration that the database has; checksum and version are null if it is older than the baseline. */
 type Applied = { name: string; checksum: string | null; version: string | null }
 
-/** A folder's migrations, in order. */
-export async function readMigrations(folder = migrationsFolder): Promise<Migration[]> {
-  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
-  return Promise.all(
-    names.map(async (name) => {
-      const text = await readFile(new URL(name, folder), 'utf8')
-      return { name, text, checksum: createHash('sha256').update(text).digest('hex') }
-    }),
+/**
+ * The files of a folder that are applied once, in order: functions whose results tables store, then migrations. Both never change
+ * once a database may have them.
+ */
+export async function readMigrations(folder = ledgerFolder): Promise<SqlFile[]> {
+  const stored = await readSqlFiles(new URL('functions/stored/', folder)).catch(
+    (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error
+      return []
+    },
   )
+  return [...stored, ...(await readSqlFiles(new URL('migrations/', folder)))]
 }
 
-/** Compares the database's migrations with this version's. Changes nothing. */
+/** Compares the database's schema with this version's. Changes nothing. */
 export async function readSchemaState(
   sql: Queryable,
-  folder = migrationsFolder,
+  folder = ledgerFolder,
   into = schema,
 ): Promise<SchemaState> {
-  const migrations = await readMigrations(folder)
+  const { applied, pending, functions, refusal } = await compare(sql, folder, into)
+  return { applied, pending, functions, refusal }
+}
+
+async function compare(
+  sql: Queryable,
+  folder: URL,
+  into: string,
+): Promise<SchemaState & { loaded: LoadedFunction[] }> {
+  const [migrations, own] = [
+    await readMigrations(folder),
+    await readSqlFunctions(new URL('functions/', folder)),
+  ]
   const { applied, hasChecksums } = await readApplied(sql, into)
+  const loaded = await readLoaded(sql, into)
+  const functions = compareFunctions(own, loaded)
   const checksums = new Map(migrations.map(({ name, checksum }) => [name, checksum]))
   const appliedNames = applied.map(({ name }) => name)
+  const newer = findNewer(functions, loaded)
+  const refusal = hasChecksums ? findRefusal(applied, checksums, into) : new OtherBaseline(null, into)
   return {
     applied: appliedNames,
     pending: migrations.filter(({ name }) => !appliedNames.includes(name)),
-    refusal: hasChecksums ? findRefusal(applied, checksums) : new OtherBaseline(null),
+    functions,
+    refusal: refusal ?? (newer.length > 0 ? new NewerFunctions(newer) : null),
+    loaded,
   }
 }
 
+/** What this version still has to change in the database, for a message; null: nothing. */
+export function describePending({ pending, functions }: SchemaState): string | null {
+  if (pending.length > 0) return `lacks ${pending.map(({ name }) => name).join(', ')}`
+  const changed = [...functions.load.map(({ name }) => name), ...functions.drop]
+  return changed.length > 0 ? `has other functions: ${changed.join(', ')}` : null
+}
+
 /**
- * Brings our schema up to date, in one transaction; processes that start together wait for each other.
+ * Brings our schema up to date, in one transaction; processes that start together wait for each other. A database that is up to
+ * date is only read.
  *
- * @param folder of the migrations; its URL ends with a slash.
- * @param into the schema that holds the record of migrations.
- * @returns the names of the applied migrations; empty when there was nothing to do.
+ * @param folder with `migrations/` and `functions/`; its URL ends with a slash.
+ * @param into the schema that holds the records of both.
+ * @returns the names of the executed files; empty when there was nothing to do.
  * @throws {SchemaRefusal} if the database is a newer version's or of another baseline. Then nothing was changed.
  */
-export function migrate(database: Database, folder = migrationsFolder, into = schema): Promise<string[]> {
+export function migrate(database: Database, folder = ledgerFolder, into = schema): Promise<string[]> {
   return database.begin(async (sql) => {
     await sql`select pg_advisory_xact_lock(${lockId})`
-    const { refusal, pending } = await readSchemaState(sql, folder, into)
+    const state = await compare(sql, folder, into)
+    const { refusal, pending, functions, loaded } = state
     if (refusal) throw refusal
+    if (describePending(state) === null) return []
     await sql`create schema if not exists ${sql(into)}`
     await sql`
       create table if not exists ${sql(into)}.migration (
@@ -134,7 +186,8 @@ export function migrate(database: Database, folder = migrationsFolder, into = sc
       })
       await sql`insert into ${sql(into)}.migration (name, checksum, version) values (${name}, ${checksum}, ${readVersion()})`
     }
-    return pending.map(({ name }) => name)
+    await loadFunctions(sql, functions, loaded, into)
+    return [...pending, ...functions.load].map(({ name }) => name)
   })
 }
 
@@ -149,7 +202,7 @@ export async function migrateAt(url: string): Promise<string[]> {
   try {
     await requirePostgres(database)
     const applied = await migrate(database)
-    return [...applied, ...(await migrate(database, tabMigrationsFolder, tabSchema))]
+    return [...applied, ...(await migrate(database, tabStoreFolder, tabSchema))]
   } finally {
     await database.end({ timeout: 1 })
   }
@@ -158,12 +211,13 @@ export async function migrateAt(url: string): Promise<string[]> {
 function findRefusal(
   applied: readonly Applied[],
   checksums: ReadonlyMap<string, string>,
+  into: string,
 ): SchemaRefusal | null {
   const unknown = applied.filter(({ name }) => !checksums.has(name))
   const differing = applied.filter(
     ({ name, checksum }) => checksums.has(name) && checksums.get(name) !== checksum,
   )
-  if (differing.length > 0) return new OtherBaseline(differing)
+  if (differing.length > 0) return new OtherBaseline(differing, into)
   return unknown.length > 0 ? new UnknownMigrations(unknown) : null
 }
 

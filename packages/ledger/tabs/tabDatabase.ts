@@ -1,7 +1,7 @@
 import { createCache } from '@tollkeeper/runtime/cache'
 import type { Address, Hex } from 'viem'
 import { type Database, openDatabase, requirePostgres } from '../store/database.ts'
-import { migrate, tabMigrationsFolder, tabSchema } from '../store/migrate.ts'
+import { migrate, tabSchema, tabStoreFolder } from '../store/migrate.ts'
 
 /** Where the tab store is. */
 export type TabDatabase = {
@@ -66,7 +66,7 @@ async function migrateTabs(url: string): Promise<boolean> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
     await requirePostgres(sql, oldestPostgres)
-    await migrate(sql, tabMigrationsFolder, tabSchema)
+    await migrate(sql, tabStoreFolder, tabSchema)
     const [citus] = await sql`select from pg_extension where extname = 'citus'`
     if (citus) await distribute(sql)
     return citus !== undefined

@@ -1,5 +1,12 @@
--- As in 0004_tabs.sql, but for a tab whose id another payer has: nothing is reserved for it, so nothing is counted and nothing is lent.
--- A payer who named somebody else's tab drew the budget of the day with each request, far beyond its own credit.
+-- Reserves a step of credit for a tab. It counts as owed as long as the tab is open.
+--
+-- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
+-- earned_limit: the maximum for accepted_total by what has settled of this payer alone; null: nothing has. The part of the step above
+--   it is lent.
+-- budget: the maximum that all payers together may be lent on this day; null: no limit
+--
+-- Returns the total reserved for the tab; null if a limit was reached, or if the tab belongs to another payer. In the latter case the
+-- step is not counted and nothing is lent: otherwise a payer who names another payer's tab could use up the day's budget.
 create or replace function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, step numeric, payer_limit numeric,
   earned_limit numeric, budget numeric, on_day date)
 returns numeric language plpgsql as $$
@@ -16,7 +23,7 @@ begin
   if not found then return null; end if;
   lent := case when earned_limit is null then step else least(step, accepted - earned_limit) end;
   if budget is not null and lent > 0 then
-    -- A drawer beside those for gas: only adding to it, so it is never over its limit, whoever draws at the same time.
+    -- A drawer like those for gas: the statement that adds to it checks its limit, so concurrent calls can't exceed it.
     insert into gas_draw as d (day, drawer, drawn) select on_day, 'tab_credit', lent where lent <= budget
     on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn where d.drawn + excluded.drawn <= budget;
     if not found then

@@ -1,11 +1,3 @@
--- What was charged less is said in receipts: who holds those of a line can tell what its other requests still need (docs/tabs.md).
--- Requests that ran side by side were counted at their prices in each other's line totals. And nothing is charged that its caller no
--- longer hears of: it asks again, and pays once more.
-
-alter table tabs.tab add column reduced bigint[]; -- how much less than the prices was charged, an amount a line; null: nothing
-alter table tabs.request add column line_reduced bigint; -- of that on its line, when it was accepted; null: nothing
-alter type tabs.verdict add attribute line_reduced bigint;
-
 -- Puts requests on tabs, whose signatures were verified against the very lines that are stored.
 --
 -- accepted:   durable once the transaction is
@@ -16,8 +8,7 @@ alter type tabs.verdict add attribute line_reduced bigint;
 -- closed, mismatch (the tab has other terms or lines), behind (the newest state doesn't cover what is charged)
 --
 -- deadlines: milliseconds by this server's clock, one a candidate; null: it may take as long as it does.
-drop function tabs.accept(tabs.candidate[]);
-create function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}') returns setof tabs.verdict language plpgsql as $$
+create or replace function tabs.accept(candidates tabs.candidate[], deadlines float8[] default '{}') returns setof tabs.verdict language plpgsql as $$
 #variable_conflict use_column
 declare
   c tabs.candidate;
@@ -157,41 +148,5 @@ begin
     end loop;
     return next v;
   end loop;
-end
-$$;
-
--- Charges less than the price for a request, or more of it again. Returns what became of it: charged, closed, or over (more than the
--- price, or than is signed).
-create or replace function tabs.charge(of_payer bytea, of_tab bytea, of_sequence bigint, amount bigint) returns text
-language plpgsql as $$
-#variable_conflict use_column
-declare
-  t tabs.tab;
-  r tabs.request;
-  i tabs.item;
-  less bigint; -- than before
-begin
-  select * into t from tabs.tab where payer = of_payer and id = of_tab for update;
-  select * into r from tabs.request where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
-  select * into i from tabs.item where payer = of_payer and tab_id = of_tab and number = r.item;
-  if amount > r.price then return 'over'; end if;
-  less := coalesce(r.charged, r.price) - amount;
-  if less = 0 then return 'charged'; end if;
-  if t.closed_at is not null then return 'closed'; end if;
-  t.signed := coalesce(t.signed, t.charged);
-  t.charged[i.position + 1] := t.charged[i.position + 1] - less;
-  if t.charged[i.position + 1] > t.signed[i.position + 1] then return 'over'; end if;
-  t.reduced := coalesce(t.reduced, array_fill(0::bigint, array[cardinality(t.charged)]));
-  t.reduced[i.position + 1] := coalesce(t.reduced[i.position + 1], 0) + less;
-  -- What is raised again is paid behind all that was bought in the meantime.
-  if less < 0 then
-    r.line_total := t.charged[i.position + 1] + r.price - amount;
-    r.line_reduced := t.reduced[i.position + 1] - (r.price - amount);
-  end if;
-  update tabs.request set charged = amount, line_total = r.line_total, line_reduced = nullif(r.line_reduced, 0)
-  where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
-  update tabs.tab set charged = t.charged, signed = nullif(t.signed, t.charged), reduced = t.reduced
-  where payer = of_payer and id = of_tab;
-  return 'charged';
 end
 $$;

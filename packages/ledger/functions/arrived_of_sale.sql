@@ -1,0 +1,14 @@
+-- How much of a sale has arrived, of both parts, by what the chain did with the tab's authorization (packages/ledger/facts/halves.ts). If
+-- another state was settled than the one that was stored, the line's sales arrived in their order, as far as that state's amount goes.
+create or replace function arrived_of_sale(of_payment text, of_position smallint, of_number smallint, of_amount numeric, state text)
+returns table (arrived numeric) language sql stable as $$
+  select case
+    when l.moved is not null and state in ('settled', 'foreign_use') then least(of_amount, greatest(0, l.moved - (
+      select coalesce(sum(e.provider_amount + e.fee_amount), 0) from tab_sale e
+      where e.payment_id = of_payment and e.position = of_position and e.number < of_number
+    )))
+    when state = 'settled' then of_amount
+    else 0
+  end
+  from tab_line l where l.payment_id = of_payment and l.position = of_position
+$$;

@@ -1,0 +1,16 @@
+-- Keeps the sums in step with outcomes that become final, or are final no longer.
+create or replace function follow_changed_outcomes() returns trigger language plpgsql as $$
+begin
+  perform add_to_revenue(array(
+    select o::outcome from old_outcomes o join new_outcomes n using (payment_id)
+    where o.final_at is not null and n.final_at is null), -1);
+  perform add_to_revenue(array(
+    select n::outcome from new_outcomes n join old_outcomes o using (payment_id)
+    where n.final_at is not null and o.final_at is null), 1);
+  return null;
+end
+$$;
+
+create trigger outcome_changed after update on outcome
+  referencing old table as old_outcomes new table as new_outcomes
+  for each statement execute function follow_changed_outcomes();

@@ -1,0 +1,12 @@
+-- Returns the unused part of a payment's gas reservation when the payment leaves the queue, for whatever reason. The trigger is
+-- deferred, so that a transaction that ends many payments holds a drawer only while it commits.
+create or replace function return_gas() returns trigger language plpgsql as $$
+begin
+  update gas_draw set drawn = drawn - (old.gas_reserved - old.gas_spent)
+  where day = old.gas_day and drawer = old.gas_drawer;
+  return null;
+end
+$$;
+
+create constraint trigger queue_returns_gas after delete on queue deferrable initially deferred for each row
+  when (old.gas_reserved > old.gas_spent) execute function return_gas();

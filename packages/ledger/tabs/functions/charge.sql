@@ -1,0 +1,35 @@
+-- Reduces what a request is charged, or raises it again up to its price. Returns `charged`; `closed`; or `over` if the amount exceeds
+-- the price, or what the buyer has signed.
+create or replace function tabs.charge(of_payer bytea, of_tab bytea, of_sequence bigint, amount bigint) returns text
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  t tabs.tab;
+  r tabs.request;
+  i tabs.item;
+  less bigint; -- compared with the amount before
+begin
+  select * into t from tabs.tab where payer = of_payer and id = of_tab for update;
+  select * into r from tabs.request where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
+  select * into i from tabs.item where payer = of_payer and tab_id = of_tab and number = r.item;
+  if amount > r.price then return 'over'; end if;
+  less := coalesce(r.charged, r.price) - amount;
+  if less = 0 then return 'charged'; end if;
+  if t.closed_at is not null then return 'closed'; end if;
+  t.signed := coalesce(t.signed, t.charged);
+  t.charged[i.position + 1] := t.charged[i.position + 1] - less;
+  if t.charged[i.position + 1] > t.signed[i.position + 1] then return 'over'; end if;
+  t.reduced := coalesce(t.reduced, array_fill(0::bigint, array[cardinality(t.charged)]));
+  t.reduced[i.position + 1] := coalesce(t.reduced[i.position + 1], 0) + less;
+  -- A raised amount counts as bought after everything that was bought in the meantime.
+  if less < 0 then
+    r.line_total := t.charged[i.position + 1] + r.price - amount;
+    r.line_reduced := t.reduced[i.position + 1] - (r.price - amount);
+  end if;
+  update tabs.request set charged = amount, line_total = r.line_total, line_reduced = nullif(r.line_reduced, 0)
+  where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
+  update tabs.tab set charged = t.charged, signed = nullif(t.signed, t.charged), reduced = t.reduced
+  where payer = of_payer and id = of_tab;
+  return 'charged';
+end
+$$;
