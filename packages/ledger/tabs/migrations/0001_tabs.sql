@@ -97,6 +97,10 @@ create table tabs.credit (
   primary key (payer, chain_id, split)
 );
 
+-- Arguments and results of functions. None of them is a row type of a table: a function that needs one can't be created on the
+-- workers of a cluster before that table is distributed.
+
+-- A request that passed every check but those that need its tab's row.
 create type tabs.candidate as (
   payer bytea, tab_id bytea, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, nonce bytea,
   expires_at bigint, has_code boolean, payment_id text,
@@ -106,6 +110,14 @@ create type tabs.candidate as (
   splits bytea[], -- of the lines from `known` on
   known integer
 );
+-- What the judgments and the write need of a tab.
+create type tabs.tab_state as (
+  payment_id text, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, expires_at bigint,
+  closed_at timestamptz, used_at timestamptz, reserved bigint, requests integer, sequence bigint, charged bigint[], signed bigint[],
+  reduced bigint[]
+);
+-- Whether amounts cover a request, and those with which it leaves its tab: an amount a line, and the total charged.
+create type tabs.judgment as (verdict text, charged bigint[], signed bigint[], total bigint);
 create type tabs.verdict as (
   verdict text, payment_id text, line_total bigint, accepted_at float8, known integer, requests integer, charged bigint,
   credit bigint, -- that the request's line began with, where this request opened it

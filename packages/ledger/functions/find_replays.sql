@@ -1,0 +1,23 @@
+-- Returns the ids of candidates with an authorization that is already stored, or that an earlier candidate of the group has, too.
+--
+-- The payers' rows are locked, so no concurrent call stores an authorization of theirs meanwhile. Authorizations are looked up one by
+-- one, because a plan that joins the tables would read all that was ever signed.
+create or replace function find_replays(candidates candidate[], authorizations candidate_authorization[], over_limit text[])
+returns text[] language plpgsql stable as $$
+begin
+  return coalesce((
+    select array_agg(distinct known.id)
+    from (
+      select c.id, authorization_key(c.chain_id, c.token, c.payer, a.nonce) as key,
+        row_number() over (partition by c.chain_id, c.token, c.payer, a.nonce order by c.id) as occurrence
+      from unnest(authorizations) as a
+      join unnest(candidates) as c on c.id = a.payment_id
+      where c.id <> all (over_limit)
+    ) known
+    where occurrence > 1 or (
+      select true from signed_authorization s
+      where authorization_key(s.chain_id, s.token, s.authorizer, s.nonce) = known.key limit 1
+    )
+  ), '{}');
+end
+$$;
