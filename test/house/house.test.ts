@@ -1,5 +1,14 @@
 import { describe, expect, test } from 'vitest'
-import { type Import, readFunctions, readImports, readSourceFiles, readTestNames } from './sourceFiles.ts'
+import {
+  type Import,
+  readFunctions,
+  readImports,
+  readSourceFiles,
+  readSqlTexts,
+  readStrings,
+  readTestNames,
+  type Written,
+} from './sourceFiles.ts'
 
 /** Where each room lies. */
 const rooms = {
@@ -93,6 +102,35 @@ describe('stages', () => {
   })
 })
 
+describe('writers', () => {
+  test('behavior: only these functions insert payments, and put them into the queue', async () => {
+    const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
+    const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
+    expect(texts.filter(({ file }) => file.endsWith('.sql')).length).toBeGreaterThan(30)
+    expect(insertersOf('payment', texts)).toEqual(['store_payments', 'take_tabs'])
+    expect(insertersOf('queue', texts)).toEqual(['reopenPayments', 'store_payments', 'take_tabs'])
+  })
+
+  test.each([
+    'insert into payment (id) values (1)',
+    'INSERT INTO\n  tollkeeper.payment as p (id) select 1',
+    'insert into "payment" values (1)',
+    `insert into \${sql('payment')} values (1)`,
+    'merge into payment using given on true when not matched then insert values (1)',
+    'copy payment from stdin',
+  ])('behavior: %s is found', (text) => {
+    expect(insertersOf('payment', [{ file: 'a', name: 'insertsOne', text }])).toEqual(['insertsOne'])
+  })
+
+  test.each([
+    'insert into payment_copy values (1)',
+    'delete from payment',
+    'insert into tab_payment values (1)',
+  ])('behavior: %s inserts no payment', (text) => {
+    expect(insertersOf('payment', [{ file: 'a', name: 'insertsNone', text }])).toEqual([])
+  })
+})
+
 describe('functions', () => {
   test('behavior: none in the source is longer than 150 lines', () => {
     const isMeasured = (file: string) => !isTestFile(file) && !/(^|\/)(bench|generated)\//.test(file)
@@ -118,6 +156,15 @@ describe('tests', () => {
     expect(others).toEqual([])
   })
 })
+
+/** The names of the functions that insert rows into a table. */
+function insertersOf(table: string, texts: readonly Written[]): string[] {
+  const insert = new RegExp(
+    `\\b(insert\\s+into|merge\\s+into|copy)\\s+(\\$\\{\\w+\\(['"])?(\\w+\\.)?"?${table}\\b(?!\\.)`,
+    'i',
+  )
+  return [...new Set(texts.filter(({ text }) => insert.test(text)).map(({ name }) => name))].sort()
+}
 
 /** The imports between the folders of one room. What lies beside them wires them, and is left out. */
 function folderEdges(all: readonly Import[]): Import[] {

@@ -1,3 +1,4 @@
+import { glob, readFile } from 'node:fs/promises'
 import { dirname, join, relative, resolve } from 'node:path'
 import {
   type Expression,
@@ -17,6 +18,8 @@ import { root } from '../support/processes.ts'
 
 export type Import = { from: string; to: string }
 export type Declared = { file: string; name: string; lines: number }
+/** Text that may be SQL, with the name of the function that holds it: one of ours, or one of the database. */
+export type Written = { file: string; name: string; text: string }
 
 /** Our source files by their path in the repository, as the compiler of `npm run check` parses them. */
 export type SourceFiles = Map<string, SourceFile>
@@ -94,6 +97,35 @@ export function readFunctions(files: SourceFiles): Declared[] {
     source.forEachChild(visit)
     return found
   })
+}
+
+/** Every string and template in our source files, with the function around it. */
+export function readStrings(files: SourceFiles): Written[] {
+  return [...files].flatMap(([file, source]) => {
+    const found: Written[] = []
+    const visit = (node: Node, name: string): void => {
+      if ([isStringLiteral, isNoSubstitutionTemplateLiteral, isTemplateExpression].some((is) => is(node)))
+        found.push({ file, name, text: node.getText(source) })
+      const isNamed = isFunctionLikeDeclaration(node) && 'body' in node && node.body
+      const own = isNamed ? nameOf(node, source) : name
+      node.forEachChild((child) => visit(child, own))
+    }
+    source.forEachChild((node) => visit(node, 'module'))
+    return found
+  })
+}
+
+/** Every SQL function in our `.sql` files, and what else such a file has, without comments. */
+export async function readSqlTexts(): Promise<Written[]> {
+  const found: Written[] = []
+  const exclude = (name: string) => /(^|\/)(node_modules|dist|\.\w+)$/.test(name)
+  for await (const file of glob('**/*.sql', { cwd: root, exclude })) {
+    const text = await readFile(resolve(root, file), 'utf8')
+    const parts = text.replaceAll(/--.*$/gm, '').split(/^create (?:or replace )?function /m)
+    for (const [at, part] of parts.entries())
+      found.push({ file, name: at === 0 ? file : (part.match(/^[\w.]+/)?.[0] ?? file), text: part })
+  }
+  return found
 }
 
 export type TestName = {
