@@ -171,6 +171,19 @@ test('error: a challenge or an authorization counts once, within a group, betwee
     expect(totals.get(payer) ?? 0n).toBe(50_000n * BigInt(new Set(sums(payer)).size))
 })
 
+test('behavior: a group that is presented again, of which one payment is late, leaves the stored payments as they are', async () => {
+  const payer = randomHex(20)
+  const stored = candidate(payer)
+  expect(await acceptPayments(database, [stored])).toEqual(['accepted'])
+  const late = candidate(payer, { deadline: 0 })
+  const poor = candidate(randomHex(20), { limit: 0n })
+  expect(await acceptPayments(database, [stored, late, poor])).toEqual(['replayed', 'late', 'over_limit'])
+  const after = await readStored([stored, late, poor])
+  expect(after.stored).toEqual([stored.id])
+  expect(after.torn).toEqual([])
+  expect(after.totals).toEqual(new Map([[payer, 50_000n]]))
+})
+
 test('behavior: sessions that store the same authorizations at once take each once, and none waits for ever', async () => {
   const payers = Array.from({ length: 4 }, () => randomHex(20))
   const same = Array.from({ length: 40 }, (_, index) => candidate(payers[index % 4] ?? randomHex(20)))

@@ -435,6 +435,21 @@ describe('SQL functions', () => {
     expect(await sql`select a_first()`).toEqual([{ a_first: 'red' }])
   })
 
+  test('behavior: a function is replaced although a migration before it has fired its deferred trigger', async () => {
+    await migrate(sql)
+    await seedPayment(sql, { provider: await seedProvider(sql, 1) })
+    await sql`insert into gas_draw (day, drawer, drawn) values ('2026-01-01', 'common', 100)`
+    await sql`update queue set gas_drawer = 'common', gas_day = '2026-01-01', gas_reserved = 100`
+    const text = await readFile(new URL('return_gas.sql', functionsFolder), 'utf8')
+    const folder = await createFolder(
+      own,
+      { '9000_made_up.sql': 'delete from queue' },
+      { 'return_gas.sql': `${text}-- changed` },
+    )
+    expect(await migrate(sql, folder)).toEqual(['9000_made_up.sql', 'return_gas.sql'])
+    expect(await sql`select drawn from gas_draw`).toEqual([{ drawn: 0n }])
+  })
+
   test('behavior: of processes that start together with a changed function, one loads it', async () => {
     await migrate(sql)
     const folder = await createFolder(own, {}, { 'shade.sql': shade('dark') })

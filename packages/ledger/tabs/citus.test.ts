@@ -1,3 +1,7 @@
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import type { App } from '@tollkeeper/api/http/app'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Citus, hasCitus, startCitus } from '../../../test/support/citus.ts'
@@ -6,6 +10,8 @@ import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { endPayments } from '../queue/stages.ts'
+import { openDatabase } from '../store/database.ts'
+import { migrate, tabSchema, tabStoreFolder } from '../store/migrate.ts'
 import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
 import { createTabStore } from './tabStore.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
@@ -135,4 +141,43 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       select from citus_shards where table_name = 'tabs.tab'::regclass and nodeport = ${added}`
     expect(shards.length).toBeGreaterThan(5)
   }, 120_000)
+
+  test('behavior: functions are replaced, added and dropped on every worker', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-functions-'))
+    const coordinator = openDatabase({ url: citus.url, max: 1, applicationName: 'test', limited: false })
+    const onWorkers = async () => {
+      const rows = await coordinator<{ result: string }[]>`
+        select result from run_command_on_workers($$
+          select string_agg(proname || ': ' || md5(prosrc), ', ' order by proname) from pg_proc
+          where pronamespace = 'tabs'::regnamespace$$)`
+      return rows.map(({ result }) => result)
+    }
+    try {
+      const before = await onWorkers()
+      expect(new Set(before).size).toBe(1)
+      expect(before[0]).toMatch(/^accept: .*, buy: .*, charge: .*, judge_amounts: .*, judge_terms: /)
+      for (const name of ['migrations', 'functions'])
+        await cp(new URL(`${name}/`, tabStoreFolder), join(folder, name), { recursive: true })
+      const [judging, added] = ['judge_terms.sql', 'shade.sql']
+      await writeFile(
+        join(folder, 'functions', judging),
+        `create or replace function tabs.judge_terms(c tabs.candidate) returns text language sql as $$ select 'mismatch' $$;`,
+      )
+      await writeFile(
+        join(folder, 'functions', added),
+        `create or replace function tabs.shade() returns text language sql as $$ select 'dark' $$;`,
+      )
+      expect(await migrate(coordinator, pathToFileURL(`${folder}/`), tabSchema)).toEqual([judging, added])
+      const changed = await onWorkers()
+      expect(changed).toHaveLength(before.length)
+      expect(new Set(changed).size).toBe(1)
+      expect(changed[0]).not.toContain(before[0]?.match(/judge_terms: \w+/)?.[0])
+      expect(changed[0]).toMatch(/judge_terms: .*, shade: /)
+      expect(await migrate(coordinator, tabStoreFolder, tabSchema)).toEqual([judging])
+      expect(await onWorkers()).toEqual(before)
+    } finally {
+      await coordinator.end({ timeout: 1 })
+      await rm(folder, { recursive: true })
+    }
+  })
 })
