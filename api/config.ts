@@ -2,11 +2,13 @@ import { availableParallelism } from 'node:os'
 import { contractWalletTimeoutMs } from '@tollkeeper/chain/contractSignature'
 import { readGasPerFee, readNetworkSettings, readPriorityFee } from '@tollkeeper/chain/networkSettings'
 import { balanceTtlMs } from '@tollkeeper/ledger/acceptance/payers'
+import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { readTriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { ConfigError, type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
 import { readTraceSettings } from '@tollkeeper/runtime/trace'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { offerTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
 import { fixedRateLimits } from './http/limitRate.ts'
 import type { GatewaySettings, MailSettings, RateLimits, Registration, TabSettings } from './http/settings.ts'
 import { upstreamLimits } from './payments/proxy/forward.ts'
@@ -32,19 +34,22 @@ export function readApiConfig(env: Environment) {
     receiptKeyFile: readVariable(env, 'RECEIPT_KEY_FILE'),
     /** Whether to make a missing key file. */
     createReceiptKeys: readVariable(env, 'NODE_ENV') !== 'production',
-    /** Threads that check payers' signatures; 0: the serving thread does. */
-    signatureThreads: readVariable(env, 'SIGNATURE_THREADS') ?? Math.min(4, availableParallelism() - 1),
+    /**
+     * Threads that check payers' signatures; 0: the serving thread does. One CPU is left to the serving thread, which can't keep more
+     * than four others busy. `availableParallelism` counts the CPUs that a container's limit or an affinity leaves to the process.
+     */
+    signatureThreads: Math.min(4, availableParallelism() - 1),
     tracing: readTraceSettings(env),
     gateway: {
       issuer: readVariable(env, 'PUBLIC_URL') ?? `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
       platformWallet: requireVariable(env, 'PLATFORM_WALLET'),
       feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
-      offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
+      offerTimeoutSeconds,
       macaroonSecrets: requireVariable(env, 'MACAROON_SECRETS'),
       macaroonNotBefore: readVariable(env, 'MACAROON_NOT_BEFORE') ?? 0,
       // A buyer's balance covers all that it has not settled yet.
-      checkBalance: readVariable(env, 'BALANCE_CHECK'),
+      checkBalance: true,
       balanceTtlMs,
       payerCaps: {
         payer: readVariable(env, 'PAYER_UNSETTLED_CAP_USDC'),
@@ -60,7 +65,7 @@ export function readApiConfig(env: Environment) {
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
       gasPerFee: readGasPerFee(env),
       priorityFeePerGas: readPriorityFee(env),
-      maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
+      maxIndexLagBlocks,
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),
       retentionDays: readVariable(env, 'RETENTION_DAYS'),
       discovery: readVariable(env, 'DISCOVERY'),
@@ -85,27 +90,28 @@ function readRegistration(env: Environment): Registration {
   }
   if (mode === 'token') return { mode, token: requireVariable(env, 'REGISTRATION_TOKEN') }
   if (mode === 'closed') return { mode }
-  const limits = { address: readVariable(env, 'REGISTRATION_LIMIT_ADDRESS'), total: registrationsAnHour }
-  return { mode, limits: readVariable(env, 'RATE_LIMITS') ? limits : null }
+  return { mode, limits: readVariable(env, 'RATE_LIMITS') ? registrationsAnHour : null }
 }
 
 /** A payer's credit grows by a tenth of what it ever settled: bad debt stays below that and the budgets (docs/operations.md). */
 const creditBasisPoints = 1_000n
+
+/** Basis points of the platform's part of a tab that go to whoever settles it, so that independent keepers settle tabs, too. */
+const tabRewardShare = 1_000
 
 function readTabs(env: Environment): TabSettings | null {
   if (!readVariable(env, 'TABS')) return null
   return {
     credit: { base: readVariable(env, 'TAB_CREDIT_USDC'), basisPoints: creditBasisPoints },
     budget: readVariable(env, 'TAB_BUDGET_USDC'),
-    rewardShare: 100 * readVariable(env, 'TAB_REWARD_PERCENT'),
+    rewardShare: tabRewardShare,
   }
 }
 
 function readRateLimits(env: Environment): RateLimits | null {
   if (!readVariable(env, 'RATE_LIMITS')) return null
   const ofAddress = readVariable(env, 'RATE_LIMIT_ADDRESS')
-  const payer = readVariable(env, 'RATE_LIMIT_PAYER')
-  return { ...fixedRateLimits, challenge: ofAddress, verify: ofAddress, other: ofAddress, payer }
+  return { ...fixedRateLimits, challenge: ofAddress, verify: ofAddress, other: ofAddress }
 }
 
 function readMail(env: Environment): MailSettings | null {

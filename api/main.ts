@@ -4,7 +4,7 @@ import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
-import { findMisspelled } from '@tollkeeper/runtime/env'
+import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { openTracer } from '@tollkeeper/runtime/trace'
@@ -19,8 +19,7 @@ async function main(): Promise<void> {
   growYoungGenerationAtOnce()
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
-  for (const [name, meant] of findMisspelled(process.env))
-    log.warn({ name, meant }, 'nobody reads this variable')
+  for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
   const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,

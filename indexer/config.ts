@@ -55,7 +55,6 @@ export function readIndexerOptions(env: Environment): IndexerOptions {
     deploymentsFile: findDeployments(env),
     host: readVariable(env, 'INDEXER_HOST'),
     port: readVariable(env, 'INDEXER_PORT'),
-    schema: readVariable(env, 'DATABASE_SCHEMA') ?? undefined,
     rpcLanes,
     logLevel: readVariable(env, 'LOG_LEVEL'),
   }

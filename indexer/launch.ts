@@ -172,7 +172,7 @@ async function chooseSchema(config: IndexerConfig, options: IndexerOptions): Pro
   if (present.length === 0) throw new Error(`no node of ${names} answers: check RPC_URL_…`)
   if (options.schema !== undefined) {
     // Ponder identifies the schema by its chains.
-    if (absent.length > 0) throw new Error(`no node of ${names} answers, and DATABASE_SCHEMA is set`)
+    if (absent.length > 0) throw new Error(`no node of ${names} answers, and the schema is fixed`)
     return { schema: options.schema, present, absent }
   }
   const hashes = await readStartHashes(databaseUrl, networks)

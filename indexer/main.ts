@@ -1,3 +1,4 @@
+import { findUnread } from '@tollkeeper/runtime/env'
 import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
@@ -32,6 +33,8 @@ async function run(): Promise<true | number | null> {
   return Promise.race([indexer.exited, indexer.answersAgain.then(() => true as const)])
 }
 
+for (const { name, hint } of findUnread(process.env))
+  console.warn(`indexer: no process reads ${name} (${hint})`)
 try {
   while (!isStopping) {
     const outcome = await run()

@@ -5,8 +5,8 @@ import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { findMisspelled, isSet } from '@tollkeeper/runtime/env'
-import { createLogger } from '@tollkeeper/runtime/log'
+import { findUnread, isSet } from '@tollkeeper/runtime/env'
+import { createLogger, type Logger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { openTracer } from '@tollkeeper/runtime/trace'
 import { readIndependentConfig } from './independent/config.ts'
@@ -25,6 +25,7 @@ async function main(): Promise<void> {
 /** A stranger's keeper: no database, no HTTP. */
 async function mainIndependent(): Promise<void> {
   const config = readIndependentConfig(process.env)
+  warnAboutUnread(createLogger('keeper', config.logLevel))
   const stopping = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => stopping.abort())
   stopping.signal.addEventListener('abort', () => setTimeout(() => process.exit(0), drainMs).unref())
@@ -34,8 +35,7 @@ async function mainIndependent(): Promise<void> {
 async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
   const log = createLogger('keeper', config.logLevel)
-  for (const [name, meant] of findMisspelled(process.env))
-    log.warn({ name, meant }, 'nobody reads this variable')
+  warnAboutUnread(log)
   // Whoever takes over a frozen keeper's wallet needs its locks, too.
   const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
@@ -82,6 +82,10 @@ async function mainOfOperator(): Promise<void> {
   await Promise.all([server.close(), keeper.stop()])
   await tracer?.stop()
   await Promise.all([tabDatabase.end({ timeout: 1 }), database.end({ timeout: 1 })])
+}
+
+function warnAboutUnread(log: Logger): void {
+  for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
 }
 
 main().catch((error: unknown) => {

@@ -9,7 +9,7 @@ import { readIndexerOptions } from '@tollkeeper/indexer/config'
 import { readIndependentConfig } from '@tollkeeper/keeper/independent/config'
 import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
 import type { Environment } from '@tollkeeper/runtime/env'
-import { networkVariable, type Variable, variables } from '@tollkeeper/runtime/variables'
+import { networkVariable, removedVariables, type Variable, variables } from '@tollkeeper/runtime/variables'
 import { committedDeployments } from '@tollkeeper/sdk/protocol/deployments'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { describe, expect, onTestFinished, test } from 'vitest'
@@ -67,6 +67,26 @@ function refusalOf(read: (env: Environment) => unknown, env: Environment): strin
 test('default: what is generated is up to date (npm run generate)', async () => {
   for (const [path, text] of renderDocs()) {
     expect(await readFile(`${root}/${path}`, 'utf8')).toBe(text)
+  }
+})
+
+test('default: .env.example has at most 80 variables, of which api, keeper or indexer reads each', async () => {
+  const text = await readFile(`${root}/.env.example`, 'utf8')
+  const names = [...text.matchAll(/^#?([A-Z0-9_]+)=/gm)].map(([, name = '']) => name)
+  const servers = ['api', 'keeper', 'independent', 'indexer'] as const
+  const isRead = (name: string) =>
+    new Map(table).get(name)?.readers.some((reader) => servers.includes(reader as (typeof servers)[number]))
+  expect(names.length).toBeGreaterThan(60)
+  expect(names.length).toBeLessThanOrEqual(80)
+  expect(names.filter((name) => !isRead(name))).toEqual([])
+})
+
+test('behavior: no removed variable is read or documented', async () => {
+  const removed = Object.keys(removedVariables)
+  expect(table.map(([name]) => name).filter((name) => removed.includes(name))).toEqual([])
+  for (const [path, text] of renderDocs()) {
+    const named = new Set(text.match(/[A-Z][A-Z0-9_]+/g))
+    expect([path, removed.filter((name) => named.has(name))]).toEqual([path, []])
   }
 })
 
@@ -227,4 +247,18 @@ test.each([
   expect(await running.exited).toBe(1)
   const said = `${name}: expected a port number (0: any free one), got "eighty"`
   expect(running.output().replace(/^(api|keeper|indexer): /, '')).toBe(said)
+})
+
+test.each([
+  ['api', 'api/main.ts', {}],
+  ['keeper', 'keeper/main.ts', { KEEPER_GATEWAY_URL: undefined }],
+  ['keeper without a database', 'keeper/main.ts', {}],
+  ['indexer', 'indexer/main.ts', {}],
+])('behavior: %s warns about a removed variable that is set', async (_, main, further) => {
+  const env = { ...valid, LOG_LEVEL: 'warn', SUBMIT_RATE_LIMIT: '600', ...further }
+  const running = runCommand([process.execPath, main], env)
+  onTestFinished(() => void running.child.kill('SIGKILL'))
+  const warning = await running.line(/no process reads/)
+  expect(warning).toContain('SUBMIT_RATE_LIMIT')
+  expect(warning).toContain('removed: the limit is 60 submissions a minute')
 })

@@ -4,7 +4,13 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Reader, sections, type Variable, variables } from '@tollkeeper/runtime/variables'
+import {
+  commandSections,
+  type Reader,
+  serverSections,
+  type Variable,
+  variables,
+} from '@tollkeeper/runtime/variables'
 import { parse } from 'yaml'
 
 const root = join(import.meta.dirname, '..')
@@ -48,11 +54,12 @@ function splitAfter(text: string, pattern: RegExp): [head: string, rest: string]
 
 function renderExample(): string {
   const lines = [
-    '# Every variable that a process of Tollkeeper reads, made by `npm run generate`. Copy to .env and fill in; what is',
+    '# Every variable that api, keeper and indexer read, made by `npm run generate`. Copy to .env and fill in; what is',
     '# commented out shows its default. `npm start` and `npm run demo` need none of it. A variable that is set in the',
-    '# environment wins over this file; one that is empty is unset.',
+    '# environment wins over this file; one that is empty is unset. Commands have variables of their own:',
+    '# docs/configuration.md.',
   ]
-  for (const { title, variables } of sections) {
+  for (const { title, variables } of serverSections) {
     lines.push('', `# ${title} `.padEnd(119, '-'), '')
     for (const [name, { about, default: fallback, example }] of Object.entries(variables)) {
       lines.push(...wrap(about).map((line) => `# ${line}`))
@@ -67,21 +74,35 @@ function renderTable(): string {
     '# Configuration',
     '',
     'Made from `packages/runtime/variables.ts` by `npm run generate`. A variable that is empty is unset, in every process. A value that',
-    "isn't what was expected stops the process at its start, with a message that names the variable. A process warns of a",
-    'variable that nobody reads and whose name is a slip away from one that is. `independent` is a keeper without a database.',
+    "isn't what was expected stops the process at its start, with a message that names the variable. The servers and `doctor`",
+    'warn about a variable that an earlier version read, and about a name that differs from a known one by a typing error.',
+    '`independent` is a keeper without a database.',
   ]
-  for (const { title, variables } of sections) {
-    const readersOf = Object.values<Variable>(variables).map(({ readers }) => readers.join(', '))
-    const usual = mostFrequent(readersOf)
-    const rows = Object.entries<Variable>(variables).map(([name, { about, default: fallback }], index) => [
-      `\`${name}\``,
-      fallback === undefined ? '' : `\`${fallback}\``,
-      readersOf[index] === usual ? about : `${about.replace(/,$/, '.')} Read by ${readersOf[index]}.`,
-    ])
-    lines.push('', `## ${title}`, '', `Read by ${usual} where a row says nothing else.`)
-    lines.push('', ...layOut([['variable', 'default', 'meaning'], ...rows]))
-  }
+  for (const { title, variables } of serverSections)
+    lines.push('', `## ${title}`, ...renderSection(variables))
+  lines.push(
+    '',
+    '## Commands',
+    '',
+    'A person runs these by hand, so `.env.example` leaves their variables out.',
+  )
+  for (const { title, variables } of commandSections)
+    lines.push('', `### ${title}`, ...renderSection(variables))
   return `${lines.join('\n')}\n`
+}
+
+/** Who reads the variables of a section, and the table of them. */
+function renderSection(variables: Record<string, Variable>): string[] {
+  const readersOf = Object.values(variables).map(({ readers }) => readers.join(', '))
+  const usual = mostFrequent(readersOf)
+  const rows = Object.entries(variables).map(([name, { about, default: fallback }], index) => [
+    `\`${name}\``,
+    fallback === undefined ? '' : `\`${fallback}\``,
+    readersOf[index] === usual ? about : `${about.replace(/,$/, '.')} Read by ${readersOf[index]}.`,
+  ])
+  const readers = `Read by ${usual} where a row says nothing else.`
+  const table = layOut([['variable', 'default', 'meaning'], ...rows])
+  return ['', readers, '', ...table]
 }
 
 /** Has each role in compose.yaml get all that it reads and that isn't given there by hand. */

@@ -5,8 +5,11 @@ import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'
 
-/** An address that registers more often is a script; a provider's processes share a key. */
-export const fixedRateLimits = { register: 60, keyFactor: 10 }
+/**
+ * Limits a minute that no installation changes. An address that registers more often is a script; a provider's processes share a key;
+ * and a wallet that pays twenty times a second for a minute is better served by a tab.
+ */
+export const fixedRateLimits = { register: 60, keyFactor: 10, payer: 1_200 }
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 

@@ -7,8 +7,11 @@ import { countQuota, dropOldQuotas } from './quota.ts'
 
 const hourMs = 3_600_000
 
-/** Most providers that all addresses together may register in an hour. Only a botnet reaches it; then require a token. */
-export const registrationsAnHour = 5_000
+/**
+ * Maximum registrations an hour: from one address (of IPv6, one /64), which a person who registers by hand doesn't reach, and from all
+ * addresses together, which only a botnet reaches; then require a token.
+ */
+export const registrationsAnHour = { address: 5, total: 5_000 }
 
 /** @throws {Refusal} `registration_closed`; `unauthorized` if it takes a token that the request lacks. */
 export function requireAdmission(registration: Registration, presented: string | undefined): void {

@@ -68,8 +68,6 @@ export type ProviderPayment = z.input<typeof providerPayment> & {
   chainId: number
   /** Of the platform's part, what has arrived. */
   settledFeeUsdc: bigint
-  /** What its provider owes for it, where the facilitator brought it. */
-  facilitatorFee: bigint
 }
 
 /** Where a page ended. `sale`: a tab's. */
@@ -286,8 +284,7 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
-      ) as "refundedUsdc",
-      coalesce((select fee from facilitation f where f.payment_id = p.id), 0) as "facilitatorFee"
+      ) as "refundedUsdc"
     from page join payment p on p.id = page.payment_id
     left join tab_sale s on s.payment_id = page.payment_id and s.number = page.number
     left join tab_payment tab on tab.payment_id = s.payment_id

@@ -308,7 +308,6 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
       ...sums,
       testnet: true,
       asset: gateway.served.token,
-      facilitator_fee_usdc: '0.000000',
       tabPayments: 0,
       refunds: 0,
       refunded_usdc: '0.000000',
@@ -335,7 +334,6 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
     'net_usdc',
     'settled_usdc',
     'settled_fee_usdc',
-    'facilitator_fee_usdc',
     'refunded_usdc',
   ])
     expect([column, add(column)]).toEqual([column, body.networks[0][column]])

@@ -224,20 +224,6 @@ function waitingPayments(
   )`
 }
 
-/** What a provider owes for settled payments accepted in [from, to) that came through the facilitator, by chain. */
-export async function sumFacilitatorFees(
-  sql: Database,
-  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
-): Promise<Map<number, bigint>> {
-  const rows = await sql<{ chainId: number; fee: bigint }[]>`
-    select p.chain_id as "chainId", sum(f.fee) as fee
-    from payment p join facilitation f on f.payment_id = p.id
-    cross join lateral ${bothHalves(sql)} half
-    where p.provider_id = ${providerId} and p.accepted_at >= ${from} and p.accepted_at < ${to} and half.provider = 'settled'
-    group by 1`
-  return new Map(rows.map(({ chainId, fee }) => [chainId, fee]))
-}
-
 /** How many requests on tabs were accepted in [from, to), by chain. */
 export async function countTabPayments(
   sql: Database,

@@ -83,7 +83,7 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
     feeRecipient: gateway.settings.platformWallet,
     ...(isFacilitated && {
       source: 'facilitator' as const,
-      facilitation: { providerId: shop.providerId, paymentIdentifier: null, fee: 0n },
+      facilitation: { providerId: shop.providerId, paymentIdentifier: null },
     }),
     halves: isFacilitated
       ? [own]

@@ -21,7 +21,7 @@ import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { noRevenue, revenueSums, toRevenueSums } from './revenue.ts'
-import { countTabPayments, findRevenue, sumFacilitatorFees } from './revenueQueries.ts'
+import { countTabPayments, findRevenue } from './revenueQueries.ts'
 
 const statementQuery = z.object({
   month: z
@@ -43,9 +43,6 @@ const statementRow = z
     asset: wire.addressOut.nullable(),
     ...revenueSums.shape,
     tabPayments: z.int().openapi({ description: 'Of `payments`, how many were requests on tabs' }),
-    facilitator_fee_usdc: wire.decimalUsdc.openapi({
-      description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
-    }),
     refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
     refunded_usdc: wire.decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
     refunds_outstanding_usdc: wire.decimalUsdc,
@@ -90,12 +87,11 @@ export const addStatementRoute = view('/providers/{id}/statement', {
         return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
       }
       const byNetwork = { ...period, interval: 'month', groupBy: 'network', after: null, limit: 100 } as const
-      const [indexedBlocks, real, test, refunds, fees, onTabs, shares] = await Promise.all([
+      const [indexedBlocks, real, test, refunds, onTabs, shares] = await Promise.all([
         heads.ofProvider(providerId),
         findRevenue(sql, { ...byNetwork, testnet: false }),
         findRevenue(sql, { ...byNetwork, testnet: true }),
         sumRefunds(sql, period),
-        sumFacilitatorFees(sql, period),
         countTabPayments(sql, period),
         findGasShares(sql, period),
       ])
@@ -108,7 +104,6 @@ export const addStatementRoute = view('/providers/{id}/statement', {
         ...describeNetwork(networks, chainId),
         ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
         tabPayments: onTabs.get(chainId) ?? 0,
-        facilitator_fee_usdc: fees.get(chainId) ?? 0n,
         refunds: refundsOf.get(chainId)?.refunds ?? 0,
         refunded_usdc: refundsOf.get(chainId)?.refunded ?? 0n,
         refunds_outstanding_usdc: refundsOf.get(chainId)?.outstanding ?? 0n,
@@ -174,7 +169,6 @@ const columns = [
   'net_usdc',
   'settled_usdc',
   'settled_fee_usdc',
-  'facilitator_fee_usdc',
   'refunded_usdc',
   'settled_at',
   'tx_hash',
@@ -255,7 +249,6 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     net_usdc: formatUsdc(net),
     settled_usdc: formatUsdc(payment.settledUsdc),
     settled_fee_usdc: formatUsdc(payment.settledFeeUsdc),
-    facilitator_fee_usdc: formatUsdc(payment.transactionHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
     settled_at: timeOf(payment.settledAt),
     tx_hash: payment.transactionHash,
@@ -287,7 +280,6 @@ function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
     net_usdc: none,
     settled_usdc: none,
     settled_fee_usdc: none,
-    facilitator_fee_usdc: none,
     refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
     settled_at: timeOf(refund.settledTime),
     tx_hash: refund.txHash,

@@ -27,6 +27,8 @@ test('default', () => {
         raisedAboveCost: 20_000n,
       },
       priorityFeePerGas: null,
+      rebroadcastAfterMs: 6_000,
+      replaceAfterMs: 30_000,
     },
   })
 })
@@ -36,12 +38,25 @@ test('args: thresholds and fees', () => {
     ...env,
     TRIGGER_TIME_SECONDS: '5',
     TRIGGER_AMOUNT_USDC: '0.5',
+    TRIGGER_COUNT: '7',
+    REPLACE_AFTER_MS: '1000',
     PRIORITY_FEE_WEI: '0',
     ETH_USD: '1500',
     KEEPER_PRIVATE_KEYS: `${key}, ${'22'.repeat(32)}`,
   })
-  expect(config.settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
-  expect(config.settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
+  expect(config.settings.triggers).toMatchObject({
+    timeMs: 5_000,
+    amount: 500_000n,
+    raisedAmount: 1_000_000n,
+    count: 7,
+    raisedCount: 11,
+  })
+  expect(config.settings).toMatchObject({
+    priorityFeePerGas: 0n,
+    gasTokenUsd: 1_500_000_000n,
+    rebroadcastAfterMs: 200,
+    replaceAfterMs: 1_000,
+  })
   expect(config.wallets.privateKeys).toHaveLength(2)
 })
 
@@ -52,9 +67,8 @@ test.each([
     '0',
     'TRIGGER_AMOUNT_USDC: expected a decimal amount with at most 6 decimals, like 12.50, and at least 0.01, got "0"',
   ],
-  ['TRIGGER_RAISED_AMOUNT_USDC', '0.009999', 'and at least 0.01, got "0.009999"'],
+  ['TRIGGER_AMOUNT_USDC', '0.009999', 'and at least 0.01, got "0.009999"'],
   ['TRIGGER_COUNT', '1', 'TRIGGER_COUNT: expected a whole number from 2'],
-  ['TRIGGER_RAISED_COUNT', '0', 'TRIGGER_RAISED_COUNT: expected a whole number from 2'],
   ['DATABASE_URL', '', 'DATABASE_URL: expected postgres://user:password@host:port/name'],
   ['KEEPER_PRIVATE_KEYS', '', 'KEEPER_PRIVATE_KEYS: expected a private key'],
   ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a port number (0: any free one), got "99999"'],

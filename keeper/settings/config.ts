@@ -12,6 +12,7 @@ import {
   type KeeperAccount,
   type RemoteSigner,
 } from '@tollkeeper/chain/remoteSigner'
+import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { readTriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import {
@@ -23,6 +24,7 @@ import {
 } from '@tollkeeper/runtime/env'
 import { readTraceSettings } from '@tollkeeper/runtime/trace'
 import { variables } from '@tollkeeper/runtime/variables'
+import { offerTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
 import { type NetworkName, networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
@@ -56,17 +58,21 @@ export function readKeeperConfig(env: Environment) {
       triggers: readTriggerSettings(env),
       pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
       leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
-      maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
+      maxIndexLagBlocks,
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     },
-    submitLimits: { perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT') },
+    /** Submissions a minute from one address, and of one provider: each costs a key recovery, and may cost a transaction. */
+    submitLimits: { perCaller: 60 },
     /** How long POST /submit waits for its transaction: most HTTP clients and proxies wait for thirty seconds. */
     submitTimeoutMs: 25_000,
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
-      fee: readVariable(env, 'FACILITATOR_FEE'),
-      maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
+      /**
+       * Payments of one provider, or without an API key of one paid wallet, that may be reserved or wait for POST /settle. With blocks of
+       * two seconds that is some 450 settlements a second, more than one wallet settles.
+       */
+      maxOpen: 1_000,
       /** How long a verified payment is kept for its seller. */
       reserveMs: 90_000,
       /** After how long POST /settle answers settlement_pending. */
@@ -82,7 +88,7 @@ export function readKeeperConfig(env: Environment) {
       ? {
           // Both are the gateway's: what a price is paid to follows from them.
           feeSchedule: readVariable(env, 'FEE_SCHEDULE'),
-          offerTimeoutSeconds: readVariable(env, 'OFFER_TIMEOUT_SECONDS'),
+          offerTimeoutSeconds,
         }
       : null,
     tabs: {
@@ -100,9 +106,11 @@ export function readKeeperConfig(env: Environment) {
 /** What every keeper is told of sending transactions; a null among its {@link GasLimits} is the network's own value. */
 export function readSendingSettings(env: Environment) {
   const maxFeeGwei = readVariable(env, 'MAX_FEE_GWEI')
+  const replaceAfterMs = readVariable(env, 'REPLACE_AFTER_MS')
   return {
-    rebroadcastAfterMs: readVariable(env, 'REBROADCAST_AFTER_MS'),
-    replaceAfterMs: readVariable(env, 'REPLACE_AFTER_MS'),
+    /** A node that lost the transaction gets it again several times before a replacement offers more. */
+    rebroadcastAfterMs: Math.round(replaceAfterMs / 5),
+    replaceAfterMs,
     priorityFeePerGas: readPriorityFee(env),
     maxFeePerGas: maxFeeGwei === null ? null : BigInt(maxFeeGwei) * 1_000_000_000n,
     gasPerFee: readGasPerFee(env),

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ConfigError, findMisspelled, parseText, readVariable, requireVariable } from './env.ts'
+import { ConfigError, findUnread, parseText, readVariable, requireVariable } from './env.ts'
 import { integer } from './parsers.ts'
 
 test('default: a value, a default, or null; empty and blank are unset', () => {
@@ -38,23 +38,24 @@ test('error: what a process needs is missing', () => {
   )
 })
 
-test('behavior: a slip of the pen is found, another program’s variable is not', () => {
+test('behavior: finds typing errors and removed variables, and leaves other programs’ variables alone', () => {
   expect(
-    findMisspelled({
+    findUnread({
       PRIORITY_FEE_WIE: '1',
       TRIGER_COUNT: '2',
       RPC_URL_BASES: 'x',
       NETWORK: 'base',
       PATH: '/',
       API_PORT: '1',
+      SUBMIT_RATE_LIMIT: '600',
+      FACILITATOR_FEE: ' ',
     }),
   ).toEqual([
-    ['PRIORITY_FEE_WIE', 'PRIORITY_FEE_WEI'],
-    ['TRIGER_COUNT', 'TRIGGER_COUNT'],
-    ['RPC_URL_BASES', 'RPC_URL_BASE'],
-    ['NETWORK', 'NETWORKS'],
+    { name: 'PRIORITY_FEE_WIE', hint: 'is it PRIORITY_FEE_WEI?' },
+    { name: 'TRIGER_COUNT', hint: 'is it TRIGGER_COUNT?' },
+    { name: 'RPC_URL_BASES', hint: 'is it RPC_URL_BASE?' },
+    { name: 'NETWORK', hint: 'is it NETWORKS?' },
+    { name: 'SUBMIT_RATE_LIMIT', hint: 'removed: the limit is 60 submissions a minute' },
   ])
-  expect(findMisspelled({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual(
-    [],
-  )
+  expect(findUnread({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual([])
 })

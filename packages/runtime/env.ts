@@ -1,5 +1,5 @@
 import type { Parser } from './parsers.ts'
-import { type Variable, type Variables, variables } from './variables.ts'
+import { removedVariables, type Variable, type Variables, variables } from './variables.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -68,19 +68,25 @@ function textOf(env: Environment, name: string): string | undefined {
   return env[name]?.trim() || undefined
 }
 
+/** A variable that is set although no process reads it, and why that may be. */
+export type UnreadVariable = { name: string; hint: string }
+
 /**
- * Set variables that no process reads but whose names are one slip away from one: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. Variables
- * of buyers' commands count as unread: `NETWORK` may be a slip of `NETWORKS`.
+ * Finds set variables that no server reads: those that earlier builds read, and names that differ from a known one by a single typing
+ * error. Variables of buyers' commands count as unread: `NETWORK` may be a typing error for `NETWORKS`.
  */
-export function findMisspelled(env: Environment): [name: string, meant: VariableName][] {
+export function findUnread(env: Environment): UnreadVariable[] {
   const known = (Object.keys(variables) as VariableName[]).filter((name) =>
     (variables[name] as Variable).readers.some((reader) => reader !== 'buy' && reader !== 'mcp'),
   )
   return Object.keys(env)
     .filter((name) => !known.includes(name as VariableName) && name.length > 6)
     .flatMap((name) => {
+      const instead = removedVariables[name]
+      if (instead !== undefined)
+        return textOf(env, name) === undefined ? [] : [{ name, hint: `removed: ${instead}` }]
       const meant = known.find((one) => isNear(name, one))
-      return meant === undefined ? [] : [[name, meant] as [string, VariableName]]
+      return meant === undefined ? [] : [{ name, hint: `is it ${meant}?` }]
     })
 }
 

@@ -31,7 +31,7 @@ import {
 /** Who reads a variable. `independent` is a keeper without a database; `buy` and `mcp` are buyers' commands. */
 export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'buy' | 'mcp'
 
-/** One environment variable; `.env.example` and docs/configuration.md are made from these. */
+/** One environment variable; docs/configuration.md and, for the servers, `.env.example` are made from these. */
 export type Variable = {
   parser: Parser<unknown>
   readers: readonly Reader[]
@@ -195,10 +195,15 @@ const shared = {
 const triggers = readBy(['api', 'keeper'], {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
-    about: "A batch is due when a wallet's share reaches this amount,",
+    about:
+      "A batch is due when a wallet's share reaches this amount (twice as much while it would cost more than 0.02 USD to settle),",
     default: '1',
   },
-  TRIGGER_COUNT: { parser: integer(2), about: 'or this number of payments,', default: '100' },
+  TRIGGER_COUNT: {
+    parser: integer(2),
+    about: 'or this number of payments (half as many again meanwhile),',
+    default: '100',
+  },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', 'keeper', 'start'],
@@ -215,16 +220,6 @@ const triggers = readBy(['api', 'keeper'], {
     parser: integer(0, 600),
     about:
       'How old a payment is before amount, count or time makes it due (`npm start`: 0): a middleware that never heard of it has voided it by then.',
-    default: '150',
-  },
-  TRIGGER_RAISED_AMOUNT_USDC: {
-    parser: usdc(leastBatchAmount),
-    about: 'The amount that holds while the batch that waits would cost more than 0.02 USD to settle,',
-    default: '2',
-  },
-  TRIGGER_RAISED_COUNT: {
-    parser: integer(2),
-    about: 'and the count.',
     default: '150',
   },
 })
@@ -271,18 +266,6 @@ const api = readBy(['api'], {
     about:
       'The lowest price of a request, where it is above 0.005 USDC: `ethereum:0.5`, several with commas between.',
   },
-  OFFER_TIMEOUT_SECONDS: {
-    parser: integer(600, 93_600),
-    readers: ['api', 'keeper'],
-    about:
-      'How long clients of x402 are asked to sign for. Some refuse more than an hour; our SDK signs for 26 hours.',
-    default: '3600',
-  },
-  BALANCE_CHECK: {
-    parser: flag,
-    about: "on: a buyer's balance must cover all that it has not settled yet.",
-    default: 'on',
-  },
   PAYER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
     about: 'The most that may be unsettled of a payer. Default: no limit.',
@@ -308,11 +291,6 @@ const api = readBy(['api'], {
     about: 'What all payers together may be lent on a UTC day, beyond those tenths.',
     default: '100',
   },
-  TAB_REWARD_PERCENT: {
-    parser: integer(0, 100),
-    about: "Share of the platform's part of a tab that goes to whoever settles it.",
-    default: '10',
-  },
   PROVIDER_UNSETTLED_CAP_USDC: {
     parser: usdc(),
     about: 'The most that may be unsettled for a provider. Default: no limit.',
@@ -328,11 +306,6 @@ const api = readBy(['api'], {
     default: '4000',
   },
   API_DATABASE_POOL: { parser: integer(3, 1_000), about: 'Connections to the database.', default: '10' },
-  SIGNATURE_THREADS: {
-    parser: integer(0, 64),
-    about:
-      "Threads that check buyers' signatures. Default: one for each core but one, four at most; 0: none.",
-  },
   RETENTION_DAYS: {
     parser: integer(1, 36_500),
     about:
@@ -360,20 +333,9 @@ const api = readBy(['api'], {
     parser: token,
     about: 'What the header `Registration-Token` must hold, where REGISTRATION is token.',
   },
-  REGISTRATION_LIMIT_ADDRESS: {
-    parser: integer(1, 1_000_000),
-    about:
-      'Providers that one address (of IPv6, one /64) may register in an hour, where REGISTRATION is open.',
-    default: '5',
-  },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
     about: `SHA-256 of each operator's key, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
-  },
-  RATE_LIMIT_PAYER: {
-    parser: integer(1, 1_000_000),
-    about: "Verifications of a payer's wallet.",
-    default: '1200',
   },
   WEBHOOK_ALLOW_PRIVATE: {
     parser: flag,
@@ -442,18 +404,12 @@ const keeper = readBy(keepers, {
     about: "How long a keeper holds a wallet that it doesn't renew; then another keeper may take it.",
     default: '15000',
   },
-  INDEX_MAX_LAG_BLOCKS: {
-    parser: integer(1),
-    readers: ['keeper', 'api'],
-    about: 'How many blocks the record may be behind the chain; beyond that the keeper claims nothing.',
-    default: '20',
+  REPLACE_AFTER_MS: {
+    parser: integer(500),
+    about:
+      'Time in ms after which an unmined transaction is replaced by one that offers more for gas. The same bytes are sent again after a fifth of it.',
+    default: '30000',
   },
-  REBROADCAST_AFTER_MS: {
-    parser: integer(100),
-    about: 'How long a transaction may stay unmined before it is sent again,',
-    default: '6000',
-  },
-  REPLACE_AFTER_MS: { parser: integer(100), about: 'and before a dearer one replaces it.', default: '30000' },
   MAX_FEE_GWEI: {
     parser: integer(1),
     about:
@@ -482,31 +438,11 @@ const keeper = readBy(keepers, {
       'USD a UTC day, on all networks together, for the gas of payments through the facilitator, submissions and refunds of all who have no grant.',
     default: '1',
   },
-  SUBMIT_RATE_LIMIT: {
-    parser: integer(0),
-    readers: ['keeper'],
-    about: 'Submissions a minute from one address, and of one provider.',
-    default: '60',
-  },
   FACILITATOR_OPEN: {
     parser: flag,
     readers: ['keeper'],
     about: "on: x402's /verify and /settle also take requests without an API key.",
     default: 'off',
-  },
-  FACILITATOR_FEE: {
-    parser: usdc(),
-    readers: ['keeper'],
-    about:
-      'What a provider owes for a payment settled by /settle, USDC: written down for its statement, charged nowhere.',
-    default: '0',
-  },
-  FACILITATOR_MAX_OPEN: {
-    parser: integer(1, 1_000_000),
-    readers: ['keeper'],
-    about:
-      'Payments of one API key, or without one of one wallet that is paid, that may be reserved or wait for /settle.',
-    default: '1000',
   },
 })
 
@@ -521,14 +457,6 @@ const indexer = readBy(['indexer'], {
     readers: ['indexer', 'start'],
     about: 'Port of the indexer.',
     default: '42069',
-  },
-  DATABASE_SCHEMA: {
-    // Ponder's own limit, which leaves room for the names that it derives.
-    parser: matching(
-      'a schema name of at most 45 lower-case letters, digits and underscores',
-      /^[a-z_][a-z0-9_]{0,44}$/,
-    ),
-    about: 'Schema of the tables. Default: one named after what is indexed.',
   },
   INDEXER_RPC_LANES: {
     parser: integer(1, 32),
@@ -613,17 +541,41 @@ export const variables = {
 
 export type Variables = typeof variables
 
-/** In the order of `.env.example`. */
-export const sections: readonly { title: string; variables: Record<string, Variable> }[] = [
+type Section = { title: string; variables: Record<string, Variable> }
+
+/** Variables of the servers, in the order of `.env.example`. */
+export const serverSections: readonly Section[] = [
   { title: 'Several processes', variables: shared },
   { title: 'Triggers: the keeper settles by them, the api estimates by them', variables: triggers },
   { title: 'api', variables: api },
   { title: 'keeper', variables: keeper },
   { title: 'indexer', variables: indexer },
+]
+
+/** Variables of commands that a person runs by hand; they are documented, and not in `.env.example`. */
+export const commandSections: readonly Section[] = [
+  { title: 'tollkeeper buy, tollkeeper mcp', variables: buyer },
   { title: 'npm run deploy', variables: deploy },
   {
     title: 'npm start; INDEXER_PORT, KEEPER_PORT and API_PORT hold here, too, and 0 takes a free one',
     variables: start,
   },
-  { title: 'tollkeeper buy, tollkeeper mcp', variables: buyer },
 ]
+
+/** Variables that earlier builds read, each with what holds now. A process that finds one set logs a warning. */
+export const removedVariables: Readonly<Record<string, string>> = {
+  BALANCE_CHECK: 'the API always checks the balance',
+  DATABASE_SCHEMA: 'the indexer names its schema after what it indexes',
+  FACILITATOR_FEE: 'the facilitator charges no fee',
+  FACILITATOR_MAX_OPEN: 'the limit is 1,000 open payments',
+  INDEX_MAX_LAG_BLOCKS: 'the limit is 20 blocks',
+  OFFER_TIMEOUT_SECONDS: 'an offer is valid for 3,600 seconds',
+  RATE_LIMIT_PAYER: 'the limit is 1,200 verifications a minute',
+  REBROADCAST_AFTER_MS: 'it is a fifth of REPLACE_AFTER_MS',
+  REGISTRATION_LIMIT_ADDRESS: 'the limit is 5 registrations an hour',
+  SIGNATURE_THREADS: 'the number of threads follows from the CPUs that the process may use',
+  SUBMIT_RATE_LIMIT: 'the limit is 60 submissions a minute',
+  TAB_REWARD_PERCENT: 'the reward is 10% of the fee',
+  TRIGGER_RAISED_AMOUNT_USDC: 'it is twice TRIGGER_AMOUNT_USDC',
+  TRIGGER_RAISED_COUNT: 'it is one and a half times TRIGGER_COUNT',
+}

@@ -67,7 +67,6 @@ async function startKeeper({ stack, wallet, broadcasts }: Operator) {
     KEEPER_PORT: '0',
     KEEPER_POLL_MS: '100',
     KEEPER_LEASE_MS: '1500',
-    REBROADCAST_AFTER_MS: '500',
     REPLACE_AFTER_MS: '1500',
     PRIORITY_FEE_WEI: '0',
     TRIGGER_MIN_AGE_SECONDS: '0',

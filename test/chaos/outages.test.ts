@@ -45,7 +45,7 @@ async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
     KEEPER_PRIVATE_KEYS: walletKey(0),
     KEEPER_PORT: '0',
     KEEPER_LEASE_MS: '3000',
-    REBROADCAST_AFTER_MS: '1000',
+    REPLACE_AFTER_MS: '5000',
     PRIORITY_FEE_WEI: '0',
     TRIGGER_MIN_AGE_SECONDS: '0',
   })

@@ -15,7 +15,7 @@ let stack: TestStack
 let folder: string
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-cli-'))
-  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '3', TRIGGER_RAISED_COUNT: '3' } } })
+  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '3' } } })
 })
 afterAll(async () => {
   await stack?.close()

@@ -61,7 +61,6 @@ async function startKeeper(
       DEPLOYMENTS_FILE: stack.deploymentsFile,
       PRIORITY_FEE_WEI: '0',
       KEEPER_POLL_MS: '100',
-      REBROADCAST_AFTER_MS: '300',
       ...change,
     },
   )

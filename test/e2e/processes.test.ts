@@ -167,11 +167,8 @@ describe('the image', () => {
         RECEIPT_KEY_FILE: keys,
         KEEPER_PRIVATE_KEYS: keeperKey,
         TRIGGER_TIME_SECONDS: '1',
-        // Two that index need a schema each; who serves reads the stack's.
-        ...(role === 'indexer' && {
-          DATABASE_SCHEMA: 'image_index',
-          DATABASE_URL: await createTestDatabase(),
-        }),
+        // Two that index need a database each; who serves reads the stack's.
+        ...(role === 'indexer' && { DATABASE_URL: await createTestDatabase() }),
       }
       const started = runAs([...image.entrypoint, ...role.split(' ')], more)
       const ended = started.exited.then((status) => {

@@ -9,7 +9,7 @@ let shop: Shop
 
 beforeAll(async () => {
   // A batch for every few payments: the keeper acts on a new block all the time.
-  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '2', TRIGGER_RAISED_COUNT: '2' } } })
+  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '2' } } })
   database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
   shop = await openShop(stack)
 })

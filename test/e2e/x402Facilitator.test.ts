@@ -29,7 +29,7 @@ import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 const stack = useKeeperStack({ replaceAfterMs: 600_000 })
 let keeper: Keeper
 let key: string
-const facilitator = { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n }
+const facilitator = { timeoutMs: 200_000, holdMs: 250_000 }
 beforeAll(async () => {
   key = stack.apiKey
   keeper = stack.keeper({ facilitator })
@@ -870,11 +870,10 @@ describe('the provider’s views', () => {
     const { revenue } = await get(`/providers/${providerId}/revenue`)
     expect(revenue).toMatchObject([own])
     expect(await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}`)).toMatchObject({
-      networks: [{ ...own, facilitator_fee_usdc: '0.001234' }],
+      networks: [own],
     })
     const csv = await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}&format=csv`)
     expect(csv).toContain(`${transaction}`)
-    expect(csv).toContain(',0.001234,')
     expect(await get(`/settlements/export?wallet=${payTo}&start=${today}&end=2100-01-01`)).toContain(
       `,0.077777,`,
     )

@@ -9,7 +9,7 @@ import { readApiConfig } from '@tollkeeper/api/config'
 import { loadReceiptKeys } from '@tollkeeper/api/payments/receipts/keys'
 import { readIndexerOptions } from '@tollkeeper/indexer/config'
 import { readKeeperConfig } from '@tollkeeper/keeper/settings/config'
-import { ConfigError, findMisspelled } from '@tollkeeper/runtime/env'
+import { ConfigError, findUnread } from '@tollkeeper/runtime/env'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { type Variable, variables } from '@tollkeeper/runtime/variables'
 import { Ajv2019 } from 'ajv/dist/2019.js'
@@ -85,7 +85,7 @@ describe('compose.yaml', () => {
     'behavior: %s gets variables that it reads, and all that it requires',
     (role) => {
       const environment = compose.services[role]?.environment ?? {}
-      expect(findMisspelled(environment)).toEqual([])
+      expect(findUnread(environment)).toEqual([])
       for (const name of Object.keys(environment)) {
         const variable = (variables as Record<string, { readers: readonly string[] }>)[name]
         expect(variable?.readers, name).toContain(role)

@@ -180,7 +180,7 @@ describe('receipts in bulk', () => {
         resource: own.url,
         acceptedAt,
         halves: [{ recipient, value: 47_500n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
-        facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+        facilitation: { providerId, paymentIdentifier: null },
         first: { stage: 'due', since: acceptedAt.getTime() },
       },
     ])

@@ -302,7 +302,7 @@ test('error: what is refused, and why', async () => {
       resource: shop.url,
       acceptedAt: new Date(),
       halves: [{ recipient, value: 50_000n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
-      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      facilitation: { providerId, paymentIdentifier: null },
       first: { stage: 'due', since: Date.now() },
     },
   ])

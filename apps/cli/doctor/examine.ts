@@ -1,4 +1,4 @@
-import { type Environment, findMisspelled } from '@tollkeeper/runtime/env'
+import { type Environment, findUnread } from '@tollkeeper/runtime/env'
 import { type Check, skipped, warn } from './check.ts'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'
@@ -11,8 +11,8 @@ import { readNetworks } from './networks.ts'
  */
 export async function* examine(env: Environment): AsyncGenerator<Check> {
   const networks = yield* readNetworks(env)
-  for (const [name, meant] of findMisspelled(env)) {
-    yield warn('configuration', `nobody reads ${name}`, `is it ${meant}?`)
+  for (const { name, hint } of findUnread(env)) {
+    yield warn('configuration', `no process reads ${name}`, hint)
   }
   if (networks.length === 0) yield skipped('nodes, contracts, index', 'a network: NETWORKS')
   for (const network of networks) yield* examineChain(network, env)

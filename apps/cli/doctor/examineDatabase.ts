@@ -1,9 +1,10 @@
 import { readIndexedHead } from '@tollkeeper/ledger/facts/indexedHead'
 import { readToldBlock } from '@tollkeeper/ledger/facts/record'
+import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { type Database, openDatabase, requirePostgres, schema } from '@tollkeeper/ledger/store/database'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
+import { ConfigError, type Environment } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import { examinePrices, pricesCheck } from './examinePrices.ts'
@@ -17,10 +18,8 @@ export async function* examineDatabase(
   const left = ['migrations', pricesCheck, ...networks.map(indexCheck)]
   const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
-  let lagLimit: bigint
   try {
     url = readDatabaseUrls(env).directDatabaseUrl
-    lagLimit = BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS'))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     const advice = 'a keeper with --gateway needs no database'
@@ -46,7 +45,7 @@ export async function* examineDatabase(
     yield await examinePrices(database)
     left.shift()
     for (const network of networks) {
-      yield await examineIndex(database, lagLimit, network)
+      yield await examineIndex(database, network)
       left.shift()
     }
   } catch (error) {
@@ -76,7 +75,6 @@ async function examineMigrations(database: Database): Promise<Check> {
 
 async function examineIndex(
   database: Database,
-  limit: bigint,
   { network, head: chainHead, hasContracts }: ExaminedNetwork,
 ): Promise<Check> {
   const name = indexCheck({ network })
@@ -97,7 +95,7 @@ async function examineIndex(
   }
   const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
   const found = `at block ${indexed.blockNumber}, ${lag} behind`
-  if (lag <= limit) return ok(name, found)
-  const advice = `more than ${limit} (INDEX_MAX_LAG_BLOCKS): is the indexer running, and its RPC fast enough?`
+  if (lag <= maxIndexLagBlocks) return ok(name, found)
+  const advice = `more than ${maxIndexLagBlocks} blocks: is the indexer running, and its RPC fast enough?`
   return fail(name, found, advice)
 }

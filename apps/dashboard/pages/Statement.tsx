@@ -1,4 +1,3 @@
-import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Statement, StatementRow } from '../answers.ts'
 import { countOf, nameMonth, nameNetwork } from '../format.ts'
 import { query } from '../gateway.ts'
@@ -89,10 +88,6 @@ function NetworkStatement({ row }: { row: StatementRow }) {
   }
   lines.push(['Outstanding', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')])
   lines.push(['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')])
-  if (parseUsdc(row.facilitator_fee_usdc) > 0n) {
-    const note = 'of what it settled; written down, not charged'
-    lines.push(['Facilitator’s fee', row.facilitator_fee_usdc, note])
-  }
   if (row.refunds > 0) {
     lines.push(['Refunded', row.refunded_usdc, `what has arrived, of ${countOf(row.refunds, 'refund')}`])
     lines.push(['Refunds on their way', row.refunds_outstanding_usdc])

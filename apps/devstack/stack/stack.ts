@@ -85,7 +85,6 @@ export type PlayedNetwork = (typeof playedNetworks)[number]
 const ofElsewhere: Environment = {
   DATABASE_DIRECT_URL: undefined,
   TABS_DATABASE_URL: undefined,
-  DATABASE_SCHEMA: undefined,
   KEEPER_KEY_FILE: undefined,
   KEEPER_SIGNER_URL: undefined,
   KEEPER_GATEWAY_URL: undefined,

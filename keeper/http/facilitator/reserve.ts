@@ -77,11 +77,7 @@ export async function reserve(
       requestHash: request.hash,
       challengedAt: now,
       acceptedAt: now,
-      facilitation: {
-        providerId,
-        paymentIdentifier,
-        fee: providerId === null ? 0n : context.settings.fee,
-      },
+      facilitation: { providerId, paymentIdentifier },
       gas: { providerId, amount: most, common: context.gasAllowance },
     },
     checked,

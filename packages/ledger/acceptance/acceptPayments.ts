@@ -25,8 +25,6 @@ export type Facilitation = {
   /** The provider of the API key that was sent; null: none was. */
   providerId: string | null
   paymentIdentifier: string | null
-  /** What the provider owes for it, base units. */
-  fee: bigint
 }
 
 /** What a payment draws for its gas because no fee carries it, USDC base units. */
@@ -146,7 +144,8 @@ function toFields(candidate: Candidate): CompositeField[] {
     ...firstPlace(first),
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
-    facilitation?.fee ?? null,
+    // `facilitator_fee`: the facilitator charges nothing.
+    facilitation ? 0n : null,
     gas?.providerId ?? null,
     gas?.amount ?? null,
     gas?.common ?? null,

@@ -119,7 +119,7 @@ test('behavior: a facilitator’s seller serves what is settled: of it, nothing 
   const seeded = await seedTransfer(database, {
     source: 'facilitator',
     providerId,
-    facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+    facilitation: { providerId, paymentIdentifier: null },
   })
   await place(seeded, 'failed', 'insufficient_balance')
   expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])

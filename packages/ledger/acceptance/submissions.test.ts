@@ -235,7 +235,7 @@ test('behavior: what a caller of /settle waits for is waited for still, once the
   const facilitated = async () => {
     const signed = transfer()
     const first = { stage: 'due', since: now.getTime() } as const
-    const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
+    const facilitation = { providerId: null, paymentIdentifier: null }
     const halves: AcceptedAuthorizations = [{ ...signed, recipient: signed.to, acceptedBlock: null }]
     const { paymentId } = await seedTransfer(sql, { payer: signed.from, first, facilitation, halves })
     return { id: paymentId, signed }

@@ -8,6 +8,12 @@ export type RecordState =
   | { status: 'behind'; reason: 'missing' | 'below_acted_block' | 'stale'; head: RecordHead | null }
 
 /**
+ * How many blocks the record may be behind the chain: 40 seconds on Base and Polygon. An index that keeps up is two or three behind, so a
+ * greater lag means that it has stopped or is being rebuilt.
+ */
+export const maxIndexLagBlocks = 20n
+
+/**
  * Whether the record knows what the chain did.
  *
  * @param toldBlock The highest block that providers were told of.

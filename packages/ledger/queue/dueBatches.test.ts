@@ -126,7 +126,7 @@ describe('what callers of /settle wait for', () => {
       halves: [seedHalf({ recipient: payee })],
       acceptedAt: new Date(at),
       first: { stage: 'due', since: at },
-      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      facilitation: { providerId, paymentIdentifier: null },
       gas: { providerId, amount: 1n, common },
     })
     return paymentId

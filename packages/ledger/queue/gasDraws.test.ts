@@ -54,7 +54,7 @@ function candidateOf({
     first: reservedUntil
       ? { stage: 'reserved', until: reservedUntil.getTime() }
       : { stage: 'due', since: at.getTime() },
-    facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+    facilitation: { providerId, paymentIdentifier: null },
     gas: { providerId, amount, common },
   })
 }

@@ -55,7 +55,7 @@ const seed = (change: Partial<SeedPayment> = {}): Promise<SeededPayment> =>
 const accept = async (change: Partial<StoredPayment>) =>
   (await seedTransfer(sql, { acceptedAt: now, ...change })).paymentId
 
-const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
+const facilitation = { providerId: null, paymentIdentifier: null }
 const awaited = () =>
   accept({ facilitation, first: { stage: 'due', since: now.getTime() }, source: 'facilitator' })
 

@@ -27,12 +27,14 @@ export type TriggerSettings = ReturnType<typeof readTriggerSettings>
  * @throws {ConfigError}
  */
 export function readTriggerSettings(env: Environment) {
+  const amount = readVariable(env, 'TRIGGER_AMOUNT_USDC')
+  const count = readVariable(env, 'TRIGGER_COUNT')
   return {
-    amount: readVariable(env, 'TRIGGER_AMOUNT_USDC'),
-    count: readVariable(env, 'TRIGGER_COUNT'),
-    /** The thresholds while settling is dear. */
-    raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
-    raisedCount: readVariable(env, 'TRIGGER_RAISED_COUNT'),
+    amount,
+    count,
+    /** The thresholds while settling is expensive, in the proportion of their defaults: 2 USD to 1, 150 payments to 100. */
+    raisedAmount: 2n * amount,
+    raisedCount: Math.ceil(1.5 * count),
     /** Cost of settling what is queued, USDC base units, above which the raised thresholds apply. */
     raisedAboveCost: 20_000n,
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,

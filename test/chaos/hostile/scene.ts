@@ -38,7 +38,6 @@ export const usdcOfBuyer = '1000'
 export const keeperEnv = {
   TRIGGER_TIME_SECONDS: '2',
   KEEPER_LEASE_MS: '3000',
-  REBROADCAST_AFTER_MS: '1000',
   REPLACE_AFTER_MS: '3000',
 }
 
