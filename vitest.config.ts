@@ -30,7 +30,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'system',
-          include: ['test/{e2e,crash,chaos}/**/*.test.ts'],
+          include: ['test/{e2e,crash,chaos}/**/*.test.ts', 'bench/**/*.test.ts'],
         },
       },
       {

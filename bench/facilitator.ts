@@ -6,6 +6,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Address, Hex } from 'viem'
+import { seedProvider } from '../test/support/seedPayments.ts'
 import { randomHex } from '../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, payees as sellers } from './data/signPayments.ts'
 import { renderPost, send } from './gateway/load.ts'
@@ -33,6 +34,24 @@ type Run = Awaited<ReturnType<typeof measure>>
 
 export const options = { rounds: 3, verified: 1_000, settled: 256, concurrency: 64 }
 
+export const figures = () => [
+  'settlePerSecond',
+  'referenceSettlePerSecond',
+  'timesReference',
+  'gasPerPayment',
+  'referenceGasPerPayment',
+  'verifyPerSecond',
+  'referenceVerifyPerSecond',
+  'settleMsP50',
+  'settleMsP95',
+  'blockMs',
+  'settled',
+  'referenceSettled',
+  'managedReferenceSettled',
+  'managedReferenceSettlePerSecond',
+  'timesManagedReference',
+]
+
 export async function run(load: typeof options, say: Say): Promise<object> {
   const { rounds, verified, settled } = load
   await using bench = await openSettling(1_000)
@@ -54,9 +73,12 @@ export async function run(load: typeof options, say: Say): Promise<object> {
 /** Verifies payments, then settles some of them from the beginning of a block on. The others' reservations run out. */
 async function measure({ client, facilitators, sign }: Rig, name: Name, load: typeof options) {
   const { verified, settled, concurrency: connections } = load
-  const { port, headers } = facilitators[name]
+  const { port, headersOf } = facilitators[name]
   const payments = sign(verified)
-  const render = (path: string) => (payment: object) => renderPost(path, payment, headers)
+  const render =
+    (path: string) =>
+    ({ seller, body }: (typeof payments)[number]) =>
+      renderPost(path, body, headersOf(seller))
   const toVerify = { requests: payments.map(render('/verify')), isRight: isValid }
   const verification = await send({ ...toVerify, port, connections })
 
@@ -124,8 +146,12 @@ function summarize(runs: Record<Name, Run[]>) {
 
 /** Our keeper and the reference, each as a process of its own, and signed payments for them. */
 async function startRig(bench: Bench) {
-  const { chain, served, provider, buyers } = bench
-  const { apiKey } = await issueApiKey(bench.database, provider.providerId)
+  const { chain, served, buyers, database } = bench
+  // Each seller is a provider with an API key of its own: the facilitator limits how many payments a provider may have open, and most
+  // of what is verified here stays open until its reservation ends.
+  const apiKeys = await Promise.all(
+    sellers.map(async () => (await issueApiKey(database, (await seedProvider(database)).providerId)).apiKey),
+  )
   const reference = await bench.startServer('referenceServer.ts', [chain.url])
   const managed = await bench.startServer('referenceServer.ts', [chain.url, 'manages-nonces'], 'managed')
   // One seller asks for all that a thousand would.
@@ -135,17 +161,21 @@ async function startRig(bench: Bench) {
   return {
     client: served.client,
     facilitators: {
-      ours: { port: keeper.port, headers: { authorization: `Bearer ${apiKey}` } },
-      reference: { port: reference.port, headers: {} },
-      managed: { port: managed.port, headers: {} },
+      ours: {
+        port: keeper.port,
+        headersOf: (seller: number) => ({ authorization: `Bearer ${apiKeys[seller]}` }),
+      },
+      reference: { port: reference.port, headersOf: () => ({}) },
+      managed: { port: managed.port, headersOf: () => ({}) },
     },
-    /** Signs new payments, as the bodies that `/verify` and `/settle` take. */
+    /** Signs new payments for the sellers in turn, as the bodies that `/verify` and `/settle` take. */
     sign: (count: number) =>
       Array.from({ length: count }, () => {
         const buyer = buyers[made % buyers.length] as Buyer
-        const seller = sellers[made++ % sellers.length] as Address
-        const payment = authorize(buyer, seller, price, randomHex(32))
-        return createX402Body(payment, served.token, 'https://seller.example/')
+        const seller = made % sellers.length
+        made += 1
+        const payment = authorize(buyer, sellers[seller] as Address, price, randomHex(32))
+        return { seller, body: createX402Body(payment, served.token, 'https://seller.example/') }
       }),
   }
 }

@@ -30,6 +30,28 @@ type Scenario = Awaited<ReturnType<typeof measureScenario>>
 
 export const options = { 'gas-price': 0.001, 'eth-usd': 3_000 }
 
+const scenarioFigures = [
+  'floor',
+  'ours',
+  'multicall3',
+  'individual',
+  'overFloorPct',
+  'belowMulticall3Pct',
+  'belowIndividualPct',
+]
+
+export const figures = () => [
+  ...scenarioFigures.map((figure) => `differentBuyers.${figure}`),
+  ...scenarioFigures.map((figure) => `oneBuyer.${figure}`),
+  'lostRace100',
+  'gas150NewProviders',
+  'bytecodeSize',
+  'splitter',
+  'splitterAllSwept',
+  'splitterFirstTime',
+  'oneSignatureBelowTwoPct',
+]
+
 export async function run() {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const bench = await createBench(chain)

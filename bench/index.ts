@@ -18,6 +18,17 @@ const blockAndLogMethods = /^eth_(chainId|blockNumber|getBlockBy(Number|Hash)|ge
 
 export const options = { authorizations: 20_000, lanes: 16, runs: 5 }
 
+export const figures = () => [
+  'authorizationsPerSecond',
+  'ponderCpuMsPerBatch',
+  'postgresCpuMsPerBatch',
+  'nodeCpuMsPerBatch',
+  'rawLoopPerSecond',
+  'ratioToLoop',
+  'ratioToLoopSpread',
+  'rpcCallsPerBatch',
+]
+
 export async function run({ authorizations, lanes, runs: count }: typeof options, say: Say): Promise<object> {
   const batches = Math.ceil(authorizations / authorizationsPerBatch)
   await using ground = await openGround()

@@ -12,6 +12,11 @@ type Values = Record<string, number | boolean | string>
 type Bench = {
   /** The default of each option, whose type is the option's. */
   options: Values
+  /**
+   * The keys of its JSON by these options, in their order; `a.b` is nested, and a key that holds an object stands for all of it. Programs
+   * compare runs by these keys, so a renamed key is a breaking change.
+   */
+  figures: (options: Values) => readonly string[]
   run: (options: Values, say: Say) => Promise<object>
   /** How a person reads the result. Default: a line a key. */
   format?: (result: object, options: Values) => string
@@ -19,7 +24,7 @@ type Bench = {
 
 const [name, ...args] = process.argv.slice(2)
 const names = readdirSync(import.meta.dirname)
-  .filter((file) => file.endsWith('.ts') && file !== 'main.ts')
+  .filter((file) => /^\w+\.ts$/.test(file) && file !== 'main.ts')
   .map((file) => file.slice(0, -3))
 
 if (name === undefined || !names.includes(name)) {

@@ -9,6 +9,8 @@ const perBatch = 150
 
 export const options = { authorizations: 2_000_000, rounds: 3 }
 
+export const figures = () => ['authorizations', 'empty', 'afterStop', 'afterKill', 'stop', 'kill']
+
 export async function run({ authorizations, rounds }: typeof options, say: Say): Promise<object> {
   await using ground = await openGround()
   await ground.chain.setMining(1_000)

@@ -41,6 +41,42 @@ export const options = {
   payments: 1_600,
 }
 
+const figuresOfSize = [
+  'paymentsPerSecond',
+  'cpuUsPerPayment',
+  'cpuUsPerPaymentSpread',
+  'apisCpuUs',
+  'postgresCpuUs',
+  'poolerCpuUs',
+  'chainCpuUs',
+  'loadCpuUs',
+  'floorCpuUs',
+  'waitUsPerPayment',
+  'paymentsPerTransaction',
+  'walBytesPerPayment',
+]
+
+const growthFigures = [
+  'cpuGrowthFourProcesses',
+  'apiGrowthFourProcesses',
+  'floorGrowthFourProcesses',
+  'cpuGrowthFourProcessesSaturated',
+]
+
+const walletFigures = ['paymentsPerSecond', 'paymentsPerSecondSpread', 'blockMs', 'cpuMsPerPayment']
+
+export function figures({ keepers }: typeof options): string[] {
+  const ofSizes = (group: string, names: readonly string[]) =>
+    sizes.flatMap((size) => names.map((figure) => `${group}.${size}.${figure}`))
+  if (keepers) return ofSizes('wallets', walletFigures)
+  return [
+    ...modes.flatMap((mode) => ofSizes(mode, figuresOfSize)),
+    ...growthFigures.flatMap((figure) => [figure, `${figure}Spread`]),
+    'deadlocks',
+    'diskBytesPerPayment',
+  ]
+}
+
 export async function run(given: typeof options, say: Say): Promise<object> {
   const { rounds, pooler, keepers, payments } = given
   if (keepers) return measureKeepers(rounds, payments, say)

@@ -26,12 +26,34 @@ import {
 const blockTimeMs = 2_000
 const price = 50_000n
 const highPrice = 12_000_000n
-const latencyProbes = 15
 
 export type Bench = Awaited<ReturnType<typeof openSettling>>
 type Keeper = Awaited<ReturnType<typeof startKeeper>>
 
-export const options = { payments: 2_000, buyers: 500, queue: 1_000_000, rounds: 3 }
+export const options = { payments: 2_000, buyers: 500, queue: 1_000_000, rounds: 3, probes: 15 }
+
+export const figures = () => [
+  'paymentsPerSecondPerWallet',
+  'paymentsPerSecondTwoWallets',
+  'paymentsPerBlockPerWallet',
+  'paymentsPerBlockTwoWallets',
+  'cpuMsPerPayment.keeper',
+  'cpuMsPerPayment.postgres',
+  'cpuMsPerPayment.indexer',
+  'cpuMsPerPayment.node',
+  'ownCpuMsPerPayment',
+  'ownCpuMsPerPaymentSpread',
+  'blockMsOneWallet',
+  'blockMsTwoWallets',
+  'triggerToBroadcastMsP95',
+  'minedToIndexedMsP95',
+  'gasPerPayment',
+  'walBytesPerAcceptance',
+  'walBytesPerPayment',
+  'peakRssMb',
+  'claimMs10k',
+  'claimMs1M',
+]
 
 /** Postgres, a chain with a block every two seconds, and Ponder: all but the keeper. */
 export async function openSettling(buyerCount: number) {
@@ -52,7 +74,10 @@ export async function openSettling(buyerCount: number) {
   return { ...ground, database, databaseUrl, provider, buyers, indexerPid: indexer.pid, postmaster }
 }
 
-export async function run({ payments, buyers, queue, rounds }: typeof options, say: Say): Promise<object> {
+export async function run(
+  { payments, buyers, queue, rounds, probes }: typeof options,
+  say: Say,
+): Promise<object> {
   await using bench = await openSettling(buyers)
   // 2,000 payments are 11 transactions: what a keeper waits for its first block is a good part of a run.
   const runs = await inTurns(['one', 'two'], { counted: rounds, say }, (name) =>
@@ -60,7 +85,7 @@ export async function run({ payments, buyers, queue, rounds }: typeof options, s
   )
   const all = [...runs.one, ...runs.two]
   const perBlock = (some: Run[]) => round1(mean(some.flatMap(({ fullBlocks }) => fullBlocks)))
-  const latency = await measureLatency(bench)
+  const latency = await measureLatency(bench, probes)
   say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
   const cpuMsPerPayment = medianCpu(all)
   const indexed = all.flatMap(({ indexedMs }) => indexedMs)
@@ -142,12 +167,12 @@ export async function settleQueue(bench: Bench, payments: number, wallets: numbe
 type Run = Awaited<ReturnType<typeof settleQueue>>
 
 /** From a payment of high value being committed to its transaction being out, with a wallet that has nothing else to do. */
-async function measureLatency(bench: Bench): Promise<number[]> {
+async function measureLatency(bench: Bench, probes: number): Promise<number[]> {
   const { database, served, buyers } = bench
   const keeper = await startKeeper(bench, 1)
   const latencies: number[] = []
   try {
-    for (let probe = 0; probe < latencyProbes; probe++) {
+    for (let probe = 0; probe < probes; probe++) {
       const one = { count: 1, buyers: buyers.slice(probe), price: highPrice, acceptedAt: new Date() }
       const ids = await insertPayments(database, served, { ...bench, ...one })
       const committedAt = Date.now()

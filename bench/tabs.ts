@@ -10,7 +10,13 @@ import { hasCitus, startCitus } from '../test/support/citus.ts'
 import { send } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
-import { createMeter, createRateOf, measureLatencies, measureRates } from './gateway/rounds.ts'
+import {
+  createMeter,
+  createRateOf,
+  latencyFigures,
+  measureLatencies,
+  measureRates,
+} from './gateway/rounds.ts'
 import { createTabRequests, type Shop } from './gateway/tabs.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { measureTabGas } from './support/gasTabs.ts'
@@ -26,6 +32,26 @@ const price = '0.0005'
 const settings = { TAB_CREDIT_USDC: '10000', TAB_BUDGET_USDC: '10000000' }
 
 export const options = { rounds: 7, requests: 2_000 }
+
+const cpuFigures = ['api', 'apiMain', 'postgres', 'load', 'floor', 'verifyApi', 'verifyPostgres']
+
+export const figures = () => [
+  'requestsPerSecond',
+  'floorPerSecond',
+  'ratioToFloor',
+  'ratioToFloorSpread',
+  'verifyPerSecond',
+  'timesVerify',
+  'timesVerifySpread',
+  'withHeaderPerSecond',
+  'withHeaderRatio',
+  ...cpuFigures.map((part) => `cpuUsPerRequest.${part}`),
+  ...latencyFigures,
+  'walBytesPerRequest',
+  'walBytesPerRequestWithPages',
+  'gasPerRequest',
+  'citus',
+]
 
 export async function run({ rounds, requests }: typeof options, say: Say): Promise<object> {
   const gasPerRequest = await measureTabGas()

@@ -5,12 +5,47 @@
 import type { Challenge } from '@tollkeeper/sdk/protocol/challenge'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
-import { createMeter, measureLatencies, measureRates } from './gateway/rounds.ts'
+import { createMeter, latencyFigures, measureLatencies, measureRates } from './gateway/rounds.ts'
 import { median, medianAndSpread, round2, type Say } from './support/statistics.ts'
 
 const buyers = 1_000
 
 export const options = { rounds: 7, requests: 2_000 }
+
+const cpuFigures = [
+  'api',
+  'apiMain',
+  'postgres',
+  'load',
+  'floor',
+  'oneSignatureApi',
+  'oneSignaturePostgres',
+  'challengeApi',
+  'challengeFloor',
+]
+
+export const figures = () => [
+  'verifyPerSecond',
+  'floorPerSecond',
+  'ratioToFloor',
+  'ratioToFloorSpread',
+  'tracedPerSecond',
+  'tracedRatio',
+  'tracedRatioSpread',
+  'oneSignaturePerSecond',
+  'oneSignatureRatio',
+  'oneSignatureRatioSpread',
+  'challengePerSecond',
+  'challengeFloorPerSecond',
+  'challengeRatioToFloor',
+  'challengeRatioToFloorSpread',
+  'referencePerSecond',
+  'timesReference',
+  'verifyPerSecondRandomNonce',
+  ...cpuFigures.map((part) => `cpuUsPerRequest.${part}`),
+  ...latencyFigures,
+  'peakRssMb',
+]
 
 export async function run({ rounds, requests }: typeof options, say: Say): Promise<object> {
   await using rig = await startRig({ buyers })

@@ -38,11 +38,37 @@ export const options = {
   'shared-buffers': sharedBuffersMb,
 }
 
+export const figures = (given: typeof options) => [
+  'statusMsP99',
+  'batchesMsP99',
+  'revenueMsP99',
+  'paymentsMsP99',
+  'exportRowsPerSecond',
+  'exportPeakRssMb',
+  growthFigure(sizesOf(given)),
+]
+
+type Sizes = readonly [large: number, small: number]
+
+const sizesOf = ({ payments, against }: Pick<typeof options, 'payments' | 'against'>): Sizes => [
+  payments,
+  against || payments / 10,
+]
+
+/** Names the sizes that are compared, since figures of other sizes aren't comparable: `p99Growth100kTo1M` by default. */
+function growthFigure([large, small]: Sizes): string {
+  const short = (count: number) => {
+    if (count % 1_000_000 === 0) return `${count / 1_000_000}M`
+    return count % 1_000 === 0 ? `${count / 1_000}k` : `${count}`
+  }
+  return `p99Growth${short(small)}To${short(large)}`
+}
+
 export async function run(
   { payments, against, data, requests, 'shared-buffers': buffers }: typeof options,
   say: Say,
 ): Promise<object> {
-  const sizes = [payments, against || payments / 10] as const
+  const sizes = sizesOf({ payments, against })
   await using opened = new AsyncDisposableStack()
   const folder = data || (await mkdtemp('/tmp/tollkeeper-views-'))
   if (!data) opened.defer(() => rm(folder, { recursive: true, force: true }))
@@ -85,7 +111,9 @@ export async function run(
     paymentsMsP99: p99['large payments'],
     exportRowsPerSecond: Math.round(exported.rowsPerSecond),
     exportPeakRssMb: Math.round(exported.peakRssMb),
-    p99Growth: round2(Math.max(...views.map((view) => p99[`large ${view}`] / p99[`small ${view}`]))),
+    [growthFigure(sizes)]: round2(
+      Math.max(...views.map((view) => p99[`large ${view}`] / p99[`small ${view}`])),
+    ),
   }
 }
 
@@ -95,7 +123,7 @@ const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
 
 /** Fills databases, but for those that were filled before: by a server that nothing has to survive, not by the measured one. */
-async function prepare(folder: string, sizes: readonly number[], say: Say): Promise<void> {
+async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
   await using ground = await openGround({ folder, fast: true, sharedBuffersMb: 2_048 })
   const { postgres, served } = ground
   const scope = { chainId: served.network.chainId, token: served.token }

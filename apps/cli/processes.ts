@@ -7,7 +7,7 @@ import { playedNetworkOption } from './options.ts'
 import { runProgram } from './runProgram.ts'
 
 const environmentNote = `
-Settings come from the environment; .env.example names every variable. A file of them: tollkeeper --env .env …`
+Settings come from the environment; .env.example names the servers' variables. A file of them: tollkeeper --env .env …`
 
 /** `start`, `demo`, and one command for each process. */
 export function addProcessCommands(program: Command): void {

@@ -73,6 +73,21 @@ const afterRestMs = 150
 /** The first share of a round's requests, which doesn't count as steady. */
 const unsteadyShare = 0.1
 
+const afterRestFigures = ['p50', 'p99', 'p99Spread', 'p99ToP50']
+
+/** The keys of what {@link measureLatencies} returns. */
+export const latencyFigures = [
+  'p50Ms',
+  'p99Ms',
+  'p99Spread',
+  'p99ToP50',
+  'floorP50Ms',
+  'floorP99Ms',
+  'floorP99ToP50',
+  ...afterRestFigures.map((figure) => `afterRest.ours.${figure}`),
+  ...afterRestFigures.map((figure) => `afterRest.floor.${figure}`),
+]
+
 export async function measureLatencies(
   perSecond: number,
   rounds: number,

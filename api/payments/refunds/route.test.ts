@@ -138,7 +138,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
     '',
   ])
   expect(lines[2]).toContain(
-    `,settled,0.000000,0.000000,0.000000,0.000000,0.000000,0.000000,0.050000,${settled.settledAt},`,
+    `,settled,0.000000,0.000000,0.000000,0.000000,0.000000,0.050000,${settled.settledAt},`,
   )
   await gateway.database`delete from authorization_event where tx_hash = ${settled.transactionHash}`
   expect((await list(paid)).refunds).toMatchObject([{ refund_status: 'verified', transactionHash: null }])
