@@ -8,7 +8,7 @@ function walk(command: Command, path: string[] = []): [string, Command][] {
   return [[typed.join(' '), command], ...command.commands.flatMap((each) => walk(each, typed))]
 }
 
-test('default: every command that the issue names is there', () => {
+test('default: has every command that the docs describe', () => {
   expect(walk(createProgram()).map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
     expect.arrayContaining([
       ...['start', 'demo', 'dev', 'buy', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],

@@ -56,7 +56,7 @@ describe('countThatFit', () => {
 })
 
 describe('batchGasLimit', () => {
-  test('behavior: never over the cap, never under the calldata floor (KEEPER 11)', () => {
+  test('behavior: stays between the calldata floor and the cap of a transaction', () => {
     expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
       transactionGasCap,
     )

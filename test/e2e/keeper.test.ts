@@ -272,7 +272,7 @@ describe('failures', () => {
     await giveUp(stack.database, [payment.paymentId])
   })
 
-  test('behavior: a wallet without gas money pauses, and no payment pays for it with an attempt (KEEPER 8)', async () => {
+  test('behavior: pauses a wallet without gas money, and counts no attempt of its payments', async () => {
     const [buyer, empty] = await stack.buyers(2, 5_000n)
     const payment = await stack.queue({
       buyer,

@@ -68,7 +68,7 @@ async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
 
 describe('strangers', () => {
   test.each(['provider', 'fee'] as const)(
-    'behavior: the %s half sent straight to USDC by a stranger (KEEPER 7)',
+    'behavior: settles the rest after a stranger sends the %s half straight to USDC',
     async (half) => {
       const [payment] = await queueDue(stack)
       await submitDirectly(payment[half])
@@ -78,7 +78,7 @@ describe('strangers', () => {
     },
   )
 
-  test('behavior: both halves sent straight to USDC: the keeper sees it and sends nothing (KEEPER 7)', async () => {
+  test('behavior: sends nothing after a stranger sends both halves straight to USDC', async () => {
     const [payment] = await queueDue(stack)
     await submitDirectly(payment.provider)
     await submitDirectly(payment.fee)
@@ -205,7 +205,7 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
 })
 
 describe('transactions', () => {
-  test('behavior: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined (KEEPER 4)', async () => {
+  test('behavior: sends an unmined transaction again, then replaces it with both fees at least 10% higher; one is mined', async () => {
     const [payment] = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)
@@ -258,7 +258,7 @@ describe('transactions', () => {
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
 
-  test('behavior: two wallets and two keepers share the work; every payment is settled once (KEEPER 6)', async () => {
+  test('behavior: two keepers with a shared wallet settle every payment once', async () => {
     const payments = await queueDue(stack, 40, 60_000n)
     const keepers = [
       stack.keeper({ accounts: [walletAccount(1)] }),
@@ -375,7 +375,7 @@ describe('notifications', () => {
 })
 
 describe('the record', () => {
-  test('behavior: while it is behind the chain nothing is claimed and nothing fails (KEEPER 10)', async () => {
+  test('behavior: claims nothing and fails nothing while the record is behind the chain', async () => {
     const [payment] = await queueDue(stack)
     const steps: string[] = []
     const blind = stack.keeper({ checkpoint: (name) => void steps.push(name) })

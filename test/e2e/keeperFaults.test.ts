@@ -43,7 +43,7 @@ async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
 
 describe('what others suffered', () => {
   test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
-    'behavior: a broadcast whose answer is %s: the hash was known before, and it is settled once (KEEPER 1)',
+    'behavior: settles once when the answer to a broadcast is %s, because the hash was stored before',
     async (fault) => {
       behind.rpc.next(sending, fault)
       const payments = await queueDue(stack, 2)
@@ -77,7 +77,7 @@ describe('what others suffered', () => {
     },
   )
 
-  test('behavior: another program uses the key: no gap, no jam, the payments go on with the next nonce (KEEPER 2 and 3)', async () => {
+  test('behavior: goes on with the next nonce after another program uses the key', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)
@@ -108,7 +108,7 @@ describe('what others suffered', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: a timeout is not a failure (KEEPER 5)', async () => {
+  test('behavior: does not take a timeout of a broadcast for a failure', async () => {
     behind.rpc.always(sending, 'delay')
     const payments = await queueDue(stack)
     await whileRunning(stack.keeper({ networks: [behind.served] }), () =>
@@ -118,7 +118,7 @@ describe('what others suffered', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('behavior: a transaction that vanishes is sent again, the same bytes, before more is offered (KEEPER 9)', async () => {
+  test('behavior: sends the same bytes again after the node drops a transaction, before it offers more', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)

@@ -47,7 +47,7 @@ describe('refused for gas after the check', () => {
     return row?.reason ?? null
   }
 
-  test('behavior: the wallet pauses, its payments go to another one, and it goes on when it has money (KEEPER 8)', async () => {
+  test('behavior: pauses a wallet without gas money, gives its payments to another one, and resumes it once it has money', async () => {
     const payments = await queueDue(stack, 2)
     await whileRunning(stack.keeper({ checkpoint: drainOnce(3), accounts: [walletAccount(3)] }), async () => {
       await until('the wallet is paused', async () => (await pausedFor(3)) === 'insufficient_gas_funds')

@@ -16,7 +16,7 @@ test('default: one holder at a time; it may renew', async () => {
   expect(await acquire('1', 'a')).toMatchObject({ fence: 1n })
 })
 
-test('behavior: a lease is over when it is not renewed; the old holder may write nothing any more (KEEPER 12)', async () => {
+test('behavior: a lease that is not renewed ends, and fences its old holder off', async () => {
   const old = await acquire('2', 'a', 1)
   if (!old) throw new Error('no lease')
   await wait(5)
@@ -34,7 +34,7 @@ test('behavior: what was released can be taken at once', async () => {
   expect(await acquire('3', 'b')).toMatchObject({ fence: 2n })
 })
 
-test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
+test('behavior: a takeover of a wallet waits for the holder’s open transaction', async () => {
   const lease = await acquire('4', 'a')
   if (!lease) throw new Error('no lease')
   const order: string[] = []
