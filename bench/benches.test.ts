@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs'
-import { expect, test } from 'vitest'
-import { runCommand } from '../test/support/processes.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { killAll, runCommand } from '../test/support/processes.ts'
 
 /** Options that make each bench small. What they leave out has its default, as in a run for figures. */
 const sizes: Record<string, Record<string, number>> = {
@@ -41,6 +41,7 @@ test.each(Object.entries(sizes))(
     const bench: Bench = await import(`./${name}.ts`)
     const args = Object.entries(small).flatMap(([option, value]) => [`--${option}`, String(value)])
     const running = runCommand([process.execPath, 'bench/main.ts', name, '--json', ...args])
+    onTestFinished(() => killAll(running))
     expect([await running.exited, running.output()]).toEqual([0, expect.anything()])
     const lines = running.stdout().trim().split('\n')
     expect(lines).toHaveLength(1)
