@@ -1,4 +1,5 @@
 import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { killAll, runCommand } from '../test/support/processes.ts'
 
@@ -38,7 +39,7 @@ test('default: every bench is run here', () => {
 test.each(Object.entries(sizes))(
   'default: %s runs, and its JSON, the only line on standard output, has the keys that it declares',
   async (name, small) => {
-    const bench: Bench = await import(`./${name}.ts`)
+    const bench: Bench = await import(join(import.meta.dirname, `${name}.ts`))
     const args = Object.entries(small).flatMap(([option, value]) => [`--${option}`, String(value)])
     const running = runCommand([process.execPath, 'bench/main.ts', name, '--json', ...args])
     onTestFinished(() => killAll(running))
