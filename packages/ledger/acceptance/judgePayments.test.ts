@@ -5,7 +5,7 @@ import { randomHex } from '../../../test/support/usdc.ts'
 
 const sql = await useDatabase()
 
-/** What reserving, storing and drawing gas showed of one candidate, and when its caller stops waiting. */
+/** One candidate's results of reserving, storing and drawing gas, and the time until which its caller waits. */
 type Facts = { isOverLimit?: true; isStored?: true; isUncovered?: true; deadline?: number }
 
 const now = 1_000
@@ -40,7 +40,7 @@ test('behavior: judges each candidate of a group by itself', async () => {
 })
 
 test.each<[string, ('stored' | 'fresh' | 'shared')[][], string[]]>([
-  ['nonces that nobody has', [['fresh'], ['fresh']], []],
+  ['unused nonces', [['fresh'], ['fresh']], []],
   ['a stored nonce', [['stored'], ['fresh']], ['pay_0']],
   ['a stored nonce as its second', [['fresh'], ['fresh', 'stored']], ['pay_1']],
   ['a nonce that an earlier one has', [['shared'], ['fresh'], ['shared']], ['pay_2']],

@@ -1,8 +1,8 @@
 -- Adds final outcomes to the sums (direction 1), or subtracts them again (-1). It runs in the transaction that writes the outcomes, so
 -- a payment is in the sums if and only if its outcome is final.
 --
--- Each request that was bought on a tab counts as a payment. What arrived of a sale is stored with the sale, so that exactly the same
--- amount is subtracted again.
+-- Each request that was bought on a tab counts as a payment. The arrived part of a sale is stored with the sale, so that exactly
+-- the same amount is subtracted again.
 create or replace function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
   with sale as materialized (
     select s.*, o.kind = 'voided' as was_voided, o.kind <> 'settled' or o.is_partial as ended_badly, o.settlement_seconds,

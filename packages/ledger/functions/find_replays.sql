@@ -1,6 +1,6 @@
--- Returns the ids of candidates with an authorization that is already stored, or that an earlier candidate of the group has, too.
+-- Returns the ids of candidates that repeat an authorization: a stored one, or one of an earlier candidate in the group.
 --
--- The payers' rows are locked, so no concurrent call stores an authorization of theirs meanwhile. Authorizations are looked up one by
+-- The payers' rows are locked, so no concurrent call stores another of their authorizations. Authorizations are looked up one by
 -- one, because a plan that joins the tables would read all that was ever signed.
 create or replace function find_replays(candidates candidate[], authorizations candidate_authorization[], over_limit text[])
 returns text[] language plpgsql stable as $$

@@ -1,4 +1,4 @@
--- Returns the unused part of a payment's gas reservation when the payment leaves the queue, for whatever reason. The trigger is
+-- Returns the unused part of a payment's gas reservation when the payment leaves the queue for any reason. The trigger is
 -- deferred, so that a transaction that ends many payments holds a drawer only while it commits.
 create or replace function return_gas() returns trigger language plpgsql as $$
 begin

@@ -1,6 +1,6 @@
--- What one payment adds to the sums, by its outcome. A voided payment counts as nothing, unless its provider settled its half anyway.
+-- Returns the amounts that one payment adds to the sums, by its outcome. A voided payment counts as nothing, unless its provider settled its half anyway.
 --
--- Returns a table of one row, because Postgres inlines that.
+-- The result is a table of one row, because Postgres inlines that.
 create or replace function revenue_share(net numeric, platform_fee numeric, was_voided boolean, arrived integer)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
   failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)

@@ -1,4 +1,4 @@
--- What one sale adds to the sums, as revenue_share does for a payment. Each request counts as one payment. If the sale arrived in
+-- Returns the amounts that one sale adds to the sums, as revenue_share does for a payment. Each request counts as one payment. If the sale arrived in
 -- part, as many requests count as settled as that amount pays for.
 create or replace function sale_share(requests integer, net numeric, platform_fee numeric, was_voided boolean, arrived numeric)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,

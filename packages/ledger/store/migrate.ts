@@ -148,7 +148,7 @@ async function compare(
   }
 }
 
-/** What this version still has to change in the database, for a message; null: nothing. */
+/** Describes the changes that this version still has to make in the database, for a message; null if there are none. */
 export function describePending({ pending, functions }: SchemaState): string | null {
   if (pending.length > 0) return `lacks ${pending.map(({ name }) => name).join(', ')}`
   const changed = [...functions.load.map(({ name }) => name), ...functions.drop]

@@ -176,7 +176,7 @@ async function record(
       checksum = excluded.checksum, header = excluded.header, version = excluded.version, loaded_at = now()`
 }
 
-/** Checks the bodies of all functions, as `create function` does unless it is told not to. */
+/** Checks the bodies of all functions, which loading left unchecked. */
 async function validateFunctions(sql: Queryable, into: string): Promise<void> {
   const functions = await sql<{ name: string; oid: number; language: string }[]>`
     select p.proname as name, p.oid, l.lanname as language from pg_proc p join pg_language l on l.oid = p.prolang

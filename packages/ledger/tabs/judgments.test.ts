@@ -149,7 +149,7 @@ describe('judge_amounts', () => {
       { verdict: null, charged: [50n, 20n, 6n], signed: [50n, 20n, 6n], total: 76n },
     ],
     [
-      // What is left of a credit is no credit on other lines.
+      // The rest of a credit pays nothing on other lines.
       'opens a line with a credit that pays more',
       { request: { position: 2, splits: [split('03')], amounts: [50, 20, 0] }, credited: 15 },
       { verdict: null, charged: [50n, 20n, -5n], signed: [50n, 20n, 0n], total: 70n },

@@ -1,4 +1,4 @@
--- Judges whether a request may be put on a tab at all, whatever it costs. Returns null if it may, else:
+-- Judges whether a request may be put on a tab, apart from its price. Returns null if it may, else:
 --
 -- repeated:   this very request was accepted before
 -- replayed:   its state bought another request
