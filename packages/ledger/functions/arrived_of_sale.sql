@@ -1,5 +1,6 @@
--- Returns the amount of a sale that has arrived, both parts together, by what the chain did with the tab's authorization (packages/ledger/facts/halves.ts). If
--- another state was settled than the one that was stored, the line's sales arrived in their order, as far as that state's amount goes.
+-- Returns the amount of a sale that has arrived, both parts together, by what the chain did with the tab's authorization
+-- (packages/ledger/facts/halves.ts). If another state was settled than the one that was stored, the line's sales arrived in their order, as
+-- far as that state's amount goes.
 create or replace function arrived_of_sale(of_payment text, of_position smallint, of_number smallint, of_amount numeric, state text)
 returns table (arrived numeric) language sql stable as $$
   select case

@@ -1,4 +1,5 @@
--- Returns the amounts that one payment adds to the sums, by its outcome. A voided payment counts as nothing, unless its provider settled its half anyway.
+-- Returns the amounts that one payment adds to the sums, by its outcome. A voided payment counts as nothing, unless its provider
+-- settled its half anyway.
 --
 -- The result is a table of one row, because Postgres inlines that.
 create or replace function revenue_share(net numeric, platform_fee numeric, was_voided boolean, arrived integer)

@@ -1,5 +1,5 @@
--- Returns the amounts that one sale adds to the sums, as revenue_share does for a payment. Each request counts as one payment. If the sale arrived in
--- part, as many requests count as settled as that amount pays for.
+-- Returns the amounts that one sale adds to the sums, as revenue_share does for a payment. Each request counts as one payment. If
+-- the sale arrived in part, as many requests count as settled as that amount pays for.
 create or replace function sale_share(requests integer, net numeric, platform_fee numeric, was_voided boolean, arrived numeric)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
   failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)

@@ -1,4 +1,5 @@
--- Returns a row for each provider that sold on a tab, with that provider's sales only. `data` is for an event. Returns no row for a payment that isn't a tab.
+-- Returns a row for each provider that sold on a tab, with that provider's sales only. `data` is for an event. Returns no row for
+-- a payment that isn't a tab.
 create or replace function tab_shares(of_payment text) returns table (provider_id text, amount numeric, arrived numeric,
   settled_requests bigint, settled_net numeric, data jsonb) language sql stable as $$
   select sold.provider_id, sum(sold.net + sold.fee), sum(sold.arrived), sum(sold.settled_requests)::bigint, sum(sold.settled_net),
