@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createAnswerMemory } from './answerStore.ts'
 import { createAnswers } from './answers.ts'
 
@@ -22,5 +22,61 @@ test('behavior: an answer is kept though its process stands still meanwhile', as
   expect(await answers.once(presented, request, served)).toMatchObject({
     kind: 'again',
     answer: { status: 200 },
+  })
+})
+
+describe('a kept answer', () => {
+  const tab = { tab: 'tab_1', sequence: 1 }
+  const presentations = [
+    { kind: 'payment', payloads: ['a', 'b'], macaroon: 'm' },
+    { kind: 'tab', tab, macaroon: 'm' },
+  ] as const
+  const request = { method: 'GET', resource: '/rain?city=1', readBody: undefined }
+
+  async function keepAnswer(first: (typeof presentations)[number]) {
+    const answers = createAnswers(
+      {},
+      { shelf: createAnswerMemory(1_000), waitMs: 1_000, onFailure: () => {} },
+    )
+    const decision = await answers.once(first as never, request, served)
+    if (decision.kind !== 'serve') throw new Error(decision.kind)
+    await decision.keep?.keep(answer)
+    return async (change: object, asked = request) =>
+      (await answers.once({ ...first, ...change } as never, asked, served)).kind
+  }
+
+  test.each(presentations)('default: is given again to the same $kind', async (first) => {
+    const present = await keepAnswer(first)
+    expect(await present({})).toBe('again')
+  })
+
+  test.each(presentations)('error: is not found by a $kind with another macaroon', async (first) => {
+    const present = await keepAnswer(first)
+    expect(await present({ macaroon: 'n' })).toBe('serve')
+    expect(await present({ macaroon: undefined })).toBe('serve')
+  })
+
+  test('error: is not found by other signatures', async () => {
+    const present = await keepAnswer(presentations[0])
+    expect(await present({ payloads: ['a', 'c'] })).toBe('serve')
+  })
+
+  test('error: is not found by another state of the tab', async () => {
+    const present = await keepAnswer(presentations[1])
+    expect(await present({ tab: { ...tab, sequence: 2 } })).toBe('serve')
+  })
+
+  test.each([
+    ['method', { method: 'DELETE' }],
+    ['resource', { resource: '/rain?city=2' }],
+  ])('error: is not given for another %s', async (_, change) => {
+    const present = await keepAnswer(presentations[0])
+    expect(await present({}, { ...request, ...change })).toBe('serve')
+  })
+
+  test('error: is not given for another body', async () => {
+    const present = await keepAnswer(presentations[0])
+    const asked = { ...request, readBody: async () => new Uint8Array([1]) } as never
+    expect(await present({}, asked)).toBe('serve')
   })
 })

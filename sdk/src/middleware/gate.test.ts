@@ -114,6 +114,27 @@ describe('fails closed', () => {
     expect(answerOf(await gate.check({ ...request, authorization })).status).toBe(503)
   })
 
+  const accepted = { verified: true, receipt: 'a.b.c', paymentId: 'pay_1' }
+  test.each([
+    ['without `verified`', { ...accepted, verified: undefined }],
+    ['with `verified: false`', { ...accepted, verified: false }],
+    ['with `verified` as text', { ...accepted, verified: 'true' }],
+    ['without a receipt', { ...accepted, receipt: undefined }],
+    ['without a payment id', { ...accepted, paymentId: undefined }],
+  ])('error: does not serve after a 200 %s', async (_, body) => {
+    const url = await serve((_, response) => response.end(JSON.stringify(body)))
+    const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
+    const answer = answerOf(await gate.check({ ...request, authorization }))
+    expect(answer).toMatchObject({ status: 503, body: { code: 'dependency_unavailable' } })
+  })
+
+  test('default: serves after a 200 with `verified: true`', async () => {
+    const url = await serve((_, response) => response.end(JSON.stringify(accepted)))
+    const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
+    const decision = await gate.check({ ...request, authorization })
+    expect(decision).toMatchObject({ kind: 'serve', payment: accepted })
+  })
+
   test('error: a redirect is not followed with the provider’s key', async () => {
     const keys: unknown[] = []
     const elsewhere = await serve((incoming, response) => {

@@ -1,0 +1,48 @@
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { expect, test } from 'vitest'
+import { mockOptions } from '../../test/signedPayment.ts'
+import { requirePayment } from './requirePayment.ts'
+
+/** A server that sells `forecast`, and a client of it. */
+async function sellForecast() {
+  const server = new McpServer({ name: 'weather', version: '1.0.0' })
+  const say = (text: string) => async () => ({ content: [{ type: 'text' as const, text }] })
+  const tool = requirePayment(mockOptions)(server).registerTool('forecast', {}, say('sunny'))
+  const client = new Client({ name: 'test', version: '1.0.0' })
+  const [near, far] = InMemoryTransport.createLinkedPair()
+  await Promise.all([server.connect(far), client.connect(near)])
+  return { client, tool, say }
+}
+
+const mockPayment = { 'tollkeeper/authorization': 'x402 mock:mock' }
+
+test('default: serves a paid call', async () => {
+  const { client } = await sellForecast()
+  const result = await client.callTool({ name: 'forecast', _meta: mockPayment })
+  expect(result).toMatchObject({ content: [{ type: 'text', text: 'sunny' }] })
+})
+
+test('behavior: asks for the price of a renamed tool under its new name', async () => {
+  const { client, tool } = await sellForecast()
+  tool.update({ name: 'outlook' })
+  const result = await client.callTool({ name: 'outlook' })
+  expect(result).toMatchObject({
+    isError: true,
+    _meta: { 'tollkeeper/challenge': { accepts: [{ resource: 'mcp://tool/outlook' }, {}] } },
+  })
+})
+
+test('behavior: asks for payment before it runs a replaced callback', async () => {
+  const { client, tool, say } = await sellForecast()
+  tool.update({ callback: say('rainy') })
+  expect(await client.callTool({ name: 'forecast' })).toMatchObject({ isError: true })
+  const result = await client.callTool({ name: 'forecast', _meta: mockPayment })
+  expect(result).toMatchObject({ content: [{ type: 'text', text: 'rainy' }] })
+})
+
+test('error: does not take a name that is no tool’s', async () => {
+  const { tool } = await sellForecast()
+  expect(() => tool.update({ name: '' })).toThrow()
+})

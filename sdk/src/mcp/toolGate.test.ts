@@ -1,0 +1,77 @@
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
+import { expect, test } from 'vitest'
+import { serve } from '../../test/serve.ts'
+import { authorization, sellerOptions } from '../../test/signedPayment.ts'
+import { createToolGate } from './toolGate.ts'
+
+const result: CallToolResult = { content: [{ type: 'text', text: 'sunny' }] }
+const paid = { name: 'forecast', meta: { 'tollkeeper/authorization': authorization }, hasOutputSchema: false }
+
+/** A gate whose gateway accepts each payment once. `asked`: the paths that the gateway was asked for. */
+async function openGate() {
+  const asked: (string | undefined)[] = []
+  const gatewayUrl = await serve(({ url }, response) => {
+    const isRepeated = asked.includes(url)
+    asked.push(url)
+    if (url !== '/verify') return response.end('{}')
+    if (isRepeated) return response.writeHead(409).end('{"code":"payment_replayed"}')
+    return response.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
+  })
+  const options = { ...sellerOptions, gatewayUrl, endpointId: 'ep_1', apiKey: 'tk_1', warn: () => {} }
+  return { answerCall: createToolGate(options), asked }
+}
+
+test('default: charges for a result', async () => {
+  const { answerCall, asked } = await openGate()
+  const answer = await answerCall(paid, async () => result)
+  const _meta = { 'tollkeeper/receipt': { paymentId: 'pay_1', status: 'verified' } }
+  expect(answer).toMatchObject({ kind: 'result', result: { ...result, _meta } })
+  expect(asked).toEqual(['/verify'])
+})
+
+test('behavior: voids the payment of a tool that throws, and throws its error', async () => {
+  const { answerCall, asked } = await openGate()
+  const failure = new Error('no weather')
+  const answer = answerCall(paid, async () => {
+    throw failure
+  })
+  await expect(answer).rejects.toBe(failure)
+  expect(asked).toEqual(['/verify', '/payments/pay_1/void'])
+})
+
+test('behavior: voids the payment of a result with `isError`', async () => {
+  const { answerCall, asked } = await openGate()
+  const answer = await answerCall(paid, async () => ({ ...result, isError: true }))
+  const _meta = { 'tollkeeper/receipt': { paymentId: 'pay_1', status: 'voided' } }
+  expect(answer).toMatchObject({ kind: 'result', result: { isError: true, _meta } })
+  expect(asked).toEqual(['/verify', '/payments/pay_1/void'])
+})
+
+test('behavior: gives a kept result again for the same arguments only', async () => {
+  const { answerCall } = await openGate()
+  let runs = 0
+  const callFor = (city: string) =>
+    answerCall({ ...paid, arguments: { city } }, async () => {
+      runs += 1
+      return result
+    })
+  await callFor('Lisbon')
+  const _meta = { 'tollkeeper/replayed': true }
+  expect(await callFor('Lisbon')).toMatchObject({ kind: 'result', result: { ...result, _meta } })
+  expect(await callFor('Porto')).toMatchObject({
+    kind: 'result',
+    result: { isError: true, _meta: { 'tollkeeper/problem': { status: 409, code: 'payment_replayed' } } },
+  })
+  expect(runs).toBe(1)
+})
+
+test('error: does not run a tool for a call without payment', async () => {
+  const { answerCall } = await openGate()
+  let runs = 0
+  const answer = await answerCall({ ...paid, meta: undefined }, async () => {
+    runs += 1
+    return result
+  })
+  expect(answer).toMatchObject({ kind: 'result', result: { isError: true } })
+  expect(runs).toBe(0)
+})
