@@ -79,4 +79,24 @@ describe('a kept answer', () => {
     const asked = { ...request, readBody: async () => new Uint8Array([1]) } as never
     expect(await present({}, asked)).toBe('serve')
   })
+
+  test.each([
+    ['ten minutes', 'm', 600],
+    ['one minute if its payment has no macaroon', undefined, 60],
+  ])('default: is kept for %s', async (_, macaroon, expected) => {
+    const memory = createAnswerMemory(1_000)
+    const lifetimes: number[] = []
+    const shelf: typeof memory = {
+      ...memory,
+      async put(name, entry, seconds) {
+        lifetimes.push(seconds)
+        await memory.put(name, entry, seconds)
+      },
+    }
+    const answers = createAnswers({}, { shelf, waitMs: 1_000, onFailure: () => {} })
+    const decision = await answers.once({ ...presentations[0], macaroon } as never, request, served)
+    if (decision.kind !== 'serve') throw new Error(decision.kind)
+    await decision.keep?.keep(answer)
+    expect(lifetimes).toEqual([expected])
+  })
 })

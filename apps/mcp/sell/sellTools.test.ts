@@ -1,0 +1,114 @@
+import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
+import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { parsePrices } from './prices.ts'
+import { sellTools } from './sellTools.ts'
+
+const result = { content: [{ type: 'text' as const, text: 'sunny' }] }
+const tool = { name: 'forecast', inputSchema: { type: 'object' as const } }
+
+type Request = { id: number | string; method: string; params?: Record<string, unknown> }
+
+/**
+ * Sells `forecast` of a server that answers at once.
+ *
+ * @param pay stands for the gateway: it runs the tool, or doesn't.
+ */
+async function sell(
+  pay: (run: () => Promise<unknown>, cancel: () => Promise<void>) => Promise<unknown> = (run) => run(),
+) {
+  const [client, clientSide] = InMemoryTransport.createLinkedPair()
+  const [serverSide, server] = InMemoryTransport.createLinkedPair()
+  const served: Request[] = []
+  server.onmessage = (message) => {
+    const request = message as Request
+    if (request.method !== 'tools/list') served.push(request)
+    const answer = request.method === 'tools/list' ? { tools: [tool] } : result
+    if (request.id !== undefined) void server.send({ jsonrpc: '2.0', id: request.id, result: answer })
+  }
+  const answers: JSONRPCMessage[] = []
+  const answered = new Map<number, PromiseWithResolvers<JSONRPCMessage>>()
+  client.onmessage = (message) => {
+    answers.push(message)
+    if ('id' in message) answered.get(Number(message.id))?.resolve(message)
+  }
+  const cancel = async () => {
+    await client.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } })
+  }
+  const sold: string[] = []
+  const selling = sellTools(clientSide, serverSide, {
+    priceOf: parsePrices({ forecast: '0.05', help: 'free' }),
+    async answerCall(price, call, run) {
+      sold.push(`${call.name} ${price}`)
+      await pay(run, cancel)
+      return { kind: 'result', result }
+    },
+    register: async () => {},
+    warn: () => {},
+  })
+  await Promise.all([client.start(), server.start()])
+  onTestFinished(async () => {
+    await client.close()
+    await selling
+  })
+  const ask = (id: number, method: string, params: Record<string, unknown>) => {
+    const answer = Promise.withResolvers<JSONRPCMessage>()
+    answered.set(id, answer)
+    void client.send({ jsonrpc: '2.0', id, method, params })
+    return answer.promise
+  }
+  return { ask, answers, served, sold }
+}
+
+describe('a call of a priced tool', () => {
+  test('default: is paid for, and reaches the server without its payment', async () => {
+    const { ask, served, sold } = await sell()
+    const _meta = { 'tollkeeper/authorization': 'x402 a', 'x402/payment': 'b', progressToken: 7 }
+    const answer = await ask(1, 'tools/call', { name: 'forecast', arguments: { city: 'Lisbon' }, _meta })
+    expect(answer).toMatchObject({ id: 1, result })
+    expect(sold).toEqual(['forecast 0.05'])
+    expect(served.map(({ params }) => params)).toEqual([
+      { name: 'forecast', arguments: { city: 'Lisbon' }, _meta: { progressToken: 7 } },
+    ])
+  })
+
+  test('error: is refused as a task, and not charged', async () => {
+    const { ask, served, sold } = await sell()
+    const answer = await ask(1, 'tools/call', { name: 'forecast', task: { ttl: 1_000 } })
+    expect(answer).toMatchObject({ error: { code: -32602 } })
+    expect([sold, served]).toEqual([[], []])
+  })
+
+  test('behavior: does not run if it is cancelled before it is paid for', async () => {
+    const failed = Promise.withResolvers<unknown>()
+    const { ask, served, answers } = await sell(async (run, cancel) => {
+      await cancel()
+      failed.resolve(await run().catch((error: unknown) => error))
+    })
+    void ask(1, 'tools/call', { name: 'forecast' })
+    expect(await failed.promise).toBeInstanceOf(Error)
+    expect(served.filter(({ method }) => method === 'tools/call')).toEqual([])
+    // Another request is answered after it, so its own answer would have come.
+    await ask(2, 'tools/call', { name: 'help' })
+    expect(answers.map((message) => 'id' in message && message.id)).toEqual([2])
+  })
+})
+
+test('default: a free tool is called without payment', async () => {
+  const { ask, sold } = await sell()
+  expect(await ask(1, 'tools/call', { name: 'help' })).toMatchObject({ result })
+  expect(sold).toEqual([])
+})
+
+test('error: a tool without a price is not sold', async () => {
+  const { ask, served } = await sell()
+  expect(await ask(1, 'tools/call', { name: 'secret' })).toMatchObject({ error: { code: -32602 } })
+  expect(served).toEqual([])
+})
+
+test('default: the list of tools shows prices', async () => {
+  const { ask } = await sell()
+  expect(await ask(1, 'tools/list', {})).toMatchObject({
+    result: { tools: [{ name: 'forecast', _meta: { 'tollkeeper/price': { usdc: '0.05' } } }] },
+  })
+})
