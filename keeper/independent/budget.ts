@@ -19,5 +19,15 @@ export function createBudget(now: () => Date) {
       turnDay()
       return spent
     },
+    /** Decides in order which of these amounts today's limit still covers together. It books none. @param limit 0: none. */
+    covers(amounts: readonly bigint[], limit: bigint): boolean[] {
+      turnDay()
+      let reached = spent
+      return amounts.map((amount) => {
+        const isCovered = limit === 0n || reached + amount <= limit
+        if (isCovered) reached += amount
+        return isCovered
+      })
+    },
   }
 }

@@ -57,16 +57,12 @@ export function createSettler(dependencies: SettlerDependencies) {
     ceiling: createCeiling({
       meter: createGasMeter(served, settings, now),
       settings,
-      async draw(draws) {
-        let spent = budget.spentToday()
-        return draws.map(({ amount }) => {
-          const isCovered = settings.dailyBudget === 0n || spent + amount <= settings.dailyBudget
-          if (isCovered) spent += amount
-          return isCovered
-        })
-      },
-      isInBudget: async (amount) =>
-        settings.dailyBudget === 0n || budget.spentToday() + amount <= settings.dailyBudget,
+      draw: async (draws) =>
+        budget.covers(
+          draws.map(({ amount }) => amount),
+          settings.dailyBudget,
+        ),
+      isInBudget: async (amount) => budget.covers([amount], settings.dailyBudget)[0] === true,
       bears: 'all',
       now,
     }),

@@ -1,0 +1,116 @@
+import { createServer } from 'node:http'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
+import { toWord } from '@tollkeeper/sdk/protocol/tab'
+import { describe, expect, test } from 'vitest'
+import { listen, urlOf } from '../../sdk/test/serve.ts'
+import { fetchPending } from './pendingQueue.ts'
+
+const address = (digit: string) => `0x${digit.repeat(40)}` as const
+const now = new Date('2026-11-23T12:00:00Z')
+const seconds = BigInt(now.getTime() / 1000)
+const platform = address('f')
+const served = {
+  network: networkByName('base'),
+  token: address('c'),
+  deployment: {
+    batchSettlement: address('5'),
+    splitterFactory: address('6'),
+    tabSettlement: address('7'),
+  },
+} as unknown as ServedNetwork
+
+const authorization = {
+  from: address('1'),
+  to: address('2'),
+  value: 10_000n,
+  validAfter: 0n,
+  validBefore: seconds + 3_600n,
+  nonce: `0x${'3'.repeat(64)}`,
+  signature: `0x${'4'.repeat(130)}`,
+} as const
+
+/** What a keeper finds to do if a gateway publishes this. */
+async function fetchItems(batch: object, change: object = {}) {
+  const answer = {
+    batches: [{ feeRecipient: platform, trigger: 'count', payments: [], ...batch }],
+    batchSettlement: address('5'),
+    tabSettlement: address('7'),
+    token: address('c'),
+    ...change,
+  }
+  const server = createServer((_, response) => response.end(JSON.stringify(answer)))
+  await listen(server)
+  const [pending] = await fetchPending(urlOf(server), served, 0, now)
+  return pending?.items ?? []
+}
+
+describe('payments', () => {
+  const items = (...payloads: Partial<typeof authorization>[]) =>
+    fetchItems({ payments: [payloads.map((change) => encodePayload({ ...authorization, ...change }))] })
+
+  test('default: are items with one open half or two', async () => {
+    expect(await items({})).toEqual([
+      { position: 0, paymentId: null, provider: { authorization, state: 'open' }, fee: null },
+    ])
+    const [pair] = await items({}, { to: platform, value: 500n })
+    expect(pair?.fee).toMatchObject({ authorization: { to: platform, value: 500n }, state: 'open' })
+  })
+
+  test.each([
+    [15n, 0],
+    [16n, 1],
+  ])('behavior: need time to be mined: valid for another %d s', async (left, count) => {
+    const validBefore = seconds + left
+    expect(await items({ validBefore })).toHaveLength(count)
+    expect(await items({}, { to: platform, validBefore })).toHaveLength(count)
+  })
+
+  test('error: are left out if their halves have two payers', async () => {
+    expect(await items({}, { from: address('9') })).toEqual([])
+  })
+
+  test('behavior: pay a splitter only if its address follows from its terms', async () => {
+    const terms = { provider: address('2'), platform, providerShare: 19n, platformShare: 1n }
+    const to = splitterAddress({ ...terms, factory: address('6') })
+    const payments = [[encodePayload({ ...authorization, to })]]
+    const named = (shares: [string, string]) => ({
+      payments,
+      splitters: [{ address: to, provider: address('2'), shares }],
+    })
+    expect((await fetchItems(named(['19', '1'])))[0]?.splitter).toEqual(terms)
+    expect((await fetchItems(named(['1', '19'])))[0]?.splitter).toBeUndefined()
+  })
+})
+
+describe('tabs', () => {
+  const split = encodeSplit({ provider: address('2'), providerShare: 9n, platformShare: 1n })
+  const tabOf = (sequence: number, amount: string, to = address('7') as string) => ({
+    payload: encodePayload({ ...authorization, to: to as typeof authorization.to }),
+    sequence,
+    rewardShare: 2_000,
+    lines: [[toWord(split), amount]],
+  })
+
+  test('default: are items of their newest state, in whatever order they come', async () => {
+    const states = [tabOf(1, '100'), tabOf(2, '200')]
+    for (const tabs of [states, states.toReversed()]) {
+      const items = await fetchItems({ tabs })
+      expect(items).toMatchObject([{ tab: { sequence: 2, rewardShare: 2_000 } }])
+    }
+  })
+
+  test('error: are left out if they pay another contract, or their gateway’s is another', async () => {
+    expect(await fetchItems({ tabs: [tabOf(1, '100', address('8'))] })).toEqual([])
+    expect(await fetchItems({ tabs: [tabOf(1, '100')] }, { tabSettlement: address('8') })).toEqual([])
+  })
+})
+
+test.each([
+  ['token', { token: address('d') }],
+  ['contract', { batchSettlement: address('d') }],
+])('error: a gateway with another %s is refused', async (_, change) => {
+  await expect(fetchItems({}, change)).rejects.toThrow('this keeper something else')
+})
