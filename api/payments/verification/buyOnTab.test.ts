@@ -282,6 +282,80 @@ describe('what the buyer signs', () => {
   })
 })
 
+describe('bounds', () => {
+  test.each([
+    [100_000, undefined],
+    [100_001, 'tab_mismatch'],
+    [7_200, undefined],
+    [7_199, 'authorization_expires_too_soon'],
+  ])('args: a tab that is valid for %d seconds', async (seconds, code) => {
+    const now = Date.now()
+    gateway.setNow(now)
+    const tab = await openedTab()
+    const body = await tab.sign(shop, { expiry: Math.floor(now / 1000) + seconds })
+    expect((await tab.present(body)).body.code).toBe(code)
+  })
+
+  test('error: a new tab of a known payer whose nonce is used on chain', async () => {
+    const payer = await gateway.buyer(5_000_000n)
+    expect((await openTab(gateway, payer).buy(shop)).status).toBe(200)
+    const tab = openTab(gateway, payer)
+    await tab.cancel()
+    expect((await tab.buy(shop)).body.code).toBe('authorization_used')
+  })
+
+  test('error: a payee that USDC has blacklisted since its offer', async () => {
+    const own = await openShop(gateway.app)
+    const tab = await openedTab()
+    const body = await tab.sign(own)
+    await setBlacklisted(gateway.chain, own.wallet, true)
+    // A process that hasn't asked for this wallet before.
+    const answer = await tab.present(body, { app: gateway.another() })
+    expect(answer.body.code).toBe('payee_refused')
+    expect((await tab.read()).status).toBe(404)
+  })
+
+  test('error: a macaroon that bought, at another endpoint of the same provider', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    expect((await tab.present(body)).status).toBe(200)
+    const { body: other } = await call<{ endpointId: string }>(
+      gateway.app,
+      'POST',
+      `/providers/${shop.providerId}/endpoints`,
+      {
+        json: {
+          url: `${shop.url}/other`,
+          method: 'GET',
+          pricing: { usdcPerUnit: '0.05' },
+          walletId: shop.walletId,
+        },
+        key: shop.key,
+      },
+    )
+    const next = { ...(await tab.sign(shop)), macaroon: body.macaroon }
+    const elsewhere = { ...next, endpointId: other.endpointId }
+    expect((await tab.present(elsewhere)).body.code).toBe('caveat_mismatch')
+    expect((await tab.present(next)).status).toBe(200)
+  })
+
+  test('args: the price that the provider asks for now', async () => {
+    const tab = await openedTab()
+    const body = await tab.sign(shop)
+    const priced = (usdcPerUnit: string) => ({ ...body, pricing: { usdcPerUnit } })
+    expect((await tab.present(priced('0.050001'))).body.code).toBe('challenge_price_too_low')
+    expect((await tab.present(priced('0.05'))).status).toBe(200)
+  })
+
+  test('behavior: from four fifths of its credit on, the buyer is told to open another tab', async () => {
+    const own = await openShop(gateway.app, '0.2')
+    const tab = await openedTab()
+    const closing = []
+    for (let n = 0; n < 4; n++) closing.push((await tab.buy(own)).body.tab.closing)
+    expect(closing).toEqual([undefined, undefined, undefined, true])
+  })
+})
+
 describe('less than the price', () => {
   test('behavior: what was not charged is used up by the next requests', async () => {
     const tab = await openedTab()
@@ -425,6 +499,17 @@ describe('closing', () => {
     expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')
     expect((await tab.close({ sequence: 1 })).body.code).toBe('tab_behind')
     expect((await tab.close({ terms: { rewardShare: 0 } })).body.code).toBe('invalid_signature')
+    expect((await tab.read()).body).toMatchObject({ closedAt: null })
+  })
+
+  test('error: by another payer, who signs for its id', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const thief = openTab(gateway, await gateway.buyer(1_000_000n))
+    thief.lines.push(...tab.lines.map((line) => ({ ...line })))
+    const state = await thief.signState(0, { known: 0, tabId: tab.tabId, sequence: 2 })
+    const { body } = await call(gateway.app, 'POST', `/tabs/${tab.tabId}/close`, { json: { tab: state } })
+    expect(body.code).toBe('unknown_tab')
     expect((await tab.read()).body).toMatchObject({ closedAt: null })
   })
 

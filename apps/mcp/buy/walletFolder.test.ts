@@ -1,6 +1,8 @@
+import { once } from 'node:events'
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Worker } from 'node:worker_threads'
 import type { SavedTab } from '@tollkeeper/sdk/client/tabStore'
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
 import { openWalletFolder } from './walletFolder.ts'
@@ -50,6 +52,31 @@ test('default: one budget for all that have it open, at the time that a payment 
   expect(again.spent(25 * hourMs - 1)).toHaveLength(1)
   expect(again.spent(25 * hourMs)).toEqual([])
   expect((await again.spending.reserve(spend(10n, 25 * hourMs), { daily: 10n })).isReserved).toBe(true)
+})
+
+test('behavior: payments that are counted at the same time never exceed the limit together', async () => {
+  await (await open()).close()
+  const reserve = `
+    const { parentPort, workerData } = require('node:worker_threads')
+    const { module, folder, place } = workerData
+    import(module).then(async ({ openWalletFolder }) => {
+      const { spending, close } = await openWalletFolder(folder, place)
+      let reserved = 0
+      for (let n = 0; n < 100; n++) {
+        const one = await spending.reserve({ host: 'a.example', amount: 1n, at: n }, { daily: 100n })
+        if (one.isReserved) reserved += 1
+      }
+      await close()
+      parentPort.postMessage(reserved)
+    })`
+  const workerData = { module: join(import.meta.dirname, 'walletFolder.ts'), folder, place }
+  const reserved = await Promise.all(
+    Array.from(
+      { length: 3 },
+      async () => (await once(new Worker(reserve, { eval: true, workerData }), 'message'))[0],
+    ),
+  )
+  expect(reserved.reduce((sum, one) => sum + one, 0)).toBe(100)
 })
 
 test('behavior: a seat is one process’s, with its receipts and tabs, and free once that has gone', async () => {

@@ -99,4 +99,18 @@ describe('a kept answer', () => {
     await decision.keep?.keep(answer)
     expect(lifetimes).toEqual([expected])
   })
+
+  test.each([
+    [4, 'again'],
+    [3, 'answer'],
+  ])('args: maxAnswerBytes %d for a body of 4 bytes', async (maxAnswerBytes, expected) => {
+    const shelf = createAnswerMemory(1_000)
+    const answers = createAnswers({ maxAnswerBytes }, { shelf, waitMs: 1_000, onFailure: () => {} })
+    const decision = await answers.once(presentations[0] as never, request, served)
+    if (decision.kind !== 'serve') throw new Error(decision.kind)
+    await decision.keep?.keep(answer)
+    const replayed = { status: 409, headers: {}, body: '{}' }
+    const refuse = async () => ({ kind: 'answer', answer: replayed }) as const
+    expect(await answers.once(presentations[0] as never, request, refuse)).toMatchObject({ kind: expected })
+  })
 })

@@ -177,11 +177,11 @@ test('behavior: a lost call is repeated with its Idempotency-Key, also when its 
 })
 
 test('behavior: what is accepted while its payment, presented again, is refused, is voided', async () => {
-  const asked: string[] = []
+  const asked: [url: string | undefined, condition: string | undefined][] = []
   const held = Promise.withResolvers<ServerResponse>()
   let state: 'losing' | 'holding' | 'refusing' = 'losing'
   const url = await serve((incoming, response) => {
-    asked.push(String(incoming.url))
+    asked.push([incoming.url, incoming.headers['if-match']])
     if (incoming.url?.endsWith('/void')) response.end('{}')
     else if (state === 'losing') incoming.socket.destroy()
     else if (state === 'holding') {
@@ -199,7 +199,38 @@ test('behavior: what is accepted while its payment, presented again, is refused,
   await present()
   answer.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
   await works[0]
-  expect(asked.at(-1)).toBe('/payments/pay_1/void')
+  // It only asks for the earlier answer, since a new acceptance would charge a buyer who has paid again.
+  expect(asked.filter(([url]) => url !== '/challenge').slice(-2)).toEqual([
+    ['/verify', '*'],
+    ['/payments/pay_1/void', undefined],
+  ])
+})
+
+test('behavior: a gateway that answers 408 may have accepted the payment, and is asked again with the same key', async () => {
+  const keys: unknown[] = []
+  const url = await serve((incoming, response) => {
+    keys.push(incoming.headers['idempotency-key'])
+    if (keys.length === 1) response.writeHead(408).end()
+    else response.end('{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}')
+  })
+  const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', warn: () => {} })
+  expect(await gate.check({ ...request, authorization })).toMatchObject({ kind: 'serve' })
+  expect(keys).toEqual([keys[0], keys[0]])
+})
+
+test('behavior: passes on when the gateway wants to be asked again', async () => {
+  const limits = { 'retry-after': '7', 'ratelimit-limit': '60', 'ratelimit-remaining': '0' }
+  const url = await serve((_, response) =>
+    response.writeHead(429, { ...limits, 'x-other': 'kept back' }).end('{"code":"rate_limited"}'),
+  )
+  const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', warn: () => {} })
+  const { status, headers } = answerOf(await gate.check({ ...request, authorization }))
+  expect(status).toBe(429)
+  expect(headers).toEqual({
+    'Content-Type': 'application/problem+json',
+    'Cache-Control': 'no-store',
+    ...limits,
+  })
 })
 
 test('behavior: the gateway is told how long anybody listens', async () => {
