@@ -90,3 +90,20 @@ test('behavior: what was used already is left alone, until a reorg takes back wh
   await begun().close({ outcome: 'lost', failure: 'deferred' })
   expect(journal.standing(item)).toBe('good')
 })
+
+test('behavior: a payer whose payments failed twice on chain is not tried again', async () => {
+  let time = 1_800_000_000_000
+  const now = () => new Date(time)
+  const journal = createMemoryJournal(createBudget(now), now)
+  const item = createItem()
+  const failures: string[] = []
+  for (let n = 0; n < 3; n++) {
+    failures.push(journal.standing(item))
+    const verdict = { failed: [{ item }], spent: [], untried: [], ranOut: false } as unknown as Verdict
+    const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
+    await journal.begin(planned, [item]).markMined(mined, verdict, { cost: 0n, reward: 0n })
+    // By then it isn't left alone any more because it has just failed.
+    time += 60_001
+  }
+  expect(failures).toEqual(['good', 'quarantined', 'refused'])
+})

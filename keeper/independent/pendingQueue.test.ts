@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { networkByName } from '@tollkeeper/sdk/protocol/networks'
-import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import { describe, expect, test } from 'vitest'
@@ -48,7 +48,7 @@ async function fetchItems(batch: object, change: object = {}) {
 }
 
 describe('payments', () => {
-  const items = (...payloads: Partial<typeof authorization>[]) =>
+  const items = (...payloads: Partial<SignedAuthorization>[]) =>
     fetchItems({ payments: [payloads.map((change) => encodePayload({ ...authorization, ...change }))] })
 
   test('default: are items with one open half or two', async () => {

@@ -1,0 +1,86 @@
+import { describe, expect, test } from 'vitest'
+import { payloads } from '../../test/signedPayment.ts'
+import { askGateway, isFree, isServed, isUnclear, outcomeOf } from './outcome.ts'
+import type { Answer } from './transport.ts'
+
+const answerOf = (status: number, headers: Record<string, string> = {}): Answer => ({
+  url: 'https://api.example/',
+  status,
+  headers: new Headers(headers),
+  body: null,
+})
+const paid = { 'service-payment-id': 'pay_1' }
+const voided = { ...paid, 'service-payment-status': 'voided' }
+
+describe('askGateway', () => {
+  const { signal } = new AbortController()
+  const ask = (status: number, body: object) =>
+    askGateway(
+      async () => Response.json(body, { status }),
+      'https://gateway.example',
+      { payloads: payloads },
+      signal,
+    )
+
+  test.each([
+    [200, { payment_status: 'verified' }, 'charged'],
+    [200, { payment_status: 'settled' }, 'charged'],
+    [200, { payment_status: 'voided' }, 'not_charged'],
+    [200, { payment_status: 'failed' }, 'not_charged'],
+    [200, { chargedUsdc: '0.000001' }, 'charged'],
+    [200, { chargedUsdc: '0.000000' }, 'not_charged'],
+    [200, {}, 'unknown'],
+    [404, { code: 'unknown_payment' }, 'absent'],
+    [404, { code: 'unknown_tab' }, 'absent'],
+    [404, {}, 'unknown'],
+    [500, { payment_status: 'voided' }, 'unknown'],
+  ])('default: status %d with %j says %s', async (status, body, expected) => {
+    expect(await ask(status, body)).toBe(expected)
+  })
+
+  test('error: a gateway that does not answer says nothing', async () => {
+    const fetch = async () => Promise.reject(new TypeError('fetch failed'))
+    expect(await askGateway(fetch, 'https://gateway.example', { payloads }, signal)).toBe('unknown')
+  })
+})
+
+test.each([
+  [402, 'absent', true],
+  [402, 'not_charged', true],
+  [402, 'unknown', false],
+  [402, 'charged', false],
+  [500, 'absent', false],
+  [500, 'not_charged', true],
+] as const)(
+  'default: after status %d and the word %s a request may be paid again: %s',
+  (status, word, expected) => {
+    expect(isFree({ answer: answerOf(status), word })).toBe(expected)
+  },
+)
+
+test.each([
+  ['a voided payment', answerOf(500, voided), true],
+  ['an error of a charged request', answerOf(500, paid), false],
+  ['a refusal', answerOf(402), true],
+  ['an outage', answerOf(503), true],
+  ['a payment that is being served', answerOf(409, { 'retry-after': '1' }), true],
+  ['a replay', answerOf(409), false],
+  ['a fault of the request', answerOf(400), false],
+])('default: %s leaves the outcome open: %s', (_, answer, expected) => {
+  expect(isUnclear(answer)).toBe(expected)
+})
+
+test('default: only an answer of a payment that is not voided was paid for', () => {
+  expect([answerOf(200, paid), answerOf(200, voided), answerOf(200)].map(isServed)).toEqual([
+    true,
+    false,
+    false,
+  ])
+})
+
+test('default: the outcome follows the gateway’s word', () => {
+  expect(outcomeOf('charged')).toEqual({ outcome: 'unknown', isAccepted: true })
+  expect(outcomeOf('not_charged')).toEqual({ outcome: 'not_charged', isAccepted: false })
+  expect(outcomeOf('absent')).toEqual({ outcome: 'unknown', isAccepted: false })
+  expect(outcomeOf('unknown')).toEqual({ outcome: 'unknown', isAccepted: undefined })
+})
