@@ -146,6 +146,14 @@ test('behavior: who asks what was accepted has nothing accepted by that', async 
   expect((await ask(single, randomUUID(), { 'if-match': '"x"' })).status).toBe(422)
 })
 
+test('behavior: who asks about a tab that was never opened has no credit reserved for it', async () => {
+  const tab = await openedTab()
+  const headers = { 'idempotency-key': randomUUID(), 'if-match': '*' }
+  const answer = await call(gateway.app, 'POST', '/verify', { json: await tab.sign(shop), headers })
+  expect(answer.status).toBe(404)
+  expect(await reserved(tab.tabId)).toBeUndefined()
+})
+
 describe('twins', () => {
   test('behavior: of ten copies of one request one is served; the others hear 409', async () => {
     const tab = await openedTab()
