@@ -352,6 +352,13 @@ describe('settle before serve', () => {
 })
 
 describe('prices and keys', () => {
+  test('args: the price that the provider asks for now', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    const priced = (usdcPerUnit: string) => ({ ...body, pricing: { usdcPerUnit } })
+    expect((await verify(priced('0.050001'))).body.code).toBe('challenge_price_too_low')
+    expect((await verify(priced('0.05'))).status).toBe(200)
+  })
+
   test("behavior: the provider's key buys a challenge below the registered price, and overpaying is fine", async () => {
     const { providerId, endpointId, key } = shop
     const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
