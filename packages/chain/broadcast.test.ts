@@ -1,5 +1,6 @@
+import type { PublicClient } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { readBroadcastError } from './broadcast.ts'
+import { broadcast, readBroadcastError } from './broadcast.ts'
 
 describe('readBroadcastError', () => {
   test.each([
@@ -33,5 +34,46 @@ describe('readBroadcastError', () => {
   test('behavior: no URL and no bytes in what is logged', () => {
     const error = new Error(`https://rpc.example/v2/secret refused 0x${'ab'.repeat(100)}`)
     expect(readBroadcastError(error)).toEqual({ status: 'unknown', reason: '<url> refused <bytes>' })
+  })
+})
+
+describe('broadcast', () => {
+  /** A node that answers as given. `known`: what it says of the hash. */
+  const nodeOf = (answer: () => unknown, known: () => unknown = () => null) =>
+    ({
+      request: async ({ method }: { method: string }) =>
+        method === 'eth_sendRawTransaction' ? answer() : known(),
+    }) as unknown as PublicClient
+  const fail = (reason: string) => () => {
+    throw new Error(reason)
+  }
+  const taken = nodeOf(() => '0x01')
+  const rejecting = nodeOf(fail('nonce too low'))
+  const silent = nodeOf(fail('timeout'))
+  const send = (...nodes: PublicClient[]) => broadcast(nodes, '0x', '0x')
+
+  test('default: is sent once any node has taken it', async () => {
+    expect(await send(rejecting, silent, taken)).toEqual({ status: 'sent' })
+  })
+
+  test('behavior: is unknown while any node may have taken it', async () => {
+    expect(await send(rejecting, silent)).toMatchObject({ status: 'unknown' })
+  })
+
+  test('error: is rejected only if all nodes reject it', async () => {
+    expect(await send(rejecting, rejecting)).toMatchObject({ status: 'rejected', code: 'nonce_used' })
+  })
+
+  test('error: is unknown without a node', async () => {
+    expect(await send()).toMatchObject({ status: 'unknown' })
+  })
+
+  test.each([
+    ['sent, if the node knows the hash', () => ({}), { status: 'sent' }],
+    ['rejected, if it does not', () => null, { status: 'rejected', code: 'underpriced' }],
+    ['unknown, if it does not say', fail('timeout'), { status: 'unknown' }],
+  ])('behavior: a node that speaks of a replacement: %s', async (_, known, expected) => {
+    const node = nodeOf(fail('replacement transaction underpriced'), known)
+    expect(await send(node)).toMatchObject(expected)
   })
 })

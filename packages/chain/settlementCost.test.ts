@@ -1,9 +1,9 @@
 import { feeNonce } from '@tollkeeper/sdk/protocol/challenge'
 import { encodeSettle, encodeSettleAuthorizations } from '@tollkeeper/sdk/protocol/settlement'
-import { type Address, bytesToHex, type Hex, hexToBytes, keccak256 as keccak } from 'viem'
+import { type Address, bytesToHex, type Hex, hexToBytes, keccak256 as keccak, type PublicClient } from 'viem'
 import { describe, expect, test } from 'vitest'
 import type { BatchShape } from './gas.ts'
-import { sampleCalldata } from './settlementCost.ts'
+import { readGasTokenPrice, sampleCalldata, weiToUsd } from './settlementCost.ts'
 
 // The OP stack's formula since Fjord (specs.optimism.io, protocol/fjord/exec-engine), which the GasPriceOracle applies on chain.
 // Ours is only the calldata that we ask it about.
@@ -149,4 +149,37 @@ describe('sampleCalldata', () => {
       expect(Math.abs(sample / real - 1)).toBeLessThan(0.05)
     },
   )
+})
+
+describe('readGasTokenPrice', () => {
+  const feed: Address = `0x${'f'.repeat(40)}`
+  /** Reads a feed that answered `age` seconds ago. */
+  const read = (answer: bigint, age: bigint) => {
+    const client = {
+      readContract: async ({ functionName }: { functionName: string }) =>
+        functionName === 'decimals' ? 8 : [1n, answer, 0n, 1_000_000n - age, 1n],
+      getBlock: async () => ({ timestamp: 1_000_000n }),
+    } as unknown as PublicClient
+    return readGasTokenPrice(client, feed, 42n)
+  }
+  const configured = { usdPerToken: 42n, source: 'configured' }
+
+  test('default: is the feed’s in USDC base units, rounded down', async () => {
+    expect(await read(300_000_000_099n, 7_200n)).toEqual({ usdPerToken: 3_000_000_000n, source: 'feed' })
+  })
+
+  test('behavior: is the configured one without a feed, after two hours, and for a price of nothing', async () => {
+    expect(await readGasTokenPrice({} as PublicClient, undefined, 42n)).toEqual(configured)
+    expect(await read(300_000_000_000n, 7_201n)).toEqual(configured)
+    expect(await read(0n, 0n)).toEqual(configured)
+  })
+})
+
+test.each([
+  [0n, 0n],
+  [1n, 1n],
+  [10n ** 12n, 3_000n],
+  [10n ** 12n + 1n, 3_001n],
+])('default: the cost of %d wei is rounded up to %d base units', (wei, expected) => {
+  expect(weiToUsd(wei, 3_000_000_000n)).toBe(expected)
 })
