@@ -1,0 +1,269 @@
+/**
+ * `npm run mutate [-- --only <part of a name> …] [--first | --near] [--list]`: breaks the product in one place at a time, in a copy
+ * of the project, and checks that the unit and room tests (Vitest's project `unit`) notice each time. It proves that `npm test`
+ * asserts what users rely on. `tools/mutants/*.json` lists the mutants, one file for each room.
+ *
+ * The tests that probably notice run first: those that the mutant names, those beside its file, those of its folder, those of its
+ * room, all others that import the file, and then the rest, because some tests start programs by their path. The first failure
+ * ends a mutant. The test file that failed must then pass without the mutant.
+ *
+ * `--first` runs only named tests and those beside the file, `--near` also those of the folder. The exit status is 1 if a mutant
+ * survives.
+ */
+
+import { spawnSync } from 'node:child_process'
+import {
+  chmodSync,
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join, relative } from 'node:path'
+import { parseArgs } from 'node:util'
+import { createVitest, type Reporter, type TestSpecification, type Vitest } from 'vitest/node'
+
+type Mutant = {
+  /** Names the mutant by what users would see, in the present tense. */
+  name: string
+  /** Paths or globs. `find` must occur exactly once in all files that match. */
+  file: string | string[]
+  find: string
+  replace: string
+  /** Paths or globs of the tests that run first. */
+  tests?: string[]
+}
+
+/** These tests judge the source text or the tools, not the behavior of the product. */
+const ignored = /^(?:test\/house|tools)\//
+
+const { values: options } = parseArgs({
+  options: {
+    only: { type: 'string', multiple: true },
+    near: { type: 'boolean', default: false },
+    first: { type: 'boolean', default: false },
+    list: { type: 'boolean', default: false },
+  },
+})
+
+const root = join(import.meta.dirname, '..')
+
+/** Reads all mutants, each with the name of its list. @throws {Error} if two have the same name. */
+function readMutants(): (Mutant & { room: string })[] {
+  const lists = globSync('tools/mutants/*.json', { cwd: root }).sort()
+  const all = lists.flatMap((list) => {
+    const mutants: Mutant[] = JSON.parse(readFileSync(join(root, list), 'utf8'))
+    return mutants.map((mutant) => ({ ...mutant, room: basename(list, '.json') }))
+  })
+  const names = all.map(({ name }) => name)
+  const repeated = names.find((name, index) => names.indexOf(name) !== index)
+  if (repeated !== undefined) throw new Error(`Two mutants have the name: ${repeated}`)
+  return all
+}
+
+/** Returns the path of the file that a mutant changes, relative to the root. @throws {Error} unless `find` occurs exactly once. */
+function locate({ name, file, find, replace }: Mutant): string {
+  if (find === replace) throw new Error(`This mutant changes nothing: ${name}`)
+  const found = [...new Set(globSync(file, { cwd: root }))].flatMap((path) => {
+    const count = readFileSync(join(root, path), 'utf8').split(find).length - 1
+    return Array.from({ length: count }, () => path)
+  })
+  const [only] = found
+  if (only === undefined || found.length > 1) {
+    throw new Error(`"find" must occur exactly once, and occurs ${found.length} times: ${name}`)
+  }
+  return only
+}
+
+/** Copies all files that Git tracks or would add, and links the packages. */
+function copyProject(to: string): void {
+  const listed = spawnSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 26,
+  })
+  if (listed.status !== 0) throw new Error(`git ls-files failed: ${listed.stderr}`)
+  for (const path of listed.stdout.split('\0').filter(Boolean)) {
+    cpSync(join(root, path), join(to, path), { recursive: true, force: true })
+  }
+  linkPackages(join(root, 'node_modules'), join(to, 'node_modules'))
+}
+
+/** Links each package separately, because npm's links to our own workspaces must lead into the copy. */
+function linkPackages(from: string, to: string): void {
+  mkdirSync(to)
+  for (const entry of readdirSync(from, { withFileTypes: true })) {
+    const [source, target] = [join(from, entry.name), join(to, entry.name)]
+    if (entry.isSymbolicLink()) symlinkSync(readlinkSync(source), target)
+    else if (entry.name.startsWith('@')) linkPackages(source, target)
+    else symlinkSync(source, target)
+  }
+}
+
+/** Returns the folder of a file's room: `keeper`, `packages/ledger`, `sdk/src/client`. */
+function roomOf(path: string): string {
+  const depth = path.startsWith('sdk/src/') ? 3 : /^(?:apps|packages)\//.test(path) ? 2 : 1
+  return path.split('/', depth).join('/')
+}
+
+/** Returns the tests in groups, in the order in which the groups run. */
+async function groupTests(
+  vitest: Vitest,
+  mutant: Mutant,
+  file: string,
+): Promise<(readonly TestSpecification[])[]> {
+  const all = (await vitest.globTestSpecifications()).filter(
+    ({ moduleId }) => !ignored.test(pathOf(moduleId)),
+  )
+  vitest.config.related = [join(vitest.config.root, file)]
+  const related = new Set((await vitest.getRelevantTestSpecifications()).map(({ moduleId }) => moduleId))
+  const first = new Set(globSync(mutant.tests ?? [], { cwd: vitest.config.root }))
+  const pathOfSource = file.replace(/\.\w+$/, '')
+  const rankOf = ({ moduleId }: TestSpecification): number => {
+    const path = pathOf(moduleId)
+    // Nothing imports SQL.
+    const isRelated = related.has(moduleId) || file.endsWith('.sql')
+    if (first.has(path)) return 0
+    if (path === `${pathOfSource}.test.ts`) return 1
+    if (isRelated && dirname(path) === dirname(file)) return 2
+    if (isRelated && roomOf(path) === roomOf(file)) return 3
+    return isRelated ? 4 : 5
+  }
+  const ranks = options.first ? [0, 1] : options.near ? [0, 1, 2] : [0, 1, 2, 3, 4, 5]
+  return ranks.map((rank) => all.filter((test) => rankOf(test) === rank)).filter(({ length }) => length > 0)
+
+  function pathOf(moduleId: string): string {
+    return relative(vitest.config.root, moduleId)
+  }
+}
+
+/** The first failure of a run. Vitest's own results also contain those of earlier runs. */
+type Failure = { moduleId: string; title: string }
+
+type Runner = {
+  vitest: Vitest
+  /** Returns the first failure, or undefined if all tests pass. */
+  run: (tests: readonly TestSpecification[]) => Promise<Failure | undefined>
+}
+
+/** Starts Vitest once for many runs, so that all of them share one Postgres server. */
+async function startRunner(cwd: string): Promise<Runner> {
+  let failure: Failure | undefined
+  const reporter: Reporter = {
+    onTestCaseResult(test) {
+      if (test.result().state !== 'failed') return
+      const { moduleId, relativeModuleId } = test.module
+      failure ??= { moduleId, title: `${relativeModuleId} > ${test.fullName}` }
+    },
+    onTestModuleEnd(module) {
+      if (module.state() !== 'failed') return
+      const { moduleId, relativeModuleId } = module
+      failure ??= { moduleId, title: `${relativeModuleId}, outside its tests` }
+    },
+  }
+  const vitest = await createVitest({
+    root: cwd,
+    watch: false,
+    project: ['unit'],
+    bail: 1,
+    // A mutant may wait forever.
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    expect: { poll: { timeout: 30_000 } },
+    reporters: [reporter],
+  })
+  return {
+    vitest,
+    async run(tests) {
+      failure = undefined
+      const { unhandledErrors } = await vitest.runTestSpecifications([...tests])
+      if (!failure && unhandledErrors.length > 0) {
+        const [error] = unhandledErrors as { message?: unknown }[]
+        failure = { moduleId: '', title: `an unhandled error: ${error?.message ?? error}` }
+      }
+      return failure
+    },
+  }
+}
+
+/** Returns the title of the test that notices a mutant, or undefined if none does. */
+async function killerOf(
+  copy: string,
+  mutant: Mutant,
+  shared: Runner,
+  healthy: Set<string>,
+): Promise<string | undefined> {
+  const file = locate(mutant)
+  const path = join(copy, file)
+  const original = readFileSync(path, 'utf8')
+  const mutated = original.replace(mutant.find, () => mutant.replace)
+  const groups = await groupTests(shared.vitest, mutant, file)
+  // A run's Postgres server loads our SQL when it starts, so a mutant of SQL needs a server of its own.
+  const isSql = file.endsWith('.sql')
+  if (isSql) writeFileSync(path, mutated)
+  const runner = isSql ? await startRunner(copy) : shared
+  const set = (text: string) => {
+    writeFileSync(path, text)
+    runner.vitest.invalidateFile(path)
+  }
+  try {
+    for (const group of groups) {
+      if (!isSql) set(mutated)
+      const failure = await runner.run(group)
+      if (!failure) continue
+      if (!isSql) set(original)
+      const again = group.filter(({ moduleId }) => moduleId === failure.moduleId)
+      if (!healthy.has(failure.moduleId) && again.length > 0 && (await shared.run(again))) {
+        console.error(`fails without any mutant, so it counts for none: ${failure.title}`)
+        continue
+      }
+      healthy.add(failure.moduleId)
+      return failure.title
+    }
+    return undefined
+  } finally {
+    if (isSql) await runner.vitest.close()
+    set(original)
+  }
+}
+
+const mutants = readMutants().filter(
+  ({ name, room }) => !options.only || options.only.some((word) => `${room}: ${name}`.includes(word)),
+)
+for (const mutant of mutants) locate(mutant)
+if (options.list) {
+  for (const mutant of mutants) console.log(`${mutant.room}: ${mutant.name} (${locate(mutant)})`)
+} else {
+  // If we are root, Postgres runs as another user, who must be able to read the copy.
+  const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
+  chmodSync(copy, 0o755)
+  const survivors: string[] = []
+  try {
+    copyProject(copy)
+    process.chdir(copy)
+    const runner = await startRunner(copy)
+    const healthy = new Set<string>()
+    for (const [index, mutant] of mutants.entries()) {
+      const began = performance.now()
+      const killer = await killerOf(copy, mutant, runner, healthy)
+      const seconds = ((performance.now() - began) / 1_000).toFixed()
+      if (killer === undefined) survivors.push(`${mutant.room}: ${mutant.name}`)
+      console.log(
+        `${index + 1}/${mutants.length} ${mutant.room}: ${mutant.name} → ${killer ?? 'SURVIVED'} (${seconds} s)`,
+      )
+    }
+    await runner.vitest.close()
+  } finally {
+    rmSync(copy, { recursive: true, force: true })
+  }
+  console.log(`${mutants.length - survivors.length} of ${mutants.length} mutants were caught`)
+  for (const survivor of survivors) console.error(`survived: ${survivor}`)
+  if (survivors.length > 0) process.exitCode = 1
+}
