@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { createRetention } from '@tollkeeper/ledger/outcomes/retention'
+import { recordFailure } from '@tollkeeper/ledger/queue/failures'
 import { audit } from '@tollkeeper/sdk/audit/audit'
 import { verifyReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
 import { attenuateMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
@@ -327,6 +328,21 @@ describe('settle before serve', () => {
     }
     // The first key comes again with the same request, which gets the same answer; nobody else gets one.
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 409, 409, 409, 409])
+  })
+
+  test('error: a payment whose settlement failed is voided, and not served', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const { from, nonce } = parsePayload(body.payloads[0])
+    expect((await verify(body, { app, idempotencyKey: randomUUID() })).body.code).toBe('settlement_pending')
+    const [stored] = await gateway.database<[{ paymentId: string }]>`
+      select payment_id as "paymentId" from signed_authorization where authorizer = ${from} and nonce = ${nonce}`
+    const failure = { ...stored, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
+    await gateway.database.begin((tx) => recordFailure(tx, failure, { now: new Date() }))
+    const answer = await verify(body, { app, idempotencyKey: randomUUID() })
+    expect([answer.status, answer.body.code]).toEqual([402, 'insufficient_balance'])
+    const { body: payment } = await call(app, 'GET', `/payments/${stored.paymentId}`)
+    expect(payment).toMatchObject({ payment_status: 'voided' })
   })
 
   test('behavior: no answer is later than the caller listens', async () => {

@@ -8,7 +8,8 @@ import type { SignedTab } from '../protocol/tabSettlement.ts'
 import type { Evidence } from './evidence.ts'
 import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
-import { linesOf } from './tabLines.ts'
+import type { AuditedReceipt } from './report.ts'
+import { findLineNeeds, linesOf, sumByTab } from './tabLines.ts'
 
 const contract = facts.tabSettlement
 const id = `tab_${'0'.repeat(32)}`
@@ -193,4 +194,54 @@ describe('linesOf', () => {
       ),
     ).toEqual(new Map([[first, 3n]]))
   })
+})
+
+describe('findLineNeeds', () => {
+  /** A request's claims by its line's total, and what of its price wasn't charged. */
+  const request = (lineTotal: bigint, reduced = 0n, lineReduced = 0n): ReceiptClaims => ({
+    ...claims,
+    tab: {
+      id,
+      sequence: 1,
+      split: toWord(first),
+      lineTotal: `${lineTotal}`,
+      ...(reduced > 0n && { reduced: `${reduced}` }),
+      ...(lineReduced > 0n && { lineReduced: `${lineReduced}` }),
+    },
+  })
+
+  test('behavior: a reduction lowers what later requests need, not earlier ones', () => {
+    const [before, reduced, after] = [request(100n), request(200n, 60n), request(300n)]
+    const needOf = findLineNeeds([before, reduced, after])
+    expect([before, reduced, after].map(needOf)).toEqual([100n, 140n, 240n])
+  })
+
+  test('behavior: without the receipt of a reduction a request needs more, never less', () => {
+    const [reduced, after] = [request(200n, 60n), request(300n)]
+    expect(findLineNeeds([after])(after)).toBe(300n)
+    expect(findLineNeeds([reduced, after])(after)).toBe(240n)
+  })
+})
+
+describe('sumByTab', () => {
+  const receiptAt = (position: number) => ({ position, state: 'settled' }) as AuditedReceipt
+  const sum = (lines: [bigint, bigint][] | undefined) => {
+    const evidence = new Map([['localhost', new Map([[nonce, [moved(lines)]]])]])
+    const needOf = () => 3_000n
+    return sumByTab([receiptAt(0), receiptAt(1)], new Map([0, 1].map((at) => [at, claims])), needOf, evidence)
+  }
+
+  test.each([
+    ['covers its line', [[first, 3_000n]], 0n],
+    ['has less on its line', [[first, 2_900n]], 100n],
+    ['has another line alone', [[second, 3_000n]], 3_000n],
+    ['can’t be read', undefined, 0n],
+  ] as [string, [bigint, bigint][] | undefined, bigint][])(
+    'default: the gap of a tab that %s',
+    (_, lines, gap) => {
+      expect(sum(lines)).toMatchObject([
+        { id, requests: 2, lines: [{ requests: 2, boughtAmount: 2_000n, lineTotal: 3_000n, gap }] },
+      ])
+    },
+  )
 })

@@ -1,6 +1,17 @@
 import { describe, expect, test } from 'vitest'
-import { answerJson, clientOf, errorOf, playProvider, serveReceipt } from '../../test/playProvider.ts'
+import {
+  answerJson,
+  clientOf,
+  errorOf,
+  fetchWithKeys,
+  gatewayUrl,
+  playProvider,
+  receipt,
+  serveReceipt,
+  settledReceipt,
+} from '../../test/playProvider.ts'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
+import { decodeReceipt } from '../protocol/receipt.ts'
 
 describe('settleNow', () => {
   test('default', async () => {
@@ -52,6 +63,26 @@ test('behavior: waitForSettlement waits for a tab that is open still; without ta
   expect((await errorOf(waiting)).code).toBe('timeout')
   const without = clientOf({ gatewayUrl: url, tabs: false }).waitForSettlement('pay_1', { timeoutMs: 5_000 })
   expect((await errorOf(without)).code).toBe('unknown_payment')
+})
+
+test('behavior: waitForSettlement waits until the receipt names the transaction', async () => {
+  const { paymentId, transactionHash } = decodeReceipt(settledReceipt) ?? {}
+  if (!paymentId) throw new Error('Expected a receipt')
+  const receipts = [receipt, settledReceipt]
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    const { pathname } = new URL(String(input))
+    if (pathname === `/payments/${paymentId}`) return Response.json({ payment_status: 'settled' })
+    if (pathname === `/receipts/${paymentId}`) return Response.json({ receipt: receipts.shift() })
+    return fetchWithKeys(input, init)
+  }
+  const settlement = await clientOf({ gatewayUrl, fetch }).waitForSettlement(paymentId, { pollMs: 1 })
+  expect(settlement).toEqual({
+    paymentId,
+    status: 'settled',
+    paymentTxHash: transactionHash,
+    receipt: settledReceipt,
+  })
+  expect(receipts).toEqual([])
 })
 
 test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {

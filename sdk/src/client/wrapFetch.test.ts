@@ -186,6 +186,23 @@ describe('402', () => {
     expect(signTypedData).toHaveBeenCalledTimes(2)
   })
 
+  test('behavior: a caller that stops reading on purpose pays again for the next request', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt > 1) return serveReceipt(request, response, attempt)
+      response.writeHead(200).write('first')
+    })
+    const wrapped = payingFetch({ signatures: 'one' })
+    const leaving = new AbortController()
+    const reader = (await wrapped(url, { signal: leaving.signal })).body?.getReader()
+    await reader?.read()
+    const rest = reader?.read()
+    leaving.abort()
+    await expect(rest).rejects.toThrow()
+    expect(await (await wrapped(url)).json()).toEqual({ sunny: true })
+    expect(paidHeaders).toHaveLength(2)
+    expect(signTypedData).toHaveBeenCalledTimes(2)
+  })
+
   test('behavior: the limits of a client hold: of 30 at once with a budget for 10, 10 are paid', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const wrapped = payingFetch({ maxDailyUsdc: '0.50' })
