@@ -139,3 +139,15 @@ test('error: a renewal that fails leaves the value, and its place for another', 
   await new Promise((resolve) => setImmediate(resolve))
   expect(cache.get('a')).toBe(1)
 })
+
+test('behavior: a value that was deleted while it was loaded is not cached', async () => {
+  const { cache, answer, asked } = createByHand()
+  const loaded = cache.get('a')
+  cache.delete('a')
+  await answer()
+  expect(await loaded).toBe(0)
+  expect(cache.has('a')).toBe(false)
+  void cache.get('a')
+  expect(asked()).toEqual(['a', 'a'])
+  await answer()
+})

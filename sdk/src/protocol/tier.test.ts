@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/tiers.json' with { type: 'json' }
-import { effectiveRate, splitPrice } from './tier.ts'
+import { effectiveRate, percentageOf, splitPrice } from './tier.ts'
 
 describe('splitPrice', () => {
   test('default', () => {
@@ -50,5 +50,17 @@ describe('effectiveRate', () => {
 
   test('behavior: truncates, never rounds up', () => {
     expect(effectiveRate(3n, 2n)).toBe('0.666666')
+  })
+})
+
+describe('percentageOf', () => {
+  test.each([
+    [50_000n, 2_500n, 500n],
+    [50_019n, 2_500n, 500n],
+    [50_001n, 2_501n, undefined],
+    [50_000n, 1_000n, 200n],
+    [50_000n, 0n, undefined],
+  ])('args: of a price of %d a fee of %d, rounded down, is %s basis points', (price, fee, expected) => {
+    expect(percentageOf(price, fee)).toBe(expected)
   })
 })

@@ -2,8 +2,11 @@ import { x402HTTPClient } from '@x402/core/client'
 import { encodePaymentSignatureHeader } from '@x402/core/http'
 import { describe, expect, test } from 'vitest'
 import tabs from '../../../test/vectors/tabs.json' with { type: 'json' }
+import { challengeFor } from '../../test/playProvider.ts'
 import { payload, x402Payload } from '../../test/signedPayment.ts'
-import { encodePaymentHeader, parsePaymentHeader, readTabResponse } from './x402.ts'
+import { maxTimeoutSeconds } from './challenge.ts'
+import { splitterFactory } from './deployments.ts'
+import { encodePaymentHeader, parsePaymentHeader, readTabResponse, toPaymentRequired } from './x402.ts'
 
 // What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
 
@@ -161,4 +164,13 @@ describe('readTabResponse', () => {
       expect(readTabResponse(header)).toBeUndefined()
     },
   )
+})
+
+test.each([
+  [60, 60],
+  [10 * maxTimeoutSeconds, maxTimeoutSeconds],
+])('args: a challenge for %d seconds asks for a signature of %d', (asked, expected) => {
+  const challenge = { ...challengeFor('https://api.example/weather'), offerTimeoutSeconds: asked }
+  const required = toPaymentRequired(challenge, splitterFactory)
+  expect(required?.accepts[0]?.maxTimeoutSeconds).toBe(expected)
 })

@@ -52,3 +52,19 @@ test('behavior: what carries no payment goes on as it is', async () => {
   await expect(repeatPaid(fetch)(url)).rejects.toThrow(new TypeError('fetch failed'))
   expect(calls).toBe(1)
 })
+
+test.each([
+  ['text with a payment of version 2', 'payment-signature', 'asked', 3],
+  ['text with a payment of version 1', 'x-payment', 'asked', 3],
+  ['a stream, which can not be sent again', 'payment-signature', undefined, 1],
+])('behavior: %s (%s)', async (_, header, text, expected) => {
+  let calls = 0
+  const url = await serve((request) => {
+    calls++
+    request.socket.destroy()
+  })
+  const body = text ?? new Blob(['asked']).stream()
+  const init = { method: 'POST', headers: { [header]: 'payment' }, body, duplex: 'half' } as RequestInit
+  await expect(repeatPaid(fetch)(url, init)).rejects.toThrow()
+  expect(calls).toBe(expected)
+})
