@@ -1,0 +1,77 @@
+import { describe, expect, test } from 'vitest'
+import { type Declared, isIconUrl, readDeclaration } from './declarations.ts'
+
+const payment = { chainId: 8453, payTo: `0x${'1'.repeat(40)}`, amount: 10_000n, providerId: null } as const
+const info = { input: { type: 'http', method: 'GET', queryParams: { city: 'Oslo' } } }
+const schema = {
+  type: 'object',
+  properties: {
+    input: {
+      type: 'object',
+      properties: {
+        queryParams: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+      },
+    },
+  },
+}
+const declared: Declared = {
+  resource: 'https://api.example/weather',
+  x402Version: 2,
+  description: 'Weather',
+  mimeType: 'application/json',
+  maxTimeoutSeconds: 60,
+  serviceName: 'Weather',
+  tags: ['weather'],
+  iconUrl: 'https://api.example/icon.png',
+  bazaar: { info, schema },
+}
+
+describe('readDeclaration', () => {
+  test('default: takes what follows its own schema', () => {
+    expect(readDeclaration(declared, payment)).toEqual({ ...declared, ...payment })
+  })
+
+  test.each<[string, Partial<Declared>, RegExp]>([
+    [
+      'info that breaks its schema',
+      {
+        bazaar: {
+          info: { input: { ...info.input, queryParams: { city: 7 } } },
+          schema,
+        },
+      },
+      /info breaks schema/,
+    ],
+    ['no schema', { bazaar: { info } }, /extensions.bazaar.schema/],
+    ['another input', { bazaar: { info: { input: { type: 'ftp' } }, schema } }, /expected http or mcp/],
+    ['another scheme', { resource: 'ftp://api.example/' }, /^resource:/],
+    ['a password', { resource: 'https://user:secret@api.example/' }, /^resource:/],
+    ['a long description', { description: 'x'.repeat(501) }, /^resource.description/],
+    ['no time', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
+    ['a character that can not be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
+    ['too much', { bazaar: { info, schema, note: 'x'.repeat(16_384) } }, /at most 16384 bytes/],
+  ])('error: does not take %s', (_, change, reason) => {
+    expect(readDeclaration({ ...declared, ...change }, payment)).toMatch(reason)
+  })
+
+  test('behavior: leaves out service metadata that break the standard’s rules', () => {
+    const change = { serviceName: 'x'.repeat(33), tags: ['ok', '', 7], iconUrl: 'https://10.0.0.1/icon.png' }
+    expect(readDeclaration({ ...declared, ...change }, payment)).toMatchObject({
+      serviceName: null,
+      tags: ['ok'],
+      iconUrl: null,
+    })
+  })
+})
+
+test.each([
+  ['https://api.example/icon.png', true],
+  ['https://127.0.0.1/icon.png', false],
+  ['https://2130706433/icon.png', false],
+  ['https://[::1]/icon.png', false],
+  ['https://localhost/icon.png', false],
+  ['https://user@api.example/icon.png', false],
+  ['data:image/png;base64,AA', false],
+])('default: pages may show the icon %s: %s', (url, expected) => {
+  expect(isIconUrl(url)).toBe(expected)
+})
