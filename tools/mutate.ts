@@ -5,7 +5,7 @@
  *
  * The tests that probably notice run first: those that the mutant names, those beside its file, those of its folder, those of its
  * room, all others that import the file, and then the rest, because some tests start programs by their path. The first failure
- * ends a mutant. The test file that failed must then pass without the mutant.
+ * ends a mutant. The test that failed must then pass without the mutant.
  *
  * `--first` runs only named tests and those beside the file, `--near` also those of the folder. The exit status is 1 if a mutant
  * survives.
@@ -113,23 +113,18 @@ function roomOf(path: string): string {
   return path.split('/', depth).join('/')
 }
 
-/** Returns the tests in groups, in the order in which the groups run. */
-async function groupTests(
-  vitest: Vitest,
-  mutant: Mutant,
-  file: string,
-): Promise<(readonly TestSpecification[])[]> {
-  const all = (await vitest.globTestSpecifications()).filter(
-    ({ moduleId }) => !ignored.test(pathOf(moduleId)),
-  )
-  vitest.config.related = [join(vitest.config.root, file)]
-  const related = new Set((await vitest.getRelevantTestSpecifications()).map(({ moduleId }) => moduleId))
-  const first = new Set(globSync(mutant.tests ?? [], { cwd: vitest.config.root }))
+/** Returns the paths of test files in groups, in the order in which the groups run. */
+async function groupTests(vitest: Vitest, mutant: Mutant, file: string): Promise<string[][]> {
+  const { root } = vitest.config
+  const pathOf = ({ moduleId }: TestSpecification) => relative(root, moduleId)
+  const all = (await vitest.globTestSpecifications()).map(pathOf).filter((path) => !ignored.test(path))
+  vitest.config.related = [join(root, file)]
+  const related = new Set((await vitest.getRelevantTestSpecifications()).map(pathOf))
+  const first = new Set(globSync(mutant.tests ?? [], { cwd: root }))
   const pathOfSource = file.replace(/\.\w+$/, '')
-  const rankOf = ({ moduleId }: TestSpecification): number => {
-    const path = pathOf(moduleId)
+  const rankOf = (path: string): number => {
     // Nothing imports SQL.
-    const isRelated = related.has(moduleId) || file.endsWith('.sql')
+    const isRelated = related.has(path) || file.endsWith('.sql')
     if (first.has(path)) return 0
     if (path === `${pathOfSource}.test.ts`) return 1
     if (isRelated && dirname(path) === dirname(file)) return 2
@@ -137,35 +132,34 @@ async function groupTests(
     return isRelated ? 4 : 5
   }
   const ranks = options.first ? [0, 1] : options.near ? [0, 1, 2] : [0, 1, 2, 3, 4, 5]
-  return ranks.map((rank) => all.filter((test) => rankOf(test) === rank)).filter(({ length }) => length > 0)
-
-  function pathOf(moduleId: string): string {
-    return relative(vitest.config.root, moduleId)
-  }
+  return ranks.map((rank) => all.filter((path) => rankOf(path) === rank)).filter(({ length }) => length > 0)
 }
 
 /** The first failure of a run. Vitest's own results also contain those of earlier runs. */
-type Failure = { moduleId: string; title: string }
+type Failure = { path: string; title: string }
 
 type Runner = {
   vitest: Vitest
-  /** Returns the first failure, or undefined if all tests pass. */
-  run: (tests: readonly TestSpecification[]) => Promise<Failure | undefined>
+  /** Runs test files until the first failure. */
+  run: (paths: readonly string[]) => Promise<{ failure: Failure | undefined; passed: ReadonlySet<string> }>
 }
 
 /** Starts Vitest once for many runs, so that all of them share one Postgres server. */
 async function startRunner(cwd: string): Promise<Runner> {
   let failure: Failure | undefined
+  let passed = new Set<string>()
   const reporter: Reporter = {
     onTestCaseResult(test) {
-      if (test.result().state !== 'failed') return
-      const { moduleId, relativeModuleId } = test.module
-      failure ??= { moduleId, title: `${relativeModuleId} > ${test.fullName}` }
+      const { state } = test.result()
+      const path = test.module.relativeModuleId
+      const title = `${path} > ${test.fullName}`
+      if (state === 'passed') passed.add(title)
+      if (state === 'failed') failure ??= { path, title }
     },
     onTestModuleEnd(module) {
       if (module.state() !== 'failed') return
-      const { moduleId, relativeModuleId } = module
-      failure ??= { moduleId, title: `${relativeModuleId}, outside its tests` }
+      const path = module.relativeModuleId
+      failure ??= { path, title: `${path}, outside its tests` }
     },
   }
   const vitest = await createVitest({
@@ -181,14 +175,19 @@ async function startRunner(cwd: string): Promise<Runner> {
   })
   return {
     vitest,
-    async run(tests) {
+    async run(paths) {
       failure = undefined
-      const { unhandledErrors } = await vitest.runTestSpecifications([...tests])
+      passed = new Set()
+      const ids = new Set(paths.map((path) => join(cwd, path)))
+      const all = await vitest.globTestSpecifications()
+      const { unhandledErrors } = await vitest.runTestSpecifications(
+        all.filter(({ moduleId }) => ids.has(moduleId)),
+      )
       if (!failure && unhandledErrors.length > 0) {
         const [error] = unhandledErrors as { message?: unknown }[]
-        failure = { moduleId: '', title: `an unhandled error: ${error?.message ?? error}` }
+        failure = { path: '', title: `an unhandled error: ${error?.message ?? error}` }
       }
-      return failure
+      return { failure, passed }
     },
   }
 }
@@ -198,34 +197,37 @@ async function killerOf(
   copy: string,
   mutant: Mutant,
   shared: Runner,
-  healthy: Set<string>,
+  reliable: Set<string>,
 ): Promise<string | undefined> {
   const file = locate(mutant)
-  const path = join(copy, file)
-  const original = readFileSync(path, 'utf8')
+  const target = join(copy, file)
+  const original = readFileSync(target, 'utf8')
   const mutated = original.replace(mutant.find, () => mutant.replace)
   const groups = await groupTests(shared.vitest, mutant, file)
   // A run's Postgres server loads our SQL when it starts, so a mutant of SQL needs a server of its own.
   const isSql = file.endsWith('.sql')
-  if (isSql) writeFileSync(path, mutated)
+  if (isSql) writeFileSync(target, mutated)
   const runner = isSql ? await startRunner(copy) : shared
   const set = (text: string) => {
-    writeFileSync(path, text)
-    runner.vitest.invalidateFile(path)
+    writeFileSync(target, text)
+    runner.vitest.invalidateFile(target)
   }
   try {
     for (const group of groups) {
-      if (!isSql) set(mutated)
-      const failure = await runner.run(group)
+      set(mutated)
+      const { failure } = await runner.run(group)
       if (!failure) continue
-      if (!isSql) set(original)
-      const again = group.filter(({ moduleId }) => moduleId === failure.moduleId)
-      if (!healthy.has(failure.moduleId) && again.length > 0 && (await shared.run(again))) {
-        console.error(`fails without any mutant, so it counts for none: ${failure.title}`)
-        continue
+      set(original)
+      const { path, title } = failure
+      if (path !== '' && !reliable.has(title)) {
+        const { failure: again, passed } = await shared.run([path])
+        if (again && !passed.has(title)) {
+          console.error(`counts for none, since ${again.title} fails without any mutant: ${title}`)
+          continue
+        }
+        reliable.add(title)
       }
-      healthy.add(failure.moduleId)
-      return failure.title
+      return title
     }
     return undefined
   } finally {
@@ -249,10 +251,10 @@ if (options.list) {
     copyProject(copy)
     process.chdir(copy)
     const runner = await startRunner(copy)
-    const healthy = new Set<string>()
+    const reliable = new Set<string>()
     for (const [index, mutant] of mutants.entries()) {
       const began = performance.now()
-      const killer = await killerOf(copy, mutant, runner, healthy)
+      const killer = await killerOf(copy, mutant, runner, reliable)
       const seconds = ((performance.now() - began) / 1_000).toFixed()
       if (killer === undefined) survivors.push(`${mutant.room}: ${mutant.name}`)
       console.log(

@@ -162,6 +162,21 @@ describe('replay', () => {
     }
   })
 
+  test('error: who asks about a payment without its signatures learns nothing of it', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    expect((await verify(body, { idempotencyKey: randomUUID() })).status).toBe(200)
+    const about = (json: VerifyBody) =>
+      call<Verified>(gateway.app, 'POST', '/verify', {
+        json,
+        headers: { 'idempotency-key': randomUUID(), 'if-match': '*' },
+      })
+    expect((await about(body)).body.code).toBe('payment_replayed')
+    const [provider, platform] = body.payloads
+    // The first digits of the signature, which stands last.
+    const forged = provider.replace(/,0x[0-9a-f]{4}(?=[0-9a-f]*$)/, ',0x0000')
+    expect((await about({ ...body, payloads: [forged, platform] })).body.code).toBe('unknown_payment')
+  })
+
   test('behavior: one challenge buys once, whatever is signed for it', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
