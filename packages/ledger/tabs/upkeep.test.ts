@@ -268,6 +268,21 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(next)).toEqual([])
   })
 
+  test('behavior: its buyer’s credit waits until the settlement is final, because a reorg may undo it', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.02')
+    await reasonAt(tab, minutes(6))
+    const { paymentId } = (await tab.read()).body as { paymentId: string }
+    const spent = { paymentId, kind: 'spent', code: null, isFinal: false } as const
+    await endPayments(gateway.database, [spent], new Date())
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([])
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
   test('behavior: what was bought for a credit alone is a sale on a line that settles nothing', async () => {
     const payer = await gateway.buyer(5_000_000n)
     const [tab, next] = [openTab(gateway, payer), openTab(gateway, payer)]
