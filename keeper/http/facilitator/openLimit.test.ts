@@ -1,0 +1,52 @@
+import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import {
+  seedChainId,
+  seedHalf,
+  seedProvider,
+  seedToken,
+  seedTransfer,
+} from '../../../test/support/seedPayments.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { createOpenLimit } from './openLimit.ts'
+
+const sql = await useDatabase()
+const paid = (address = randomHex(20)) => ({ chainId: seedChainId, token: seedToken, address })
+
+/** Stores open payments that callers sent with a provider's key, or without one to a wallet. */
+async function open(count: number, providerId: string | null, recipient = randomHex(20)): Promise<void> {
+  for (let n = 0; n < count; n++)
+    await seedTransfer(sql, {
+      halves: [seedHalf({ recipient })],
+      providerId,
+      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      first: { stage: 'due', since: Date.now() },
+    })
+}
+
+test('default: a key has so many payments open, to whatever wallet, and no more', async () => {
+  const [{ providerId }, other] = [await seedProvider(sql), await seedProvider(sql)]
+  await open(2, providerId)
+  const take = (most: number, id = providerId) => createOpenLimit(sql, most).take(id, paid())
+  await expect(take(3)).resolves.toBeUndefined()
+  await expect(take(2)).rejects.toThrow('this API key has 2 payments open')
+  await expect(take(2, other.providerId)).resolves.toBeUndefined()
+})
+
+test('default: without a key, a wallet that is paid has so many', async () => {
+  const wallet = randomHex(20)
+  await open(2, null, wallet)
+  const take = (most: number, address = wallet) => createOpenLimit(sql, most).take(null, paid(address))
+  await expect(take(3)).resolves.toBeUndefined()
+  await expect(take(2)).rejects.toThrow('this wallet has 2 payments open')
+  await expect(take(2, randomHex(20))).resolves.toBeUndefined()
+})
+
+test('error: takes nothing of a suspended provider, nor for its wallet', async () => {
+  const { providerId, wallet } = await seedProvider(sql)
+  await setSuspended(sql, providerId, new Date())
+  const limit = createOpenLimit(sql, 10)
+  await expect(limit.take(providerId, paid())).rejects.toThrow('this provider is disabled')
+  await expect(limit.take(null, paid(wallet))).rejects.toThrow('this provider is disabled')
+})
