@@ -1,8 +1,7 @@
 import { boundNonce, feeNonce } from '@tollkeeper/sdk/protocol/challenge'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { describe, expect, test } from 'vitest'
-import { boundNonces, checkPayment } from './checkPayment.ts'
-import type { PaymentTerms } from './paymentTerms.ts'
+import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const now = 1_800_000_000
