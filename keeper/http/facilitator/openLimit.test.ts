@@ -20,7 +20,7 @@ async function open(count: number, providerId: string | null, recipient = random
     await seedTransfer(sql, {
       halves: [seedHalf({ recipient })],
       providerId,
-      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      facilitation: { providerId, paymentIdentifier: null },
       first: { stage: 'due', since: Date.now() },
     })
 }

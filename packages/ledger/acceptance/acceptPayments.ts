@@ -144,8 +144,6 @@ function toFields(candidate: Candidate): CompositeField[] {
     ...firstPlace(first),
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
-    // `facilitator_fee`: the facilitator charges nothing.
-    facilitation ? 0n : null,
     gas?.providerId ?? null,
     gas?.amount ?? null,
     gas?.common ?? null,

@@ -58,8 +58,8 @@ begin
 
   if 'facilitator' = any (select source from unnest(candidates)) then
     with facilitated as (
-      insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee)
-      select c.id, c.facilitator_provider_id, c.payer, c.payment_identifier, c.facilitator_fee
+      insert into facilitation (payment_id, provider_id, payer, payment_identifier)
+      select c.id, c.facilitator_provider_id, c.payer, c.payment_identifier
       from unnest(candidates) as c
       where c.source = 'facilitator' and c.id = any (stored)
       on conflict do nothing

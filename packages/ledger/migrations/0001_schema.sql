@@ -337,7 +337,6 @@ create table facilitation (
   provider_id text references provider, -- whose API key came along; null: none did
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
-  fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
   answered_at timestamptz,              -- when somebody began to be told that it is settled; it lapses
   told_at timestamptz check (told_at is null or answered_at is not null) -- when somebody was: told once
 );
@@ -976,7 +975,7 @@ create type candidate as (
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
-  facilitator_provider_id text, payment_identifier text, facilitator_fee numeric,
+  facilitator_provider_id text, payment_identifier text,
   gas_provider_id text, gas_amount numeric, gas_common numeric, -- what is drawn for its gas, null: its fee carries it
   deadline float8 -- by this database's clock: its caller hears no later answer, so it isn't accepted later
 );
