@@ -45,7 +45,8 @@ test('default: without a key, a wallet that is paid has so many', async () => {
 
 test('error: takes nothing of a suspended provider, nor for its wallet', async () => {
   const { providerId, wallet } = await seedProvider(sql)
-  await setSuspended(sql, providerId, new Date())
+  // Later than its wallet, whose time has microseconds: what is registered after the suspension doesn't count.
+  await setSuspended(sql, providerId, new Date(Date.now() + 1_000))
   const limit = createOpenLimit(sql, 10)
   await expect(limit.take(providerId, paid())).rejects.toThrow('this provider is disabled')
   await expect(limit.take(null, paid(wallet))).rejects.toThrow('this provider is disabled')
