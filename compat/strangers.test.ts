@@ -25,7 +25,7 @@ import {
   type RunnerTask,
   type RunnerTestFile,
 } from 'vitest'
-import { type RegisteredProvider, registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
+import { type RegisteredProvider, registerProvider } from '../../local/stack/registerProvider.ts'
 import { fillIn, layOut } from '../../tools/generateDocs.ts'
 import { hashInputs, readPassed, reasonToRun, strangers, writePassed } from '../../tools/passed.ts'
 import { installPackages } from '../support/installed.ts'

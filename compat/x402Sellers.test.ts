@@ -18,7 +18,7 @@ import { baseSepolia } from 'viem/chains'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { wrapFetchWithPayment as wrapFetchV1 } from 'x402-fetch'
 import { paymentMiddleware as honoV1 } from 'x402-hono'
-import { startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
+import { startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { randomHex } from '../support/usdc.ts'
 
