@@ -3,52 +3,63 @@ import { defineConfig } from 'vitest/config'
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 
-// Tests start hundreds of our processes: what Node compiled of them once it needn't compile again.
+// Tests start hundreds of our processes. Node compiles their code once and reads it from this cache afterwards.
 process.env.NODE_COMPILE_CACHE ??= here('node_modules/.cache/compiled')
 
 const shared = {
   pool: 'forks',
-  // Starting a worker and importing anew what all share takes longer than most files' tests.
+  // Starting a worker and importing the shared modules takes longer than the tests of most files.
   isolate: false,
-  // A stack is eight processes, which poll as long as it stands: six files at once on two cores were slower than three, and with
+  // A stack is eight processes, which poll as long as they run. On two cores six files at a time were slower than three, and with
   // four, tests missed their limits.
   maxWorkers: 3,
-  // Limits on waiting catch a hang; they say nothing of speed.
+  // These limits catch a test that hangs; they don't assert speed.
   testTimeout: 300_000,
   hookTimeout: 300_000,
   expect: { poll: { timeout: 120_000 } },
 } as const
 
+/** Examples import the packages that users install. */
+const asInstalled = {
+  resolve: {
+    alias: { 'tollkeeper/testing': here('apps/devstack/dev/startTollkeeper.ts') },
+    conditions: ['@tollkeeper/source'],
+  },
+  // Node adds its own conditions. With 'import' among these, it would apply to require() as well.
+  ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node'] } },
+}
+
+// Each project is named after the tier that runs it: see tools/runTests.ts.
 export default defineConfig({
   test: {
-    // One Postgres for all.
+    // One Postgres for all files.
     globalSetup: ['test/support/globalSetup.ts'],
-    reporters: ['default', './test/support/timesReporter.ts'],
-    // Vitest takes them by name: the small files of `unit` fill the gaps that the long ones of `system` leave at the end.
+    reporters: ['default', './test/support/timesReporter.ts', './test/support/tierReporter.ts'],
     projects: [
       {
+        // Vitest starts the stack first: the small files of `default` then fill the gaps.
+        ...asInstalled,
         test: {
           ...shared,
-          name: 'system',
-          include: ['test/{e2e,crash,chaos}/**/*.test.ts', 'bench/**/*.test.ts'],
+          name: 'default',
+          include: [
+            'test/stack/**/*.test.ts',
+            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
+          ],
+          exclude: ['**/node_modules/**', 'sdk/dist/**', '**/*.system.test.ts'],
         },
       },
       {
-        // Examples import the packages that users install.
-        resolve: {
-          alias: { 'tollkeeper/testing': here('apps/devstack/dev/startTollkeeper.ts') },
-          conditions: ['@tollkeeper/source'],
-        },
-        // Node's own conditions come by themselves: 'import' among these would hold for require() as well.
-        ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node'] } },
+        ...asInstalled,
         test: {
           ...shared,
-          name: 'unit',
-          include: [
-            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
-          ],
+          name: 'system',
+          include: ['test/{e2e,crash,chaos}/**/*.test.ts', 'bench/**/*.test.ts', '**/*.system.test.ts'],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
         },
+      },
+      {
+        test: { ...shared, name: 'compat', include: ['compat/*.test.ts'] },
       },
     ],
   },

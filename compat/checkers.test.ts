@@ -1,8 +1,6 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { cp, mkdtemp, rm } from 'node:fs/promises'
 import type { Server } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { serve } from '@hono/node-server'
@@ -10,11 +8,11 @@ import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import { requirePayment, serveDiscovery } from '@tollkeeper/sdk/middleware/hono'
 import { Hono } from 'hono'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { registerProvider } from '../../local/stack/registerProvider.ts'
-import { root } from '../support/processes.ts'
-import type { Shop } from '../support/shop.ts'
-import type { TestStack } from '../support/stack.ts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { registerProvider } from '../apps/devstack/stack/registerProvider.ts'
+import { openProxiedShop, type Shop } from '../test/support/shop.ts'
+import { type TestStack, useTestStack } from '../test/support/stack.ts'
+import { useInstalled } from './install.ts'
 
 const run = promisify(execFile)
 
@@ -28,72 +26,69 @@ const shown = {
   outputExample: { degrees: 7 },
 }
 
-/** Other people's checkers, on what gateway, facilitator and a provider's middleware serve for discovery. */
-export function addCheckerTests(stackOf: () => TestStack, soldByGateway: () => Shop): void {
-  describe('other people’s checkers', () => {
-    let folder: string
-    let server: Server
-    let origin: string
-    beforeAll(async () => {
-      folder = await mkdtemp(join(tmpdir(), 'tollkeeper-checkers-'))
-      await cp(join(root, 'test/checkers'), folder, { recursive: true })
-      await run('npm', ['ci', '--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund'], {
-        cwd: folder,
-      })
-      const { api } = stackOf()
-      await describeEndpoint(api.url, soldByGateway(), shown)
-      ;({ server, origin } = await openSeller(stackOf()))
-    })
-    afterAll(async () => {
-      server?.close()
-      await rm(folder, { recursive: true, force: true })
-    })
+// Other people's checkers, run on what the gateway, the facilitator and a provider's middleware serve for discovery.
 
-    const inFolder = async (...args: string[]) => {
-      const { stdout } = await run(process.execPath, args, { cwd: folder, maxBuffer: 2 ** 24 })
-      return JSON.parse(stdout)
-    }
-    const discovery = (...args: string[]) =>
-      inFolder(join(folder, 'node_modules/@agentcash/discovery/bin/discovery.js'), ...args, '--json')
+const stack = useTestStack({
+  chain: { network: 'base-sepolia' },
+  env: { api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
+})
+const folder = useInstalled('checkers', ['--ignore-scripts'])
+let soldByGateway: Shop
+let server: Server
+let origin: string
+beforeAll(async () => {
+  soldByGateway = await openProxiedShop(stack, '0.05')
+  await describeEndpoint(stack.api.url, soldByGateway, shown)
+  ;({ server, origin } = await openSeller(stack))
+})
+afterAll(async () => {
+  server?.close()
+  await soldByGateway?.close()
+})
 
-    test('behavior: @agentcash/discovery finds what is sold at a provider’s origin and the gateway’s, and warns of nothing', async () => {
-      const { api } = stackOf()
-      for (const [at, paths] of [
-        [origin, ['/ask', '/weather']],
-        [api.url, [`/p/${soldByGateway().providerId}/data`]],
-      ] as const) {
-        const { ok, resources, warnings } = await discovery('discover', at)
-        expect([ok, warnings.filter(({ severity }: { severity: string }) => severity !== 'info')]).toEqual([
-          true,
-          [],
-        ])
-        expect(resources.map(({ path }: { path: string }) => path).sort()).toEqual(paths)
-        for (const resource of resources)
-          expect(resource).toMatchObject({
-            authHint: 'paid',
-            priceHint: expect.stringMatching(/ USD$/),
-            protocols: ['x402'],
-          })
-        const checked = await discovery('check', `${at}${paths.at(-1)}`)
-        expect(checked).toMatchObject({ found: true, warnings: [] })
-        expect(checked.advisories[0]).toMatchObject({ outputSchema: shown.outputSchema })
-      }
-    })
-
-    test('behavior: Redocly and Spectral find no error in what gateway, facilitator and provider serve', async () => {
-      const { api, keeper } = stackOf()
-      const documents = [
-        `${api.url}/openapi/gateway.json`,
-        `${api.url}/openapi.json`,
-        `${keeper.url}/openapi.json`,
-      ]
-      const found = (await inFolder('lint.js', ...documents, `${origin}/openapi.json`)) as {
-        severity: string
-      }[]
-      expect(found.filter(({ severity }) => severity === 'error')).toEqual([])
-    })
-  })
+const inFolder = async (...args: string[]) => {
+  const { stdout } = await run(process.execPath, args, { cwd: folder.path, maxBuffer: 2 ** 24 })
+  return JSON.parse(stdout)
 }
+const discovery = (...args: string[]) =>
+  inFolder(join(folder.path, 'node_modules/@agentcash/discovery/bin/discovery.js'), ...args, '--json')
+
+test('behavior: @agentcash/discovery finds what is sold at a provider’s origin and the gateway’s, and warns of nothing', async () => {
+  const { api } = stack
+  for (const [at, paths] of [
+    [origin, ['/ask', '/weather']],
+    [api.url, [`/p/${soldByGateway.providerId}/data`]],
+  ] as const) {
+    const { ok, resources, warnings } = await discovery('discover', at)
+    expect([ok, warnings.filter(({ severity }: { severity: string }) => severity !== 'info')]).toEqual([
+      true,
+      [],
+    ])
+    expect(resources.map(({ path }: { path: string }) => path).sort()).toEqual(paths)
+    for (const resource of resources)
+      expect(resource).toMatchObject({
+        authHint: 'paid',
+        priceHint: expect.stringMatching(/ USD$/),
+        protocols: ['x402'],
+      })
+    const checked = await discovery('check', `${at}${paths.at(-1)}`)
+    expect(checked).toMatchObject({ found: true, warnings: [] })
+    expect(checked.advisories[0]).toMatchObject({ outputSchema: shown.outputSchema })
+  }
+})
+
+test('behavior: Redocly and Spectral find no error in what gateway, facilitator and provider serve', async () => {
+  const { api, keeper } = stack
+  const documents = [
+    `${api.url}/openapi/gateway.json`,
+    `${api.url}/openapi.json`,
+    `${keeper.url}/openapi.json`,
+  ]
+  const found = (await inFolder('lint.js', ...documents, `${origin}/openapi.json`)) as {
+    severity: string
+  }[]
+  expect(found.filter(({ severity }) => severity === 'error')).toEqual([])
+})
 
 async function describeEndpoint(
   gatewayUrl: string,

@@ -1,10 +1,7 @@
-import { execFile } from 'node:child_process'
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { stripTypeScriptTypes } from 'node:module'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
@@ -14,75 +11,36 @@ import { payingMcpClient, requirePayment } from '@tollkeeper/sdk/mcp/index'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
-import {
-  afterAll,
-  beforeAll,
-  beforeEach,
-  describe,
-  test as everyTest,
-  expect,
-  onTestFinished,
-  type RunnerTask,
-  type RunnerTestFile,
-} from 'vitest'
-import { type RegisteredProvider, registerProvider } from '../../local/stack/registerProvider.ts'
-import { fillIn, layOut } from '../../tools/generateDocs.ts'
-import { hashInputs, readPassed, reasonToRun, strangers, writePassed } from '../../tools/passed.ts'
-import { installPackages } from '../support/installed.ts'
-import { killAll, type RunningCommand, root, runCommand } from '../support/processes.ts'
-import { newBuyer, openProxiedShop, openShop, type Shop } from '../support/shop.ts'
-import { useTestStack } from '../support/stack.ts'
-import { until } from '../support/until.ts'
-import { readBalance, tokenOf } from '../support/usdc.ts'
-import { paymentResponseOf, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
-import { addRuntimeTests } from './runtimes.ts'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { type RegisteredProvider, registerProvider } from '../apps/devstack/stack/registerProvider.ts'
+import { installPackages } from '../test/support/installed.ts'
+import { killAll, type RunningCommand, root, runCommand } from '../test/support/processes.ts'
+import { newBuyer, openProxiedShop, openShop, type Shop } from '../test/support/shop.ts'
+import { useTestStack } from '../test/support/stack.ts'
+import { until } from '../test/support/until.ts'
+import { readBalance, tokenOf } from '../test/support/usdc.ts'
+import { fillIn, layOut } from '../tools/generateDocs.ts'
+import { useInstalled } from './install.ts'
+import { paymentResponseOf, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
 /*
- * Other people's programs, unmodified, each as a process of its own: buyers at our sellers, sellers through our facilitator, and our SDK
- * in runtimes that aren't Node. What came of each stands in the table of docs/x402.md: `npx vitest run test/e2e/strangers.test.ts -u`
- * writes it. They take 1.4 GB of packages, so they are skipped while just this passed in the last seven days (tools/passed.ts).
+ * Other people's unmodified programs, each as a process of its own: buyers at our sellers, and sellers through our facilitator. The
+ * table in docs/x402.md lists the results. To update it: `npm run test:compat -- compat/strangers.test.ts -u`.
  */
-
-const inputs = await hashInputs(strangers)
-const last = await readPassed(strangers)
-const why = reasonToRun(strangers, last, inputs, new Date())
-console.log(
-  why === null
-    ? `Strangers: SKIPPED, they passed on ${last?.at} with the same programs of theirs and ours. All of it: rm ${strangers.passedFile}`
-    : `Strangers: all of them run, since ${why}.`,
-)
-const test = why === null ? everyTest.skip : everyTest
-let file: RunnerTestFile
-beforeEach(({ task }) => {
-  file = task.file
-})
-afterAll(async () => {
-  if (file.tasks.every(hasPassed)) await writePassed(strangers, inputs)
-})
-
-/** Not so where a filter left a test out. */
-function hasPassed(task: RunnerTask): boolean {
-  return 'tasks' in task ? task.tasks.every(hasPassed) : task.result?.state === 'pass'
-}
 
 const price = '0.01'
 const docs = join(root, 'docs/x402.md')
-const run = promisify(execFile)
 
 const stack = useTestStack({
   // Transactions don't wait for a block, and idle blocks cost every process time.
   chain: { network: 'base-sepolia', blockTimeMs: 5_000 },
   env: { keeper: { TRIGGER_TIME_SECONDS: '1' }, api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
 })
-let folder: string
+const folder = useInstalled('strangers', ['--legacy-peer-deps', '--ignore-scripts'])
 const closing: (() => Promise<void>)[] = []
 /** Whose key sellers hold towards our facilitator. */
 let seller: { apiKey: string }
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-strangers-'))
-  await cp(join(root, 'test/strangers'), folder, { recursive: true })
-  const quiet = ['--prefer-offline', '--ignore-scripts', '--no-audit', '--no-fund']
-  await run('npm', ['ci', '--legacy-peer-deps', ...quiet], { cwd: folder })
   seller = await registerProvider({
     gatewayUrl: stack.api.url,
     name: 'Strangers',
@@ -90,10 +48,9 @@ beforeAll(async () => {
     endpoints: [],
     address: newAccount().address,
   })
-}, 900_000)
+})
 afterAll(async () => {
   for (const close of closing) await close()
-  await rm(folder, { recursive: true, force: true })
 })
 
 const newAccount = () => privateKeyToAccount(generatePrivateKey())
@@ -113,9 +70,9 @@ function note(who: string, deed: Deed, outcome = 'yes'): void {
   seen.set(who, { ...seen.get(who), [deed]: outcome })
 }
 
-/** Runs a script of test/strangers. */
+/** Runs a script of compat/strangers. */
 function start(script: string, args: string[], env: Record<string, string>): RunningCommand {
-  const running = runCommand(['node', join(folder, script), ...args], env, { cwd: folder })
+  const running = runCommand(['node', join(folder.path, script), ...args], env, { cwd: folder.path })
   onTestFinished(() => killAll(running))
   return running
 }
@@ -288,11 +245,11 @@ describe('Next.js', () => {
       endpoints: [{ url: `${origin}/forecast`, usdcPerUnit: price }],
     })
     const { sdk } = await installPackages()
-    await cp(sdk, join(folder, 'node_modules/@tollkeeper/sdk'), { recursive: true })
+    await cp(sdk, join(folder.path, 'node_modules/@tollkeeper/sdk'), { recursive: true })
     // The types are checked with all examples; the app has no compiler.
     const route = await readFile(join(root, 'examples/next/app/forecast/route.ts'), 'utf8')
-    await mkdir(join(folder, 'app/forecast'))
-    await writeFile(join(folder, 'app/forecast/route.js'), stripTypeScriptTypes(route))
+    await mkdir(join(folder.path, 'app/forecast'))
+    await writeFile(join(folder.path, 'app/forecast/route.js'), stripTypeScriptTypes(route))
     const env = {
       FACILITATOR_URL: stack.keeper.url,
       API_KEY: seller.apiKey,
@@ -302,11 +259,11 @@ describe('Next.js', () => {
       PROVIDER_API_KEY: ours.apiKey,
       NEXT_TELEMETRY_DISABLED: '1',
     }
-    const next = join(folder, 'node_modules/.bin/next')
-    const build = runCommand([next, 'build'], env, { cwd: folder })
+    const next = join(folder.path, 'node_modules/.bin/next')
+    const build = runCommand([next, 'build'], env, { cwd: folder.path })
     expect(await build.exited, build.output()).toBe(0)
     const server = runCommand([next, 'start', '--hostname', loopback, '--port', `${port}`], env, {
-      cwd: folder,
+      cwd: folder.path,
     })
     closing.push(() => killAll(server))
     await server.line(/Ready/)
@@ -358,8 +315,6 @@ describe('sellers over MCP', () => {
   )
 })
 
-if (why !== null) addRuntimeTests(() => stack)
-
 test('behavior: all that was bought from us settles', async () => {
   for (const paymentId of paid) {
     await until(`${paymentId} is settled`, async () => {
@@ -371,7 +326,9 @@ test('behavior: all that was bought from us settles', async () => {
 
 test('behavior: the table in docs/x402.md says what this run saw', async () => {
   const rows = [...seen].map(async ([who, outcomes]) => {
-    const { version } = JSON.parse(await readFile(join(folder, 'node_modules', who, 'package.json'), 'utf8'))
+    const { version } = JSON.parse(
+      await readFile(join(folder.path, 'node_modules', who, 'package.json'), 'utf8'),
+    )
     return [`\`${who}\``, version, ...deeds.map((deed) => outcomes[deed] ?? '')]
   })
   const table = layOut([['program', 'version', ...deeds], ...(await Promise.all(rows))])

@@ -7,13 +7,12 @@ import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
 import type { Address, PrivateKeyAccount } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openProxiedShop, openShop, type Shop } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
-import { trustAuthority } from '../support/tlsProxy.ts'
-import { until } from '../support/until.ts'
-import { tokenOf } from '../support/usdc.ts'
-import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
-import { addCheckerTests } from './checkers.ts'
+import { openProxiedShop, openShop, type Shop } from '../test/support/shop.ts'
+import { startTestStack, type TestStack } from '../test/support/stack.ts'
+import { trustAuthority } from '../test/support/tlsProxy.ts'
+import { until } from '../test/support/until.ts'
+import { tokenOf } from '../test/support/usdc.ts'
+import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from './x402Clients.ts'
 
 // Other people's programs, unmodified, buy from APIs behind our middleware. The chain plays Base Sepolia, whose USDC they know.
 
@@ -200,8 +199,3 @@ describe('our SDK', () => {
     expect(JSON.stringify(body)).toContain(paymentTxHash)
   })
 })
-
-addCheckerTests(
-  () => stack,
-  () => proxiedShop,
-)

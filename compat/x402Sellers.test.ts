@@ -18,9 +18,9 @@ import { baseSepolia } from 'viem/chains'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { wrapFetchWithPayment as wrapFetchV1 } from 'x402-fetch'
 import { paymentMiddleware as honoV1 } from 'x402-hono'
-import { startLocalChain } from '../../local/chain/startLocalChain.ts'
-import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
-import { randomHex } from '../support/usdc.ts'
+import { startLocalChain } from '../apps/devstack/chain/startLocalChain.ts'
+import { type KeeperStack, startKeeperStack } from '../test/support/keeperStack.ts'
+import { randomHex } from '../test/support/usdc.ts'
 
 // Other people's sellers and buyers, unmodified from npm: each seller changes one URL, and its buyers notice nothing.
 // The chain plays Base Sepolia: version 1 knows no other chain id that could be local.

@@ -34,7 +34,7 @@ const aliases: Record<string, string> = { windows: 'win32', 64: 'x64' }
 
 type Lock = { packages: Record<string, Package> }
 
-for (const folder of ['.', 'test/runtimes', 'test/checkers', 'test/strangers'])
+for (const folder of ['.', 'compat', 'compat/runtimes', 'compat/checkers', 'compat/strangers'])
   await completeLock(`${folder}/package-lock.json`)
 
 async function completeLock(path: string): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * `npm run mutate:contracts [-- <contract or number> …]`: breaks the contracts in one place at a time, in a copy of the project, and
- * checks that the Solidity tests notice each time. It proves what coverage can't: that every branch's outcome is asserted.
+ * `npm run mutate:contracts [-- <contract or number> …]`, or `-- --sample N`: breaks the contracts in one place at a time, in a copy of
+ * the project, and checks that the Solidity tests notice each time. It proves what coverage can't: that every branch's outcome is asserted.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -245,6 +245,17 @@ function test(contract?: string): boolean {
   )
 }
 
+/** Whether to try a mutant: all of them, those named, or N that are spread evenly over the list and always the same. */
+function isWanted(index: number, name: string, count: number): boolean {
+  const asked = process.argv.slice(2)
+  if (asked[0] !== '--sample') {
+    return asked.length === 0 || asked.includes(name) || asked.includes(`${index + 1}`)
+  }
+  const size = Number(asked[1])
+  if (!(size > 0)) throw new Error(`--sample: expected a number of mutants, got "${asked[1]}"`)
+  return Math.floor(((index + 1) * size) / count) > Math.floor((index * size) / count)
+}
+
 function run(args: string[]): boolean {
   return spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' }).status === 0
 }
@@ -254,10 +265,7 @@ try {
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
 
   const all = Object.entries(mutants).flatMap(([name, list]) => list.map((mutant) => ({ name, mutant })))
-  const asked = process.argv.slice(2)
-  const wanted = [...all.entries()].filter(
-    ([index, { name }]) => asked.length === 0 || asked.includes(name) || asked.includes(`${index + 1}`),
-  )
+  const wanted = [...all.entries()].filter(([index, { name }]) => isWanted(index, name, all.length))
   const [only, ...others] = new Set(wanted.map(([, { name }]) => name))
   if (!test(others.length > 0 ? undefined : only)) throw new Error('the tests fail before anything is broken')
   const survivors: string[] = []

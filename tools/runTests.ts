@@ -1,26 +1,176 @@
 /**
- * `npm test`: Vitest, and testContracts.ts beside it. Vitest's tests wait a fifth of their time, for blocks, processes and
- * pages; compiling the contracts only computes, and takes what they leave. Its output comes in one piece, after Vitest's.
- * Arguments are Vitest's: `npm test -- <path>`.
+ * `npm test` and the other tiers of tests: `node tools/runTests.ts <tier> [arguments of Vitest]`. Each tier ends with a line of its
+ * counts, `default: 4123 passed, 0 failed, 0 skipped`, and `all` with a total.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { constants, setPriority } from 'node:os'
+import { existsSync } from 'node:fs'
+import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { constants, setPriority, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
+import {
+  add,
+  type Counts,
+  countOutput,
+  formatTier,
+  formatTotal,
+  none,
+  selectArguments,
+} from './tiers/counts.ts'
 
-const statusOf = async (child: ChildProcess): Promise<number | null> => (await once(child, 'close'))[0]
+const root = join(import.meta.dirname, '..')
 
-const contracts = spawn(process.execPath, [join(import.meta.dirname, 'testContracts.ts')], {
-  stdio: ['ignore', 'pipe', 'inherit'],
-})
-if (contracts.pid !== undefined) setPriority(contracts.pid, constants.priority.PRIORITY_BELOW_NORMAL)
-const vitest = spawn('vitest', ['run', ...process.argv.slice(2)], { stdio: 'inherit' })
+type Tier = { summary: string; run: (args: readonly string[]) => Promise<Counts> }
 
-const [output, ...statuses] = await Promise.all([
-  text(contracts.stdout),
-  statusOf(contracts),
-  statusOf(vitest),
-])
-process.stdout.write(`\n${output}`)
-if (statuses.some((status) => status !== 0)) process.exitCode = 1
+/** Solidity tests of gas run on the deployed form of the code, compare snapshots or sweep over gas limits: the tier contracts. */
+const gasTests = ['Gas', 'SplitterGas', 'TabGas']
+const sweeps = ['GasGriefing', 'TabGasGriefing']
+const toPath = (name: string) => `contracts/test/${name}.t.sol`
+
+/** Fixed: mutateContract.ts spreads them evenly over all contracts. */
+const mutants = 12
+
+const tiers: Record<string, Tier> = {
+  default: {
+    summary:
+      'unit and room tests, the contracts’ Solidity tests, one whole stack, one keeper crash, the packed packages',
+    async run(args) {
+      const { filtered } = selectArguments('default', args, existsSync)
+      if (filtered) return runVitest('default', args)
+      // Vitest's tests wait a good part of their time; the compiler only computes, and takes what they leave.
+      const [solidity, vitest] = await Promise.all([runSolidity(), runVitest('default', args)])
+      process.stdout.write(`\n${solidity.output}`)
+      return add(solidity.counts, vitest)
+    },
+  },
+  system: {
+    summary:
+      'whole processes: keepers, networks, MCP, dashboard, crashes (test/crash), chaos (test/chaos), small benches',
+    run: (args) => runVitest('system', args),
+  },
+  compat: {
+    summary: 'other people’s programs, runtimes and checkers; installs 1.5 GB of packages into compat/',
+    async run(args) {
+      process.stdout.write('compat: npm ci in compat/\n')
+      const install = ['npm', 'ci', '--prefer-offline', '--no-audit', '--no-fund']
+      if ((await show(install, join(root, 'compat'))) !== 0) return { passed: 0, failed: 1, skipped: 0 }
+      const types = await runChecks(['tsc --noEmit -p compat'])
+      return add(types, await runVitest('compat', args))
+    },
+  },
+  contracts: {
+    summary: `coverage, gas snapshots, gas-limit sweeps, generated files, ${mutants} mutants`,
+    async run(args) {
+      if (args.length > 0) throw new Error('test:contracts takes no arguments')
+      const [deployed, instrumented] = await Promise.all([
+        runChecks([
+          'node tools/generateAbi.ts --check',
+          'npm run gas:check',
+          `hardhat test solidity ${sweeps.map(toPath).join(' ')}`,
+        ]),
+        // Coverage compiles into folders of its own.
+        runChecks(['npm run coverage:contracts']),
+      ])
+      return add(
+        deployed,
+        instrumented,
+        await runChecks([`node tools/mutateContract.ts --sample ${mutants}`]),
+      )
+    },
+  },
+}
+
+const usage = `npm test -- [arguments of Vitest]            ${tiers.default?.summary}
+npm run test:system -- [arguments of Vitest]  ${tiers.system?.summary}
+npm run test:compat -- [arguments of Vitest]  ${tiers.compat?.summary}
+npm run test:contracts                        ${tiers.contracts?.summary}
+npm run test:all                              all of these
+
+A path runs that file alone, whatever its tier: npm test -- test/e2e/payment.test.ts
+Options go to Vitest as they are: npm test -- --reporter=verbose
+Repeated and longer runs: npm run test:crash, npm run test:chaos (docs/testing.md).
+`
+
+/** Runs a tier, and prints its line even if it throws. */
+async function runTier(name: string, args: readonly string[]): Promise<Counts> {
+  let counts: Counts = { passed: 0, failed: 1, skipped: 0 }
+  try {
+    counts = (await tiers[name]?.run(args)) ?? counts
+  } catch (error) {
+    console.error(error)
+  }
+  process.stdout.write(`\n${formatTier(name, counts)}\n`)
+  return counts
+}
+
+/** Runs Vitest on a tier's project. A run that fails without a failed test counts as one failure. */
+async function runVitest(project: string, args: readonly string[]): Promise<Counts> {
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-counts-'))
+  const file = join(folder, 'counts.json')
+  try {
+    const { selected } = selectArguments(project, args, existsSync)
+    const status = await show(['vitest', 'run', ...selected], root, { TIER_COUNTS: file })
+    const counts: Counts = existsSync(file) ? JSON.parse(await readFile(file, 'utf8')) : none
+    return status === 0 || counts.failed > 0 ? counts : { ...counts, failed: 1 }
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** Runs the Solidity tests that aren't of gas, at a low priority. */
+async function runSolidity(): Promise<{ output: string; counts: Counts }> {
+  const others = new Set([...gasTests, ...sweeps].map(toPath))
+  const paths: string[] = []
+  for await (const path of glob('contracts/test/*.t.sol', { cwd: root }))
+    if (!others.has(path)) paths.push(path)
+  return capture(`hardhat test solidity ${paths.sort().join(' ')}`, constants.priority.PRIORITY_BELOW_NORMAL)
+}
+
+/** Runs commands in order, each whatever became of the one before, and prints the output of each when it ends. */
+async function runChecks(commands: readonly string[]): Promise<Counts> {
+  let counts = none
+  for (const command of commands) {
+    const startedAt = Date.now()
+    const result = await capture(command)
+    const seconds = Math.round((Date.now() - startedAt) / 1_000)
+    process.stdout.write(`\n${command} (${seconds} s)\n${result.output}`)
+    counts = add(counts, result.counts)
+  }
+  return counts
+}
+
+async function capture(command: string, priority?: number): Promise<{ output: string; counts: Counts }> {
+  const child = spawn(`${command} 2>&1`, { cwd: root, shell: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  if (priority !== undefined && child.pid !== undefined) setPriority(child.pid, priority)
+  const [output, [status]] = await Promise.all([text(child.stdout), once(child, 'close')])
+  return { output, counts: countOutput(output, status === 0) }
+}
+
+async function show(
+  [program = '', ...args]: readonly string[],
+  cwd: string,
+  env = {},
+): Promise<number | null> {
+  const child = spawn(program, args, { cwd, stdio: 'inherit', env: { ...process.env, ...env } })
+  return (await once(child, 'close'))[0]
+}
+
+const [tier = '', ...args] = process.argv.slice(2)
+const names = tier === 'all' ? Object.keys(tiers) : [tier]
+if (args.includes('--help') || args.includes('-h')) {
+  process.stdout.write(usage)
+} else if (names.some((name) => !(name in tiers)) || (tier === 'all' && args.length > 0)) {
+  process.stderr.write(usage)
+  process.exitCode = 2
+} else {
+  const lines: string[] = []
+  let total = none
+  for (const name of names) {
+    const counts = await runTier(name, args)
+    lines.push(formatTier(name, counts))
+    total = add(total, counts)
+  }
+  if (tier === 'all') process.stdout.write(`\n${lines.join('\n')}\n${formatTotal(total)}\n`)
+  if (total.failed > 0) process.exitCode = 1
+}

@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { loopback, reservePort } from '@tollkeeper/runtime/port'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { expect, onTestFinished, test } from 'vitest'
@@ -14,7 +16,6 @@ import { buyForecast } from '../support/mcp.ts'
 import { killAll, type RunningCommand, root, runCommand } from '../support/processes.ts'
 import type { TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
-import { paymentResponseOf, x402Buyers } from '../support/x402Clients.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
 /** What the stack's processes need for it. */
@@ -162,11 +163,12 @@ export function addExampleTests(stackOf: () => TestStack): void {
       PAY_TO: payTo,
       X402_NETWORK: `eip155:${networks[stackOf().chain.network].chainId}`,
     })
-    const bought = await x402Buyers['@x402/fetch'](buyer, new URL('/weather', url).href)
+    const client = new x402Client().register('eip155:*', new ExactEvmScheme(buyer))
+    const bought = await wrapFetchWithPayment(fetch, client)(new URL('/weather', url))
     const asked = bought.headers.get('payment-required') ?? bought.headers.get('payment-response') ?? ''
     const why = `${Buffer.from(asked, 'base64')}\n${running.output()}\n${stackOf().keeper.lastLines.join('\n')}`
-    expect(bought, why).toMatchObject({ status: 200, body: { weather: 'sunny' } })
-    const { transaction } = paymentResponseOf(bought)
+    expect([bought.status, await bought.json()], why).toEqual([200, { weather: 'sunny' }])
+    const { transaction } = decodePaymentResponseHeader(bought.headers.get('payment-response') ?? '')
     const { status } = await stackOf().rpc.getTransactionReceipt({ hash: transaction as Hex })
     expect(status).toBe('success')
   })

@@ -1,0 +1,36 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll } from 'vitest'
+
+const run = promisify(execFile)
+
+/** What `npm ci` downloads for each folder. */
+const sizes = { checkers: '100 MB', runtimes: '350 MB', strangers: '1 GB' }
+
+/**
+ * Copies a folder of compat/ to a temporary one and installs its packages there, so that they find none of ours. The copy is
+ * removed after the tests of the file.
+ *
+ * @returns the path of the copy, which is set before the tests run.
+ */
+export function useInstalled(name: keyof typeof sizes, flags: readonly string[] = []): { path: string } {
+  const folder = { path: '' }
+  beforeAll(async () => {
+    folder.path = await mkdtemp(join(tmpdir(), `tollkeeper-${name}-`))
+    await cp(join(import.meta.dirname, name), folder.path, { recursive: true })
+    const startedAt = Date.now()
+    process.stderr.write(`compat/${name}: npm ci, ${sizes[name]} ...\n`)
+    await run('npm', ['ci', '--prefer-offline', '--no-audit', '--no-fund', ...flags], {
+      cwd: folder.path,
+      maxBuffer: 2 ** 24,
+    })
+    process.stderr.write(`compat/${name}: installed in ${Math.round((Date.now() - startedAt) / 1_000)} s\n`)
+  }, 900_000)
+  afterAll(async () => {
+    if (folder.path !== '') await rm(folder.path, { recursive: true, force: true })
+  })
+  return folder
+}

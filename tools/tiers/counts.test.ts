@@ -1,0 +1,69 @@
+import { describe, expect, test } from 'vitest'
+import { add, countOutput, formatTier, formatTotal, none, selectArguments } from './counts.ts'
+
+test('default: a tier has a line of its own, and a total mentions skipped tests if there are any', () => {
+  const counts = add({ passed: 2, failed: 0, skipped: 1 }, none, { passed: 40, failed: 1, skipped: 0 })
+  expect(formatTier('system', counts)).toBe('system: 42 passed, 1 failed, 1 skipped')
+  expect(formatTotal(counts)).toBe('42 passed, 1 failed, 1 skipped')
+  expect(formatTotal({ passed: 7, failed: 0, skipped: 0 })).toBe('7 passed, 0 failed')
+})
+
+describe('what a command printed', () => {
+  test('default: counts Hardhat’s tests, in color or not, over several runs', () => {
+    const output =
+      '\n\u001b[32m  85 passing\u001b[39m (3s)\n\u001b[31m  1 failing\u001b[39m\n  12 passing\n  2 skipped\n'
+    expect(countOutput(output, false)).toEqual({ passed: 97, failed: 1, skipped: 2 })
+  })
+
+  test('default: counts mutants: a survivor failed', () => {
+    expect(countOutput('12/290 caught: x\n11 of 12 mutants were caught\n', false)).toEqual({
+      passed: 11,
+      failed: 1,
+      skipped: 0,
+    })
+  })
+
+  test('behavior: a command without counts is one check', () => {
+    expect(countOutput('nothing to count', true)).toEqual({ passed: 1, failed: 0, skipped: 0 })
+    expect(countOutput('nothing to count', false)).toEqual({ passed: 0, failed: 1, skipped: 0 })
+  })
+
+  test('behavior: a command that fails although its tests pass counts as a failure', () => {
+    expect(countOutput('  85 passing\n', false)).toEqual({ passed: 85, failed: 1, skipped: 0 })
+  })
+})
+
+describe('the arguments of Vitest', () => {
+  const exists = (path: string) => path === 'test/e2e/payment.test.ts'
+
+  test('default: the whole project of the tier', () => {
+    const { selected, filtered } = selectArguments('system', [], exists)
+    expect(selected).toEqual([
+      '--project',
+      'system',
+      '--reporter=default',
+      '--reporter=./test/support/timesReporter.ts',
+      '--reporter=./test/support/tierReporter.ts',
+    ])
+    expect(filtered).toBe(false)
+  })
+
+  test('args: a reporter takes the place of the usual ones, but not of the counts', () => {
+    const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], exists)
+    expect(selected).toEqual([
+      '--project',
+      'default',
+      '--reporter=./test/support/tierReporter.ts',
+      '--reporter=verbose',
+    ])
+    expect(filtered).toBe(false)
+  })
+
+  test('args: a file of another tier is found; a part of a name stays in the tier', () => {
+    const named = selectArguments('default', ['test/e2e/payment.test.ts'], exists)
+    expect(named.selected).not.toContain('--project')
+    const part = selectArguments('default', ['payment'], exists)
+    expect(part.selected).toContain('--project')
+    expect([named.filtered, part.filtered]).toEqual([true, true])
+  })
+})
