@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
+import StackFirst from './test/support/stackFirst.ts'
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 
@@ -35,9 +36,9 @@ export default defineConfig({
     // One Postgres for all files.
     globalSetup: ['test/support/globalSetup.ts'],
     reporters: ['default', './test/support/timesReporter.ts', './test/support/tierReporter.ts'],
+    sequence: { sequencer: StackFirst },
     projects: [
       {
-        // Vitest starts the stack first: the small files of `default` then fill the gaps.
         ...asInstalled,
         test: {
           ...shared,

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
 
-// The long forms of what `npm test` runs bounded:
+// The long forms of what `npm run test:system` runs bounded:
 //   npm run test:crash -- [--runs N] [--at NAME]     dies at each checkpoint, or that one, by itself, N times
 //   npm run test:chaos -- [file] [--runs N] [--seed S]   the N seeds from S on
 //   npm run test:chaos -- topology [--runs N]           every process is killed by itself, N times over

@@ -1,0 +1,52 @@
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { matchesGlob } from 'node:path'
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import packageJson from '../../package.json' with { type: 'json' }
+import config from '../../vitest.config.ts'
+import { root } from '../support/processes.ts'
+
+const read = (path: string) => readFileSync(`${root}${path}`, 'utf8')
+
+type Project = { test: { name: string; include: string[]; exclude?: string[] } }
+
+test('behavior: each test file belongs to exactly one tier', () => {
+  const projects = (config.test?.projects ?? []) as Project[]
+  const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], {
+    cwd: root,
+    encoding: 'utf8',
+  })
+  const paths = files.trim().split('\n')
+  expect(paths.length).toBeGreaterThan(200)
+  const misplaced = paths.flatMap((path) => {
+    const matches = (globs: string[] = []) => globs.some((glob) => matchesGlob(path, glob))
+    const tiers = projects.filter(({ test: { include, exclude } }) => matches(include) && !matches(exclude))
+    return tiers.length === 1 ? [] : [[path, tiers.map(({ test: { name } }) => name)]]
+  })
+  expect(misplaced).toEqual([])
+})
+
+test('behavior: CI runs the README’s command letter by letter, and then every other tier', () => {
+  const [, command] = /^(npx .*npm test") +#/m.exec(read('README.md')) ?? []
+  const ci = read('.ci/run')
+  expect(ci).toContain(`'${command}'`)
+  const others = Object.keys(packageJson.scripts).filter((name) => /^test:(?!all|crash|chaos)/.test(name))
+  expect(others).toEqual(['test:system', 'test:compat', 'test:contracts'])
+  for (const name of others) expect(ci).toContain(`npm run ${name}"`)
+})
+
+test('behavior: the workflow runs every tier on a push, and no job may write', () => {
+  const { jobs, on, permissions } = parse(read('.github/workflows/test.yml'))
+  expect(Object.keys(on)).toEqual(['push', 'pull_request', 'schedule'])
+  expect(permissions).toEqual({ contents: 'read' })
+  expect(jobs.others.strategy.matrix.tier).toEqual(['system', 'compat', 'contracts'])
+  type Job = { permissions?: unknown; steps: { run?: string }[] }
+  const steps = Object.values(jobs as Record<string, Job>).flatMap((job) => {
+    expect(job.permissions).toBeUndefined()
+    return job.steps.map(({ run }) => run ?? '')
+  })
+  expect(steps).toContain('npm ci && npm test')
+  const scripts: string[] = jobs.weekly.strategy.matrix.command.map((one: string) => one.split(' ')[0])
+  expect(Object.keys(packageJson.scripts)).toEqual(expect.arrayContaining(scripts))
+})

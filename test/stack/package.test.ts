@@ -1,0 +1,51 @@
+import { beforeAll, expect, test } from 'vitest'
+import { type Installed, installPackages } from '../support/installed.ts'
+import { runCommand, untilGone } from '../support/processes.ts'
+
+// Both packages as their users get them: built, packed, and installed by npm in an empty folder.
+
+let installed: Installed
+beforeAll(async () => {
+  installed = await installPackages()
+}, 900_000)
+
+/** Runs `tollkeeper …` in the empty folder, with none of this repository's variables. */
+async function tollkeeper(...args: string[]) {
+  const { PATH, HOME, NODE_COMPILE_CACHE } = process.env
+  const command = runCommand(
+    [
+      'env',
+      '-i',
+      `PATH=${PATH}`,
+      `HOME=${HOME}`,
+      `NODE_COMPILE_CACHE=${NODE_COMPILE_CACHE}`,
+      installed.bin,
+      ...args,
+    ],
+    {},
+    { cwd: installed.folder },
+  )
+  const status = await command.exited
+  await untilGone(command)
+  return { status, stdout: command.stdout(), output: command.output() }
+}
+
+test('default: the installed demo settles payments and a tab, and ends', async () => {
+  const { status, stdout, output } = await tollkeeper('demo', '--payments', '20', '--json')
+  expect(status, output).toBe(0)
+  // The tab closes as one more payment.
+  expect(JSON.parse(stdout)).toMatchObject({
+    payments: 21,
+    settled: 21,
+    receiptsVerified: 21,
+    reconciled: 21,
+    conserved: true,
+  })
+  expect(output).toContain('✓ USDC conserved to the unit')
+})
+
+test('default: the installed doctor says what is missing', async () => {
+  const { status, stdout } = await tollkeeper('doctor')
+  expect(status).toBe(1)
+  expect(stdout).toMatch(/✗ configuration +NETWORKS: expected/)
+})

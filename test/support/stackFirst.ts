@@ -1,0 +1,11 @@
+import type { TestSpecification } from 'vitest/node'
+import { BaseSequencer } from 'vitest/node'
+
+/** Starts the whole stacks of the default tier first, so that small files fill the gaps at the end of a run. */
+export default class StackFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files)
+    const isStack = ({ moduleId }: TestSpecification) => moduleId.includes('/test/stack/')
+    return [...sorted.filter(isStack), ...sorted.filter((file) => !isStack(file))]
+  }
+}
