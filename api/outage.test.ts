@@ -18,7 +18,7 @@ beforeAll(async () => {
   proxy = await startCutProxy(url.hostname, Number(url.port))
   url.hostname = '127.0.0.1'
   url.port = String(proxy.port)
-  sql = openDatabase({ url: url.href, max: 3, applicationName: 'behind a proxy' })
+  sql = openDatabase({ url: url.href, max: 3, applicationName: 'behind a proxy', silenceMs: 3_000 })
   app = gateway.withOptions({ sql, log: createLogger('test', 'silent') })
 })
 afterAll(async () => {

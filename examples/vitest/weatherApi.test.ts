@@ -32,17 +32,6 @@ test('default: a buyer pays, and the money arrives', async () => {
   expect((await tollkeeper.state()).balances).toMatchObject({ provider: '0.009500', platform: '0.000500' })
 })
 
-test('behavior: a reorg takes the settlement back, and it is settled again', async () => {
-  const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
-  const before = await tollkeeper.state()
-  await tollkeeper.settle()
-
-  await tollkeeper.reorg({ after: before.block })
-  expect((await tollkeeper.state()).balances).toMatchObject({ provider: before.balances.provider })
-  expect((await tollkeeper.settle()).payments).toMatchObject({ [paymentId]: 'settled' })
-  expect((await tollkeeper.state()).balances.provider).toBe('0.019000')
-})
-
 test('behavior: who could not be served is not charged', async () => {
   const { settle, state, buyer } = tollkeeper
   const { balances } = await state()

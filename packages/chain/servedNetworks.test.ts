@@ -3,30 +3,26 @@ import { toCodedError } from '@tollkeeper/runtime/problem'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import type { Network } from '@tollkeeper/sdk/protocol/networks'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type LocalChain, startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
-import { type ChaosRpc, startChaosRpc } from '../../test/support/chaosRpc.ts'
+import { startChaosRpc } from '../../test/support/chaosRpc.ts'
 import { until } from '../../test/support/until.ts'
 import { openServedNetworks, type ServedNetwork } from './servedNetworks.ts'
 
 let chain: LocalChain
-let first: ChaosRpc
-let second: ChaosRpc
 beforeAll(async () => {
   chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   for (let i = 0; i < 10; i++) await chain.mintUsdc(['0x00000000000000000000000000000000000000aa'], 1n)
-  first = await startChaosRpc({ target: chain.url, staleBlocks: 3 })
-  second = await startChaosRpc({ target: chain.url })
 })
-afterEach(() => {
-  first.heal()
-  second.heal()
-})
-afterAll(async () => {
-  await first?.close()
-  await second?.close()
-  await chain?.close()
-})
+afterAll(() => chain?.close())
+
+/** Starts two nodes of the chain, of which the first can answer old heads. */
+async function startNodes() {
+  const first = await startChaosRpc({ target: chain.url, staleBlocks: 3 })
+  const second = await startChaosRpc({ target: chain.url })
+  const close = async () => void (await Promise.all([first.close(), second.close()]))
+  return { first, second, [Symbol.asyncDispose]: close }
+}
 
 async function open(rpcUrls: string[], onUnreachable?: (network: Network) => void): Promise<ServedNetwork> {
   const deployment = chain.deployments.localhost
@@ -40,8 +36,11 @@ async function open(rpcUrls: string[], onUnreachable?: (network: Network) => voi
 
 const headOf = ({ client }: ServedNetwork) => client.getBlockNumber({ cacheTime: 0 })
 
-describe('nodes are judged by their head', () => {
+// The nodes are judged every two seconds, and a call is tried several times: the tests wait side by side.
+describe.concurrent('nodes are judged by their head', () => {
   test('behavior: one that answers old heads comes after one that does not, and first again once it has caught up', async () => {
+    await using nodes = await startNodes()
+    const { first, second } = nodes
     const served = await open([first.url, second.url])
     const head = await headOf(served)
     first.always('*', 'stale-head')
@@ -60,12 +59,16 @@ describe('nodes are judged by their head', () => {
   })
 
   test('behavior: an old head at the start is seen before anything is read', async () => {
+    await using nodes = await startNodes()
+    const { first, second } = nodes
     first.always('*', 'stale-head')
     const served = await open([first.url, second.url])
     expect(await headOf(served)).toBe(await headOf(await open([second.url])))
   })
 
   test('behavior: one that is gone is left out where all are asked, until it is back', async () => {
+    await using nodes = await startNodes()
+    const { first, second } = nodes
     const served = await open([first.url, second.url])
     expect(served.clients).toHaveLength(2)
     first.always('*', 'refuse')
@@ -81,6 +84,8 @@ describe('nodes are judged by their head', () => {
   })
 
   test('behavior: one that claims a head on which no other agrees is not believed, and nobody is behind for it', async () => {
+    await using nodes = await startNodes()
+    const { first, second } = nodes
     const served = await open([first.url, second.url])
     const head = await headOf(served)
     second.always('eth_blockNumber', { result: '0xffffffff' })
@@ -101,6 +106,8 @@ describe('nodes are judged by their head', () => {
   })
 
   test('behavior: a single node is asked no more than it is told to', async () => {
+    await using nodes = await startNodes()
+    const { second } = nodes
     const served = await open([second.url])
     const before = second.calls.length
     for (let i = 0; i < 5; i++) await headOf(served)
@@ -108,13 +115,17 @@ describe('nodes are judged by their head', () => {
   })
 })
 
-describe('a network that is down at the start', () => {
+describe.concurrent('a network that is down at the start', () => {
   test('error: is refused where nobody asks for it to be served all the same', async () => {
+    await using nodes = await startNodes()
+    const { first } = nodes
     first.always('*', 'refuse')
     await expect(open([first.url])).rejects.toThrow(/^localhost: could not read the chain/)
   })
 
   test('behavior: is served, and read once it is back', async () => {
+    await using nodes = await startNodes()
+    const { first, second } = nodes
     first.always('*', 'refuse')
     const down: string[] = []
     const served = await open([first.url], ({ name }) => down.push(name))
@@ -144,6 +155,8 @@ describe('a network that is down at the start', () => {
         }),
     ],
   ])('error: %s says that the node does not answer, so that whoever asked is told 503', async (_, ask) => {
+    await using nodes = await startNodes()
+    const { first } = nodes
     first.always('*', 'refuse')
     const served = await open([first.url], () => {})
     const error = await ask(served).catch((error: unknown) => error)

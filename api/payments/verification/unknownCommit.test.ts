@@ -95,7 +95,7 @@ test('behavior: where the gateway does not find out, the middleware goes on unti
 test('behavior: what stays unknown beyond the bound is not served, and voided as soon as it is known', async () => {
   const bodies = await signAll()
   // Long enough for a busy machine to store all of them.
-  const gate = await openGate(6_000)
+  const gate = await openGate(4_000)
   proxy.loseAnswersTo(storing, Number.POSITIVE_INFINITY)
   const decisions = await Promise.all(bodies.map((body) => present(gate, body)))
   for (const decision of decisions) {

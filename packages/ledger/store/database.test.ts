@@ -16,12 +16,12 @@ beforeAll(async () => {
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.close())))
 
 async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
-  const behind = new URL(url)
+  const behind = new URL(options.url ?? url)
   const proxy = await startCutProxy(behind.hostname, Number(behind.port))
   proxies.push(proxy)
   behind.hostname = '127.0.0.1'
   behind.port = String(proxy.port)
-  return { proxy, sql: openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options }) }
+  return { proxy, sql: openDatabase({ applicationName: 'behind a proxy', ...options, url: behind.href }) }
 }
 
 /** Collects uncaught errors, which would end the process, until the end of the block. */
@@ -39,10 +39,13 @@ const isAnswered = (sql: Database) =>
     () => false,
   )
 
-// These wait for limits of some seconds, each behind a proxy of its own, and together take as long as the longest.
+/** Short, so that a lost connection is noticed soon. */
+const silenceMs = 2_000
+
+// Each of these waits for a limit behind a proxy of its own, so together they take as long as the longest.
 test.concurrent('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
   const max = 3
-  const { proxy, sql } = await openBehindProxy({ max })
+  const { proxy, sql } = await openBehindProxy({ max, silenceMs })
   const all = () => Promise.all(Array.from({ length: max }, () => sql`select pg_sleep(0.1)`))
   await all()
   const waiting = Promise.allSettled([all(), sql.begin(async (transaction) => transaction`select 1`)])
@@ -58,8 +61,8 @@ test.concurrent('behavior: connections that went silent are replaced, and no que
 })
 
 test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
-  const leaseMs = 5_000
-  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
+  const leaseMs = 2_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs, silenceMs })
   const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
   await other`create table lock_test (id int primary key)`
   await other`insert into lock_test values (1)`
@@ -83,8 +86,8 @@ test.concurrent('behavior: the locks of a client that is gone in a transaction a
 })
 
 test.concurrent('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
-  const limitMs = 10_000
-  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
+  const limitMs = 4_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2, silenceMs })
   const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
   await other`create table half_statement (id int primary key)`
   await other`insert into half_statement values (1)`
@@ -129,10 +132,9 @@ test.concurrent('behavior: a statement that takes too long is ended by the serve
   await unlimited.end({ timeout: 1 })
 })
 
-test('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
+test.concurrent('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
   using uncaught = watchUncaught()
-  const { proxy, sql } = await openBehindProxy({ max: 5 })
-  await sql`drop schema if exists tollkeeper cascade`
+  const { proxy, sql } = await openBehindProxy({ url: await createTestDatabase(), max: 5 })
   await sql`create schema tollkeeper`
   await sql`create table cut_test (burst int, part int)`
   let settled = 0
@@ -177,7 +179,7 @@ test('behavior: connections are cut in the middle of transactions and savepoints
 })
 
 // `types`: postgres.js asks each new session for them, by a query of its own.
-test.each([
+test.concurrent.each([
   ['has not started', 'query', 'behind a proxy'],
   ['has not started', 'transaction', 'behind a proxy'],
   ['asks for its types', 'query', 'typcategory'],
@@ -213,7 +215,7 @@ test.each([
   },
 )
 
-test('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
+test.concurrent('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
   using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ max: 2 })
   const isAbandoned = proxy.abandonAfter('typcategory')
@@ -224,7 +226,7 @@ test('behavior: a pool is closed while a session asks for its types, and the pro
   expect(uncaught.errors).toEqual([])
 })
 
-test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
+test.concurrent('behavior: however often connecting failed, the first query after the outage is answered', async () => {
   const { proxy, sql } = await openBehindProxy()
   proxy.cut()
   for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)

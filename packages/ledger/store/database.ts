@@ -23,6 +23,8 @@ export type DatabaseOptions = {
    * transaction lasts longer than twice that, which bounds clients that are lost amid a statement. Default 5,000.
    */
   idleInTransactionMs?: number
+  /** How long a connection may be silent before it counts as lost, in ms. Default 10,000, which is longer than any statement. */
+  silenceMs?: number
   /** False for slow work such as migrations: no limit applies. Default true. */
   limited?: boolean
   /** The server may be older than 17, without `transaction_timeout`. */
@@ -35,13 +37,13 @@ export type DatabaseOptions = {
 // a statement, and last the connection, which is known to be dead by then (docs/operations.md, "Silent connections").
 const lockMs = 5_000
 const statementMs = 8_000
-const silenceMs = 10_000
+const defaultSilenceMs = 10_000
 /** Lets the server notice a lost host: after 5 s of rest it sends four probes, a second apart. */
 export const lostHostLimits = {
   tcp_keepalives_idle: 5,
   tcp_keepalives_interval: 1,
   tcp_keepalives_count: 4,
-  tcp_user_timeout: silenceMs,
+  tcp_user_timeout: defaultSilenceMs,
 }
 /** How long a connection may rest. We close it before its silence could be taken for death. */
 export const idleSeconds = 5
@@ -195,6 +197,7 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
     max = 10,
     applicationName,
     idleInTransactionMs,
+    silenceMs = defaultSilenceMs,
     limited = true,
     isPooled = false,
     isOlder = false,

@@ -57,7 +57,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
   })
 
   function open(name: 'api' | 'keeper', url = pooler.urlOf(name)): Database {
-    const sql = openDatabase({ url, applicationName: name, isPooled: true })
+    const sql = openDatabase({ url, applicationName: name, isPooled: true, silenceMs: 4_000 })
     opened.push(sql)
     return sql
   }

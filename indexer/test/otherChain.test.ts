@@ -1,0 +1,134 @@
+import { execFile } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+import { createTestDatabase } from '../../test/support/database.ts'
+import { batchSettled, transfer } from '../src/receipt.ts'
+import {
+  platformWallet,
+  providerA,
+  settleOne,
+  startTestChain,
+  startTestIndexer,
+  trackRunning,
+} from './harness.ts'
+import { readBatches, readPaid } from './views.ts'
+
+const { track, end, forget } = trackRunning()
+
+/** The command of docs/indexer.md, word for word. */
+async function runDocumentedRebuild(env: Record<string, string>): Promise<void> {
+  const page = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
+  const [, section] = page.split('**A reorg deeper than Ponder')
+  const [, script, ...args] = /^node (\S+) (.*)$/m.exec(section ?? '')?.[0].split(' ') ?? []
+  if (!script) throw new Error('docs/indexer.md names no command')
+  const { stdout } = await promisify(execFile)(process.execPath, [script, ...args], {
+    env: { ...process.env, ...env },
+  })
+  expect(stdout).toContain('what was kept of base')
+}
+
+describe('the chain is not the one that was indexed', () => {
+  test('error: on a real network it refuses to start, and a rebuild heals it', async () => {
+    const databaseUrl = await createTestDatabase()
+    const old = await track(startTestChain({ network: 'base' }))
+    await settleOne(old, 100n)
+    const direct = await old.signPayment(await old.createBuyer(), providerA, 200n, 1n)
+    await old.send(old.usdc, old.encodeTransfer(direct.fee))
+    for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
+    const first = await track(startTestIndexer(databaseUrl, [old]))
+    expect(await readBatches(first)).toMatchObject([{ provider_total: 100n }])
+    expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
+      { nonce: direct.fee.nonce },
+    ])
+    // Of a batch's transaction Ponder reads only the batch's own event, and never any calldata.
+    expect(
+      await first.sql`select l.topic0, t.input from ponder_sync.logs l
+        join ponder_sync.transactions t using (chain_id, block_number, transaction_index)
+        order by l.block_number, l.log_index`,
+    ).toEqual([
+      { topic0: batchSettled, input: '0x' },
+      { topic0: transfer, input: '0x' },
+    ])
+    await end(first)
+    await end(old)
+
+    const chain = await track(startTestChain({ network: 'base' }))
+    for (let i = 0; i < 35; i++) await chain.client.mine({ blocks: 1 })
+    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
+      /base, ponder_sync: block \d+ was 0x/,
+    )
+    await runDocumentedRebuild({
+      DATABASE_URL: databaseUrl,
+      RPC_URL_BASE: chain.url,
+      PLATFORM_WALLET: platformWallet,
+      DEPLOYMENTS_FILE: await chain.writeDeployments(),
+    })
+    const index = await track(startTestIndexer(databaseUrl, [chain]))
+    expect(await readBatches(index)).toEqual([])
+  })
+
+  test('error: a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
+    const databaseUrl = await createTestDatabase()
+    const chain = await track(startTestChain({ network: 'base' }))
+    const kept = await settleOne(chain, 100n)
+    const buyer = await chain.createBuyer()
+    const twice = await chain.signPayment(buyer, providerA, 200n, 1n)
+    const gone = await chain.signPayment(buyer, providerA, 300n, 1n)
+    const index = await track(startTestIndexer(databaseUrl, [chain]))
+    await index.untilIndexed(8453, kept.blockNumber)
+    const snapshot = await chain.client.snapshot()
+
+    const { blockNumber } = await chain.settle([twice, gone])
+    for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // final once there are twice thirty
+    await index.untilIndexed(8453, blockNumber + 65n)
+    expect(await readBatches(index)).toMatchObject([{ provider_total: 100n }, { provider_total: 500n }])
+    await chain.client.revert({ id: snapshot })
+    const again = await chain.settle([twice])
+    for (let i = 0; i < 70; i++) await chain.client.mine({ blocks: 1 })
+    await index.exited
+    forget(index)
+    await index.sql.end()
+
+    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
+      /deeper than Ponder's finality:\nbase, /,
+    )
+    await runDocumentedRebuild({
+      DATABASE_URL: databaseUrl,
+      RPC_URL_BASE: chain.url,
+      PLATFORM_WALLET: platformWallet,
+      DEPLOYMENTS_FILE: await chain.writeDeployments(),
+    })
+    const rebuilt = await track(startTestIndexer(databaseUrl, [chain]))
+    await rebuilt.untilIndexed(8453, again.blockNumber)
+    expect(await readBatches(rebuilt)).toEqual([
+      { chain_id: 8453, sequence: 1, provider_total: 100n },
+      { chain_id: 8453, sequence: 2, provider_total: 200n },
+    ])
+    expect(await readPaid(rebuilt)).toEqual([100n, 200n])
+  })
+
+  test('behavior: a local chain started anew under the same id leaves no rows of the old one', async () => {
+    const databaseUrl = await createTestDatabase()
+    const old = await track(startTestChain())
+    const first = await track(startTestIndexer(databaseUrl, [old]))
+    await settleOne(old, 100n)
+    const { blockNumber } = await settleOne(old, 200n)
+    // Past Ponder's finality, so that it keeps what it has read.
+    for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
+    await first.untilIndexed(31337, blockNumber + 35n)
+    await end(first)
+    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the past, and caches it
+    await end(again)
+    await end(old)
+
+    const chain = await track(startTestChain())
+    for (let i = 0; i < 35; i++) await chain.client.mine({ blocks: 1 })
+    const second = await track(startTestIndexer(databaseUrl, [chain]))
+    expect(second.schema).not.toBe(first.schema)
+    expect(await readBatches(second)).toEqual([])
+    const receipt = await settleOne(chain, 300n)
+    await second.untilIndexed(31337, receipt.blockNumber)
+    expect(await readBatches(second)).toEqual([{ chain_id: 31337, sequence: 1, provider_total: 300n }])
+  })
+})
