@@ -132,7 +132,9 @@ test.concurrent('behavior: a statement that takes too long is ended by the serve
   await unlimited.end({ timeout: 1 })
 })
 
-test.concurrent('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
+test.concurrent('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async ({
+  expect,
+}) => {
   using uncaught = watchUncaught()
   const { proxy, sql } = await openBehindProxy({ url: await createTestDatabase(), max: 5 })
   await sql`create schema tollkeeper`
