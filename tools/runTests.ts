@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { constants, setPriority, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +21,8 @@ import {
 
 const root = join(import.meta.dirname, '..')
 
+const isFile = (path: string) => statSync(join(root, path), { throwIfNoEntry: false })?.isFile() ?? false
+
 type Tier = { summary: string; run: (args: readonly string[]) => Promise<Counts> }
 
 /** Solidity tests of gas run on the deployed form of the code, compare snapshots or sweep over gas limits: the tier contracts. */
@@ -36,7 +38,7 @@ const tiers: Record<string, Tier> = {
     summary:
       'unit and room tests, the contracts’ Solidity tests, one whole stack, one keeper crash, the packed packages',
     async run(args) {
-      const { filtered } = selectArguments('default', args, existsSync)
+      const { filtered } = selectArguments('default', args, isFile)
       if (filtered) return runVitest('default', args)
       // Vitest's tests wait a good part of their time; the compiler only computes, and takes what they leave.
       const [solidity, vitest] = await Promise.all([runSolidity(), runVitest('default', args)])
@@ -107,7 +109,7 @@ async function runVitest(project: string, args: readonly string[]): Promise<Coun
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-counts-'))
   const file = join(folder, 'counts.json')
   try {
-    const { selected } = selectArguments(project, args, existsSync)
+    const { selected } = selectArguments(project, args, isFile)
     const status = await show(['vitest', 'run', ...selected], root, { TIER_COUNTS: file })
     const counts: Counts = existsSync(file) ? JSON.parse(await readFile(file, 'utf8')) : none
     return status === 0 || counts.failed > 0 ? counts : { ...counts, failed: 1 }

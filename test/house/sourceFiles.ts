@@ -27,7 +27,9 @@ export type SourceFiles = Map<string, SourceFile>
 export function readSourceFiles(): SourceFiles {
   const api = new API({ cwd: root })
   try {
-    const snapshot = api.updateSnapshot({ openProjects: ['tsconfig.json', 'indexer/tsconfig.json'] })
+    const snapshot = api.updateSnapshot({
+      openProjects: ['tsconfig.json', 'indexer/tsconfig.json', 'compat/tsconfig.json'],
+    })
     const files: SourceFiles = new Map()
     for (const { program } of snapshot.getProjects()) {
       for (const name of program.getSourceFileNames()) {

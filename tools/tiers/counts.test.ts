@@ -34,10 +34,10 @@ describe('what a command printed', () => {
 })
 
 describe('the arguments of Vitest', () => {
-  const exists = (path: string) => path === 'test/e2e/payment.test.ts'
+  const isFile = (path: string) => path === 'test/e2e/payment.test.ts'
 
   test('default: the whole project of the tier', () => {
-    const { selected, filtered } = selectArguments('system', [], exists)
+    const { selected, filtered } = selectArguments('system', [], isFile)
     expect(selected).toEqual([
       '--project',
       'system',
@@ -49,7 +49,7 @@ describe('the arguments of Vitest', () => {
   })
 
   test('args: a reporter takes the place of the usual ones, but not of the counts', () => {
-    const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], exists)
+    const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], isFile)
     expect(selected).toEqual([
       '--project',
       'default',
@@ -60,9 +60,9 @@ describe('the arguments of Vitest', () => {
   })
 
   test('args: a file of another tier is found; a part of a name stays in the tier', () => {
-    const named = selectArguments('default', ['test/e2e/payment.test.ts'], exists)
+    const named = selectArguments('default', ['test/e2e/payment.test.ts'], isFile)
     expect(named.selected).not.toContain('--project')
-    const part = selectArguments('default', ['payment'], exists)
+    const part = selectArguments('default', ['payment'], isFile)
     expect(part.selected).toContain('--project')
     expect([named.filtered, part.filtered]).toEqual([true, true])
   })

@@ -50,14 +50,14 @@ export function formatTotal({ passed, failed, skipped }: Counts): string {
 export function selectArguments(
   project: string,
   args: readonly string[],
-  exists: (path: string) => boolean,
+  isFile: (path: string) => boolean,
 ): { selected: string[]; filtered: boolean } {
   const support = './test/support'
   const reporters = args.some((arg) => arg.startsWith('--reporter'))
     ? [`${support}/tierReporter.ts`]
     : ['default', `${support}/timesReporter.ts`, `${support}/tierReporter.ts`]
   const filtered = args.some((arg) => !arg.startsWith('-'))
-  const isPath = args.some((arg) => !arg.startsWith('-') && exists(arg))
+  const isPath = args.some((arg) => !arg.startsWith('-') && isFile(arg))
   return {
     selected: [
       ...(isPath ? [] : ['--project', project]),

@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { useCutOffShop } from '../../../test/support/cutOffShop.ts'
+import { call, signedBody, type VerifyBody } from '../../../test/support/gateway.ts'
+
+// Postgres stands still for longer than the callers wait. A payment that reaches it afterwards is not accepted.
+
+const buyers = 10
+
+const cutOff = useCutOffShop()
+const { gateway, shop, signAll, stored, openGate, present } = cutOff
+
+test('behavior: Postgres stands still until the callers are gone: what reaches it then is not accepted', async () => {
+  const bodies = await signAll(buyers)
+  const [first, ...others] = bodies
+  const verify = (json: VerifyBody | undefined) =>
+    call<{ paymentId: string }>(cutOff.app, 'POST', '/verify', { json, headers: { prefer: 'wait=1' } })
+  expect((await verify(first)).status).toBe(200)
+  cutOff.proxy.stall()
+  const gone = others.map(verify)
+  // Their callers' time is over, by the clock that decides: the database's.
+  await gateway.database`select pg_sleep(1.6)`
+  cutOff.proxy.mend()
+  expect((await Promise.all(gone)).map(({ status }) => status)).toEqual(Array(buyers - 1).fill(503))
+  expect(await stored()).toHaveLength(1)
+  const totals = await gateway.database<{ total: bigint }[]>`
+    select accepted_total as total from payer where address = any(${others.map(({ payloads }) => payloads[0].slice(0, 42))})`
+  expect(totals.filter(({ total }) => total !== 0n)).toEqual([])
+  // The same request is stored if it comes in time.
+  expect((await verify(others[0])).status).toBe(200)
+})
+
+test('behavior: charged and not served is nobody, whose middleware gave up while Postgres stood still', async () => {
+  const bodies = await signAll(buyers)
+  const gate = await openGate(2_000)
+  await present(gate, await signedBody(gateway, shop, await gateway.buyer(50_000n)))
+  cutOff.proxy.stall()
+  const asking: Promise<unknown>[] = []
+  const decisions = await Promise.all(bodies.map((body) => present(gate, body, (work) => asking.push(work))))
+  for (const decision of decisions)
+    expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
+  // The gateway counts from when it was asked, which on a busy machine is later.
+  await gateway.database`select pg_sleep(1)`
+  cutOff.proxy.mend()
+  // The middleware asks about each, and nothing is accepted by that.
+  await Promise.all(asking)
+  expect(asking).toHaveLength(buyers)
+  expect(await stored()).toMatchObject([{ voided: false }])
+})
