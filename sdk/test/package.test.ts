@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
@@ -8,16 +7,15 @@ import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/co
 import { build } from 'esbuild'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { buildSdk } from '../../tools/buildSdk.ts'
+import { beforeAll, describe, expect, test } from 'vitest'
 import packageJson from '../package.json' with { type: 'json' }
+import { openConsumer, usePackedSdk } from './packed.ts'
 import { readExports, runSnippets } from './snippets.ts'
 
 // The package as its users get it: packed, unpacked in an empty folder beside nothing but what it says that it needs.
 
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..', '..')
-const modules = join(root, 'node_modules')
 /** `./*` is for the other packages of this repository, and isn't published. */
 const paths = Object.keys(packageJson.exports).filter((path) => path !== './*')
 const nameOf = (path: string) => join('@tollkeeper/sdk', path)
@@ -25,37 +23,18 @@ const nameOf = (path: string) => join('@tollkeeper/sdk', path)
 /** The client with everything that it needs but viem, which a page that signs has anyway. */
 const maxClientBytes = 29_500
 
+const packed = usePackedSdk()
 let folder: string
 let tarball: string
 let files: string[]
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-sdk-'))
-  await buildSdk(join(folder, 'built'))
-  const { stdout } = await run('npm', ['pack', './built', '--json'], { cwd: folder })
-  const [packed] = Object.values(JSON.parse(stdout)) as { filename: string }[]
-  tarball = join(folder, packed?.filename ?? '')
-  const installed = await openConsumer('current', ['jose', 'viem'])
+  ;({ folder, tarball } = packed)
+  const installed = await openConsumer(packed, 'current', ['jose', 'viem'])
   files = (await readdir(installed, { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(installed.length + 1))
 })
-afterAll(() => rm(folder, { recursive: true, force: true }))
-
-/** An empty package that has the sdk and, by the names it imports them by, these of ours. @returns the sdk's folder. */
-async function openConsumer(name: string, dependencies: string[], viem = 'viem'): Promise<string> {
-  const installed = join(folder, name, 'node_modules/@tollkeeper/sdk')
-  await mkdir(installed, { recursive: true })
-  await run('tar', ['-xzf', tarball, '-C', installed, '--strip-components=1'])
-  await writeFile(join(folder, name, 'package.json'), '{ "type": "module" }')
-  for (const scope of ['@x402', '@modelcontextprotocol'])
-    await mkdir(join(folder, name, 'node_modules', scope), { recursive: true })
-  for (const dependency of dependencies) {
-    const from = join(modules, dependency === 'viem' ? viem : dependency)
-    await symlink(from, join(folder, name, 'node_modules', dependency))
-  }
-  return installed
-}
 
 describe('packed', () => {
   test('default: publint finds nothing', async () => {
@@ -145,76 +124,11 @@ describe('imported', () => {
 
   test('behavior: every example prints the same in the oldest Node', async () => {
     const others = ['@x402/core', '@x402/evm', '@x402/fetch', '@modelcontextprotocol/sdk']
-    await openConsumer('examples', ['jose', 'viem', 'hono', 'express', ...others])
+    await openConsumer(packed, 'examples', ['jose', 'viem', 'hono', 'express', ...others])
     const examples = readExports().flatMap((exported) => exported.examples)
     expect(examples.length).toBeGreaterThan(50)
     const place = { node: await findNode(20), cwd: join(folder, 'examples') }
     expect(await runSnippets(examples, place)).toEqual(examples.map(({ expected }) => expected))
-  })
-})
-
-describe('type-checked', () => {
-  const base = { strict: true, noEmit: true, target: 'es2022', lib: ['es2022', 'dom', 'dom.iterable'] }
-  const ours = 'typescript/bin/tsc'
-  const older = '@arethetypeswrong/core/node_modules/typescript/bin/tsc'
-  const buyer = `
-    import { createClient, type Client } from '@tollkeeper/sdk'
-    import { verifyReceipt } from '@tollkeeper/sdk/audit'
-    import { requirePayment } from '@tollkeeper/sdk/fetch'
-    import { openReceiptFile } from '@tollkeeper/sdk/files'
-    import { parseUsdc } from '@tollkeeper/sdk/protocol'
-    import { privateKeyToAccount } from 'viem/accounts'
-    const account = privateKeyToAccount('0x')
-    export const client: Client = createClient({ gatewayUrl: '', network: 'base', account })
-    export const amount: bigint = parseUsdc('1')
-    export const paid = requirePayment({ gatewayUrl: '', providerId: '', pricing: { usdcPerUnit: 1 } })
-    export const GET = paid((request, { paymentId }, context: { params: string }) =>
-      Response.json([request.url, paymentId, context.params]))
-    export const total: Promise<string> = verifyReceipt('', '').then(({ totalUsdc }) => totalUsdc)
-    export const file = openReceiptFile('')
-    // @ts-expect-error: a network that is none
-    createClient({ gatewayUrl: '', network: 'solana', account })`
-  const x402Buyer = `
-    import { keepTabs } from '@tollkeeper/sdk/x402'
-    import { x402Client } from '@x402/core/client'
-    import { privateKeyToAccount } from 'viem/accounts'
-    export const closed: Promise<void> = keepTabs(new x402Client(), privateKeyToAccount('0x')).close()`
-  const seller = `
-    import { requirePayment } from '@tollkeeper/sdk/express'
-    import { requirePayment as requireHonoPayment } from '@tollkeeper/sdk/hono'
-    import express from 'express'
-    import { Hono } from 'hono'
-    const options = { gatewayUrl: '', providerId: '', pricing: { usdcPerUnit: '0.05' } }
-    express().get('/', requirePayment(options), (_request, response) => void response.json({}))
-    new Hono().get('/', requireHonoPayment(options), (c) => c.text(c.get('payment').paymentId))`
-
-  // Each once, and together every way of resolving, both compilers and the lowest viem of the range. Only the first looks
-  // into declarations of others as well, which takes long.
-  test.each([
-    ['a buyer, nodenext, all declarations', 'viem', ours, 'nodenext', false, buyer],
-    ['a buyer, bundler, the lowest viem', 'viem-lowest', ours, 'bundler', true, buyer],
-    ['a buyer, nodenext, an older TypeScript', 'viem', older, 'nodenext', true, buyer],
-    ['a buyer of @x402, nodenext', 'viem', ours, 'nodenext', true, x402Buyer],
-    ['a seller, bundler', 'viem', ours, 'bundler', true, seller],
-  ])('behavior: %s', async (name, viem, tsc, moduleResolution, skipLibCheck, source) => {
-    const isSeller = source === seller
-    const frameworks = isSeller ? ['hono', 'express', '@types/express', '@types/node'] : ['@x402/core']
-    await mkdir(join(folder, name, 'node_modules/@types'), { recursive: true })
-    await openConsumer(name, ['jose', 'viem', ...frameworks], viem)
-    const compilerOptions = {
-      ...base,
-      skipLibCheck,
-      moduleResolution,
-      types: isSeller ? ['node'] : [],
-      module: moduleResolution === 'bundler' ? 'esnext' : 'nodenext',
-    }
-    await writeFile(join(folder, name, 'index.ts'), source)
-    await writeFile(join(folder, name, 'tsconfig.json'), JSON.stringify({ compilerOptions }))
-    const errors = await run(process.execPath, [join(modules, tsc), '-p', join(folder, name)]).then(
-      () => '',
-      ({ stdout }: { stdout: string }) => stdout,
-    )
-    expect(errors).toBe('')
   })
 })
 
