@@ -81,7 +81,7 @@ const tiers: Record<string, Tier> = {
   },
 }
 
-const usage = `npm test -- [arguments of Vitest]            ${tiers.default?.summary}
+const usage = `npm test -- [arguments of Vitest]             ${tiers.default?.summary}
 npm run test:system -- [arguments of Vitest]  ${tiers.system?.summary}
 npm run test:compat -- [arguments of Vitest]  ${tiers.compat?.summary}
 npm run test:contracts                        ${tiers.contracts?.summary}
