@@ -7,11 +7,11 @@ import { afterAll, beforeAll } from 'vitest'
 
 const run = promisify(execFile)
 
-/** What `npm ci` downloads for each folder. */
+/** Download size of each folder's packages. */
 const sizes = { checkers: '100 MB', runtimes: '350 MB', strangers: '1 GB' }
 
 /**
- * Copies a folder of compat/ to a temporary one and installs its packages there, so that they find none of ours. The copy is
+ * Copies a folder of compat/ to a temporary one and installs its packages there, where they can't find this repository's packages. The copy is
  * removed after the tests of the file.
  *
  * @returns the path of the copy, which is set before the tests run.

@@ -65,7 +65,7 @@ const tiers: Record<string, Tier> = {
     summary: `coverage, gas snapshots, gas-limit sweeps, generated files, ${mutants} mutants`,
     async run(args) {
       if (args.length > 0) throw new Error('test:contracts takes no arguments')
-      // Coverage and the mutants compile into folders of their own, so nothing waits for anything else.
+      // Coverage and the mutants compile into separate folders, so the three can run at the same time.
       return add(
         ...(await Promise.all([
           runChecks([
@@ -87,7 +87,7 @@ npm run test:compat -- [arguments of Vitest]  ${tiers.compat?.summary}
 npm run test:contracts                        ${tiers.contracts?.summary}
 npm run test:all                              all of these
 
-A path runs that file alone, whatever its tier: npm test -- test/e2e/payment.test.ts
+The path of a file runs it, even if it belongs to another tier: npm test -- test/e2e/payment.test.ts
 Options go to Vitest as they are: npm test -- --reporter=verbose
 Repeated and longer runs: npm run test:crash, npm run test:chaos (docs/testing.md).
 `
@@ -127,7 +127,7 @@ async function runSolidity(): Promise<{ output: string; counts: Counts }> {
   return capture(`hardhat test solidity ${paths.sort().join(' ')}`, constants.priority.PRIORITY_BELOW_NORMAL)
 }
 
-/** Runs commands in order, each whatever became of the one before, and prints the output of each when it ends. */
+/** Runs all commands in order, also after one fails, and prints the output of each when it ends. */
 async function runChecks(commands: readonly string[]): Promise<Counts> {
   let counts = none
   for (const command of commands) {
