@@ -10,12 +10,10 @@ import { runCli, runCliHere } from '../../test/support/cli.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { openShop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
-import { createPayment, settle, type TestPayment } from '../../test/support/paidReceipts.ts'
 import { startSigner } from '../../test/support/signer.ts'
 import { devAccount, devPrivateKey } from '../devstack/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../devstack/chain/startLocalChain.ts'
 
-const provider = '0x1000000000000000000000000000000000000001'
 const platform = '0x2000000000000000000000000000000000000001'
 
 let folder: string
@@ -46,19 +44,6 @@ const runProcess = (args: string[], env: Record<string, string> = {}, stdin = ''
 async function expectRefusal(said: RegExp, args: string[], env?: Record<string, string>): Promise<void> {
   const { status, stderr } = await run(args, env)
   expect([status, stderr]).toEqual([2, expect.stringMatching(said)])
-}
-
-let count = 0
-function pay(): TestPayment {
-  count += 1
-  return createPayment(chain, {
-    buyer: devPrivateKey(3),
-    payTo: provider,
-    platform,
-    paymentId: `pay_${count}`,
-    providerId: 'prov_a',
-    acceptedAt: Math.floor(Date.now() / 1000),
-  })
 }
 
 const databaseUrl = () => {
