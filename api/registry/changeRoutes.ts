@@ -2,8 +2,8 @@ import { z } from '@hono/zod-openapi'
 import { listRegistryChanges } from '@tollkeeper/ledger/registry/registryChanges'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor } from '../http/cursor.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 
 const fields = z.record(z.string(), z.unknown())
 

@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 import { findProviderPayments, type ProviderPayment, providerPayment } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
 

@@ -3,9 +3,9 @@ import { readGasTokenPrice, weiToUsd } from '@tollkeeper/chain/settlementCost'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
 import type { App } from '../http/app.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { view } from '../view.ts'
 import { listBatches } from './batchQueries.ts'
 import {
   type NetworkInterval,

@@ -15,9 +15,9 @@ import { createCache } from '@tollkeeper/runtime/cache'
 import { readReadiness } from '@tollkeeper/runtime/health'
 import type { Address } from 'viem'
 import { operatorsOnly } from '../http/operator.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { deliveryBacklog } from '../telling/deliveries.ts'
-import { view } from '../view.ts'
 import { readiness, readinessProbes } from './health.ts'
 
 const counts = z.record(z.string(), z.int())

@@ -1,9 +1,9 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
-import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 import { isSummed, openRevenue } from './revenueQueries.ts'
 

@@ -7,12 +7,12 @@ import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
 import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { view } from '../view.ts'
 import { readTab, tab } from './tabs.ts'
 
 const half = z

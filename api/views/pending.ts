@@ -9,8 +9,8 @@ import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n

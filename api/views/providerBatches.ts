@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { providerViews } from '../http/authenticate.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 import { listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { batchPositions, settlementBatch, toSettlementBatch } from './settlementBatches.ts'

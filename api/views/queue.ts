@@ -11,9 +11,9 @@ import {
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { providerViews } from '../http/authenticate.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import { view } from '../view.ts'
 
 const walletQueue = z
   .object({

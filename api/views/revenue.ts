@@ -2,9 +2,9 @@ import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
-import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 import {
   findRevenue,

@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
 
 const statusQuery = z.object({ wallet: wire.address, network: wire.oneNetwork })

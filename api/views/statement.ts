@@ -7,6 +7,7 @@ import type { Context } from 'hono'
 import { providerViews } from '../http/authenticate.ts'
 import { Refusal } from '../http/refusal.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import {
   findProviderRefunds,
@@ -16,7 +17,6 @@ import {
 } from '../payments/records/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import type { RouteOptions } from '../routeOptions.ts'
-import { view } from '../view.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'

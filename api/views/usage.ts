@@ -2,8 +2,8 @@ import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
+import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { view } from '../view.ts'
 import { choosePeriod } from './period.ts'
 
 const usageIntervals = ['hour', 'day', 'month', 'total'] as const

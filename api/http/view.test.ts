@@ -1,7 +1,7 @@
 import { OpenAPIHono, z } from '@hono/zod-openapi'
 import { expect, test } from 'vitest'
-import type { GatewayEnv } from './http/app.ts'
-import type { RouteOptions } from './routeOptions.ts'
+import type { RouteOptions } from '../routeOptions.ts'
+import type { GatewayEnv } from './app.ts'
 import { view } from './view.ts'
 
 test('behavior: the id of the path, which the guards have compared with the key, is no matter of the query', async () => {

@@ -1,10 +1,10 @@
 import type { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import type { App, GatewayEnv } from './http/app.ts'
-import { jsonAnswer } from './http/problems.ts'
-import { type Declaration, type ParamsOf, route } from './http/route.ts'
-import { writerOf } from './http/writer.ts'
-import type { RouteOptions } from './routeOptions.ts'
+import type { RouteOptions } from '../routeOptions.ts'
+import type { App, GatewayEnv } from './app.ts'
+import { jsonAnswer } from './problems.ts'
+import { type Declaration, type ParamsOf, route } from './route.ts'
+import { writerOf } from './writer.ts'
 
 /** What a schema parses; nothing where it has no fields. */
 type Asked<S extends z.ZodObject> = keyof S['shape'] extends never ? unknown : z.output<S>
