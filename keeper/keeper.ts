@@ -38,7 +38,7 @@ import type { SettlementWallet } from './settler/context.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
 /** What is told by the environment, and what is opened by that. */
-export type KeeperDependencies = Pick<
+export type KeeperOptions = Pick<
   KeeperConfig,
   | 'platformWallets'
   | 'settings'
@@ -76,13 +76,13 @@ export type Keeper = {
 }
 
 /** Wires a keeper; nothing happens before `start`. */
-export function createKeeper(dependencies: KeeperDependencies): Keeper {
-  const { database, networks, accounts, settings, log, now, holder, upkeepMs = 5_000 } = dependencies
+export function createKeeper(options: KeeperOptions): Keeper {
+  const { database, networks, accounts, settings, log, now, holder, upkeepMs = 5_000 } = options
   const metrics = createMetrics()
   const loops: Loop[] = []
   const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]
   const releases: (() => Promise<void>)[] = []
-  const contexts = networks.map((served) => createContext(dependencies, served, metrics))
+  const contexts = networks.map((served) => createContext(options, served, metrics))
   const wallets = new Map(
     contexts.map((context) => [context, accounts.map((one) => createWallet(one, context.served.network))]),
   )
@@ -91,7 +91,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
     loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
 
-  const { database: tabDatabase, credit, minimumPrices } = dependencies.tabs
+  const { database: tabDatabase, credit, minimumPrices } = options.tabs
   const tabs = createTabUpkeep({
     sql: database,
     tabs: tabDatabase,
@@ -99,7 +99,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     minimumPrices,
     now,
     rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
-    ...(dependencies.checkpoint && { checkpoint: dependencies.checkpoint }),
+    ...(options.checkpoint && { checkpoint: options.checkpoint }),
   })
 
   function start(): void {
@@ -149,18 +149,18 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     for (const one of loops) one.wake()
   }
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
-  const context = createHttpContext({ ...dependencies, rateLimiter, wake })
-  const app = createApp(context, openCatalogue(dependencies, context.platformWallet), {
+  const context = createHttpContext({ ...options, rateLimiter, wake })
+  const app = createApp(context, openCatalogue(options, context.platformWallet), {
     readiness: () => readReadiness(probes),
     metrics,
-    metricsToken: dependencies.metricsToken,
+    metricsToken: options.metricsToken,
     log,
   })
   return { app, start, stop }
 }
 
 function openCatalogue(
-  { database, networks, tabs, discovery, now }: KeeperDependencies,
+  { database, networks, tabs, discovery, now }: KeeperOptions,
   platformWallet: Address,
 ): Catalogue | null {
   if (discovery === null) return null
@@ -177,13 +177,9 @@ function openCatalogue(
   })
 }
 
-function createContext(
-  dependencies: KeeperDependencies,
-  served: ServedNetwork,
-  metrics: Context['metrics'],
-): Context {
-  const { database, now, randomBytes32, log, tracer, checkpoint = () => {} } = dependencies
-  const settings = { ...dependencies.settings, ...gasLimitsOf(served.network, dependencies.settings) }
+function createContext(options: KeeperOptions, served: ServedNetwork, metrics: Context['metrics']): Context {
+  const { database, now, randomBytes32, log, tracer, checkpoint = () => {} } = options
+  const settings = { ...options.settings, ...gasLimitsOf(served.network, options.settings) }
   return {
     sql: database,
     served,

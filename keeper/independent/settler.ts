@@ -19,7 +19,7 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type SettlerDependencies = Pick<
+export type SettlerOptions = Pick<
   SettlerContext,
   'served' | 'settings' | 'payersWithCode' | 'now' | 'log' | 'metrics'
 > & {
@@ -40,8 +40,8 @@ const holdWords = {
 } as const
 
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
-export function createSettler(dependencies: SettlerDependencies) {
-  const { served, wallet, settings, budget, now, log, metrics } = dependencies
+export function createSettler(options: SettlerOptions) {
+  const { served, wallet, settings, budget, now, log, metrics } = options
   const sayOnce = createSayOnce(log)
   const journal = createMemoryJournal(budget, now, (by) => {
     if (by === 'gas_allowance') return
@@ -66,11 +66,11 @@ export function createSettler(dependencies: SettlerDependencies) {
       bears: 'all',
       now,
     }),
-    payersWithCode: dependencies.payersWithCode,
+    payersWithCode: options.payersWithCode,
     readNotBefore: async () => 0n,
     missingSince: new Map(),
     now,
-    checkpoint: dependencies.checkpoint ?? (() => {}),
+    checkpoint: options.checkpoint ?? (() => {}),
     log,
     metrics,
   }
@@ -79,12 +79,12 @@ export function createSettler(dependencies: SettlerDependencies) {
 
   async function settleNext(): Promise<StepResult> {
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
-    const due = await readLanes(dependencies, journal)
+    const due = await readLanes(options, journal)
     for (const lane of orderLanes(worthOfNext(due), turns)) {
       for (const { pending, items } of due.filter((one) => one.lane === lane)) {
         if (journal.pausedUntil() > now().getTime()) return 'idle'
         const batch: PlannedBatch = {
-          batchId: dependencies.randomBytes32(),
+          batchId: options.randomBytes32(),
           token: served.token,
           feeRecipient: pending.feeRecipient,
           trigger: pending.trigger,
@@ -127,7 +127,7 @@ type DueItems = { lane: Lane; pending: PendingBatch; items: BatchItem[]; worth: 
 
 /** Reads what is published, and groups what can share a transaction, as much as fits. */
 async function readLanes(
-  { readPending, payersWithCode }: SettlerDependencies,
+  { readPending, payersWithCode }: SettlerOptions,
   journal: MemoryJournal,
 ): Promise<DueItems[]> {
   const due: DueItems[] = []

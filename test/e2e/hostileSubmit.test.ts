@@ -1,4 +1,4 @@
-import type { KeeperDependencies } from '@tollkeeper/keeper/keeper'
+import type { KeeperOptions } from '@tollkeeper/keeper/keeper'
 import { findKeyOwner } from '@tollkeeper/ledger/registry/apiKeys'
 import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
 import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
@@ -22,7 +22,7 @@ type Answer = { status: number; code: unknown; body: Record<string, unknown> }
 const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 
 /** @param minutes from now, when the clock stands still: requests of one minute are counted together, whichever keeper took them. */
-function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
+function open(overrides: Partial<KeeperOptions> = {}, minutes = 0) {
   const keeper = stack.keeper({
     networks: [counted.served],
     trustedProxies: 1,

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createRemoteAccount, createRemoteSigner } from '@tollkeeper/chain/remoteSigner'
-import type { Keeper, KeeperDependencies } from '@tollkeeper/keeper/keeper'
+import type { Keeper, KeeperOptions } from '@tollkeeper/keeper/keeper'
 import { serve } from '@tollkeeper/runtime/serve'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import type { Address } from 'viem'
@@ -45,7 +45,7 @@ const remoteAccount = (of: Address, url = signer.url, timeoutMs = 1_000) => {
   const one = createRemoteSigner({ url, timeoutMs })
   return createRemoteAccount(of, () => one)
 }
-const keeperOf = (more: Partial<KeeperDependencies> = {}) =>
+const keeperOf = (more: Partial<KeeperOptions> = {}) =>
   stack.keeper({ accounts: [remoteAccount(address)], now: () => new Date(Date.now() + offset), ...more })
 
 const nonceOf = (of: Address) => stack.served.client.getTransactionCount({ address: of })

@@ -2,7 +2,7 @@ import { gasLimitsOf } from '@tollkeeper/chain/gasLimits'
 import { createPayerCode } from '@tollkeeper/chain/payerCode'
 import { createBudget } from '@tollkeeper/keeper/independent/budget'
 import { fetchPending } from '@tollkeeper/keeper/independent/pendingQueue'
-import { createSettler, type Settler, type SettlerDependencies } from '@tollkeeper/keeper/independent/settler'
+import { createSettler, type Settler, type SettlerOptions } from '@tollkeeper/keeper/independent/settler'
 import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
@@ -19,7 +19,7 @@ export async function openIndependentSettler(
     gasPerFee = null,
     now = () => new Date(),
     checkpoint,
-  }: Partial<Pick<SettlerDependencies, 'now' | 'checkpoint'>> & { gasPerFee?: bigint | null } = {},
+  }: Partial<Pick<SettlerOptions, 'now' | 'checkpoint'>> & { gasPerFee?: bigint | null } = {},
 ): Promise<Settler> {
   const { served, settings } = stack
   const listening = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' }

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { openServedNetworks, type ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { type Indexer, startIndexer } from '@tollkeeper/indexer/launch'
-import { createKeeper, type Keeper, type KeeperDependencies } from '@tollkeeper/keeper/keeper'
+import { createKeeper, type Keeper, type KeeperOptions } from '@tollkeeper/keeper/keeper'
 import type { KeeperSettings } from '@tollkeeper/keeper/settings/config'
 import { storeRefund } from '@tollkeeper/ledger/acceptance/refunds'
 import { defaultTriggers } from '@tollkeeper/ledger/queue/triggers'
@@ -128,8 +128,8 @@ export type KeeperStack = {
   close: () => Promise<void>
 }
 
-export type KeeperOverrides = Omit<Partial<KeeperDependencies>, 'facilitator'> & {
-  facilitator?: Partial<KeeperDependencies['facilitator']>
+export type KeeperOverrides = Omit<Partial<KeeperOptions>, 'facilitator'> & {
+  facilitator?: Partial<KeeperOptions['facilitator']>
 }
 
 /** {@link startKeeperStack} for the tests of a file, which it is closed after. */

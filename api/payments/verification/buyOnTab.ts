@@ -34,7 +34,7 @@ export type TabAnswer = {
   tab: TabResponse
 }
 
-export type BuyOnTabDeps = SignatureCheckOptions &
+export type BuyOnTabOptions = SignatureCheckOptions &
   TermsOptions & {
     sql: Database
     tabStore: TabStore
@@ -56,9 +56,9 @@ const closingBasisPoints = 8_000n
 /**
  * Builds the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt.
  */
-export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Promise<TabAnswer> {
-  const { sql, tabStore, tabs, providerCap, now, issuer } = deps
-  const findTerms = createFindTabTerms(deps)
+export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase) => Promise<TabAnswer> {
+  const { sql, tabStore, tabs, providerCap, now, issuer } = options
+  const findTerms = createFindTabTerms(options)
   const reserve = tabs && createReserveForTab(sql, { budget: tabs.budget, now })
 
   return async (request) => {
@@ -71,7 +71,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     const { terms, network } = findTerms(request, tab.payer, seconds)
     if (!(await network.payees.takesTabs())) throw new Refusal('tabs_off')
     requirePrice(terms, request)
-    const offer = await findVerifiedOffer(deps, request, network)
+    const offer = await findVerifiedOffer(options, request, network)
     checkExpiry(tab, seconds)
 
     const stored = await tabStore.readSplits(tab, tab.known)
@@ -79,7 +79,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
       throw new Refusal('tab_mismatch', `Its first ${tab.known} lines aren't known here: send their splits`)
     const splits = [...stored.slice(0, tab.known), ...tab.splits]
     const price = terms.amount + terms.feeAmount
-    requireLine(splits[tab.line], terms, price, deps)
+    requireLine(splits[tab.line], terms, price, options)
 
     const { served, payers } = network
     const tabTerms: TabTerms = {
@@ -93,7 +93,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     if (isNew && request.isAboutStored) throw new Refusal('unknown_payment')
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
-        ...deps,
+        ...options,
         // Its nonce belongs to this tab alone, but its buyer may have cancelled it before.
         isBound: [true],
         asksNonces: isNew || !payers.isCached(tab.payer),
@@ -141,7 +141,7 @@ export function createBuyOnTab(deps: BuyOnTabDeps): (request: TabPurchase) => Pr
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(refusals[verdict.verdict])
     if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
-    return toAnswer(deps, request, {
+    return toAnswer(options, request, {
       verdict,
       terms,
       network,
@@ -188,7 +188,7 @@ const refusals = {
 
 /** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */
 function toAnswer(
-  { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabDeps,
+  { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabOptions,
   { tab, providerId, endpointId }: TabPurchase,
   bought: {
     verdict: AcceptedOnTab

@@ -53,7 +53,7 @@ export type VerifyAnswer = {
 /** `price` in USDC base units. */
 type Accepted = VerifyAnswer & { price: bigint }
 
-export type VerifyDeps = SignatureCheckOptions &
+export type VerifyOptions = SignatureCheckOptions &
   TermsOptions & {
     sql: Database
     providerCap: ProviderCap
@@ -67,12 +67,14 @@ export type VerifyDeps = SignatureCheckOptions &
   }
 
 /** What the steps of a verification work with. */
-type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
+type VerifyContext = VerifyOptions & { accept: ReturnType<typeof createAccept> }
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
-export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
-  const context: Context = { ...deps, accept: createAccept(deps.sql) }
-  const { settleBeforeServe } = deps
+export function createVerifyPayment(
+  options: VerifyOptions,
+): (request: VerifyRequest) => Promise<VerifyAnswer> {
+  const context: VerifyContext = { ...options, accept: createAccept(options.sql) }
+  const { settleBeforeServe } = options
   return async (request) => {
     const { price, ...answer } = await verifyOrRepeat(context, request)
     if (!settleBeforeServe.appliesTo(price)) return answer
@@ -80,7 +82,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   }
 }
 
-async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise<Accepted> {
+async function verifyOrRepeat(context: VerifyContext, request: VerifyRequest): Promise<Accepted> {
   const [first, second] = request.payloads
   const presented: Presented =
     second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
@@ -127,7 +129,7 @@ export function deadlineOf({ waitMs }: Pick<PurchaseRequest, 'waitMs'>): number 
 
 /** @throws {ProtocolError|Refusal} for the first fault; until then nothing is stored. */
 async function check(
-  context: Context,
+  context: VerifyContext,
   request: VerifyRequest,
   presented: Presented,
   acceptedAt: number,
@@ -191,7 +193,7 @@ export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked
 
 /** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
 async function reserve(
-  context: Context,
+  context: VerifyContext,
   request: VerifyRequest,
   presented: Presented,
   {
@@ -284,7 +286,11 @@ function earliestEnd([first, second]: Presented): bigint {
  * Whether macaroon and signatures are good, at any time. Payer and nonce are public once they are on chain, so only
  * a caller who shows this much may learn that their payment exists.
  */
-async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
+async function isAuthentic(
+  context: VerifyContext,
+  request: VerifyRequest,
+  presented: Presented,
+): Promise<boolean> {
   try {
     const { network } = await findTerms(context, request, presented, 0)
     await checkSignatures(presented as readonly SignedAuthorization[], network, {
@@ -299,7 +305,7 @@ async function isAuthentic(context: Context, request: VerifyRequest, presented: 
 
 /** Answers a used challenge or authorization: the same request gets its answer again, any other one 409. */
 async function answerAgain(
-  context: Context,
+  context: VerifyContext,
   stored: StoredPayment,
   request: VerifyRequest,
   presented: Presented,
@@ -326,7 +332,7 @@ async function answerAgain(
  * for each signature, so its bytes differ.
  */
 function receiptOf(
-  { issuer, receiptKeys }: Context,
+  { issuer, receiptKeys }: VerifyContext,
   payment: Omit<ReceiptFacts, 'validBefore' | 'provider' | 'fee'>,
   presented: Presented,
 ): string {
@@ -344,7 +350,7 @@ function receiptOf(
 }
 
 async function findByAuthorization(
-  { sql, networks }: Context,
+  { sql, networks }: VerifyContext,
   [first, second]: Presented,
 ): Promise<StoredPayment | undefined> {
   return findStoredPayment(sql, {
