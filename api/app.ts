@@ -40,22 +40,21 @@ import { addReceiptRoutes } from './payments/receipts/route.ts'
 import { createRecordedHeads } from './payments/records/recordedHeads.ts'
 import { addRefundRoutes } from './payments/refunds/route.ts'
 import { addTabRoutes } from './payments/tabs/route.ts'
-import { createBuyOnTab } from './payments/verification/buyOnTab.ts'
+import { type BuyOnTabOptions, createBuyOnTab } from './payments/verification/buyOnTab.ts'
 import { createProviderCap } from './payments/verification/providerCap.ts'
 import { addVerifyRoute } from './payments/verification/route.ts'
 import { createSettleBeforeServe } from './payments/verification/settleBeforeServe.ts'
-import { createVerifyPayment } from './payments/verification/verifyPayment.ts'
+import { createVerifyPayment, type VerifyOptions } from './payments/verification/verifyPayment.ts'
 import { addApiKeyRoutes } from './registry/apiKeyRoutes.ts'
 import { addRegistryChangeRoute } from './registry/changeRoutes.ts'
 import { addContactRoutes } from './registry/contactRoutes.ts'
 import { addEndpointRoutes } from './registry/endpointRoutes.ts'
-import { createGatewayNetworks } from './registry/networks.ts'
+import { createGatewayNetworks, type GatewayNetworks } from './registry/networks.ts'
 import { createOffers } from './registry/offers.ts'
 import { minimumPriceOn } from './registry/price.ts'
 import { addProviderRoutes } from './registry/providerRoutes.ts'
 import { addUpstreamRoutes } from './registry/upstreamRoutes.ts'
 import { addWalletRoutes } from './registry/walletRoutes.ts'
-import type { RouteOptions } from './routeOptions.ts'
 import type { Mailer } from './telling/mailer.ts'
 import { addWebhookRoutes } from './telling/webhookRoutes.ts'
 import { countCalls } from './views/countCalls.ts'
@@ -138,7 +137,7 @@ const publicPaths = [
   '/did.json',
 ]
 
-/** In the order of the OpenAPI document. */
+/** In the order of the OpenAPI document. Each function declares the options that it needs, and {@link createApp} passes all of them. */
 const routes = [
   addRequeueRoute,
   addRefundRoutes,
@@ -210,7 +209,7 @@ export function createApp({
   const keyOwners = createKeyOwners((key) => findKey(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
-  const options: RouteOptions = {
+  const options = {
     sql,
     tabStore,
     networks,
@@ -304,13 +303,36 @@ function createRouter(log: Logger): App {
   return app
 }
 
-function createVerification(options: RouteOptions, rateLimiter: RateLimiter) {
-  const { sql, networks, settings, now } = options
+type VerificationOptions = Pick<
+  VerifyOptions & BuyOnTabOptions,
+  'sql' | 'tabStore' | 'offers' | 'receiptKeys' | 'payerSignatures' | 'now'
+> & {
+  networks: GatewayNetworks
+  settings: GatewaySettings
+}
+
+function createVerification(
+  { sql, tabStore, networks, offers, receiptKeys, settings, payerSignatures, now }: VerificationOptions,
+  rateLimiter: RateLimiter,
+) {
   const { rateLimits } = settings
   const shared = {
-    ...settings,
-    ...options,
+    sql,
+    tabStore,
     networks: networks.byChainId,
+    offers,
+    receiptKeys,
+    payerSignatures,
+    now,
+    issuer: settings.issuer,
+    platformWallet: settings.platformWallet,
+    feeSchedule: settings.feeSchedule,
+    minimumPrices: settings.minimumPrices,
+    macaroonSecrets: settings.macaroonSecrets,
+    macaroonNotBefore: settings.macaroonNotBefore,
+    contractTimeoutMs: settings.contractTimeoutMs,
+    gasAllowance: settings.gasAllowance,
+    tabs: settings.tabs,
     countPayer: (payer: Address) => {
       if (rateLimits === null) return
       const allowed = rateLimiter.count(`payer:${payer}`, rateLimits.payer)

@@ -1,6 +1,5 @@
 import type { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import type { RouteOptions } from '../routeOptions.ts'
 import type { App, GatewayEnv } from './app.ts'
 import { jsonAnswer } from './problems.ts'
 import { type Declaration, type ParamsOf, route } from './route.ts'
@@ -9,7 +8,7 @@ import { writerOf } from './writer.ts'
 /** What a schema parses; nothing where it has no fields. */
 type Asked<S extends z.ZodObject> = keyof S['shape'] extends never ? unknown : z.output<S>
 
-type View<A extends z.ZodObject, Q extends z.ZodObject, S extends z.ZodObject> = Omit<
+type View<S extends z.ZodObject, O, A extends z.ZodObject, Q extends z.ZodObject> = Omit<
   Declaration,
   'params' | 'query' | 'responses'
 > & {
@@ -19,19 +18,25 @@ type View<A extends z.ZodObject, Q extends z.ZodObject, S extends z.ZodObject> =
   answer: readonly [description: string, schema: S]
   /** It answers with CSV as well, by a response of its own, where it is asked to. */
   hasCsv?: true
-  /** Called once. What it returns is called with what path and query ask, and returns what was read. */
-  open(
-    options: RouteOptions,
-  ): (asked: Asked<A> & Asked<Q>, c: Context<GatewayEnv>) => Promise<z.input<S> | Response>
+  /**
+   * Called once, when the route is added. Its signature names the options that this view needs. The returned function takes the
+   * parsed path and query of a request, and returns what it read.
+   */
+  open(options: O): (asked: Asked<A> & Asked<Q>, c: Context<GatewayEnv>) => Promise<z.input<S> | Response>
 }
 
-/** A question and its route. The answer's schema writes what was read: see {@link writerOf}. */
+/**
+ * Declares a GET route. The answer's schema writes what `open`'s function reads: see {@link writerOf}.
+ *
+ * @returns a function that adds the route to an app. It takes the options that `open` needs.
+ */
 export function view<
   const P extends string,
   S extends z.ZodObject,
+  O,
   A extends z.ZodObject = ParamsOf<P>,
   Q extends z.ZodObject = ParamsOf<''>,
->(path: P, { answer, hasCsv, open, ...declared }: View<A, Q, S>) {
+>(path: P, { answer, hasCsv, open, ...declared }: View<S, O, A, Q>) {
   const [description, schema] = answer
   const { content } = jsonAnswer(description, schema)
   const csv = hasCsv && { 'text/csv': { schema: { type: 'string' as const } } }
@@ -40,7 +45,7 @@ export function view<
     responses: { 200: { description, content: { ...content, ...csv } } },
   })
   const write = writerOf(schema)
-  return (app: App, options: RouteOptions): void => {
+  return (app: App, options: O): void => {
     const read = open(options)
     app.openapi(get, async (c: Context) => {
       // The path wins: its ids are those that the guards have compared with the key.

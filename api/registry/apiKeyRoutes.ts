@@ -1,13 +1,13 @@
 import { z } from '@hono/zod-openapi'
 import { keyScopes } from '@tollkeeper/ledger/registry/apiKeys'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from './apiKeys.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
@@ -65,7 +65,7 @@ const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
   responses: { 204: { description: 'Revoked; it is refused within two seconds' } },
 })
 
-export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
+export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
   app.openapi(createKey, async (c) => {
     const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')

@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { listRegistryChanges } from '@tollkeeper/ledger/registry/registryChanges'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor } from '../http/cursor.ts'
 import { view } from '../http/view.ts'
@@ -29,7 +30,7 @@ export const addRegistryChangeRoute = view('/providers/{id}/changes', {
     z.object({ changes: z.array(registryChange), cursor: wire.cursorOut }),
   ],
   open:
-    ({ sql }) =>
+    ({ sql }: { sql: Database }) =>
     async ({ id: providerId, ...asked }) => {
       const { rows, cursor } = await positions.page(`changes ${providerId}`, asked, ({ after, limit }) =>
         listRegistryChanges(sql, providerId, { position: after && { id: Number(after.id) }, limit }),

@@ -1,15 +1,17 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { isMailAddress, mailboxOf } from '@tollkeeper/runtime/mailAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { composeConfirmation } from '../telling/compose.ts'
 import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
+import type { Mailer } from '../telling/mailer.ts'
 import { confirmContact } from '../telling/notices.ts'
 import { provider } from './providerRoutes.ts'
 import { findProvider, type Provider } from './providers.ts'
@@ -40,7 +42,15 @@ const confirm = route('post', '/providers/{id}/contact/confirmation', {
   responses: { 201: jsonAnswer('The provider', provider) },
 })
 
-export function addContactRoutes(app: App, { sql, mailer, settings, now }: RouteOptions): void {
+export type ContactRouteOptions = {
+  sql: Database
+  /** Null: this gateway sends no mail. */
+  mailer: Mailer | null
+  settings: Pick<GatewaySettings, 'issuer' | 'macaroonSecrets'>
+  now: () => number
+}
+
+export function addContactRoutes(app: App, { sql, mailer, settings, now }: ContactRouteOptions): void {
   const { issuer, macaroonSecrets } = settings
 
   app.openapi(sendCode, async (c) => {

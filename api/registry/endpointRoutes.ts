@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { type Described, findInterfaceFault, type Interface } from '@tollkeeper/ledger/discovery/bazaar'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
-import type { Queryable } from '@tollkeeper/ledger/store/database'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import type { App } from '../http/app.ts'
@@ -9,9 +9,9 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import {
   type Endpoint,
   type EndpointWallet,
@@ -153,7 +153,14 @@ const patchEndpoint = route('patch', '/providers/{id}/endpoints/{endpointId}', {
   responses: { 200: jsonAnswer('The endpoint as it is now', endpoint) },
 })
 
-export function addEndpointRoutes(app: App, { sql, networks, settings, now }: RouteOptions): void {
+export type EndpointRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'issuer' | 'minimumPrices' | 'tabs'>
+  now: () => number
+}
+
+export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
   function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served

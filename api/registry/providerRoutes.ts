@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { isIconUrl, serviceNamePattern } from '@tollkeeper/ledger/discovery/declarations'
 import { changeRegistry, recordChange } from '@tollkeeper/ledger/registry/registryChanges'
-import type { Transaction } from '@tollkeeper/ledger/store/database'
+import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
 import { clientAddress } from '@tollkeeper/runtime/clientAddress'
 import { type Address, type Hex, recoverMessageAddress } from 'viem'
 import type { App } from '../http/app.ts'
@@ -9,9 +9,9 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
 import {
@@ -137,7 +137,13 @@ const getAccount = route('get', '/account', {
   responses: { 200: jsonAnswer('The provider', account) },
 })
 
-export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions): void {
+export type ProviderRouteOptions = {
+  sql: Database
+  settings: Pick<GatewaySettings, 'registration' | 'trustedProxies'>
+  now: () => number
+}
+
+export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRouteOptions): void {
   const { registration, trustedProxies } = settings
 
   app.openapi(createProvider, async (c) => {

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '@tollkeeper/ledger/registry/registryChanges'
-import type { Transaction } from '@tollkeeper/ledger/store/database'
+import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
 import type { Context } from 'hono'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../http/app.ts'
@@ -9,7 +9,6 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import {
   challengeBodies,
   deleteUpstream,
@@ -86,7 +85,14 @@ const rotate = route('post', '/providers/{id}/upstream/secret', {
 })
 
 /** Routes for a provider's own server, which the gateway's proxy calls. */
-export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: RouteOptions): void {
+export type UpstreamRouteOptions = {
+  sql: Database
+  /** Checks the addresses of providers' upstreams. */
+  upstreamGuard: AddressGuard
+  now: () => number
+}
+
+export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: UpstreamRouteOptions): void {
   /** @throws {Refusal} `unknown_provider`, `unknown_upstream` */
   async function change(
     c: Context<GatewayEnv>,

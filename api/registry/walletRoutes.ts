@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '@tollkeeper/ledger/registry/registryChanges'
-import type { Transaction } from '@tollkeeper/ledger/store/database'
+import type { Database, Transaction } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
@@ -8,9 +8,9 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { toEndpoint } from './endpointRoutes.ts'
 import { findEndpointsPaidTo, updateEndpoint } from './endpoints.ts'
+import type { GatewayNetworks } from './networks.ts'
 import {
   findWallet,
   findWalletByAddress,
@@ -80,7 +80,12 @@ const deleteWallet = route('delete', '/providers/{id}/wallets/{walletId}', {
   responses: { 204: { description: 'Retired' } },
 })
 
-export function addWalletRoutes(app: App, { sql, networks }: RouteOptions): void {
+export type WalletRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+}
+
+export function addWalletRoutes(app: App, { sql, networks }: WalletRouteOptions): void {
   app.openapi(createWallet, async (c) => {
     const { network, address } = c.req.valid('json')
     const providerId = c.req.valid('param').id

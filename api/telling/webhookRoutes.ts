@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { AddressRefusedError } from '../http/addressGuard.ts'
+import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
@@ -9,7 +9,6 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { deliveriesOf, delivery, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
@@ -81,12 +80,19 @@ const createWebhook = route('post', '/providers/{id}/webhooks', {
   },
 })
 
+export type WebhookRouteOptions = {
+  sql: Database
+  /** Checks the addresses of webhooks. */
+  addressGuard: AddressGuard
+  now: () => number
+}
+
 const addListRoute = view('/providers/{id}/webhooks', {
   ...owner,
   summary: 'Webhooks, without their secrets',
   answer: ['The webhooks, oldest first', webhooks],
   open:
-    ({ sql }) =>
+    ({ sql }: Pick<WebhookRouteOptions, 'sql'>) =>
     async ({ id }) => ({ webhooks: await webhooksOf(sql, id) }),
 })
 
@@ -95,7 +101,7 @@ const addWebhookRoute = view('/providers/{id}/webhooks/{webhookId}', {
   summary: 'A webhook',
   answer: ['The webhook', webhook],
   open:
-    ({ sql }) =>
+    ({ sql }: Pick<WebhookRouteOptions, 'sql'>) =>
     ({ id, webhookId }) =>
       requireWebhook(sql, id, webhookId),
 })
@@ -120,7 +126,7 @@ const addDeliveriesRoute = view('/providers/{id}/webhooks/{webhookId}/deliveries
   query: z.object({ limit: wire.limit, cursor: wire.cursor }),
   answer: ['The deliveries', deliveries],
   open:
-    ({ sql }) =>
+    ({ sql }: Pick<WebhookRouteOptions, 'sql'>) =>
     async ({ id, webhookId, ...asked }) => {
       await requireWebhook(sql, id, webhookId)
       const { rows, cursor } = await positions.page(webhookId, asked, (page) =>
@@ -146,7 +152,7 @@ async function requireWebhook(sql: Database, id: string, webhookId: string): Pro
   return webhook
 }
 
-export function addWebhookRoutes(app: App, options: RouteOptions): void {
+export function addWebhookRoutes(app: App, options: WebhookRouteOptions): void {
   const { sql, addressGuard, now } = options
 
   app.openapi(createWebhook, async (c) => {

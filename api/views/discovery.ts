@@ -1,13 +1,15 @@
 import { z } from '@hono/zod-openapi'
 import { discoveryAnswers, maxDiscoveryLimit } from '@tollkeeper/ledger/discovery/answers'
+import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
 import type { Listing } from '@tollkeeper/ledger/discovery/listings'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
 import { findProvider } from '../registry/providers.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { describeSales } from './describeSales.ts'
 
 const accepts = z.object({
@@ -136,8 +138,15 @@ const getSales = route('get', '/discovery/providers/{id}', {
   responses: { 200: jsonAnswer('The documents', sales) },
 })
 
+export type DiscoveryRouteOptions = {
+  sql: Database
+  /** Null: the gateway lists nothing. */
+  catalogue: Catalogue | null
+  settings: Pick<GatewaySettings, 'issuer'>
+}
+
 /** Routes for finding what is sold here; none if the operator lists nothing. */
-export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: RouteOptions): void {
+export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: DiscoveryRouteOptions): void {
   if (catalogue === null) return
   const { issuer } = settings
   const gatewayOrigin = new URL(issuer).origin

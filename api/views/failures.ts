@@ -3,6 +3,8 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { findProviderPayments, type ProviderPayment, providerPayment } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
 
@@ -25,13 +27,20 @@ export const failures = z
   .object({ failures: z.array(failure), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('SettlementFailures')
 
+export type FailureRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
 export const addFailureRoute = view('/providers/{id}/failures', {
   ...providerViews,
   summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
   query: failuresQuery,
   answer: ['The failures, newest first', failures],
   open:
-    ({ sql, heads, networks, now }) =>
+    ({ sql, heads, networks, now }: FailureRouteOptions) =>
     async ({ id: providerId, network, cursor, status, ...filters }) => {
       const chainId = networks.chainIdNamed(network)
       const list = `failures ${status}`

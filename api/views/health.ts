@@ -4,9 +4,10 @@ import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { readRecordHead } from '@tollkeeper/ledger/facts/record'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '@tollkeeper/runtime/health'
+import type { Loop } from '@tollkeeper/runtime/repeat'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 
@@ -44,7 +45,14 @@ const readyz = createRoute({
   responses: { 200: jsonAnswer('Ready', readiness), 503: jsonAnswer('Not ready', readiness) },
 })
 
-export function addHealthRoutes(app: App, options: RouteOptions): void {
+export type ReadinessOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  /** The background loops whose health `/readyz` reports. */
+  loops: readonly Loop[]
+}
+
+export function addHealthRoutes(app: App, options: ReadinessOptions): void {
   const probes = readinessProbes(options)
   app.openapi(healthz, (c) => c.json({ status: 'ok' as const }, 200))
   app.openapi(readyz, async (c) => {
@@ -54,7 +62,7 @@ export function addHealthRoutes(app: App, options: RouteOptions): void {
 }
 
 /** Checks for all that the process needs. */
-export function readinessProbes({ sql, networks, loops }: RouteOptions): Probe[] {
+export function readinessProbes({ sql, networks, loops }: ReadinessOptions): Probe[] {
   return [
     { name: 'database', ask: () => sql`select 1` },
     ...loops.map((loop) => probeLoop(loop)),

@@ -2,8 +2,10 @@ import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { gatewayDocument } from '../http/document.ts'
 import { jsonAnswer } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import type { Mailer } from '../telling/mailer.ts'
 
 export const home = z
   .object({
@@ -32,7 +34,14 @@ const getHome = createRoute({
   },
 })
 
-export function addHomeRoute(app: App, { networks, settings, mailer }: RouteOptions) {
+export type HomeRouteOptions = {
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'issuer' | 'registration'>
+  /** Null: this gateway sends no mail. */
+  mailer: Mailer | null
+}
+
+export function addHomeRoute(app: App, { networks, settings, mailer }: HomeRouteOptions) {
   const { issuer, registration } = settings
   const body = {
     name: 'Tollkeeper' as const,

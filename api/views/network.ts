@@ -1,11 +1,14 @@
 import { z } from '@hono/zod-openapi'
 import { readGasTokenPrice, weiToUsd } from '@tollkeeper/chain/settlementCost'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
 import type { App } from '../http/app.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { listBatches } from './batchQueries.ts'
 import {
   type NetworkInterval,
@@ -82,6 +85,14 @@ const mostKeepers = 50
 /** From how many payments on we say how long they took: fewer would tell of one buyer, or one provider. */
 const leastTimes = 20
 
+export type NetworkRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+  now: () => number
+}
+
 const addNetworkRoute = view('/network', {
   summary: 'What settled on a network, by whom and at which cost: 30 days, or 26 weeks',
   description:
@@ -89,7 +100,7 @@ const addNetworkRoute = view('/network', {
   tags: ['Network'],
   query: z.object({ network: wire.oneNetwork, interval: z.enum(networkIntervals).default('day') }),
   answer: ['The network', networkActivity],
-  open: (options) => {
+  open: (options: NetworkRouteOptions) => {
     const { networks, now } = options
     const latest = createCache({
       load: async (key: string) => {
@@ -121,7 +132,7 @@ const addBatchesRoute = view('/network/batches', {
   }),
   answer: ['The batches', networkBatches],
   open:
-    ({ sql, heads, networks }) =>
+    ({ sql, heads, networks }: Pick<NetworkRouteOptions, 'sql' | 'heads' | 'networks'>) =>
     async ({ keeper, from, to, network: asked, ...page }, c) => {
       const { name: network, chainId } = networks.named(asked).served.network
       const list = `network ${chainId} ${keeper} ${from?.getTime()} ${to?.getTime()}`
@@ -145,13 +156,13 @@ const addBatchesRoute = view('/network/batches', {
     },
 })
 
-export function addNetworkRoutes(app: App, options: RouteOptions): void {
+export function addNetworkRoutes(app: App, options: NetworkRouteOptions): void {
   addNetworkRoute(app, options)
   addBatchesRoute(app, options)
 }
 
 async function readActivity(
-  { sql, heads, networks, settings, now }: RouteOptions,
+  { sql, heads, networks, settings, now }: NetworkRouteOptions,
   chainId: number,
   interval: NetworkInterval,
 ) {

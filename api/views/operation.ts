@@ -15,10 +15,11 @@ import { createCache } from '@tollkeeper/runtime/cache'
 import { readReadiness } from '@tollkeeper/runtime/health'
 import type { Address } from 'viem'
 import { operatorsOnly } from '../http/operator.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { deliveryBacklog } from '../telling/deliveries.ts'
-import { readiness, readinessProbes } from './health.ts'
+import { type ReadinessOptions, readiness, readinessProbes } from './health.ts'
 
 const counts = z.record(z.string(), z.int())
 
@@ -86,12 +87,17 @@ const mostWallets = 100
 
 const monthMs = 30 * 86_400_000
 
+export type OperationRouteOptions = ReadinessOptions & {
+  settings: Pick<GatewaySettings, 'maxIndexLagBlocks'>
+  now: () => number
+}
+
 /** How the whole gateway is doing: its readiness, what is in the database, and what the chain says of heads and gas money. */
 export const addOperationRoute = view('/operator/operation', {
   ...operatorsOnly,
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
   answer: ['As it was read, at most some seconds ago', operation],
-  open: (options) => {
+  open: (options: OperationRouteOptions) => {
     const { sql, networks, settings, now } = options
     const probes = readinessProbes(options)
     const latest = createCache({

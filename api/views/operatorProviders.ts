@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
-import type { Queryable } from '@tollkeeper/ledger/store/database'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { App } from '../http/app.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { operatorsOnly } from '../http/operator.ts'
@@ -9,7 +9,7 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { choosePeriod } from './period.ts'
 import { noRevenue, toRevenueSums } from './revenue.ts'
 import { findRevenue } from './revenueQueries.ts'
@@ -58,12 +58,18 @@ const patchProvider = route('patch', '/operator/providers/{id}', {
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
+export type OperatorProvidersRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  now: () => number
+}
+
 const addProvidersRoute = view('/operator/providers', {
   ...operatorsOnly,
   summary: 'All providers',
   query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
   answer: ['The providers, newest first', operatorProviders],
-  open: ({ sql, networks, now }) => {
+  open: ({ sql, networks, now }: OperatorProvidersRouteOptions) => {
     const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
     return async ({ testnet = isTestMoneyOnly, ...asked }) => {
       const period = choosePeriod('day', {}, new Date(now()))
@@ -81,7 +87,7 @@ const addProvidersRoute = view('/operator/providers', {
   },
 })
 
-export function addOperatorProvidersRoute(app: App, options: RouteOptions): void {
+export function addOperatorProvidersRoute(app: App, options: OperatorProvidersRouteOptions): void {
   const { sql, now } = options
   app.openapi(patchProvider, async (c) => {
     const { id } = c.req.valid('param')

@@ -3,7 +3,8 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { choosePeriod } from './period.ts'
 import { isSummed, openRevenue } from './revenueQueries.ts'
 
@@ -34,6 +35,13 @@ const payers = z
   })
   .openapi('TopPayers')
 
+export type PayersRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
 export const addPayersRoute = view('/providers/{id}/payers', {
   ...providerViews,
   summary: 'Who paid most',
@@ -41,7 +49,7 @@ export const addPayersRoute = view('/providers/{id}/payers', {
   query: payersQuery,
   answer: ['The payers, greatest first', payers],
   open:
-    ({ sql, heads, networks, now }) =>
+    ({ sql, heads, networks, now }: PayersRouteOptions) =>
     async ({ id: providerId, network, limit, ...asked }) => {
       const chainId = networks.chainIdNamed(network)
       const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined

@@ -1,18 +1,21 @@
 import { z } from '@hono/zod-openapi'
 import { findStoredPayment } from '@tollkeeper/ledger/acceptance/storedPayment'
 import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { traceIdOf } from '@tollkeeper/runtime/trace'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
 import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { readTab, tab } from './tabs.ts'
 
 const half = z
@@ -78,13 +81,21 @@ export const payment = z
   })
   .openapi('Payment')
 
+export type PaymentRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'traceUrlTemplate'>
+  now: () => number
+}
+
 const addPaymentRoute = view('/payments/{paymentId}', {
   summary: 'A payment and where it stands',
   tags: ['Payments'],
   description: "Of a tab, a provider's key shows its own lines as well.",
   answer: ['The payment', payment],
   open:
-    (options) =>
+    (options: PaymentRouteOptions) =>
     ({ paymentId }, c) =>
       readPayment(options, paymentId, c.get('caller'), c.get('isOperator')),
 })
@@ -104,7 +115,7 @@ const addAuthorizationRoute = view('/authorizations/{authorizer}/{nonce}', {
   tags: ['Payments'],
   params: z.object({ authorizer: wire.address, nonce: wire.txHash }),
   answer: ['The authorization', authorization],
-  open: ({ sql, networks, now }) => {
+  open: ({ sql, networks, now }: Pick<PaymentRouteOptions, 'sql' | 'networks' | 'now'>) => {
     const tokens = [...networks.byChainId.values()].map(({ served: { network, token } }) => ({
       chainId: network.chainId,
       token,
@@ -129,7 +140,7 @@ const postVoid = route('post', '/payments/{paymentId}/void', {
 
 const write = writerOf(payment)
 
-export function addPaymentRoutes(app: App, options: RouteOptions): void {
+export function addPaymentRoutes(app: App, options: PaymentRouteOptions): void {
   const { sql, networks, now } = options
   addPaymentRoute(app, options)
   addAuthorizationRoute(app, options)
@@ -148,7 +159,7 @@ export function addPaymentRoutes(app: App, options: RouteOptions): void {
 }
 
 async function readPayment(
-  { sql, heads, networks, settings, now }: RouteOptions,
+  { sql, heads, networks, settings, now }: PaymentRouteOptions,
   paymentId: string,
   caller: string | undefined,
   isOperator = false,

@@ -9,8 +9,11 @@ import type { Trigger } from '@tollkeeper/sdk/protocol/settlement'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n
@@ -80,6 +83,14 @@ const pending = z
   })
   .openapi('PendingSettlements')
 
+export type PendingRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
+  now: () => number
+}
+
 export const addPendingRoute = view('/settlements/pending', {
   summary: 'What is due, with the signed authorizations: anyone may settle it',
   description:
@@ -88,7 +99,7 @@ export const addPendingRoute = view('/settlements/pending', {
   query,
   refuses: [404],
   answer: ['The due batches', pending],
-  open: ({ sql, heads, networks, settings, now }) => {
+  open: ({ sql, heads, networks, settings, now }: PendingRouteOptions) => {
     const findPendingBatches = createPendingBatches(sql)
     return async ({ network: name, page }) => {
       if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')

@@ -1,7 +1,11 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { providerViews } from '../http/authenticate.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { batchPositions, settlementBatch, toSettlementBatch } from './settlementBatches.ts'
@@ -28,13 +32,20 @@ export const providerBatches = z
   .object({ batches: z.array(providerBatch), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('ProviderBatches')
 
+export type ProviderBatchRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+}
+
 export const addProviderBatchRoute = view('/providers/{id}/batches', {
   ...providerViews,
   summary: "Batches that paid any of the provider's wallets, newest first",
   query: batchesQuery,
   answer: ['The batches', providerBatches],
   open:
-    ({ sql, heads, networks, settings: { gasTokenUsd } }) =>
+    ({ sql, heads, networks, settings: { gasTokenUsd } }: ProviderBatchRouteOptions) =>
     async ({ id: providerId, network, ...asked }) => {
       const chainId = networks.chainIdNamed(network)
       const indexedBlocks = await heads.ofProvider(providerId, chainId)

@@ -1,10 +1,13 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, integerField, textField, timeField } from '../http/cursor.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { findProviderPayments, type PaymentPosition, providerPayment } from './providerPaymentQueries.ts'
 import { answerCsv, toPaymentLine } from './statement.ts'
 
@@ -52,6 +55,13 @@ export const paymentPositions = createCursor({
   sale: integerField.optional(),
 })
 
+export type ProviderPaymentRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
 export const addProviderPaymentRoute = view('/providers/{id}/payments', {
   ...providerViews,
   summary: 'Payments, newest first',
@@ -61,7 +71,7 @@ export const addProviderPaymentRoute = view('/providers/{id}/payments', {
   answer: ['The payments', providerPayments],
   hasCsv: true,
   open:
-    ({ sql, heads, networks, now }) =>
+    ({ sql, heads, networks, now }: ProviderPaymentRouteOptions) =>
     async ({ id: providerId, network, cursor, limit, format, ...asked }, c) => {
       const { tx_hash: txHash, min_usdc: minAmount, max_usdc: maxAmount, ...filters } = asked
       const chainId = networks.chainIdNamed(network)

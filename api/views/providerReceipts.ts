@@ -1,13 +1,17 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
+import type { ReceiptKeys } from '../payments/receipts/keys.ts'
 import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
 
@@ -44,9 +48,18 @@ const pageSize = 200
  */
 const unsettledOrderMs = 10_000
 
+export type ProviderReceiptRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  now: () => number
+}
+
 export function addProviderReceiptRoute(
   app: App,
-  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+  { sql, heads, networks, receiptKeys, settings, now }: ProviderReceiptRouteOptions,
 ): void {
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id

@@ -11,8 +11,11 @@ import {
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Address } from 'viem'
 import { providerViews } from '../http/authenticate.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
 
 const walletQueue = z
@@ -60,12 +63,20 @@ export const queue = z
   })
   .openapi('ProviderQueue')
 
+export type QueueRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'triggers'>
+  now: () => number
+}
+
 export const addQueueRoute = view('/providers/{id}/queue', {
   ...providerViews,
   summary: 'What waits for each wallet, and how far each trigger is from firing',
   answer: ['The queues', queue],
   open:
-    ({ sql, heads, networks, settings, now }) =>
+    ({ sql, heads, networks, settings, now }: QueueRouteOptions) =>
     async ({ id: providerId }) => {
       const asOf = new Date(now())
       const [indexedBlocks, all] = await Promise.all([

@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '@tollkeeper/ledger/outcomes/requeue'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { isId } from '@tollkeeper/ledger/store/identifiers'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
@@ -7,7 +8,6 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 
 const postRequeue = route('post', '/payments/{paymentId}/requeue', {
   summary: 'Try to settle a failed payment again',
@@ -32,7 +32,12 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { sql, now }: RouteOptions): void {
+export type RequeueRouteOptions = {
+  sql: Database
+  now: () => number
+}
+
+export function addRequeueRoute(app: App, { sql, now }: RequeueRouteOptions): void {
   app.openapi(postRequeue, async (c) => {
     const providerId = c.get('caller')
     if (providerId === undefined)

@@ -1,10 +1,12 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { providerViews } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
-import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { choosePeriod } from './period.ts'
 import {
   findRevenue,
@@ -71,6 +73,13 @@ export const revenue = z
 
 const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
 
+export type RevenueRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
 export const addRevenueRoute = view('/providers/{id}/revenue', {
   ...providerViews,
   summary: 'Revenue by time, endpoint, wallet or network',
@@ -80,7 +89,7 @@ export const addRevenueRoute = view('/providers/{id}/revenue', {
   query: revenueQuery,
   answer: ['The sums, newest first', revenue],
   open:
-    ({ sql, heads, networks, now }) =>
+    ({ sql, heads, networks, now }: RevenueRouteOptions) =>
     async ({ id: providerId, network, testnet: asked, limit, cursor, ...query }) => {
       const { interval, groupBy } = query
       const chainId = networks.chainIdNamed(network)

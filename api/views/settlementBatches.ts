@@ -1,10 +1,14 @@
 import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '@tollkeeper/chain/settlementCost'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { triggerOfCode } from '@tollkeeper/sdk/protocol/settlement'
 import { bigintField, createCursor, integerField } from '../http/cursor.ts'
 import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { type BatchRow, listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
@@ -47,6 +51,13 @@ export const batchPositions = createCursor({
   chainId: integerField,
 })
 
+export type SettlementBatchRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
+}
+
 export const addSettlementBatchRoute = view('/settlements/batches', {
   summary: 'Settled batches, the newest first',
   description:
@@ -56,7 +67,7 @@ export const addSettlementBatchRoute = view('/settlements/batches', {
   refuses: [404],
   answer: ['The batches', settlementBatches],
   open:
-    ({ sql, heads, networks, settings: { platformWallet, gasTokenUsd } }) =>
+    ({ sql, heads, networks, settings: { platformWallet, gasTokenUsd } }: SettlementBatchRouteOptions) =>
     async ({ wallet, tx_hash: txHash, network: name, ...asked }) => {
       if (wallet === undefined && txHash === undefined) {
         throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')

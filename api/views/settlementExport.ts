@@ -1,12 +1,15 @@
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
 import type { App } from '../http/app.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
-import type { RouteOptions } from '../routeOptions.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { type BatchPosition, listBatches } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
@@ -38,7 +41,17 @@ const write = writerOf(settlementBatch)
 /** The columns of the CSV, in order: conformance 4.1-13. */
 const columns = settlementBatch.keyof().options
 
-export function addSettlementExportRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
+export type SettlementExportRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
+}
+
+export function addSettlementExportRoute(
+  app: App,
+  { sql, heads, networks, settings }: SettlementExportRouteOptions,
+): void {
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getExport, async (c) => {

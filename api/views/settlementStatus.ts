@@ -1,8 +1,12 @@
 import { z } from '@hono/zod-openapi'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
 
 const statusQuery = z.object({ wallet: wire.address, network: wire.oneNetwork })
@@ -21,6 +25,14 @@ const settlementStatus = z
   })
   .openapi('SettlementStatus')
 
+export type SettlementStatusRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
+  now: () => number
+}
+
 export const addSettlementStatusRoute = view('/settlements/status', {
   summary: 'What a wallet waits for',
   tags: ['Settlements'],
@@ -28,7 +40,7 @@ export const addSettlementStatusRoute = view('/settlements/status', {
   refuses: [404],
   answer: ['The queue', settlementStatus],
   open:
-    ({ sql, heads, networks, settings, now }) =>
+    ({ sql, heads, networks, settings, now }: SettlementStatusRouteOptions) =>
     async ({ wallet, network: name }) => {
       const { network, token } = networks.named(name).served
       const { chainId } = network

@@ -1,14 +1,17 @@
 import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '@tollkeeper/chain/settlementCost'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { Context } from 'hono'
 import { providerViews } from '../http/authenticate.ts'
 import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import {
   findProviderRefunds,
   type RefundPosition,
@@ -16,7 +19,6 @@ import {
   sumRefunds,
 } from '../payments/records/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import type { RouteOptions } from '../routeOptions.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
@@ -66,6 +68,14 @@ const pageSize = 2_000
 /** How many blocks' gas prices are asked for together. */
 const blocksAtOnce = 100
 
+export type StatementRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+  now: () => number
+}
+
 export const addStatementRoute = view('/providers/{id}/statement', {
   ...providerViews,
   summary: "A month's books, by network",
@@ -75,7 +85,7 @@ export const addStatementRoute = view('/providers/{id}/statement', {
   query: statementQuery,
   answer: ['The statement', statement],
   hasCsv: true,
-  open: (options) => {
+  open: (options: StatementRouteOptions) => {
     const { sql, heads, networks, now } = options
     return async ({ id: providerId, month, format }, c) => {
       const from = new Date(`${month}-01T00:00:00Z`)
@@ -120,7 +130,7 @@ type PricedGas = Map<string, { batches: number; cost: bigint }>
 const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
 
 async function priceGas(
-  { sql, networks, settings: { gasTokenUsd } }: RouteOptions,
+  { sql, networks, settings: { gasTokenUsd } }: Pick<StatementRouteOptions, 'sql' | 'networks' | 'settings'>,
   shares: readonly GasShare[],
 ): Promise<PricedGas> {
   const priced: PricedGas = new Map()
@@ -198,7 +208,7 @@ export async function answerCsv<Position>(
 type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
 
 async function readLines(
-  { sql, networks, now }: RouteOptions,
+  { sql, networks, now }: Pick<StatementRouteOptions, 'sql' | 'networks' | 'now'>,
   period: { providerId: string; from: Date; to: Date },
   after: LinePosition,
 ): Promise<TextPage<LinePosition>> {

@@ -7,8 +7,10 @@ import { Refusal } from '../http/refusal.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import { readPayout } from '../payments/records/payments.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { readRefunds } from '../payments/records/refunds.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { addConfirmations, type BlockRow } from './blockFacts.ts'
 import { failedAttempt } from './failures.ts'
 
@@ -60,12 +62,19 @@ export const timeline = z
   })
   .openapi('PaymentTimeline')
 
+export type TimelineRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
 export const addTimelineRoute = view('/providers/{id}/payments/{paymentId}/timeline', {
   ...providerViews,
   summary: 'What a payment went through, from its challenge to its confirmation',
   answer: ['The timeline', timeline],
   open:
-    ({ sql, heads, networks, now }) =>
+    ({ sql, heads, networks, now }: TimelineRouteOptions) =>
     async ({ id: providerId, paymentId }) => {
       const at = new Date(now())
       const found = await findPaymentTimeline(sql, { providerId, paymentId, now: at })

@@ -38,6 +38,11 @@ export const usage = z
 
 const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
 
+export type UsageRouteOptions = {
+  sql: Database
+  now: () => number
+}
+
 export const addUsageRoute = view('/providers/{id}/usage', {
   ...providerViews,
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
@@ -45,7 +50,7 @@ export const addUsageRoute = view('/providers/{id}/usage', {
   query: usageQuery,
   answer: ['The calls, newest first', usage],
   open:
-    ({ sql, now }) =>
+    ({ sql, now }: UsageRouteOptions) =>
     async ({ id: providerId, ...query }) => {
       const { interval, endpointId } = query
       const period = choosePeriod(interval, query, new Date(now()))

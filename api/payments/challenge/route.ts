@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { toPaymentRequired } from '@tollkeeper/sdk/protocol/x402'
@@ -11,12 +12,11 @@ import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
 import * as wire from '../../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
-import type { Offer } from '../../registry/offers.ts'
+import type { Offer, Offers } from '../../registry/offers.ts'
 import { choosePrice, leastPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
 import { pathOf } from '../../registry/routeTable.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
-import { mintChallenge } from './mintChallenge.ts'
+import { type MintOptions, mintChallenge } from './mintChallenge.ts'
 
 const challengeQuery = z.object({ providerId: wire.providerId, endpointId: wire.endpointId })
 
@@ -128,8 +128,14 @@ const postChallenge = route('post', '/challenge', {
   refuses: [404, 409],
 })
 
+export type ChallengeRouteOptions = MintOptions & {
+  sql: Database
+  networks: GatewayNetworks
+  offers: Offers
+}
+
 /** `GET` and `POST /challenge`: no database write, and most often no query. */
-export function addChallengeRoutes(app: App, options: RouteOptions): void {
+export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(options, providerId, endpointId)
@@ -188,8 +194,8 @@ export function addChallengeRoutes(app: App, options: RouteOptions): void {
 /** The settings without tabs while the network's USDC doesn't take them. */
 async function settingsOn(
   { payees }: Pick<GatewayNetwork, 'payees'>,
-  { settings }: Pick<RouteOptions, 'settings'>,
-): Promise<RouteOptions['settings']> {
+  { settings }: Pick<MintOptions, 'settings'>,
+): Promise<MintOptions['settings']> {
   return settings.tabs === null || (await payees.takesTabs()) ? settings : { ...settings, tabs: null }
 }
 
@@ -202,7 +208,11 @@ function resourceOf(resource: string, endpointUrl: string): string {
   })
 }
 
-async function findOffer(options: RouteOptions, providerId: string, endpointId: string): Promise<Offer> {
+async function findOffer(
+  options: ChallengeRouteOptions,
+  providerId: string,
+  endpointId: string,
+): Promise<Offer> {
   const offer = await options.offers.ofEndpoint(endpointId)
   if (offer?.providerId === providerId) return requireEnabled(offer)
   await requireProvider(options, providerId)
@@ -210,7 +220,7 @@ async function findOffer(options: RouteOptions, providerId: string, endpointId: 
 }
 
 async function findRoute(
-  options: RouteOptions,
+  options: ChallengeRouteOptions,
   providerId: string,
   method: string,
   resource: string | undefined,
@@ -233,7 +243,7 @@ function requireEnabled(offer: Offer): Offer {
   return offer
 }
 
-async function requireProvider(options: RouteOptions, providerId: string): Promise<void> {
+async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {
   if ((await findProvider(options.sql, providerId)) === undefined) throw new Refusal('unknown_provider')
 }
 

@@ -1,5 +1,6 @@
 import type { HttpBindings } from '@hono/node-server'
 import { z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { answerProblem } from '@tollkeeper/runtime/problem'
@@ -10,17 +11,24 @@ import { passGate } from '@tollkeeper/sdk/middleware/honoGate'
 import { createLostVerifications, type VerifiedPayment } from '@tollkeeper/sdk/middleware/verification'
 import { type Context, Hono } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
+import type { AddressGuard } from '../../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../../http/app.ts'
 import { problems } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { Offer } from '../../registry/offers.ts'
+import type { Offer, Offers } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
 import { createForward, tooLarge } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
 
-export type ProxyRouteOptions = RouteOptions & {
+export type ProxyRouteOptions = {
+  sql: Database
+  offers: Offers
+  /** Checks the addresses of providers' upstreams. */
+  upstreamGuard: AddressGuard
+  settings: Pick<GatewaySettings, 'issuer' | 'upstream'>
+  now: () => number
   /** This process's routes for challenges, verifications and voids, where a provider's id stands for its API key. */
   payments: App
   /** How late this process may see another process's change of an upstream. */

@@ -1,11 +1,15 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
 import { findPayment } from '../records/payments.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { currentReceipt } from './currentReceipt.ts'
 import { didDocument, didPathOf } from './did.ts'
 import { jwksMaxAgeSeconds } from './keys.ts'
@@ -74,9 +78,18 @@ const getDid = (issuer: string) =>
     responses: { 200: jsonAnswer('The DID document', did) },
   })
 
+export type ReceiptRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  now: () => number
+}
+
 export function addReceiptRoutes(
   app: App,
-  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+  { sql, heads, networks, receiptKeys, settings, now }: ReceiptRouteOptions,
 ): void {
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()

@@ -9,10 +9,10 @@ import { view } from '../../http/view.ts'
 import * as wire from '../../http/wire.ts'
 import { writerOf } from '../../http/writer.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
 import { findPayment, type PaymentRecord } from '../records/payments.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
-import { createVerifyRefund } from './verifyRefund.ts'
+import { createVerifyRefund, type VerifyRefundOptions } from './verifyRefund.ts'
 
 /** A refund in the form of every view. */
 export const refund = z
@@ -57,13 +57,17 @@ export const refunds = z
   })
   .openapi('Refunds')
 
+export type RefundRouteOptions = VerifyRefundOptions & {
+  heads: RecordedHeads
+}
+
 const addRefundsRoute = view('/providers/{id}/payments/{paymentId}/refunds', {
   ...ownersOnly,
   tags: ['Refunds'],
   summary: "A payment's refunds, and what can still be refunded",
   refuses: [422],
   answer: ['The refunds', refunds],
-  open: (options) => async (asked) => {
+  open: (options: RefundRouteOptions) => async (asked) => {
     const { networks, settings } = options
     const { payment, indexedBlock } = await readPayment(options, asked)
     const { network } = networks.ofChain(payment.chainId).served
@@ -104,7 +108,7 @@ const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds',
 
 const write = writerOf(refund)
 
-export function addRefundRoutes(app: App, options: RouteOptions): void {
+export function addRefundRoutes(app: App, options: RefundRouteOptions): void {
   const verifyRefund = createVerifyRefund(options)
   addRefundsRoute(app, options)
 
@@ -122,7 +126,7 @@ export function addRefundRoutes(app: App, options: RouteOptions): void {
 }
 
 async function readPayment(
-  { sql, heads, now }: RouteOptions,
+  { sql, heads, now }: Pick<RefundRouteOptions, 'sql' | 'heads' | 'now'>,
   { id, paymentId }: { id: string; paymentId: string },
 ) {
   const payment = await findPayment(sql, paymentId, new Date(now()))

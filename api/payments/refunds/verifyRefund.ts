@@ -2,6 +2,7 @@ import { hash } from 'node:crypto'
 import { createChainReads } from '@tollkeeper/chain/chainReads'
 import { sumGas } from '@tollkeeper/chain/gasShares'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
+import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import { checkPresented, toCandidate } from '@tollkeeper/ledger/acceptance/door'
 import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
 import { acceptRefund } from '@tollkeeper/ledger/acceptance/refunds'
@@ -11,10 +12,10 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import { Refusal } from '../../http/refusal.ts'
-import type { GatewayNetwork } from '../../registry/networks.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import { findWalletByAddress } from '../../registry/wallets.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
 import type { PaymentRecord } from '../records/payments.ts'
 import { type RefundRecord, readRefunds } from '../records/refunds.ts'
 import { checkWindow } from '../verification/checkPayment.ts'
@@ -26,6 +27,17 @@ export type RefundRequest = {
   indexedBlock: bigint
   /** As a payment's: docs/protocol.md, conformance 2.4-1. */
   payload: string
+}
+
+export type VerifyRefundOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<
+    GatewaySettings,
+    'issuer' | 'platformWallet' | 'contractTimeoutMs' | 'gasAllowance' | 'minimumPrices'
+  >
+  payerSignatures: PayerSignatures
+  now: () => number
 }
 
 /** How long a wallet's balance is cached: refunds are rare, so there is little to save. */
@@ -44,7 +56,7 @@ const balanceTtlMs = 1_000
  * @returns the refund's number.
  * @throws {Refusal|BaseError} for the first fault.
  */
-export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RouteOptions) {
+export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: VerifyRefundOptions) {
   const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
   // Balances always count here, whatever is set for buyers, and their caps don't, since a refund buys nothing.
   const payersOf = new Map(

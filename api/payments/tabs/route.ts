@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi'
+import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
-import type { StoredTab, TabRequest } from '@tollkeeper/ledger/tabs/tabStore'
+import type { StoredTab, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import {
@@ -18,10 +19,13 @@ import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
 import { writerOf } from '../../http/writer.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import type { Offers } from '../../registry/offers.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
@@ -148,8 +152,18 @@ const postClose = route('post', '/tabs/{tabId}/close', {
   responses: { 200: jsonAnswer('The closed tab', tab) },
 })
 
+export type TabRouteOptions = {
+  tabStore: TabStore
+  networks: GatewayNetworks
+  offers: Offers
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer' | 'feeSchedule' | 'minimumPrices' | 'contractTimeoutMs'>
+  payerSignatures: PayerSignatures
+  now: () => number
+}
+
 /** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
-export function addTabRoutes(app: App, options: RouteOptions): void {
+export function addTabRoutes(app: App, options: TabRouteOptions): void {
   const { tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
 
   async function read(tabId: string): Promise<StoredTab> {

@@ -7,8 +7,10 @@ import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { route } from '../../http/route.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { RouteOptions } from '../../routeOptions.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
 import type { TabAnswer, TabPurchase } from './buyOnTab.ts'
 import { tabPayload } from './tabState.ts'
@@ -120,7 +122,10 @@ const verify = route('post', '/verify', {
   responses: { 200: jsonAnswer('The payment is accepted', verification) },
 })
 
-export type VerifyRouteOptions = RouteOptions & {
+export type VerifyRouteOptions = {
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
   buyOnTab: (request: TabPurchase) => Promise<TabAnswer>
   recordTrace: RecordTrace
