@@ -2,7 +2,7 @@ import { access, open, rm, writeFile } from 'node:fs/promises'
 import { readVariable, requireVariable } from '@tollkeeper/runtime/env'
 import type { ClientOptions } from '@tollkeeper/sdk/client/createClient'
 import type { Command } from 'commander'
-import { CliError } from './cliError.ts'
+import { CliError } from './terminal/cliError.ts'
 
 /** `tollkeeper buy <url>`: pays for one request. */
 export function addBuyCommand(program: Command): void {

@@ -1,7 +1,7 @@
 import { integer } from '@tollkeeper/runtime/parsers'
 import type { Command } from 'commander'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
-import { parsedOption, playedNetworkOption } from './options.ts'
+import { parsedOption, playedNetworkOption } from './terminal/options.ts'
 
 /** `tollkeeper dev -- <command>`. */
 export function addDevCommand(program: Command): void {

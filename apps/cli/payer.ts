@@ -5,9 +5,9 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
 import type { Address } from 'viem'
-import { CliError } from './cliError.ts'
-import { readFlag } from './options.ts'
-import { formatTable } from './output.ts'
+import { CliError } from './terminal/cliError.ts'
+import { readFlag } from './terminal/options.ts'
+import { formatTable } from './terminal/output.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 
@@ -59,7 +59,7 @@ export function addPayerCommand(program: Command): void {
 async function withDebts(
   act: (sql: Database, debts: typeof import('@tollkeeper/ledger/acceptance/forgiveDebt')) => Promise<void>,
 ): Promise<void> {
-  const { withDatabase } = await import('./withDatabase.ts')
+  const { withDatabase } = await import('./database/withDatabase.ts')
   const debts = await import('@tollkeeper/ledger/acceptance/forgiveDebt')
   await withDatabase('payer', (sql) => act(sql, debts))
 }

@@ -2,9 +2,9 @@ import { networkVariable } from '@tollkeeper/runtime/variables'
 import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
-import { CliError } from './cliError.ts'
-import { playedNetworkOption } from './options.ts'
 import { runProgram } from './runProgram.ts'
+import { CliError } from './terminal/cliError.ts'
+import { playedNetworkOption } from './terminal/options.ts'
 
 const environmentNote = `
 Settings come from the environment; .env.example names the servers' variables. A file of them: tollkeeper --env .env …`

@@ -4,7 +4,6 @@ import { Command, CommanderError } from 'commander'
 import { addMcpCommand } from '../mcp/command.ts'
 import { addAuditCommand } from './audit/command.ts'
 import { addBuyCommand } from './buy.ts'
-import { CliError, describeError, exitStatus } from './cliError.ts'
 import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addKeysCommand } from './keys.ts'
@@ -13,6 +12,7 @@ import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
 import { addReceiptsCommand } from './receipts/command.ts'
 import { addSweepCommand } from './sweep/command.ts'
+import { CliError, describeError, exitStatus } from './terminal/cliError.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {

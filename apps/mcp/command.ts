@@ -1,9 +1,9 @@
 import { port } from '@tollkeeper/runtime/parsers'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { CliError } from '../cli/cliError.ts'
-import { parsedOption } from '../cli/options.ts'
 import { withKey } from '../cli/provider/gateway.ts'
+import { CliError } from '../cli/terminal/cliError.ts'
+import { parsedOption } from '../cli/terminal/options.ts'
 import type { McpFlags } from './buy/run.ts'
 import type { SellOptions } from './sell/run.ts'
 

@@ -1,7 +1,7 @@
 import { address, integer, type Parser, url } from '@tollkeeper/runtime/parsers'
 import { type Command, Option } from 'commander'
 import type { Address } from 'viem'
-import { parsedOption, repeatedOption } from '../options.ts'
+import { parsedOption, repeatedOption } from '../terminal/options.ts'
 import type { AuditFlags } from './run.ts'
 
 export function addAuditCommand(program: Command): void {

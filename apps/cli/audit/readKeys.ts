@@ -1,6 +1,6 @@
 import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import type { JSONWebKeySet } from 'jose'
-import { CliError } from '../cliError.ts'
+import { CliError } from '../terminal/cliError.ts'
 import { readText } from './readReceipts.ts'
 
 export type KeySource = {

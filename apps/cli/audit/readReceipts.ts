@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
-import { CliError } from '../cliError.ts'
+import { CliError } from '../terminal/cliError.ts'
 
 /** A receipt and its place in the input. */
 export type ReceiptLine = { jws: string; line: number }

@@ -1,7 +1,7 @@
 import type { AuditedHalf, AuditedReceipt, AuditReport, AuditState } from '@tollkeeper/sdk/audit/report'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { formatCsvLine } from '@tollkeeper/sdk/protocol/csv'
-import { formatTable, paint, printable, shorten } from '../output.ts'
+import { formatTable, paint, printable, shorten } from '../terminal/output.ts'
 
 export type Lines = readonly { line: number }[]
 

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
-import { exitStatus } from '../cliError.ts'
-import { paint, printable } from '../output.ts'
+import { exitStatus } from '../terminal/cliError.ts'
+import { paint, printable } from '../terminal/output.ts'
 import type { Check } from './check.ts'
 
 export function addDoctorCommand(program: Command): void {

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { CliError } from '../cliError.ts'
-import { printable } from '../output.ts'
+import { CliError } from '../terminal/cliError.ts'
+import { printable } from '../terminal/output.ts'
 
 export type GatewayFlags = { gateway: string; apiKey?: string; provider?: string; json?: boolean }
 

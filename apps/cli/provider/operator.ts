@@ -2,8 +2,8 @@ import { issueRecordedApiKey } from '@tollkeeper/api/registry/apiKeys'
 import { type KeyScope, setGasGrant } from '@tollkeeper/ledger/registry/apiKeys'
 import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import { CliError } from '../cliError.ts'
-import { withDatabase } from '../withDatabase.ts'
+import { withDatabase } from '../database/withDatabase.ts'
+import { CliError } from '../terminal/cliError.ts'
 import { printAnswer } from './gateway.ts'
 
 // The operator's changes to a provider, in the gateway's database.

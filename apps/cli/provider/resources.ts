@@ -1,6 +1,6 @@
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { InvalidArgumentError, Option } from 'commander'
-import { formatTable, printable } from '../output.ts'
+import { formatTable, printable } from '../terminal/output.ts'
 import { parsePrice } from './gateway.ts'
 
 /** One command, which is one request of the gateway's API. */

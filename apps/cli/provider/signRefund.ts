@@ -7,7 +7,7 @@ import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import type { Address, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { CliError } from '../cliError.ts'
+import { CliError } from '../terminal/cliError.ts'
 import type { GatewayFlags } from './gateway.ts'
 
 export type RefundFlags = GatewayFlags & {

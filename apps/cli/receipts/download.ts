@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { openJsonLinesFile } from '@tollkeeper/sdk/files/jsonLinesFile'
 import { BaseError, isErrorCode } from '@tollkeeper/sdk/protocol/errors'
-import { CliError } from '../cliError.ts'
-import { createProgressBar } from '../progressBar.ts'
 import { ask, type GatewayFlags, ownPath, refuse } from '../provider/gateway.ts'
+import { CliError } from '../terminal/cliError.ts'
+import { createProgressBar } from '../terminal/progressBar.ts'
 
 export type ReceiptsFlags = GatewayFlags & {
   file: string

@@ -1,7 +1,7 @@
 import { address, usdc } from '@tollkeeper/runtime/parsers'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import { parsedOption, repeatedOption } from '../options.ts'
+import { parsedOption, repeatedOption } from '../terminal/options.ts'
 import type { SweepFlags } from './run.ts'
 
 /** `sweep`: pays out what waits in splitters. */

@@ -31,9 +31,9 @@ import {
   parseEventLogs,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { CliError, exitStatus } from '../cliError.ts'
-import { formatTable } from '../output.ts'
-import { withDatabase } from '../withDatabase.ts'
+import { withDatabase } from '../database/withDatabase.ts'
+import { CliError, exitStatus } from '../terminal/cliError.ts'
+import { formatTable } from '../terminal/output.ts'
 
 export type SweepFlags = {
   network: NetworkName

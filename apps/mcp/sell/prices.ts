@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { toolResource } from '@tollkeeper/sdk/protocol/toolResource'
-import { CliError } from '../../cli/cliError.ts'
+import { CliError } from '../../cli/terminal/cliError.ts'
 
 /** A tool's price: decimal USDC, or `free`; undefined if it isn't sold. */
 export type PriceOf = (tool: string) => string | undefined

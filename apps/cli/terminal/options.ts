@@ -1,7 +1,7 @@
 import { parseText } from '@tollkeeper/runtime/env'
 import type { Parser } from '@tollkeeper/runtime/parsers'
 import { Option } from 'commander'
-import type { PlayedNetwork } from '../devstack/stack/stack.ts'
+import type { PlayedNetwork } from '../../devstack/stack/stack.ts'
 import { CliError } from './cliError.ts'
 
 /** Reads what a flag says by the parser of a variable. @throws {CliError} that names the flag and what was expected. */

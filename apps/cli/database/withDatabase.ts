@@ -1,7 +1,7 @@
 import { type Database, openDatabase } from '@tollkeeper/ledger/store/database'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { CliError } from './cliError.ts'
+import { CliError } from '../terminal/cliError.ts'
 
 /**
  * Opens the gateway's database for a command, without migrating it.
