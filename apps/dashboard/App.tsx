@@ -1,7 +1,16 @@
 import type { ComponentChildren, ComponentType } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { Provider } from './answers.ts'
-import { type Gateway, GatewayError } from './gateway.ts'
+import { href, type Route, useRoute } from './display/routing.ts'
+import type { Provider } from './gateway/answers.ts'
+import { type Gateway, GatewayError } from './gateway/gateway.ts'
+import {
+  EndContext,
+  openOperatorSession,
+  openSession,
+  type Session,
+  SessionContext,
+  storedKey,
+} from './gateway/session.ts'
 import { BatchesPage, BatchPage } from './pages/Batches.tsx'
 import { FailuresPage } from './pages/Failures.tsx'
 import { OverviewPage } from './pages/Overview.tsx'
@@ -22,15 +31,6 @@ import { FirstSteps } from './pages/start/FirstSteps.tsx'
 import { StartPage } from './pages/start/Start.tsx'
 import { Tabs } from './parts/bits.tsx'
 import { Empty, Loading, useTitle } from './parts/View.tsx'
-import { href, type Route, useRoute } from './routing.ts'
-import {
-  EndContext,
-  openOperatorSession,
-  openSession,
-  type Session,
-  SessionContext,
-  storedKey,
-} from './session.ts'
 
 /** A page in a file of its own, which is fetched when somebody looks at it, so that nobody else waits for it. */
 type LazyPage = ComponentType<{ route: Route }>

@@ -15,7 +15,7 @@ import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
 import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
-import { serveSessions } from '../../apps/mcp/serveSessions.ts'
+import { serveSessions } from '../../apps/mcp/sessions/serveSessions.ts'
 import { cliPath, runCli } from '../support/cli.ts'
 import { registerTools, type ServedGateway, serveGateway } from '../support/mcp.ts'
 import {

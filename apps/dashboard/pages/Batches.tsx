@@ -1,16 +1,16 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { useMemo } from 'preact/hooks'
-import type { Batch, ProviderPayment, TransactionBatches } from '../answers.ts'
-import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
-import { query } from '../gateway.ts'
+import { nameBatch, nameTrigger, writeCount, writeTime } from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import type { Batch, ProviderPayment, TransactionBatches } from '../gateway/answers.ts'
+import { query } from '../gateway/gateway.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolledPages } from '../gateway/usePolled.ts'
 import { Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { payments } from '../parts/payments.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { href } from '../routing.ts'
-import { useSession } from '../session.ts'
-import { usePolledPages } from '../usePolled.ts'
 
 export function BatchesPage() {
   const { gateway, path } = useSession()

@@ -1,12 +1,12 @@
-import type { Failure } from '../answers.ts'
-import { countOf, describeCode, writeCountdown, writeUsdc } from '../format.ts'
+import { countOf, describeCode, writeCountdown, writeUsdc } from '../display/format.ts'
+import { useNow } from '../display/useNow.ts'
+import type { Failure } from '../gateway/answers.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled } from '../gateway/usePolled.ts'
 import { ActionButton } from '../parts/ActionButton.tsx'
 import { Attempts, Copyable, Facts, Time } from '../parts/bits.tsx'
 import { PaymentLink, payments, Status } from '../parts/payments.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { useSession } from '../session.ts'
-import { useNow } from '../useNow.ts'
-import { usePolled } from '../usePolled.ts'
 
 /** The first try, and five retries (conformance 8.2-2). */
 const mostAttempts = 6

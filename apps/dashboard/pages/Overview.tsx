@@ -1,5 +1,4 @@
 import { useState } from 'preact/hooks'
-import type { Endpoint, EndpointList, Revenue, RevenueRow, UsageRow } from '../answers.ts'
 import {
   countOf,
   describeCode,
@@ -8,17 +7,18 @@ import {
   writeExactUsdc,
   writeShare,
   writeUsdc,
-} from '../format.ts'
-import { query } from '../gateway.ts'
+} from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import { type RangeName, type RevenuePoint, ranges, revenueSeries, startsOf } from '../display/series.ts'
+import type { Endpoint, EndpointList, Revenue, RevenueRow, UsageRow } from '../gateway/answers.ts'
+import { query } from '../gateway/gateway.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled } from '../gateway/usePolled.ts'
 import { Choice, Code, Figures, Panel } from '../parts/bits.tsx'
 import type { PlotSeries } from '../parts/drawPlot.ts'
 import { Plot } from '../parts/Plot.tsx'
 import { Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { href } from '../routing.ts'
-import { type RangeName, type RevenuePoint, ranges, revenueSeries, startsOf } from '../series.ts'
-import { useSession } from '../session.ts'
-import { usePolled } from '../usePolled.ts'
 
 const mostRows = 1_000
 

@@ -1,16 +1,16 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
-import { describeCode, nameNetwork, writeCount, writeUsdc } from '../format.ts'
+import { describeCode, nameNetwork, writeCount, writeUsdc } from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import { type Step, stepsOf } from '../display/timeline.ts'
+import type { Payment, Receipt, Refunds, Timeline } from '../gateway/answers.ts'
+import { checkReceipt, isSameStatement, type ReceiptCheck } from '../gateway/receiptCheck.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled } from '../gateway/usePolled.ts'
 import { Badge, Code, Copyable, Facts, Panel, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Claims, Status } from '../parts/payments.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
 import { View } from '../parts/View.tsx'
-import { checkReceipt, isSameStatement, type ReceiptCheck } from '../receiptCheck.ts'
-import { href } from '../routing.ts'
-import { useSession } from '../session.ts'
-import { type Step, stepsOf } from '../timeline.ts'
-import { usePolled } from '../usePolled.ts'
 
 export function PaymentPage({ paymentId }: { paymentId: string }) {
   const { gateway, path } = useSession()

@@ -1,14 +1,14 @@
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import { useState } from 'preact/hooks'
-import type { EndpointList, ProviderPayment } from '../answers.ts'
-import { query } from '../gateway.ts'
+import { href } from '../display/routing.ts'
+import type { EndpointList, ProviderPayment } from '../gateway/answers.ts'
+import { query } from '../gateway/gateway.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled, usePolledPages } from '../gateway/usePolled.ts'
 import { Download } from '../parts/ActionButton.tsx'
 import { nameStatus, payments } from '../parts/payments.tsx'
 import { Filters, Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { href } from '../routing.ts'
-import { useSession } from '../session.ts'
-import { usePolled, usePolledPages } from '../usePolled.ts'
 
 const minute = 60_000
 

@@ -1,5 +1,4 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import type { ProviderPayment, Queue, WalletQueue } from '../answers.ts'
 import {
   countOf,
   nameNetwork,
@@ -8,15 +7,16 @@ import {
   writeCount,
   writeCountdown,
   writeUsdc,
-} from '../format.ts'
+} from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import { useNow } from '../display/useNow.ts'
+import type { ProviderPayment, Queue, WalletQueue } from '../gateway/answers.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled } from '../gateway/usePolled.ts'
 import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
 import { payments } from '../parts/payments.tsx'
 import { Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { href } from '../routing.ts'
-import { useSession } from '../session.ts'
-import { useNow } from '../useNow.ts'
-import { usePolled } from '../usePolled.ts'
 
 export function QueuePage() {
   const { gateway, path } = useSession()

@@ -1,10 +1,10 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
-import type { Payment } from '../answers.ts'
-import { createGateway } from '../gateway.ts'
+import type { Payment } from '../gateway/answers.ts'
+import { createGateway } from '../gateway/gateway.ts'
+import { checkReceipt, type ReceiptCheck } from '../gateway/receiptCheck.ts'
 import { Code, Facts, Transaction } from '../parts/bits.tsx'
 import { Claims, Status } from '../parts/payments.tsx'
 import { Empty, useTitle } from '../parts/View.tsx'
-import { checkReceipt, type ReceiptCheck } from '../receiptCheck.ts'
 
 type State = ReceiptCheck | { kind: 'idle' } | { kind: 'checking' }
 

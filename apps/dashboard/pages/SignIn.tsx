@@ -1,7 +1,7 @@
-import { GatewayError } from '../gateway.ts'
+import { href } from '../display/routing.ts'
+import { GatewayError } from '../gateway/gateway.ts'
 import { Form } from '../parts/Form.tsx'
 import { useTitle } from '../parts/View.tsx'
-import { href } from '../routing.ts'
 
 type SignInProps = {
   /** Why the previous session ended. */

@@ -1,13 +1,13 @@
-import type { Statement, StatementRow } from '../answers.ts'
-import { countOf, nameMonth, nameNetwork } from '../format.ts'
-import { query } from '../gateway.ts'
+import { countOf, nameMonth, nameNetwork } from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import type { Statement, StatementRow } from '../gateway/answers.ts'
+import { query } from '../gateway/gateway.ts'
+import { useSession } from '../gateway/session.ts'
+import { usePolled } from '../gateway/usePolled.ts'
 import { Download } from '../parts/ActionButton.tsx'
 import { Choices, Panel, Usdc } from '../parts/bits.tsx'
 import { type Column, Table } from '../parts/Table.tsx'
 import { Empty, View } from '../parts/View.tsx'
-import { href } from '../routing.ts'
-import { useSession } from '../session.ts'
-import { usePolled } from '../usePolled.ts'
 
 const monthsBack = 24
 /** It sums a whole month, so it is read seldom. */

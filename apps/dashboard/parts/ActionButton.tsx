@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
-import { explainRefusal } from '../explain.ts'
-import { GatewayError } from '../gateway.ts'
-import { useSession } from '../session.ts'
+import { explainRefusal } from '../display/explain.ts'
+import { GatewayError } from '../gateway/gateway.ts'
+import { useSession } from '../gateway/session.ts'
 
 /** A button without a form that sends a request to the gateway, and shows the result. */
 export function ActionButton(props: {

@@ -1,4 +1,4 @@
-import type { Difference } from '../changes.ts'
+import type { Difference } from '../display/changes.ts'
 
 /** Fields before and after a change. */
 export function Differences({ differences }: { differences: Difference[] }) {

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
-import { explainRefusal, type Refused } from '../explain.ts'
-import { GatewayError } from '../gateway.ts'
+import { explainRefusal, type Refused } from '../display/explain.ts'
+import { GatewayError } from '../gateway/gateway.ts'
 import { Choices, type Options } from './bits.tsx'
 
 /** A field of a form: a text, or one or several of `options`. */

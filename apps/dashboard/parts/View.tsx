@@ -1,9 +1,9 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
-import { explain } from '../explain.ts'
-import { writeDistance } from '../format.ts'
-import { useNow } from '../useNow.ts'
-import type { Polled } from '../usePolled.ts'
+import { explain } from '../display/explain.ts'
+import { writeDistance } from '../display/format.ts'
+import { useNow } from '../display/useNow.ts'
+import type { Polled } from '../gateway/usePolled.ts'
 
 export function useTitle(title: string): void {
   useEffect(() => {

@@ -1,8 +1,8 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useState } from 'preact/hooks'
-import { explorerLink, shorten, writeDistance, writeExactUsdc, writeTime } from '../format.ts'
-import { useNow } from '../useNow.ts'
+import { explorerLink, shorten, writeDistance, writeExactUsdc, writeTime } from '../display/format.ts'
+import { useNow } from '../display/useNow.ts'
 
 /** An amount in a column, with all decimals, so that the decimal points align. */
 export function Usdc({ decimal, units }: { decimal?: string; units?: string }) {

@@ -1,8 +1,8 @@
 import type { VerifiedReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
 import { type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
-import type { ProviderPayment } from '../answers.ts'
-import { countOf, nameNetwork, shorten, writeRate, writeUsdc } from '../format.ts'
-import { href } from '../routing.ts'
+import { countOf, nameNetwork, shorten, writeRate, writeUsdc } from '../display/format.ts'
+import { href } from '../display/routing.ts'
+import type { ProviderPayment } from '../gateway/answers.ts'
 import { Badge, Code, Copyable, Facts, Time, Transaction, Usdc } from './bits.tsx'
 import type { Column } from './Table.tsx'
 

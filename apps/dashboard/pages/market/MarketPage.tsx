@@ -1,12 +1,12 @@
 import { useState } from 'preact/hooks'
-import type { DiscoveryResource, DiscoverySearch } from '../../answers.ts'
-import { countOf, writeCount, writeUsdc } from '../../format.ts'
-import { createGateway, query } from '../../gateway.ts'
+import { countOf, writeCount, writeUsdc } from '../../display/format.ts'
+import { href, type Route } from '../../display/routing.ts'
+import type { DiscoveryResource, DiscoverySearch } from '../../gateway/answers.ts'
+import { createGateway, query } from '../../gateway/gateway.ts'
+import { usePolled } from '../../gateway/usePolled.ts'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
 import { type Column, Filters, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { href, type Route } from '../../routing.ts'
-import { usePolled } from '../../usePolled.ts'
 
 const gateway = createGateway()
 const everyMs = 10_000

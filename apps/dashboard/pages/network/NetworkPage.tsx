@@ -1,8 +1,10 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { useState } from 'preact/hooks'
-import type { Home, NetworkActivity, NetworkBatches } from '../../answers.ts'
-import { countOf, nameNetwork, nameTrigger, shorten, writeCount, writeUsdc } from '../../format.ts'
-import { createGateway, query } from '../../gateway.ts'
+import { countOf, nameNetwork, nameTrigger, shorten, writeCount, writeUsdc } from '../../display/format.ts'
+import { href, type Route } from '../../display/routing.ts'
+import type { Home, NetworkActivity, NetworkBatches } from '../../gateway/answers.ts'
+import { createGateway, query } from '../../gateway/gateway.ts'
+import { usePolled, usePolledPages } from '../../gateway/usePolled.ts'
 import {
   Choice,
   Copyable,
@@ -16,8 +18,6 @@ import {
 } from '../../parts/bits.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { href, type Route } from '../../routing.ts'
-import { usePolled, usePolledPages } from '../../usePolled.ts'
 import { gasPerPayment, type Interval, lengthMs } from './intervals.ts'
 import { NetworkPlots } from './NetworkPlots.tsx'
 

@@ -1,12 +1,12 @@
 import type { ComponentChildren } from 'preact'
 import { useMemo } from 'preact/hooks'
-import type { NetworkActivity } from '../../answers.ts'
-import { countOf, writeCount, writeSeconds } from '../../format.ts'
+import { countOf, writeCount, writeSeconds } from '../../display/format.ts'
+import { href } from '../../display/routing.ts'
+import type { NetworkActivity } from '../../gateway/answers.ts'
 import { Panel } from '../../parts/bits.tsx'
 import type { PlotSeries } from '../../parts/drawPlot.ts'
 import { Plot } from '../../parts/Plot.tsx'
 import type { Column } from '../../parts/Table.tsx'
-import { href } from '../../routing.ts'
 import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
 
 type Measure = {

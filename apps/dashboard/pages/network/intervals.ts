@@ -1,4 +1,4 @@
-import type { NetworkActivity } from '../../answers.ts'
+import type { NetworkActivity } from '../../gateway/answers.ts'
 
 export type Interval = NetworkActivity['interval']
 export type IntervalRow = NetworkActivity['intervals'][number]

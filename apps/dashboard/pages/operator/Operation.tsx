@@ -1,12 +1,19 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import type { OperatedNetwork, Operation } from '../../answers.ts'
-import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
-import type { Gateway } from '../../gateway.ts'
+import {
+  countOf,
+  nameNetwork,
+  writeCount,
+  writeDistance,
+  writeEther,
+  writeUsdc,
+} from '../../display/format.ts'
+import type { OperatedNetwork, Operation } from '../../gateway/answers.ts'
+import type { Gateway } from '../../gateway/gateway.ts'
+import { usePolled } from '../../gateway/usePolled.ts'
 import { type Act, say, useActs } from '../../parts/acts.tsx'
 import { Badge, Code, Copyable, Facts, Panel, State, Time, Usdc } from '../../parts/bits.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
 import { View } from '../../parts/View.tsx'
-import { usePolled } from '../../usePolled.ts'
 
 /** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage({ gateway }: { gateway: Gateway }) {

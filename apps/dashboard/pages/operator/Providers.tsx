@@ -1,12 +1,12 @@
 import { useState } from 'preact/hooks'
-import type { OperatorProviders } from '../../answers.ts'
-import { writeCount } from '../../format.ts'
-import type { Gateway } from '../../gateway.ts'
+import { writeCount } from '../../display/format.ts'
+import type { OperatorProviders } from '../../gateway/answers.ts'
+import type { Gateway } from '../../gateway/gateway.ts'
+import { usePolledPages } from '../../gateway/usePolled.ts'
 import { type Act, say, useActs } from '../../parts/acts.tsx'
 import { Badge, Choice, Copyable, Panel, Time, Usdc } from '../../parts/bits.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { usePolledPages } from '../../usePolled.ts'
 
 export function ProvidersPage({ gateway }: { gateway: Gateway }) {
   /** Undefined: what the gateway shows first, real money where any network has it. */

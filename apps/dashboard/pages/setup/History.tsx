@@ -1,10 +1,10 @@
-import type { ApiKey, RegistryChange } from '../../answers.ts'
-import { differences } from '../../changes.ts'
+import { differences } from '../../display/changes.ts'
+import type { ApiKey, RegistryChange } from '../../gateway/answers.ts'
+import { useSession } from '../../gateway/session.ts'
+import { usePolledPages } from '../../gateway/usePolled.ts'
 import { Copyable, Time } from '../../parts/bits.tsx'
 import { Differences } from '../../parts/Differences.tsx'
 import { Rows } from '../../parts/Table.tsx'
-import { useSession } from '../../session.ts'
-import { usePolledPages } from '../../usePolled.ts'
 import { SetupView } from './Setup.tsx'
 
 /** Who changed what, and when. */

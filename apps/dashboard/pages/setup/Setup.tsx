@@ -1,12 +1,12 @@
 import type { ComponentChildren } from 'preact'
 import { useContext } from 'preact/hooks'
+import { href } from '../../display/routing.ts'
+import { EndContext, type Session, useSession } from '../../gateway/session.ts'
+import { type Polled, usePolled } from '../../gateway/usePolled.ts'
 import { type Act, useActs } from '../../parts/acts.tsx'
 import { Facts, Tabs } from '../../parts/bits.tsx'
 import { type Column, Table } from '../../parts/Table.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { href } from '../../routing.ts'
-import { EndContext, type Session, useSession } from '../../session.ts'
-import { type Polled, usePolled } from '../../usePolled.ts'
 
 const pages = [
   ['endpoints', 'Endpoints'],

@@ -1,5 +1,5 @@
-import type { Endpoint, Home, Provider, Wallet } from '../../answers.ts'
-import { nameNetwork, shorten } from '../../format.ts'
+import { nameNetwork, shorten } from '../../display/format.ts'
+import type { Endpoint, Home, Provider, Wallet } from '../../gateway/answers.ts'
 import type { Field } from '../../parts/Form.tsx'
 
 /* The fields that the gateway wants of what is registered here and in the first steps. */

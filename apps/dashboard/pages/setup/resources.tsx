@@ -1,4 +1,6 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { countOf, nameNetwork, writeUsdc } from '../../display/format.ts'
+import { href } from '../../display/routing.ts'
 import type {
   ApiKey,
   Endpoint,
@@ -9,11 +11,9 @@ import type {
   WalletList,
   Webhook,
   WebhookWithSecret,
-} from '../../answers.ts'
-import { countOf, nameNetwork, writeUsdc } from '../../format.ts'
+} from '../../gateway/answers.ts'
 import { type Act, type Done, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
-import { href } from '../../routing.ts'
 import { endpointFields, walletFields } from './fields.ts'
 import type { Desk, Resource } from './Setup.tsx'
 

@@ -1,5 +1,5 @@
-import type { Home, Provider, Upstream, UpstreamWithSecret } from '../../answers.ts'
-import { GatewayError } from '../../gateway.ts'
+import type { Home, Provider, Upstream, UpstreamWithSecret } from '../../gateway/answers.ts'
+import { GatewayError } from '../../gateway/gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
 import { type Act, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'

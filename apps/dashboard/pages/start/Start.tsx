@@ -1,12 +1,12 @@
 import { useMemo, useState } from 'preact/hooks'
-import type { Home, ProviderWithKey } from '../../answers.ts'
-import { createGateway } from '../../gateway.ts'
+import { href } from '../../display/routing.ts'
+import type { Home, ProviderWithKey } from '../../gateway/answers.ts'
+import { createGateway } from '../../gateway/gateway.ts'
+import { usePolled } from '../../gateway/usePolled.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
 import { ShownSecret } from '../../parts/acts.tsx'
 import { Form } from '../../parts/Form.tsx'
 import { Empty, View } from '../../parts/View.tsx'
-import { href } from '../../routing.ts'
-import { usePolled } from '../../usePolled.ts'
 import { providerFields } from '../setup/fields.ts'
 
 /** A provider's first minute: from nothing to an API key, with which the first steps go on. */

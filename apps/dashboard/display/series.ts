@@ -1,5 +1,5 @@
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
-import type { RevenueRow } from './answers.ts'
+import type { RevenueRow } from '../gateway/answers.ts'
 
 export type RangeName = 'hours' | 'days' | 'months'
 

@@ -1,5 +1,5 @@
+import type { GatewayError } from '../gateway/gateway.ts'
 import { describeCode } from './format.ts'
-import type { GatewayError } from './gateway.ts'
 
 /** Explains why a view can't be shown, and what happens next. */
 export function explain({ status, code, message }: GatewayError): { title: string; text: string } {

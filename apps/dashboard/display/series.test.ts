@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { RevenueRow } from './answers.ts'
+import type { RevenueRow } from '../gateway/answers.ts'
 import { revenueSeries, startsOf } from './series.ts'
 
 const now = new Date('2026-03-01T10:20:30Z')

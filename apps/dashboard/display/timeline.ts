@@ -1,4 +1,4 @@
-import type { Payment, Timeline } from './answers.ts'
+import type { Payment, Timeline } from '../gateway/answers.ts'
 import { countOf, describeCode, nameTrigger } from './format.ts'
 
 export type Step = {

@@ -1,4 +1,4 @@
-import type { Endpoint } from './answers.ts'
+import type { Endpoint } from '../gateway/answers.ts'
 
 export type Framework = 'hono' | 'express'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Payment, Timeline } from './answers.ts'
+import type { Payment, Timeline } from '../gateway/answers.ts'
 import { stepsOf } from './timeline.ts'
 
 const at = (minute: number) => `2026-11-21T13:${String(minute).padStart(2, '0')}:00.000Z`
