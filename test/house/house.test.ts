@@ -33,6 +33,23 @@ const allowed: Record<Room, readonly Room[]> = {
   indexer: ['sdk', 'runtime', 'chain', 'ledger'],
 }
 
+/** Rooms and programs that have folders. The files directly in one of them wire its folders, so no folder may import them. */
+const foldered = [
+  'sdk/src',
+  'packages/runtime',
+  'packages/chain',
+  'packages/ledger',
+  'api',
+  'keeper',
+  'indexer',
+  'apps/cli',
+  'apps/dashboard',
+  'apps/devstack',
+  'apps/mcp',
+  'tools',
+  'bench',
+]
+
 /** Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own folder: the one inversion. */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
@@ -77,10 +94,22 @@ describe('the imports between rooms', () => {
 
   test('behavior: no folder of a room reaches itself by way of others', () => {
     expect(findCircles(folderEdges(imports))).toEqual([])
-    // Shelves are folders: what lies in a room's drawer itself only wires them, but for the rooms that have none.
-    const drawer = [...files.keys()].filter((file) => /^packages\/ledger\/[^/]+\.ts$/.test(file))
-    expect(drawer).toEqual([])
     expect(folderEdges(imports).length).toBeGreaterThan(50)
+  })
+
+  test('behavior: no folder imports a file that lies directly in the room', () => {
+    const empty = foldered.filter((base) => ![...files.keys()].some((file) => placeOf(file)?.base === base))
+    expect(empty).toEqual([])
+    const upward = imports.filter(({ from, to }) => {
+      const [a, b] = [placeOf(from), placeOf(to)]
+      return a && b && a.base === b.base && a.folder !== undefined && b.folder === undefined
+    })
+    expect(upward.map(described)).toEqual([])
+  })
+
+  test('behavior: every file of the ledger lies in one of its folders', () => {
+    const beside = [...files.keys()].filter((file) => /^packages\/ledger\/[^/]+\.ts$/.test(file))
+    expect(beside).toEqual([])
   })
 
   test('behavior: circles are found', () => {
@@ -166,20 +195,24 @@ function insertersOf(table: string, texts: readonly Written[]): string[] {
   return [...new Set(texts.filter(({ text }) => insert.test(text)).map(({ name }) => name))].sort()
 }
 
-/** The imports between the folders of one room. What lies beside them wires them, and is left out. */
+/** Finds which entry of {@link foldered} holds a file, and in which of its folders; undefined if it lies directly there. */
+function placeOf(file: string): { base: string; folder: string | undefined } | undefined {
+  const base = foldered.find((one) => file.startsWith(`${one}/`))
+  if (base === undefined) return undefined
+  const folders = file
+    .slice(base.length + 1)
+    .split('/')
+    .slice(0, -1)
+  const depth = base === 'api' && folders[0] === 'payments' ? 2 : 1
+  return { base, folder: folders.length > 0 ? [base, ...folders.slice(0, depth)].join('/') : undefined }
+}
+
+/** Returns the imports between folders of the same entry of {@link foldered}. */
 function folderEdges(all: readonly Import[]): Import[] {
-  const shelved = ['packages/ledger', 'keeper', 'api', 'apps/devstack', 'tools']
-  const shelvedRoomOf = (file: string) => shelved.find((room) => file.startsWith(`${room}/`))
-  const folderOf = (file: string) => {
-    const room = shelvedRoomOf(file)
-    const path = file.slice((room?.length ?? 0) + 1).split('/')
-    if (room === undefined || path.length < 2) return undefined
-    const depth = room === 'api' && path[0] === 'payments' ? 2 : 1
-    return [room, ...path.slice(0, Math.min(depth, path.length - 1))].join('/')
-  }
   const edges = all.flatMap(({ from, to }): Import[] => {
-    const [a, b] = [folderOf(from), folderOf(to)]
-    return a && b && a !== b && shelvedRoomOf(from) === shelvedRoomOf(to) ? [{ from: a, to: b }] : []
+    const [a, b] = [placeOf(from), placeOf(to)]
+    if (!a?.folder || !b?.folder || a.base !== b.base || a.folder === b.folder) return []
+    return [{ from: a.folder, to: b.folder }]
   })
   return [...new Map(edges.map((edge) => [described(edge), edge])).values()]
 }
