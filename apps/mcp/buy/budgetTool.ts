@@ -2,16 +2,16 @@ import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { BuyerSettings } from './settings.ts'
-import { addTool, type Kit } from './tool.ts'
+import { addTool, type ToolContext } from './tool.ts'
 
 /** `show_budget` */
 export function addBudgetTool(
   server: McpServer,
-  kit: Kit,
+  context: ToolContext,
   settings: BuyerSettings & { address: string },
   openTabs: () => Promise<OpenTab[]>,
 ): void {
-  addTool(server, kit, 'show_budget', {
+  addTool(server, context, 'show_budget', {
     title: 'Show what was spent and what is left',
     description:
       "Tells what the owner's wallet spent within the last 24 hours, in all and at each host, what it may still spend, and which tabs are open. Amounts are decimal USDC. What a seller was shown counts as spent, whatever it answered.",
@@ -19,7 +19,7 @@ export function addBudgetTool(
     annotations: { readOnlyHint: true, openWorldHint: false },
     async run() {
       const { address, network, gatewayUrl, maxDaily, maxDailyPerHost, maxPayment, askAbove } = settings
-      const hosts = kit.folder.spent(Date.now())
+      const hosts = context.folder.spent(Date.now())
       const spent = hosts.reduce((sum, { amount }) => sum + amount, 0n)
       const leftOf = (limit: bigint, used: bigint) => formatUsdc(limit > used ? limit - used : 0n)
       return {
@@ -46,7 +46,7 @@ export function addBudgetTool(
             until: new Date(expiry * 1000).toISOString(),
             lines: lines.map(({ provider, bought }) => ({ provider, bought_usdc: formatUsdc(bought) })),
           })),
-          receipt_file: kit.folder.receiptFile,
+          receipt_file: context.folder.receiptFile,
         },
       }
     },

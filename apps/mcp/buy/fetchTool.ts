@@ -2,7 +2,7 @@ import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { PayingFetch } from '@tollkeeper/sdk/client/wrapFetch'
 import { z } from 'zod'
 import { CallError, type Content, foreign } from './result.ts'
-import { addTool, type Kit, priceShape } from './tool.ts'
+import { addTool, priceShape, type ToolContext } from './tool.ts'
 
 const defaultBytes = 262_144
 const mostBytes = 4_194_304
@@ -11,8 +11,8 @@ const mostBytes = 4_194_304
 const shownHeaders = ['content-type', 'location', 'retry-after', 'etag', 'last-modified', 'link', 'allow']
 
 /** `fetch_paid_url` */
-export function addFetchTool(server: McpServer, kit: Kit, payingFetch: PayingFetch): void {
-  addTool(server, kit, 'fetch_paid_url', {
+export function addFetchTool(server: McpServer, context: ToolContext, payingFetch: PayingFetch): void {
+  addTool(server, context, 'fetch_paid_url', {
     title: 'Fetch a URL, and pay for it',
     description:
       "Fetches a URL and, where that costs something (402 Payment Required), pays in USDC from the owner's wallet, within the owner's limits. " +
@@ -36,7 +36,7 @@ export function addFetchTool(server: McpServer, kit: Kit, payingFetch: PayingFet
       const asked = URL.canParse(url) ? new URL(url) : undefined
       if (!asked || asked.username || asked.password)
         throw new CallError('url: expected an http(s) URL without a password in it')
-      kit.reachable.require(asked)
+      context.reachable.require(asked)
       const init = { method, signal, ...(headers && { headers }), ...(body !== undefined && { body }) }
       const response = await payingFetch(asked.href, init)
       const { bytes, isCut, isBroken } = await readBody(response, most)

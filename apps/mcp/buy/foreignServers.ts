@@ -4,7 +4,7 @@ import { readVersion } from '@tollkeeper/runtime/version'
 import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
 import { type PayingMcpClient, payingMcpClient } from '@tollkeeper/sdk/mcp/payingMcpClient'
 import { CallError } from './result.ts'
-import type { Kit } from './tool.ts'
+import type { ToolContext } from './tool.ts'
 
 type Connection = PayingMcpClient<Client>
 
@@ -22,7 +22,11 @@ const mostServers = 16
 /** Most bytes that are read of one answer, a server's events together. */
 const maxAnswerBytes = 33_554_432
 
-export function createForeignServers({ purse, folder, reachable }: Omit<Kit, 'stopping'>): ForeignServers {
+export function createForeignServers({
+  purse,
+  folder,
+  reachable,
+}: Omit<ToolContext, 'stopping'>): ForeignServers {
   const servers = new Map<string, Promise<Connection>>()
   const boundedFetch = boundAnswers(reachable.fetch)
 

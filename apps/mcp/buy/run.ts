@@ -82,16 +82,16 @@ export async function openBuyer(settings: BuyerSettings, allowHost: readonly str
     tabs: { store: folder.tabs('fetch') },
   })
   const servers = createForeignServers({ purse, folder, reachable })
-  const kit = { purse, folder, reachable, stopping: stopping.signal }
+  const context = { purse, folder, reachable, stopping: stopping.signal }
 
   return {
     address,
     createServer() {
       const server = new McpServer({ name: 'tollkeeper', version: readVersion() })
-      addFetchTool(server, kit, payingFetch)
-      addMcpTools(server, kit, servers)
-      addSearchTool(server, kit, settings)
-      addBudgetTool(server, kit, { ...settings, address }, async () => [
+      addFetchTool(server, context, payingFetch)
+      addMcpTools(server, context, servers)
+      addSearchTool(server, context, settings)
+      addBudgetTool(server, context, { ...settings, address }, async () => [
         ...(await payingFetch.tabs()),
         ...(await servers.tabs()),
       ])

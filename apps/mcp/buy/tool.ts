@@ -7,8 +7,8 @@ import type { Reachable } from './reachable.ts'
 import { type Content, failure, ours, paymentOf } from './result.ts'
 import type { WalletFolder } from './walletFolder.ts'
 
-/** What all tools of a process share. */
-export type Kit = {
+/** What the tools of one process share. */
+export type ToolContext = {
   purse: Purse
   folder: WalletFolder
   reachable: Reachable
@@ -47,7 +47,7 @@ export const priceShape = {
 /** Adds a tool to a server, and runs each call of it within the purse. */
 export function addTool<Shape extends z.ZodRawShape>(
   server: McpServer,
-  { purse, folder, stopping }: Kit,
+  { purse, folder, stopping }: ToolContext,
   name: string,
   { writerOf, run, ...config }: Tool<Shape>,
 ): void {

@@ -10,7 +10,7 @@ import { printable } from '../../cli/terminal/output.ts'
 import { serveSessions } from '../sessions/serveSessions.ts'
 import { type PriceOf, readPrices } from './prices.ts'
 import { registerTools } from './registerTools.ts'
-import { sellTools } from './sellTools.ts'
+import { type SellToolsOptions, sellTools } from './sellTools.ts'
 
 export type SellOptions = GatewayFlags & {
   apiKey: string
@@ -29,9 +29,9 @@ export type SellOptions = GatewayFlags & {
  */
 export async function runSell(command: string[], options: SellOptions): Promise<number> {
   const priceOf = await readPrices(options.prices, options.server)
-  const kit = createKit(options, priceOf)
+  const sellOptions = toSellToolsOptions(options, priceOf)
   const [file = '', ...args] = command
-  const open = (client: Transport) => sellTools(client, openServer(file, args), kit)
+  const open = (client: Transport) => sellTools(client, openServer(file, args), sellOptions)
   const stopped = new Promise<void>((resolve) => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve())
   })
@@ -70,7 +70,7 @@ function openServer(command: string, args: string[]): Transport {
   return new StdioClientTransport({ command, args, env, stderr: 'inherit' })
 }
 
-function createKit(options: SellOptions, priceOf: PriceOf): Parameters<typeof sellTools>[2] {
+function toSellToolsOptions(options: SellOptions, priceOf: PriceOf): SellToolsOptions {
   const { gateway: gatewayUrl, provider: providerId = '', apiKey, server } = options
   type AnswerCall = ReturnType<typeof createToolGate>
   const gates = new Map<string, AnswerCall>()

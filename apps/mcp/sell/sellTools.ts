@@ -16,7 +16,7 @@ import type { PriceOf } from './prices.ts'
 /** JSON-RPC 2.0 and MCP. */
 const [invalidParams, internalError] = [-32602, -32603]
 
-type Kit = {
+export type SellToolsOptions = {
   priceOf: PriceOf
   /** Answers a call of a tool with this price. */
   answerCall: (
@@ -38,12 +38,13 @@ type Kit = {
 export async function sellTools(
   client: Transport,
   server: Transport,
-  kit: Kit,
+  options: SellToolsOptions,
 ): Promise<'client' | 'server'> {
+  const { priceOf, warn } = options
   const lists = new Set<RequestId>()
   const streams = new Map<unknown, RequestId>()
-  const listing = createListing(server, kit)
-  const paidCalls = createPaidCalls(toServer, listing, kit)
+  const listing = createListing(server, options)
+  const paidCalls = createPaidCalls(toServer, listing, options)
   let capabilities: object | undefined
 
   /** Over HTTP the first message comes before the server is there. */
@@ -57,11 +58,11 @@ export async function sellTools(
     await send(client, message, relatedRequestId === undefined ? undefined : { relatedRequestId })
   }
 
-  async function send(to: Transport, message: JSONRPCMessage, options?: { relatedRequestId: RequestId }) {
+  async function send(to: Transport, message: JSONRPCMessage, related?: { relatedRequestId: RequestId }) {
     try {
-      await to.send(message, options)
+      await to.send(message, related)
     } catch (error) {
-      kit.warn(`a message was not sent: ${(error as Error).message}`)
+      warn(`a message was not sent: ${(error as Error).message}`)
     }
   }
 
@@ -73,7 +74,7 @@ export async function sellTools(
     if (method === 'tools/list') lists.add(id)
     if (method !== 'tools/call') return toServer(request)
     const name = String(params?.name)
-    const price = kit.priceOf(name)
+    const price = priceOf(name)
     if (price === 'free') return toServer(request)
     const answer = await paidCalls.answer(request, name, price, capabilities)
     streams.delete(token)
@@ -84,7 +85,7 @@ export async function sellTools(
     const id = 'id' in message ? message.id : undefined
     if (id !== undefined && (listing.take(id, message) || paidCalls.take(id, message))) return
     const isList = id !== undefined && lists.delete(id) && 'result' in message
-    void toClient(isList ? showPrices(message, kit.priceOf) : message)
+    void toClient(isList ? showPrices(message, priceOf) : message)
   }
 
   client.onmessage = (message: JSONRPCMessage) => {
@@ -103,7 +104,7 @@ export async function sellTools(
     client.onclose = () => resolve('client')
     server.onclose = () => resolve('server')
   })
-  const onerror = (error: Error) => kit.warn(error.message)
+  const onerror = (error: Error) => warn(error.message)
   Object.assign(client, { onerror })
   Object.assign(server, { onerror })
   const started = server.start()
@@ -128,7 +129,7 @@ type PaidCall = {
 function createPaidCalls(
   toServer: (message: JSONRPCMessage) => Promise<void>,
   listing: Listing,
-  { answerCall }: Pick<Kit, 'answerCall'>,
+  { answerCall }: Pick<SellToolsOptions, 'answerCall'>,
 ) {
   const calls = new Map<RequestId, PaidCall>()
 
@@ -207,7 +208,7 @@ type Listing = ReturnType<typeof createListing>
 /** Asks the server for its tools on its own, with ids that no client uses. */
 function createListing(
   server: Transport,
-  { priceOf, register, warn }: Pick<Kit, 'priceOf' | 'register' | 'warn'>,
+  { priceOf, register, warn }: Pick<SellToolsOptions, 'priceOf' | 'register' | 'warn'>,
 ) {
   const waiting = new Map<
     RequestId,
