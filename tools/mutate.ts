@@ -1,6 +1,6 @@
 /**
  * `npm run mutate [-- --only <part of a name> …] [--first | --near] [--list]`: breaks the product in one place at a time, in a copy
- * of the project, and checks that the unit and room tests (Vitest's project `unit`) notice each time. It proves that `npm test`
+ * of the project, and checks that the default tier's tests (Vitest's project `default`) notice each time. It proves that `npm test`
  * asserts what users rely on. `tools/mutants/*.json` lists the mutants, one file for each room.
  *
  * The tests that probably notice run first: those that the mutant names, those beside its file, those of its folder, those of its
@@ -165,7 +165,7 @@ async function startRunner(cwd: string): Promise<Runner> {
   const vitest = await createVitest({
     root: cwd,
     watch: false,
-    project: ['unit'],
+    project: ['default'],
     bail: 1,
     // A mutant may wait forever.
     testTimeout: 60_000,
