@@ -27,6 +27,9 @@ export type LocalChainOptions = {
   withContracts?: boolean
 }
 
+/** The chain runs on this machine, so a slow answer means that the machine is busy, not that the chain is gone. */
+export const localTimeoutMs = 60_000
+
 /** How many dev accounts (accounts.ts) have ether, as on Hardhat's node. */
 const fundedAccounts = 20
 
@@ -66,7 +69,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
   const url = `http://127.0.0.1:${port}`
   try {
     const prepared = await prepareChain({
-      transport: http(url),
+      transport: http(url, { timeout: localTimeoutMs }),
       network,
       bare: options.bare,
       withContracts: options.withContracts,

@@ -12,6 +12,7 @@ import {
   walletActions,
 } from 'viem'
 import { adminAccountIndex, devAccount } from '../chain/accounts.ts'
+import { localTimeoutMs } from '../chain/startLocalChain.ts'
 import type { Stack } from '../stack/stack.ts'
 import type { Reorgs } from './reorg.ts'
 import type { RpcFault, RpcFaults } from './rpcFaults.ts'
@@ -76,7 +77,11 @@ export function createControls(options: {
 }): { controls: Controls; close: () => Promise<void> } {
   const { stack, reorgs, faults, usdc, wallets } = options
   const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'tollkeeper-dev' })
-  const client = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url), cacheTime: 0 })
+  const client = createTestClient({
+    mode: 'hardhat',
+    transport: http(stack.chain.url, { timeout: localTimeoutMs }),
+    cacheTime: 0,
+  })
     .extend(publicActions)
     .extend(walletActions)
   const admin = devAccount(adminAccountIndex).address

@@ -1,6 +1,6 @@
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { createTestClient, type Hex, http, publicActions } from 'viem'
-import type { LocalChain } from '../chain/startLocalChain.ts'
+import { type LocalChain, localTimeoutMs } from '../chain/startLocalChain.ts'
 
 /** On a local chain Ponder follows reorgs of up to thirty blocks. */
 export const deepestReorg = 25
@@ -22,7 +22,10 @@ export type Reorgs = {
  * a kilobyte.
  */
 export function followChain(chain: LocalChain, mining: { blockTimeMs: number; atOnce: boolean }): Reorgs {
-  const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
+  const client = createTestClient({
+    mode: 'hardhat',
+    transport: http(chain.url, { timeout: localTimeoutMs }),
+  }).extend(publicActions)
   const readHead = () => client.getBlockNumber({ cacheTime: 0 })
   let snapshots: { height: bigint; id: Hex }[] = []
   /** One after another, so that no snapshot is taken during a reorg. */
