@@ -12,6 +12,14 @@ test('behavior: every package has one exact version, whichever workspace names i
   expect(Object.entries(pins).filter(([, version]) => !exact.test(version))).toEqual([])
 })
 
+test('behavior: what is forced on other packages is the version that we use', async () => {
+  const pins = await readPins(root)
+  const { overrides } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+  // npm 10 resolves `$zod` only if the root itself depends on zod, so the version is repeated.
+  const { zod } = overrides.ponder.abitype
+  expect([zod, overrides['viem-lowest'].abitype.zod]).toEqual([pins.zod, pins.zod])
+})
+
 test('behavior: workspaces depend on each other as they are here, never on a published version', async () => {
   const manifests = [...(await readManifests(root)).values()]
   const own = manifests.flatMap(({ dependencies, devDependencies }) =>
