@@ -47,11 +47,11 @@ async function checkAll(allowPrivate?: boolean): Promise<void> {
   while ((await step()) === 'busy');
 }
 
-async function addEndpoint(path: string, method = 'GET'): Promise<string> {
+async function addEndpoint(path: string, seller = shop): Promise<string> {
   const url = `${origin}${path}`
-  const { status } = await call(gateway.app, 'POST', `/providers/${shop.providerId}/endpoints`, {
-    key: shop.key,
-    json: { url, method, pricing: { usdcPerUnit: '0.05' }, walletId: shop.walletId },
+  const { status } = await call(gateway.app, 'POST', `/providers/${seller.providerId}/endpoints`, {
+    key: seller.key,
+    json: { url, method: 'GET', pricing: { usdcPerUnit: '0.05' }, walletId: seller.walletId },
   })
   expect(status).toBe(201)
   return url
@@ -129,6 +129,25 @@ describe('endpoints', () => {
     await checkAll()
     expect(await proven()).toBe(false)
   })
+
+  test.each([200, 401, 404])(
+    'error: payment requirements in an answer with status %i prove nothing',
+    async (status) => {
+      const seller = await openShop(gateway.app)
+      const path = `/status/${status}`
+      const url = await addEndpoint(path, seller)
+      const proven = async () => (await find(url))?.quality.proven
+      answers.set(path, { status, required: exact(seller.wallet) })
+      asked.length = 0
+      await checkAll()
+      expect(asked).toEqual([`GET ${path}`])
+      expect(await proven()).toBe(false)
+      answers.set(path, { status: 402, required: exact(seller.wallet) })
+      await dueAgain()
+      await checkAll()
+      expect(await proven()).toBe(true)
+    },
+  )
 
   test('behavior: what the gateway itself serves is proven without a question', async () => {
     await call(gateway.app, 'PUT', `/providers/${shop.providerId}/upstream`, {
