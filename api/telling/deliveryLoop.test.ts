@@ -157,6 +157,24 @@ test('behavior: retried on the schedule, with the same message id, until it is r
   ])
 })
 
+test('error: a redirect is a failed attempt, which is retried', async () => {
+  const receiver = await startReceiver((response) => response.writeHead(307, { location: '/moved' }).end())
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const outcomes: string[] = []
+  const loop = createLoop({ now: createClock().ms, onAttempt: (outcome) => outcomes.push(outcome) })
+  expect(await loop.deliverDue()).toBe(1)
+  expect(outcomes).toEqual(['failed'])
+  expect(receiver.received).toHaveLength(1)
+  expect(await log(webhookId)).toMatchObject([
+    {
+      status: 'pending',
+      nextAttemptAt: new Date(start.getTime() + 5_000),
+      attempts: [{ httpStatus: 307, failure: 'redirect_refused' }],
+    },
+  ])
+})
+
 test('behavior: given up after ten sendings, and sent again by hand', async () => {
   let status = 503
   const receiver = await startReceiver((response) => response.writeHead(status).end())
