@@ -343,6 +343,24 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
   expect(cell(voided.paymentId, 'gross_usdc')).toBe('0.000000')
 })
 
+test('args: a statement covers its month in UTC, from the first to the last millisecond', async () => {
+  const [from, to] = [Date.UTC(2025, 11), Date.UTC(2026, 0)]
+  const payments = []
+  for (const acceptedAt of [from - 1, from, to - 1, to])
+    payments.push(await seed({ acceptedAt: new Date(acceptedAt) }))
+  const { body } = await get('/statement?month=2025-12')
+  expect(body).toMatchObject({
+    from: '2025-12-01T00:00:00.000Z',
+    to: '2026-01-01T00:00:00.000Z',
+    networks: [{ payments: 2, gross_usdc: '0.100000' }],
+  })
+  const { body: csv } = await get('/statement?month=2025-12&format=csv')
+  const lines = (csv as string).trimEnd().split('\r\n').slice(1)
+  expect(lines.map((line) => line.split(',')[1])).toEqual(
+    payments.slice(1, 3).map(({ paymentId }) => paymentId),
+  )
+})
+
 test('behavior: usage counts what became of calls', async () => {
   const counters: UsageCounters = createUsageCounters({ sql: gateway.database })
   const app = gateway.withOptions({ usage: counters })

@@ -130,8 +130,10 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   expect((await view(`statement?month=${month}`)).networks).toMatchObject([
     { ...sums, refunded_usdc: '0.050000' },
   ])
-  const lines = (await view(`statement?month=${month}&format=csv`)).split('\r\n')
-  expect(lines.map((line: string) => line.split(',').slice(0, 3).join())).toEqual([
+  const linesOf = async (): Promise<string[]> =>
+    (await view(`statement?month=${month}&format=csv`)).split('\r\n')
+  const lines = await linesOf()
+  expect(lines.map((line) => line.split(',').slice(0, 3).join())).toEqual([
     'kind,payment_id,refund',
     `payment,${paid.paymentId},`,
     `refund,${paid.paymentId},1`,
@@ -145,6 +147,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   expect((await view(`statement?month=${month}`)).networks).toMatchObject([
     { ...sums, refunded_usdc: '0.000000', refunds_outstanding_usdc: '0.050000' },
   ])
+  expect((await linesOf())[2]).toContain(',verified,0.000000,0.000000,0.000000,0.000000,0.000000,0.000000,,')
 })
 
 test('behavior: not before its payment has its confirmations', async () => {
