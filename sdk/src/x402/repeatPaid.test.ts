@@ -65,6 +65,24 @@ test.each([
   })
   const body = text ?? new Blob(['asked']).stream()
   const init = { method: 'POST', headers: { [header]: 'payment' }, body, duplex: 'half' } as RequestInit
-  await expect(repeatPaid(fetch)(url, init)).rejects.toThrow()
+  await expect(repeatPaid(fetch)(url, init)).rejects.toThrow(new TypeError('fetch failed'))
   expect(calls).toBe(expected)
+})
+
+test('error: a stream is sent once, and the answer of a failing server is returned', async () => {
+  let calls = 0
+  const url = await serve((_, response) => {
+    calls++
+    response.writeHead(503, { 'Retry-After': '0' }).end('starting')
+  })
+  const body = new Blob(['asked']).stream()
+  const headers = { 'payment-signature': 'payment' }
+  const response = await repeatPaid(fetch)(url, {
+    method: 'POST',
+    headers,
+    body,
+    duplex: 'half',
+  } as RequestInit)
+  expect([response.status, await response.text()]).toEqual([503, 'starting'])
+  expect(calls).toBe(1)
 })
