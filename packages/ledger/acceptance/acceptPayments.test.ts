@@ -133,6 +133,17 @@ test("behavior: a group's payers are reserved together, and one whose limit does
   )
 })
 
+test("error: a group is refused what exceeds its payer's limit together with earlier payments", async () => {
+  const payer = randomHex(20)
+  const earlier = candidate(payer)
+  expect(await acceptPayments(database, [earlier])).toEqual(['accepted'])
+  // The two cost 100,000, which the limit would cover without the earlier 50,000.
+  const group = [candidate(payer, { limit: 120_000n }), candidate(payer, { limit: 120_000n })]
+  expect((await acceptPayments(database, group)).toSorted()).toEqual(['accepted', 'over_limit'])
+  const { totals } = await readStored([earlier, ...group])
+  expect(totals).toEqual(new Map([[payer, 100_000n]]))
+})
+
 test('error: a challenge or an authorization counts once, within a group, between groups, and for whichever payer', async () => {
   const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
   const known = candidate(first)
