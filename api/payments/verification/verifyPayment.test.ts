@@ -453,6 +453,18 @@ describe('prices and keys', () => {
     expect((await verify(body, { app })).status).toBe(200)
   })
 
+  test("error: a price below the network's own minimum is refused, also for an older challenge", async () => {
+    const { served } = gateway
+    const dearer = { ...served, network: { ...served.network, minimumPrice: 50_001n } }
+    const app = gateway.withOptions({ networks: [dearer] })
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    expect(await verify(body, { app })).toMatchObject({
+      status: 422,
+      body: { code: 'price_below_minimum' },
+    })
+    expect((await verify(body)).status).toBe(200)
+  })
+
   test('behavior: a provider may demand its key for every verification', async () => {
     const { body: made } = await call<{ providerId: string; apiKey: string }>(
       gateway.app,
