@@ -190,6 +190,13 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
       sums.settled += providerAmount
       sums.fees += feeAmount
     },
+    /** How much of today's budget is lent, USDC base units. */
+    async lent(): Promise<bigint> {
+      const day = new Date(now()).toISOString().slice(0, 10)
+      const [row] = await sql<{ drawn: bigint }[]>`
+        select drawn from gas_draw where drawer = 'tab_credit' and day = ${day}`
+      return row?.drawn ?? 0n
+    },
     nextDay() {
       ahead += dayMs
     },
@@ -259,6 +266,21 @@ test('behavior: who settles for a while wins a tenth of that, and what he was le
   await takeAll(market, growers)
   expect(market.sums.lost).toBeGreaterThan(market.sums.settled / 12n)
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
+})
+
+test("behavior: a payer's settlements since its limit was cached count before the budget lends", async () => {
+  const market = openMarket()
+  const [payer] = wallets(1) as [Address]
+  await market.pay(payer, 10_000_000n)
+  const tab = market.openTab(payer)
+  // They reserve one step, which is all the credit that the payer has earned so far.
+  for (let n = 0; n < 4; n++) await market.buy(tab, price)
+  // A limit is cached for five minutes.
+  await market.close(1_000)
+  await market.settle(tab)
+  await market.buy(market.openTab(payer), price)
+  expect(await market.lent()).toBe(0n)
+  await market.close()
 })
 
 test('behavior: a least payment first opens no credit beside the budget', async () => {

@@ -4,6 +4,7 @@ import { ofTabs } from '../../../test/crash/checkpoints.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
+import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { endPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
@@ -141,6 +142,22 @@ describe('a tab is closed', () => {
     await gateway.database`delete from tabs.tab where payer = ${Buffer.from(tab.payer.slice(2), 'hex')}`
   })
 
+  test('behavior: once, if its buyer closes it at the same moment', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    let upkeep: Promise<unknown> | undefined
+    await gateway.database.begin(async (tx) => {
+      await tx`update tabs.tab set closed_at = now(), close_reason = 'buyer' where id = ${idOf(tab)}`
+      upkeep = upkeepAt(minutes(6)).closeAndTake()
+      await until('the upkeep waits for the buyer', async () => {
+        const waiting = await tx`select from pg_locks where pg_backend_pid() = any(pg_blocking_pids(pid))`
+        return waiting.length > 0
+      })
+    })
+    await upkeep
+    expect((await tab.read()).body).toMatchObject({ closeReason: 'buyer', isTaken: true })
+  })
+
   test('behavior: one that is too small waits for more, and ends unpaid before it expires', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()
@@ -182,6 +199,39 @@ describe('a closed tab is one payment', () => {
       ],
     })
     expect(await reservedOf(tab)).toBeUndefined()
+  })
+
+  test('behavior: it is accepted and queued as of the time at which the tab was closed', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const closedAt = minutes(6)
+    await upkeepAt(closedAt).closeAndTake()
+    const { body } = await tab.read()
+    const [times] = await gateway.database`
+      select q.accepted_at as queued, p.accepted_at as accepted, p.challenged_at < p.accepted_at as "isLater"
+      from queue q join payment p on p.id = q.payment_id where p.id = ${body.paymentId as string}`
+    expect(times).toEqual({ queued: new Date(closedAt), accepted: new Date(closedAt), isLater: true })
+  })
+
+  test('behavior: the platform’s part is rounded once for each line, not for each hour of sales', async () => {
+    const odd = await openShop(gateway.app, '0.005009')
+    const tab = await openedTab()
+    await tab.buy(odd)
+    await tab.buy(odd)
+    await gateway.database`
+      update tabs.request set accepted_at = accepted_at - interval '1 hour' where tab_id = ${idOf(tab)} and sequence = 1`
+    await upkeepAt(minutes(6)).closeAndTake()
+    const { body } = await tab.read()
+    // A tenth of each sale is 500.9, and of both 1,001.8.
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({
+      value: 10_018n,
+      providerAmount: 9_017n,
+      feeAmount: 1_001n,
+      sales: [
+        { requests: 1, providerAmount: 4_509n, feeAmount: 500n },
+        { requests: 1, providerAmount: 4_508n, feeAmount: 501n },
+      ],
+    })
   })
 
   test.each(ofTabs)('behavior: after a crash at %s it is done, once', async (at) => {
