@@ -154,9 +154,10 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
     /** Buys until a purchase is refused. @returns why. */
     async buyAll(tab: Tab, each = price): Promise<string> {
       for (;;) {
-        const code = await buy(tab, each).catch((error: Partial<BaseError>) => {
-          if (error.code === undefined) throw error
-          return error.code
+        // Errors of Postgres have codes as well, but they are no refusals.
+        const code = await buy(tab, each).catch((error: unknown) => {
+          if (error instanceof BaseError) return error.code
+          throw error
         })
         if (code !== undefined) return code
       }
