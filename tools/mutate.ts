@@ -44,14 +44,27 @@ type Mutant = {
 /** These tests judge the source text or the tools, not the behavior of the product. */
 const ignored = /^(?:test\/house|tools)\//
 
+const usage = `npm run mutate -- [--only <part of a name> …] [--first | --near] [--list]
+  --only   only mutants whose list and name contain this text; can be repeated
+  --first  run only the tests that a mutant names and those beside its file
+  --near   also run those of its folder
+  --list   print the mutants, and fail if one no longer applies
+`
+
 const { values: options } = parseArgs({
   options: {
+    help: { type: 'boolean', default: false },
     only: { type: 'string', multiple: true },
     near: { type: 'boolean', default: false },
     first: { type: 'boolean', default: false },
     list: { type: 'boolean', default: false },
   },
 })
+
+if (options.help) {
+  process.stdout.write(usage)
+  process.exit(0)
+}
 
 const root = join(import.meta.dirname, '..')
 
