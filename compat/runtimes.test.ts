@@ -13,12 +13,11 @@ import { useTestStack } from '../test/support/stack.ts'
 import { until } from '../test/support/until.ts'
 import { useInstalled } from './install.ts'
 
-// The built SDK in runtimes other than Node.
+// The built SDK in runtimes other than Node. The keeper waits its usual hour: a payment that it has claimed can't be voided any more.
 
 const stack = useTestStack({
   // Transactions don't wait for a block, and each idle block costs every process time.
   chain: { network: 'base-sepolia', blockTimeMs: 5_000 },
-  env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
 })
 const folder = useInstalled('runtimes')
 beforeAll(async () => {
