@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, statSync } from 'node:fs'
 import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
-import { constants, setPriority, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import {
@@ -40,7 +40,8 @@ const tiers: Record<string, Tier> = {
     async run(args) {
       const { filtered } = selectArguments('default', args, isFile)
       if (filtered) return runVitest('default', args)
-      // Vitest's tests wait a good part of their time; the compiler only computes, and takes what they leave.
+      // Vitest's tests wait a good part of their time; the compiler only computes. At a lower priority it would still compile on
+      // one core when Vitest has ended.
       const [solidity, vitest] = await Promise.all([runSolidity(), runVitest('default', args)])
       process.stdout.write(`\n${solidity.output}`)
       return add(solidity.counts, vitest)
@@ -118,13 +119,13 @@ async function runVitest(project: string, args: readonly string[]): Promise<Coun
   }
 }
 
-/** Runs the Solidity tests that aren't of gas, at a low priority. */
+/** Runs the Solidity tests that aren't of gas. */
 async function runSolidity(): Promise<{ output: string; counts: Counts }> {
   const others = new Set([...gasTests, ...sweeps].map(toPath))
   const paths: string[] = []
   for await (const path of glob('contracts/test/*.t.sol', { cwd: root }))
     if (!others.has(path)) paths.push(path)
-  return capture(`hardhat test solidity ${paths.sort().join(' ')}`, constants.priority.PRIORITY_BELOW_NORMAL)
+  return capture(`hardhat test solidity ${paths.sort().join(' ')}`)
 }
 
 /** Runs all commands in order, also after one fails, and prints the output of each when it ends. */
@@ -140,9 +141,8 @@ async function runChecks(commands: readonly string[]): Promise<Counts> {
   return counts
 }
 
-async function capture(command: string, priority?: number): Promise<{ output: string; counts: Counts }> {
+async function capture(command: string): Promise<{ output: string; counts: Counts }> {
   const child = spawn(`${command} 2>&1`, { cwd: root, shell: true, stdio: ['ignore', 'pipe', 'inherit'] })
-  if (priority !== undefined && child.pid !== undefined) setPriority(child.pid, priority)
   const [output, [status]] = await Promise.all([text(child.stdout), once(child, 'close')])
   return { output, counts: countOutput(output, status === 0) }
 }
