@@ -146,7 +146,8 @@ describe('our keeper', () => {
       if (name === 'after-broadcast') await setAll('0x')
     }
     await settleAll(stack, honest, { checkpoint })
-    expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
+    // After the first transaction the keeper sends some liars by themselves, at times before the others' next batch.
+    expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(3)
     expect(await attempts(honest)).toBe(0)
     await throughTwoDays(liars, checkpoint)
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 6)
