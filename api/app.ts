@@ -201,7 +201,9 @@ export function createApp({
     ? createCatalogue({
         sql,
         networks: served,
-        ...settings,
+        platformWallet: settings.platformWallet,
+        feeSchedule: settings.feeSchedule,
+        offerTimeoutSeconds: settings.offerTimeoutSeconds,
         now,
         minimumPrice: (network) => minimumPriceOn(settings, network),
       })
