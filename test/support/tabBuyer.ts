@@ -46,6 +46,7 @@ export function openTab(gateway: TestGateway, payer: PrivateKeyAccount, now = Da
   const { served, settings } = gateway
   const terms: TabTerms = {
     issuer: settings.issuer,
+    chainId: served.network.chainId,
     contract: served.deployment.tabSettlement,
     platform: settings.platformWallet,
     rewardShare: settings.tabs?.rewardShare ?? 0,

@@ -241,7 +241,13 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
         validBefore: BigInt(stored.expiresAt),
         provider: { recipient: stored.contract, value: amount, nonce: stored.nonce },
         fee: null,
-        tab: { id: tabId, sequence, split, ...toLineClaims(request, price - amount) },
+        tab: {
+          id: tabId,
+          sequence,
+          split,
+          rewardShare: stored.rewardShare,
+          ...toLineClaims(request, price - amount),
+        },
       },
       { issuer: settings.issuer, signedAt: now(), status: amount === 0n ? 'voided' : 'verified' },
     )

@@ -84,6 +84,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     const { served, payers } = network
     const tabTerms: TabTerms = {
       issuer,
+      chainId: terms.chainId,
       contract: served.deployment.tabSettlement,
       platform: terms.feePayTo,
       rewardShare: tabs.rewardShare,
@@ -148,6 +149,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       offer,
       signed,
       split: splits[tab.line] as bigint,
+      rewardShare: tabs.rewardShare,
     })
   }
 }
@@ -197,9 +199,10 @@ function toAnswer(
     offer: Offer
     signed: SignedAuthorization
     split: bigint
+    rewardShare: number
   },
 ): TabAnswer {
-  const { verdict, terms, network, offer, signed, split } = bought
+  const { verdict, terms, network, offer, signed, split, rewardShare } = bought
   const { paymentId, acceptedAt, known, charged, credit } = verdict
   const price = terms.amount + terms.feeAmount
   const claims = receiptClaims(
@@ -222,7 +225,7 @@ function toAnswer(
       validBefore: BigInt(tab.expiry),
       provider: { recipient: signed.to, value: price, nonce: signed.nonce },
       fee: null,
-      tab: { id: tab.tabId, sequence: tab.sequence, split, ...toLineClaims(verdict, 0n) },
+      tab: { id: tab.tabId, sequence: tab.sequence, split, rewardShare, ...toLineClaims(verdict, 0n) },
     },
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )

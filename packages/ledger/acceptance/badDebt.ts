@@ -19,7 +19,8 @@ const payerFaultCodes = [
  * The halves that payers owe through their own fault: cancelled, used for something else, or given up because the
  * balance was too low or the signature bad. The one definition of bad debt.
  *
- * If another state of a tab moved, they owe what it lacks on each line. Facilitated payments owe nothing: sellers serve once settled.
+ * If another state of a tab moved, they owe what it lacks on each line; if it moved under other terms, such as another platform, also the
+ * platform's part that went elsewhere. Facilitated payments owe nothing: sellers serve once settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
@@ -30,7 +31,12 @@ export function badDebt(sql: Queryable) {
     select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
       case when p.source = 'tab' and h.state = 'foreign_use'
         then h.value - (
-          select coalesce(sum(least(l.moved, l.amount)), 0) from tab_line l where l.payment_id = p.id and l.moved is not null
+          select coalesce(sum(reached.amount - trunc(trunc(
+            reached.amount * l.platform_share / greatest(1, l.provider_share::numeric + l.platform_share)
+          ) * e.lost_fee_share / 10000)), 0)
+          from tab_line l cross join lateral (select least(l.moved, l.amount)::numeric as amount) reached
+          join authorization_event e on e.payment_id = p.id and e.half = h.half
+          where l.payment_id = p.id and l.moved is not null
         )
         else h.value
       end as value,

@@ -26,7 +26,7 @@ const claims: ReceiptClaims = {
   effectiveRate: '0.1',
   authorizations: [{ to: contract, value: '1000', nonce }],
   split: { provider: address('1'), platform: address('3') },
-  tab: { id, sequence: 2, split: toWord(first), lineTotal: '3000' },
+  tab: { id, sequence: 2, split: toWord(first), rewardShare: 1_000, lineTotal: '3000' },
 }
 
 const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> = {}): Evidence => ({
@@ -204,6 +204,7 @@ describe('findLineNeeds', () => {
       id,
       sequence: 1,
       split: toWord(first),
+      rewardShare: 1_000,
       lineTotal: `${lineTotal}`,
       ...(reduced > 0n && { reduced: `${reduced}` }),
       ...(lineReduced > 0n && { lineReduced: `${lineReduced}` }),

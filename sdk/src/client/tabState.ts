@@ -100,8 +100,10 @@ export function lastState(tab: Tab, charged: readonly { split: bigint; charged: 
 export async function signState(payer: Signer, tab: Tab, { line, lines }: NextState): Promise<TabPayload> {
   const { id: tabId, sequence, expiry, known } = tab
   await requireDeployed(payer)
-  const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
-  const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
+  const network = networkByName(tab.network)
+  const terms = { ...tab, chainId: network.chainId }
+  const authorization = tabAuthorization(terms, { ...tab, tabId, lines })
+  const signature = await signAuthorization(payer, network, tab.asset, authorization)
   return encodeTabPayload({
     tabId,
     payer: tab.payer,
