@@ -5,6 +5,7 @@ import type { StoredTab, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/ta
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import {
+  leastTabAmount,
   parseTabPayload,
   platformPart,
   providerOfSplit,
@@ -254,11 +255,11 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     if (last.amounts.length !== splits.length || last.expiry !== stored.expiresAt)
       throw new Refusal('tab_mismatch', `A last state has the tab's ${splits.length} lines and its expiry`)
     const charged = stored.lines.reduce((sum, line) => sum + line.charged, 0n)
-    const least = minimumPriceOn(settings, network.served.network)
+    const least = leastTabAmount(minimumPriceOn(settings, network.served.network), splits.length)
     if (charged > 0n && charged < least) {
       throw new Refusal(
         'tab_too_small',
-        `A tab settles from ${formatUsdc(least)} USDC on: it stays open until it expires`,
+        `A tab with ${splits.length} lines settles from ${formatUsdc(least)} USDC on. It stays open until it expires`,
       )
     }
     const signed = toSignedState({ ...stored, issuer: settings.issuer }, last, splits)

@@ -9,7 +9,7 @@ import type { AcceptedOnTab, TabCandidate, TabStore } from '@tollkeeper/ledger/t
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
-import { type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
+import { maxIdleTabLines, type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
 import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { TabResponse } from '@tollkeeper/sdk/protocol/x402'
 import type { Address, Hex } from 'viem'
@@ -90,6 +90,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     const signed = toSignedState(tabTerms, tab, splits)
     const isNew = stored.length === 0
+    if (isNew && splits.length - 1 > maxIdleTabLines) throw tooManyIdleLines()
     if (isNew && request.isAboutStored) throw new Refusal('unknown_payment')
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
@@ -138,6 +139,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       throw new Refusal('unknown_payment')
     if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
+    if (verdict.verdict === 'crowded') throw tooManyIdleLines()
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(refusals[verdict.verdict])
     if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
@@ -177,6 +179,13 @@ function requireLine(
     throw new Refusal('tab_mismatch', 'A price of 1 USDC or more is a payment of its own')
   if (split === encodeSplit(expected)) return
   throw new Refusal('tab_mismatch', 'The line that is added to must pay whom the offer names, in its shares')
+}
+
+function tooManyIdleLines(): Refusal {
+  return new Refusal(
+    'tab_mismatch',
+    `A tab has at most ${maxIdleTabLines} lines on which nothing was bought: open another tab`,
+  )
 }
 
 const refusals = {

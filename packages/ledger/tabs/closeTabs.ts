@@ -16,7 +16,7 @@ export type ClosingRules = {
   credit: bigint
   /** How long before its expiry: later it might not settle any more. */
   expiryLeadMs: number
-  /** By chain id, the least that settles. A smaller tab waits for more, and ends unpaid when it expires. */
+  /** By chain id, the least amount with which a tab of one line settles. A smaller tab waits for more, and ends unpaid when it expires. */
   least: ReadonlyMap<number, bigint>
 }
 
@@ -55,9 +55,13 @@ export async function closeDueTabs(
       from (
         select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at,
           (select sum(greatest(one, 0)) from unnest(o.charged) one) as charged,
-          -- A network that isn't served any more has nothing to settle with.
-          coalesce((${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)], 9223372036854775807) as least
-        from tabs.tab o where o.closed_at is null
+          -- As leastTabAmount computes it. A network that isn't served any more has nothing to settle with.
+          coalesce(minimum + minimum * greatest(0, cardinality(o.charged) - 1) / 5, 9223372036854775807) as least
+        from tabs.tab o
+        cross join lateral (
+          select (${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)] as minimum
+        ) network
+        where o.closed_at is null
       ) open
     ) due
     where t.payer = due.payer and t.id = due.id and due.reason is not null and t.closed_at is null

@@ -56,10 +56,11 @@ export type TabCandidate = TabHead & {
  * - `closed`: the tab takes no more requests
  * - `mismatch`: the tab has other terms, or another line at that place
  * - `behind`: the newest state doesn't cover what is charged
+ * - `crowded`: the tab would have too many lines on which nothing was bought (`maxIdleTabLines`)
  */
 export type TabVerdict =
   | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
-  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' }
+  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' | 'crowded' }
 
 export type AcceptedOnTab = {
   paymentId: string

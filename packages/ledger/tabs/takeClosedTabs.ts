@@ -1,7 +1,13 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import { describeError } from '@tollkeeper/runtime/log'
-import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
+import {
+  leastTabAmount,
+  platformPart,
+  providerOfSplit,
+  type TabTerms,
+  tabAuthorization,
+} from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
 import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
@@ -14,7 +20,7 @@ export type TakeOptions = {
   tabs: TabDatabase
   /** Domain separators of USDC on the served networks, by chain id. */
   separators: ReadonlyMap<number, Hex>
-  /** By chain id, the least that settles. */
+  /** By chain id, the least amount with which a tab of one line settles. */
   least: ReadonlyMap<number, bigint>
   limit: number
   checkpoint: (name: 'after-tab-taken') => void | Promise<void>
@@ -67,7 +73,7 @@ async function readClosed({ all: sql }: TabDatabase, limit: number): Promise<Clo
 async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Promise<void> {
   const { sql, tabs, least } = options
   const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
-  if (charged === 0n || charged < (least.get(tab.chainId) ?? 0n)) {
+  if (charged === 0n || charged < leastTabAmount(least.get(tab.chainId) ?? 0n, tab.lines.length)) {
     await sql`
       with freed as (delete from tab_reservation where tab_id = ${tab.tabId} returning chain_id, token, payer)
       update payer p set left_unpaid = p.left_unpaid + ${charged} from freed

@@ -257,6 +257,21 @@ describe('a closed tab is one payment', () => {
     expect(await creditOf(tab)).toEqual([30_000n])
   })
 
+  test('behavior: a tab of several lines waits for a fifth of the minimum more for each further line', async () => {
+    const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
+    const [small, enough] = [await openedTab(), await openedTab()]
+    for (const own of shops) for (const tab of [small, enough]) await tab.buy(own)
+    await enough.buy(shops[0] as Shop)
+    await upkeepAt(minutes(6)).closeAndTake()
+    const reasons = [small, enough].map(async (tab) => (await tab.read()).body.closeReason)
+    expect(await Promise.all(reasons)).toEqual([null, 'idle'])
+    // At its expiry it ends without a payment.
+    await upkeepAt(minutes(25.5 * 60)).closeAndTake()
+    const { body } = await call(gateway.app, 'GET', `/tabs/${small.tabId}`)
+    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect(await gateway.database`select from payment where id = ${body.paymentId as string}`).toEqual([])
+  })
+
   test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
     const cheap = await openShop(gateway.app, '0.001')
     const tab = await openedTab()

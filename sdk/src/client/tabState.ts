@@ -5,6 +5,7 @@ import { tabSettlement } from '../protocol/deployments.ts'
 import { networkByName } from '../protocol/networks.ts'
 import {
   encodeTabPayload,
+  maxIdleTabLines,
   maxTabLines,
   type TabLine,
   type TabPayload,
@@ -23,7 +24,15 @@ export type Outcome = { charged: bigint } | 'unknown'
  * `bought` is below zero until the line's initial credit is used up. `waived` is what was shown to sellers who said that it isn't
  * charged.
  */
-type Line = { split: bigint; bought: bigint; credit: bigint; signed: bigint; waived: bigint }
+type Line = {
+  split: bigint
+  bought: bigint
+  credit: bigint
+  signed: bigint
+  waived: bigint
+  /** Whether an answer proved that the gateway has a purchase on it. */
+  isKnown: boolean
+}
 
 /** A tab by its client's count. */
 export type Tab = Omit<SavedTab, 'lines'> & {
@@ -73,6 +82,15 @@ export function canTake(tab: Tab, offer: TabOffer, now: number): boolean {
     tab.expiry - now > Math.min(leastSecondsLeft, lifetimeOf(offer) / 2) &&
     (tab.lines.length < maxTabLines || tab.lines.some(({ split }) => split === offer.split))
   )
+}
+
+/**
+ * Whether a tab waits for answers before it takes another line: its gateway rejects a state with more than {@link maxIdleTabLines} lines
+ * on which nothing was bought.
+ */
+export function isCrowded(tab: Tab, offer: TabOffer): boolean {
+  if (tab.lines.some(({ split }) => split === offer.split)) return false
+  return tab.lines.filter(({ isKnown }) => !isKnown).length >= maxIdleTabLines
 }
 
 /** The next state of a tab: what was bought, plus the offer's price on the offer's line. */
@@ -126,7 +144,7 @@ export function countRequest(
   for (const [index, { split, amount }] of lines.entries()) {
     const known = tab.lines[index]
     if (known) known.signed = amount
-    else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount, waived: 0n })
+    else tab.lines.push({ split, bought: 0n, credit: 0n, signed: amount, waived: 0n, isKnown: false })
   }
   const changed = tab.lines[line]
   if (changed) changed.bought += price
@@ -184,7 +202,9 @@ export function isPast(
 export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, index: number): void {
   tab.known = Math.max(tab.known, Math.min(known, tab.lines.length))
   const line = tab.lines[index]
-  if (line && BigInt(credit) > line.credit) {
+  if (!line) return
+  line.isKnown = true
+  if (BigInt(credit) > line.credit) {
     line.bought -= BigInt(credit) - line.credit
     line.credit = BigInt(credit)
   }
@@ -198,6 +218,7 @@ export function fromSaved(saved: SavedTab): Tab {
     credit: BigInt(credit),
     signed: BigInt(signed),
     waived: 0n,
+    isKnown: BigInt(bought) > 0n,
   }))
   return { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' }
 }

@@ -2,7 +2,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { account, clientOf, errorOf, gatewayUrl } from '../../test/playProvider.ts'
 import { type PlayedTabs, playTabs } from '../../test/playTabs.ts'
 import type { Challenge } from '../protocol/challenge.ts'
-import { parseTabPayload, type TabPayload } from '../protocol/tab.ts'
+import { maxIdleTabLines, parseTabPayload, type TabPayload } from '../protocol/tab.ts'
 import type { ClientOptions } from './createClient.ts'
 import type { PaidReceipt } from './receipts.ts'
 import type { SignedPayment } from './signedPayment.ts'
@@ -81,6 +81,30 @@ test('behavior: requests in parallel share a tab, each with a state of its own',
     [...played.books.values()].flatMap(({ charged }) => [...charged.values()])
   expect(tab?.lines.map(({ bought }) => bought).sort()).toEqual(total(played).sort())
   expect(total(played).reduce((sum, amount) => sum + amount, 0n)).toBe(2n * (8n * 9n + 16n * 10n))
+})
+
+test('behavior: a state has at most eight lines of requests in flight, and more sellers at once share further tabs', async () => {
+  const played = await playTabs()
+  const allPaid = Promise.withResolvers<void>()
+  let paid = 0
+  const client = clientAt(played, {
+    // No seller answers before all are paid.
+    async fetch(input, init) {
+      const isPaid = new Request(input, init).headers.has('payment-signature')
+      if (isPaid && ++paid === sellers.length) allPaid.resolve()
+      if (isPaid) await allPaid.promise
+      return played.fetch(input, init)
+    },
+  })
+  const sellers = Array.from({ length: 15 }, (_, index) => `/50000/${(index + 1).toString(16)}/a`)
+  await Promise.all(sellers.map((path) => client.request(path)))
+  const lines = played.seen.flatMap(({ tab }) => (tab ? [parseTabPayload(tab).amounts.length] : []))
+  expect(Math.max(...lines)).toBe(maxIdleTabLines)
+  expect(played.books.size).toBe(2)
+  expect(played.closed).toEqual([])
+  // Once they are answered, the first tab takes further lines.
+  await client.request('/7/d/quote')
+  expect(presented(played).at(-1)).toMatch(/^A\d+ (50000 ){8}7$/)
 })
 
 test('args: tabs: false', async () => {

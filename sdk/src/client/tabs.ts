@@ -16,6 +16,7 @@ import {
   countRequest,
   countResponse,
   fromSaved,
+  isCrowded,
   isPast,
   lastState,
   nextState,
@@ -76,8 +77,9 @@ export function createTabs(settings: TabsSettings) {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
       if (tab.state !== 'open' || tab.issuer !== offer.issuer || tab.network !== offer.network.name) continue
-      if (canTake(tab, offer, now)) return tab
-      leave(tab.id)
+      if (!canTake(tab, offer, now)) leave(tab.id)
+      // It takes new lines again once its requests are answered.
+      else if (!isCrowded(tab, offer)) return tab
     }
     const tab = beginTab(offer, payer, now)
     tabs.set(tab.id, tab)
