@@ -28,6 +28,7 @@ test('default: has every command that the docs describe', () => {
         'provider refund',
         'payer debts',
         'payer forgive',
+        'payer covers',
         'keys rotate',
       ],
     ]),

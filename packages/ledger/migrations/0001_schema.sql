@@ -142,6 +142,9 @@ create table payer (
   first_seen_at timestamptz not null default now(),
   -- What was bought on tabs that ended too small to settle: it permanently reduces the payer's credit.
   left_unpaid usdc_amount not null default 0,
+  -- What the platform bore of its defaults (covered_default). It permanently reduces the payer's earned credit, so the platform never
+  -- bears more than the fees it kept of this payer.
+  covered usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
 
@@ -796,9 +799,9 @@ create table payer_revenue (
   gross numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
   last_accepted_at timestamptz not null,
-  -- A payer's credit grows with what ever settled of it, but no further than the fees that settled with that: money that moves
-  -- between wallets of one owner earns no credit.
-  settled_fee numeric(78, 0) not null default 0,
+  -- The fees that settled with that, less the rewards of those who settled it. A payer's credit grows with what ever settled of it, but
+  -- never beyond these fees, so money that moves between wallets of one owner earns no credit.
+  kept_fee numeric(78, 0) not null default 0,
   primary key (provider_id, period, starts_at, chain_id, payer)
 );
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
@@ -881,6 +884,24 @@ create table tab_line (
   moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
   primary key (payment_id, position)
 );
+
+-- What the platform owes to providers for tabs that defaulted within their payers' earned credit. It is paid out of the fees that earned
+-- this credit, so the platform never pays more than it kept. cover_defaults adds rows.
+create table covered_default (
+  payment_id text not null,
+  provider_id text not null,
+  payee address not null,
+  chain_id integer not null,
+  payer address not null,
+  amount usdc_amount not null check (amount > 0), -- of the provider's part that never arrived
+  covered_at timestamptz not null default now(),
+  paid_tx bytes32, -- the transaction in which the operator paid it; null: not paid yet
+  paid_at timestamptz,
+  primary key (payment_id, provider_id, payee),
+  check ((paid_tx is null) = (paid_at is null))
+);
+create index covered_default_unpaid on covered_default (covered_at) where paid_tx is null;
+create index covered_default_provider on covered_default (provider_id, covered_at);
 
 -- What was bought on a line of one endpoint within one hour: a provider's view of a tab.
 create table tab_sale (

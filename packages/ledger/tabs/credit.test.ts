@@ -4,7 +4,7 @@ import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address, Hex } from 'viem'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import {
@@ -18,6 +18,8 @@ import {
 import { seedTabSettlement, settleTab } from '../../../test/support/seedTabs.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { badDebt } from '../acceptance/badDebt.ts'
+import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDefaults.ts'
+import { forgiveDebts } from '../acceptance/forgiveDebt.ts'
 import { createPayers } from '../acceptance/payers.ts'
 import { endPayments } from '../queue/stages.ts'
 import { closeDueTabs } from './closeTabs.ts'
@@ -39,6 +41,8 @@ const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platfo
 const base = 1_000_000n
 /** A tenth, as the gateway has it. */
 const basisPoints = 1_000n
+/** Of the fee, to whoever settles. */
+const rewardShare = 1_000n
 const dayMs = 86_400_000
 const price = 250_000n
 
@@ -89,8 +93,12 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
   )
   const reserve = createReserveForTab(sql, { budget, now })
   const days = new Set<number>()
-  /** USDC base units: `lost` was served and never paid; `settled` is without fees. */
-  const sums = { lost: 0n, settled: 0n, fees: 0n }
+  /**
+   * USDC base units: `lost` was served and never paid; `settled` is without fees; `fees` are what the platform kept, and `rewards` what it
+   * left to those who settled.
+   */
+  const sums = { lost: 0n, settled: 0n, fees: 0n, rewards: 0n }
+  const failed: Tab[] = []
 
   async function buy(tab: Tab, price: bigint): Promise<void> {
     const { payer, tabId, paymentId, nonce, expiresAt } = tab
@@ -111,7 +119,7 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
         token: seedToken,
         contract: seedTabSettlement,
         platform: seedPlatform,
-        rewardShare: 0,
+        rewardShare: Number(rewardShare),
         hasCode: false,
         sequence: tab.requests + 1,
         amounts: [tab.charged + price],
@@ -175,13 +183,23 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
       const lines = [{ payee: provider.wallet, amount }]
       await settleTab(sql, { ...own, nonces: [nonce, nonce], token: seedToken, lines })
       await end(tab, 'settled', null)
-      sums.settled += (amount * 9n) / 10n
-      sums.fees += amount / 10n
+      const fee = amount / 10n
+      const reward = (fee * rewardShare + 9_999n) / 10_000n
+      sums.settled += amount - fee
+      sums.fees += fee - reward
+      sums.rewards += reward
     },
     /** The tab fails because its wallet was empty when it came to settle. */
     async fail(tab: Tab): Promise<void> {
       await end(tab, 'failed', 'insufficient_balance')
       sums.lost += tab.charged
+      failed.push(tab)
+    },
+    /** The tabs that failed expire, so nothing of them can move any more. */
+    async expireFailed(): Promise<void> {
+      ahead += 93_700_000
+      for (const { paymentId } of failed.splice(0))
+        await endPayments(sql, [{ paymentId, kind: 'failed', code: null, isFinal: true }], new Date(now()))
     },
     /** Makes a payment without a tab. */
     async pay(payer: Address, providerAmount: bigint, feeAmount = providerAmount / 9n): Promise<void> {
@@ -201,6 +219,8 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
     nextDay() {
       ahead += dayMs
     },
+    /** On how many days something was bought. */
+    days: () => BigInt(days.size),
     /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
     bound() {
       const share = sums.settled / 10n
@@ -316,6 +336,99 @@ test('behavior: what is left too small to settle, tab by tab and day by day, cou
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
+/** What these payers' final defaults cost providers and the platform, and what the platform kept of them. USDC base units. */
+async function readCovers(payers: readonly Address[]) {
+  return sql<{ payer: Address; defaulted: bigint; covered: bigint; kept: bigint; listed: bigint }[]>`
+    select asked.payer,
+      coalesce((
+        select sum(default_of_tab(o.payment_id)) from outcome o
+        where o.payer = asked.payer and o.final_at is not null and o.kind = 'failed'
+      ), 0) as defaulted,
+      coalesce((select sum(y.covered) from payer y where y.address = asked.payer), 0) as covered,
+      coalesce((select sum(r.kept_fee) from payer_revenue r where r.payer = asked.payer and r.period = 'all'), 0) as kept,
+      coalesce((select sum(c.amount) from covered_default c where c.payer = asked.payer), 0) as listed
+    from unnest(${[...payers]}::text[]) asked (payer)`
+}
+
+describe('who bears a default', () => {
+  test('behavior: within what its payer has earned the platform does, out of the fees it kept; beyond that the provider', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    // Of 20 USDC, the platform kept a fee of 1 USDC.
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    // 1 USDC is lent, and 1 USDC is earned.
+    expect(tab.charged).toBe(2_000_000n)
+    await market.close()
+    await market.fail(tab)
+    const [before] = await readCovers([payer])
+    expect(before?.covered).toBe(0n)
+    await market.expireFailed()
+    const [after] = await readCovers([payer])
+    // Nine tenths of what was bought are the provider's part.
+    expect(after).toMatchObject({
+      defaulted: 1_800_000n,
+      covered: 1_000_000n,
+      kept: 1_000_000n,
+      listed: 1_000_000n,
+    })
+    const filter = { chainId: seedChainId, payee: provider.wallet }
+    const owed = async () => (await findCoveredDefaults(sql, filter, 10)).map(({ amount }) => amount)
+    const [due] = await owed()
+    const txHash = randomHex(32)
+    expect(await recordCoverPayment(sql, filter, { amount: 1n, txHash })).toBe(due)
+    expect(await recordCoverPayment(sql, filter, { amount: due ?? 0n, txHash })).toBeUndefined()
+    expect(await owed()).toEqual([])
+  })
+
+  test('behavior: what was borne no longer counts as earned once the debt is forgiven', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    await forgiveDebts(sql, { payer }, 'a test')
+    const lent = await market.lent()
+    await market.buy(market.openTab(payer), price)
+    expect(await market.lent()).toBeGreaterThan(lent)
+  })
+
+  test('behavior: a reorg that takes the end of a default back withdraws what is not paid yet', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    await sql`update outcome set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
+    expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
+  })
+
+  test('behavior: trading with oneself is never profitable: the fees of it and its rewards are more than can be taken', async () => {
+    const market = openMarket({ budget: 0n })
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 10_000_000n, 100_000n)
+    // The trader settles its own tabs, so it also gets the rewards.
+    const trade = async () => {
+      const tab = market.openTab(payer)
+      await market.buyAll(tab, 10_000n)
+      await market.close()
+      return tab
+    }
+    for (let round = 0; round < 10; round++) await market.settle(await trade())
+    const paid = market.sums.fees
+    await market.fail(await trade())
+    expect(market.sums.rewards).toBeGreaterThan(0n)
+    expect(market.sums.lost).toBeLessThanOrEqual(paid)
+  })
+})
+
 test.each([1, 2, 3])('behavior: whatever wallets mix of it: seed %i', async (seed) => {
   const draw = drawFrom(`credit ${seed}`)
   const market = openMarket({ budget: 1_000_000n })
@@ -333,4 +446,15 @@ test.each([1, 2, 3])('behavior: whatever wallets mix of it: seed %i', async (see
     }
     expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
   }
+  await market.expireFailed()
+  const covers = await readCovers(own)
+  // The platform never bears more of a payer's defaults than it kept of that payer's fees.
+  for (const { payer, covered, kept, listed } of covers) {
+    expect(covered, payer).toBe(listed)
+    expect(covered, payer).toBeLessThanOrEqual(kept)
+  }
+  // What is left to providers is at most what was lent of the budgets.
+  const borne = covers.reduce((sum, { defaulted, covered }) => sum + defaulted - covered, 0n)
+  expect(borne).toBeLessThanOrEqual(market.days() * 1_000_000n)
+  expect(covers.some(({ covered }) => covered > 0n)).toBe(true)
 })
