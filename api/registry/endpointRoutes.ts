@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { type Described, findInterfaceFault, type Interface } from '@tollkeeper/ledger/discovery/bazaar'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import type { App } from '../http/app.ts'
@@ -38,10 +39,16 @@ const endpointUrl = wire.resource.openapi({
 
 /** Most bytes of each of the four, as JSON. */
 const maxJsonBytes = 4_096
+/** Maximum levels of each of the four, one within the other. */
+const maxJsonLevels = 64
 
 const json = (description: string, example: unknown) =>
   z
     .unknown()
+    .refine((value) => !isDeeperThan(maxJsonLevels, value), {
+      error: `at most ${maxJsonLevels} levels of JSON`,
+      abort: true,
+    })
     .refine(
       (value) => Buffer.byteLength(JSON.stringify(value) ?? '') <= maxJsonBytes,
       `at most ${maxJsonBytes} bytes of JSON`,

@@ -1,3 +1,4 @@
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { CliError } from '../terminal/cliError.ts'
 import { printable } from '../terminal/output.ts'
@@ -91,8 +92,8 @@ export async function refuse({ gateway }: GatewayFlags, response: Response): Pro
   const { title, detail, code } = answer
   const hint = response.status === 401 ? '; give the API key as TOLLKEEPER_API_KEY' : ''
   return new CliError(
-    String(code ?? `http_${response.status}`),
-    `${printable(String(detail ?? title))}${hint}`,
+    textOf(code) || `http_${response.status}`,
+    `${printable(textOf(detail ?? title))}${hint}`,
   )
 }
 

@@ -49,7 +49,9 @@ async function serveStdio(
   stopped: Promise<void>,
 ): Promise<number> {
   const client = new StdioServerTransport()
-  const close = () => void client.close()
+  const close = () => {
+    client.close().catch((error: Error) => warn(`the connection was not closed: ${error.message}`))
+  }
   // The transport itself doesn't notice the end of its input.
   process.stdin.once('end', close)
   void stopped.then(close)

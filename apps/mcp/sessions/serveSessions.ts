@@ -5,6 +5,7 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import { isInitializeRequest, type JSONRPCMessage, type RequestId } from '@modelcontextprotocol/sdk/types.js'
 import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
+import { describeError } from '@tollkeeper/runtime/log'
 import { type RunningServer, serve } from '@tollkeeper/runtime/serve'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { Hono } from 'hono'
@@ -45,6 +46,11 @@ export async function serveSessions(
   const running = new Set<Session>()
   const isLocal = isLoopback(host)
 
+  /** Closes a session that no one waits for. */
+  function close({ transport }: Session): void {
+    transport.close().catch((error: unknown) => warn(`a session was not closed: ${describeError(error)}`))
+  }
+
   /** @returns undefined if all are busy. */
   async function begin(): Promise<Session | undefined> {
     if (running.size >= mostSessions) {
@@ -52,7 +58,7 @@ export async function serveSessions(
       const [oldest] = idle.sort((a, b) => a.usedAt - b.usedAt)
       if (!oldest) return undefined
       running.delete(oldest)
-      void oldest.transport.close()
+      close(oldest)
     }
     const transport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
@@ -60,20 +66,20 @@ export async function serveSessions(
     })
     const session: Session = { transport, waiting: new Set(), usedAt: Date.now() }
     running.add(session)
-    void open(transport)
-      .catch((error: Error) => warn(`a session ended: ${error.message}`))
+    open(transport)
+      .catch((error: unknown) => warn(`a session ended: ${describeError(error)}`))
       .finally(() => {
         running.delete(session)
         sessions.delete(transport.sessionId ?? '')
-        return transport.close()
+        close(session)
       })
     countRequests(session)
     return session
   }
 
   const sweep = setInterval(() => {
-    for (const { transport, waiting, usedAt } of running)
-      if (waiting.size === 0 && usedAt + idleMs < Date.now()) void transport.close()
+    for (const session of running)
+      if (session.waiting.size === 0 && session.usedAt + idleMs < Date.now()) close(session)
   }, idleMs / 10)
   sweep.unref()
 

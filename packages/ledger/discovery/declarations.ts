@@ -1,3 +1,4 @@
+import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { type BazaarExtension, findExtensionFault, type ServiceMetadata } from './bazaar.ts'
@@ -20,6 +21,8 @@ export type Declaration = ServiceMetadata & {
 /** Most declared resources of one wallet. */
 const maxOfWallet = 100
 const maxBazaarBytes = 16_384
+/** Maximum levels of an extension's JSON. */
+const maxBazaarLevels = 64
 
 /** A payment's unchecked description of its resource, which went through its buyer's hands. */
 export type Declared = Pick<
@@ -45,6 +48,7 @@ export function readDeclaration(
   if (declared.mimeType.length > 200) return 'resource.mimeType: at most 200 characters'
   if (!(declared.maxTimeoutSeconds > 0 && declared.maxTimeoutSeconds < 2 ** 31))
     return 'maxTimeoutSeconds: expected seconds'
+  if (isDeeperThan(maxBazaarLevels, bazaar)) return `extensions.bazaar: at most ${maxBazaarLevels} levels`
   const text = JSON.stringify(bazaar) ?? ''
   if (Buffer.byteLength(text) > maxBazaarBytes) return `extensions.bazaar: at most ${maxBazaarBytes} bytes`
   // Postgres has no such character.

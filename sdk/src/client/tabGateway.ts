@@ -1,4 +1,6 @@
 import { parseUsdc } from '../protocol/amount.ts'
+import { ProtocolError } from '../protocol/errors.ts'
+import { textOf } from '../protocol/fields.ts'
 import type { TabPayload } from '../protocol/tab.ts'
 import { HttpError, readProblem } from './errors.ts'
 import { type Answer, send, startDeadline, urlOf } from './transport.ts'
@@ -41,7 +43,9 @@ export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: str
 
 function readLine(line: unknown): { split: bigint; charged: bigint } {
   const { split, chargedUsdc } = (line ?? {}) as { split?: unknown; chargedUsdc?: unknown }
-  return { split: BigInt(String(split)), charged: parseUsdc(String(chargedUsdc)) }
+  if (!/^(0x[\da-f]{1,64}|\d{1,78})$/i.test(textOf(split)))
+    throw new ProtocolError('invalid_field', "The gateway's answer names no split of a line of the tab")
+  return { split: BigInt(textOf(split)), charged: parseUsdc(textOf(chargedUsdc)) }
 }
 
 function refused(answer: Answer): HttpError {

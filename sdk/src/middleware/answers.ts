@@ -14,7 +14,7 @@ import type { PresentedPayment } from './presentedPayment.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
 export type AnswerOptions = {
-  /** How many seconds an answer is kept. Default 600; at most 60 if the payment came without a macaroon. */
+  /** How many seconds an answer is kept. Default 600. A payment without a macaroon (x402 v1) has no kept answer. */
   seconds?: number
   /** The longest body that is kept, in bytes. Default 262,144. */
   maxAnswerBytes?: number
@@ -47,8 +47,6 @@ export const longestAnswerMs = 120_000
 export const maxBodyBytes = 1_048_576
 /** How long a complete answer waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** Without a macaroon a payment is public once it is on chain, and a stranger could ask for its answer. */
-const longestPublicSeconds = 60
 /** How many requests wait for the answer to one payment, and for how long. */
 const maxWaiting = 8
 
@@ -60,7 +58,7 @@ export type Answers = ReturnType<typeof createAnswers>
  * Keeps the answers of paid requests, and gives each again to whoever presents the same signed payment with the same request.
  *
  * It compares the header, with its signatures and its macaroon. A thief of the header gets no more than it could have bought with it
- * before.
+ * before. No answer is kept for a payment without a macaroon: its signatures are public once it settles, and anyone could present them.
  *
  * @param waitMs how long a repeat of a payment waits for the answer under way.
  * @param onFailure called when the store fails.
@@ -116,7 +114,9 @@ export function createAnswers(
     make: () => Promise<GateDecision>,
     waitUntil?: (work: Promise<unknown>) => void,
   ): Promise<GateDecision> {
-    const name = nameOf(presented)
+    const { macaroon } = presented
+    if (macaroon === undefined) return make()
+    const name = nameOf(presented, macaroon)
     const target = `${request.method} ${request.resource}`
     let body: Body | undefined
     const bodyOf = () => {
@@ -148,12 +148,11 @@ export function createAnswers(
       const made = await make()
       if (made.kind === 'serve') {
         isMaking = true
-        const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
         // So that other processes know that they should wait for the answer.
         const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
         const write = async (entry: AnswerEntry | undefined) => {
           await told
-          if (entry || told) await put(name, entry ?? { state: 'not_kept', reason: 'it failed' }, lifetime)
+          if (entry || told) await put(name, entry ?? { state: 'not_kept', reason: 'it failed' }, seconds)
           end()
         }
         waitUntil?.(own.ended)
@@ -244,8 +243,7 @@ function begin(target: string): UnderWay {
 }
 
 /** Covers all that was presented, so that nobody who knows less gets the answer. */
-function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>): string {
-  const { macaroon = '' } = presented
+function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>, macaroon: string): string {
   return presented.kind === 'tab'
     ? `${macaroon} ${JSON.stringify(presented.tab)}`
     : `${macaroon} ${presented.payloads.join(' ')}`

@@ -9,6 +9,14 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+/**
+ * Returns a value that is text, and '' for anything else. On a stranger's JSON, `String(value)` and templates throw a TypeError for an
+ * object whose `toString` is no function.
+ */
+export function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : ''
+}
+
 /** @returns undefined for what isn't JSON. */
 export function parseJson(text: string): unknown {
   try {
