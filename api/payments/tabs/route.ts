@@ -268,7 +268,8 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return
     throw new Refusal(
       'tab_behind',
-      'A last state is newer than all others, and covers what is charged on each line',
+      'A last state is newer than all others and covers what is charged on each line: read GET /tabs/{id} and sign that. ' +
+        'A tab that is left alone closes by itself after minutes without a request',
     )
   }
 }
