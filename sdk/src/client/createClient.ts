@@ -142,7 +142,7 @@ export function createClient(options: ClientOptions): Client {
   const flow = createPaymentFlow({ ...options, tabs }, fetch)
   if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
   const { address, log, receiptKeys } = flow
-  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys, keepsTabs: tabs !== false }
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
 
   async function request<Data>(
     path: string,

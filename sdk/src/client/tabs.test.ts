@@ -93,12 +93,8 @@ test('args: without `tabs`, a request is paid by two transfers in `Authorization
   }
   expect(presented(played)).toEqual([])
   // Each request asks for the price first, and its payment replaces no other header.
-  expect(played.seen.map(({ headers }) => headers.authorization?.slice(0, 5))).toEqual([
-    undefined,
-    'x402 ',
-    undefined,
-    'x402 ',
-  ])
+  const schemes = played.seen.map(({ headers }) => String(headers.authorization ?? 'none').split(' ')[0])
+  expect(schemes).toEqual(['none', 'x402', 'none', 'x402'])
   const refused = await errorOf(client.request('/7/b/weather'))
   expect([refused.code, refused.message]).toEqual([
     'challenge_refused',
@@ -335,8 +331,8 @@ describe('a gateway that was restored from a backup', () => {
     expect(played.closed).toEqual([{ id: tab?.id, sequence: expect.any(Number), total: 9_000n }])
     // On the lost tab no more is signed than what was bought there and the prices of the requests that were refused.
     const lost = played.seen.flatMap((one) => (one.tab && one.tab.tab !== tab?.id ? parseTabPayload(one.tab) : []))
-    const most = lost.map(({ amounts }) => amounts.reduce((sum, amount) => sum + amount, 0n)).sort().at(-1)
-    expect(most).toBeLessThanOrEqual(1_500n + 9_000n)
+    const signed = lost.map(({ amounts }) => amounts.reduce((sum, amount) => sum + amount, 0n))
+    expect(Math.max(...signed.map(Number))).toBeLessThanOrEqual(1_500 + 9_000)
   })
 
   test('behavior: a tab of which it knows fewer lines is closed with what it knows, and another is opened', async () => {
