@@ -1,7 +1,9 @@
 import { z } from '@hono/zod-openapi'
 import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
-import type { StoredTab, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { findTab } from '@tollkeeper/ledger/tabs/tabClaims'
+import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import {
@@ -153,6 +155,7 @@ const postClose = route('post', '/tabs/{tabId}/close', {
 })
 
 export type TabRouteOptions = {
+  sql: Database
   tabStore: TabStore
   networks: GatewayNetworks
   offers: Offers
@@ -164,19 +167,27 @@ export type TabRouteOptions = {
 
 /** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
 export function addTabRoutes(app: App, options: TabRouteOptions): void {
-  const { tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
+  const { sql, tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
 
-  async function read(tabId: string): Promise<StoredTab> {
-    const stored = await tabStore.read(tabId)
+  async function find(tabId: string): Promise<TabKey> {
+    const key = await findTab(sql, tabId)
+    if (key === undefined) throw new Refusal('unknown_tab')
+    return key
+  }
+
+  async function read(key: TabKey): Promise<StoredTab> {
+    const stored = await tabStore.read(key)
     if (stored === undefined) throw new Refusal('unknown_tab')
     return stored
   }
 
-  app.openapi(getTab, async (c) => c.json(write(toAnswer(await read(c.req.valid('param').tabId))), 200))
+  app.openapi(getTab, async (c) =>
+    c.json(write(toAnswer(await read(await find(c.req.valid('param').tabId)))), 200),
+  )
 
   app.openapi(getRequest, async (c) => {
     const { tabId, sequence } = c.req.valid('param')
-    const request = await tabStore.readRequest(tabId, sequence)
+    const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
     const { price, charged, acceptedAt } = request
     const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
@@ -192,7 +203,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     const { tabId, sequence } = readPath(c, postCharge.request.params)
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
-    const request = await tabStore.readRequest(tabId, sequence)
+    const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
     if (request.providerId !== providerId) throw new Refusal('forbidden')
     const { amount } = await readJson(c, chargeRequest)
@@ -201,7 +212,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf((await tabStore.readRequest(tabId, sequence)) ?? request)
+    const receipt = await receiptOf((await tabStore.readRequest(request, sequence)) ?? request)
     return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
   })
 
@@ -209,16 +220,16 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
   app.post('/tabs/:tabId/close', async (c) => {
     const { tabId } = readPath(c, postClose.request.params)
     const last = parseTabPayload((await readJson(c, closeRequest)).tab)
-    const stored = await read(tabId)
-    if (last.tabId !== tabId || last.payer !== stored.payer) throw new Refusal('unknown_tab')
+    if (last.tabId !== tabId) throw new Refusal('unknown_tab')
+    const stored = await read(last)
     if (stored.closedAt === null) await close(stored, last)
-    return c.json(write(toAnswer(await read(tabId))), 200)
+    return c.json(write(toAnswer(await read(last))), 200)
   })
 
   /** The receipt as of now: if less is charged, it replaces the one at the price. */
   async function receiptOf(request: TabRequest): Promise<string | undefined> {
     const { tabId, sequence, split, price, charged: amount } = request
-    const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
+    const [stored, offer] = [await read(request), await offers.ofEndpoint(request.endpointId)]
     if (offer === undefined) return undefined
     const feeAmount = platformPart(split, amount)
     const claims = receiptClaims(

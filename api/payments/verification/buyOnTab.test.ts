@@ -668,7 +668,7 @@ describe('credit', () => {
       select (select sum(drawn) from gas_draw where drawer = 'tab_credit') as lent, (select sum(accepted_total) from payer) as accepted`
     const before = await read()
     const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
-    expect(stolen.body.code).toBe('tab_limit_exceeded')
+    expect(stolen.body.code).toBe('tab_mismatch')
     expect(await read()).toEqual(before)
   })
 

@@ -102,6 +102,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     ])
 
     if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
+    const reservable = { ...tab, nonce: signed.nonce }
     const candidate: TabCandidate = {
       payer: tab.payer,
       tabId: tab.tabId,
@@ -114,7 +115,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       expiresAt: tab.expiry,
       hasCode: checked.hasCode,
       paymentId: newId('pay'),
-      reserved: isNew ? await reserve(tab, price, served, payers, checked.state) : null,
+      reserved: isNew ? await reserve(reservable, price, served, payers, checked.state) : null,
       sequence: tab.sequence,
       amounts: tab.amounts,
       signature: tab.signature,
@@ -129,7 +130,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     let verdict = await tabStore.accept(candidate, deadlineMs)
     // Requests beside it may have used up the shared step, so it tries until there is no more credit.
     for (let { reserved } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
-      const more = await reserve(tab, price, served, payers, checked.state)
+      const more = await reserve(reservable, price, served, payers, checked.state)
       if (more === reserved) break
       reserved = more
       verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
@@ -243,8 +244,8 @@ function toAnswer(
 }
 
 /** Identifies a request on a tab, in place of a challenge's id. */
-function requestIdOf({ tabId, sequence }: TabPayment): string {
-  return `req_${hash('sha256', `${tabId}:${sequence}`).slice(0, 32)}`
+function requestIdOf({ payer, tabId, sequence }: TabPayment): string {
+  return `req_${hash('sha256', `${payer}:${tabId}:${sequence}`).slice(0, 32)}`
 }
 
 /** Equal for equal requests, as for single payments: a repeat with the same key gets the same answer. */

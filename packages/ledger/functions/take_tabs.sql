@@ -32,8 +32,8 @@ begin
     insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
     select payment_id, 0, chain_id, token, payer, contract, value, 0, expires_at, nonce from own
   ), kept as (
-    insert into tab_payment (payment_id, tab_id, sequence, reward_share, requests, close_reason, opened_at)
-    select payment_id, tab_id, sequence, reward_share, requests, close_reason, to_timestamp(opened_at / 1000) from own
+    insert into tab_payment (payment_id, payer, tab_id, sequence, reward_share, requests, close_reason, opened_at)
+    select payment_id, payer, tab_id, sequence, reward_share, requests, close_reason, to_timestamp(opened_at / 1000) from own
   ), lined as (
     insert into tab_line select l.* from unnest(lines) l join own using (payment_id)
   ), sold as (
@@ -48,6 +48,6 @@ begin
   from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
-  delete from tab_reservation r using unnest(tabs) t where r.tab_id = t.tab_id;
+  delete from tab_reservation r using unnest(tabs) t where r.payer = t.payer and r.tab_id = t.tab_id;
 end
 $$;

@@ -848,26 +848,41 @@ create table quota (
 -- Open tabs are in the tab store (packages/ledger/tabs), which may be another database. A tab that closes becomes one payment of source
 -- `tab` here: one authorization, which pays the TabSettlement contract, and its lines (docs/tabs.md).
 
--- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
-create table tab_reservation (
+-- Whose a tab is: a tab is identified by its payer and its id together, because clients choose ids. A client that knows the id alone
+-- finds the payer here. The row stays after the tab has ended, so the id never names another tab; it is deleted only with a reservation
+-- on which nothing was bought.
+create table tab_claim (
   tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   chain_id integer not null,
   token address not null,
   payer address not null,
-  reserved usdc_amount not null,
-  reserved_at timestamptz not null default now() -- the latest step
+  nonce bytes32 not null
 );
-create index on tab_reservation (payer);
+-- No payment may have the nonce of a tab: the tab could not become a payment.
+create unique index tab_claim_nonce on tab_claim (authorization_key(chain_id, token, payer, nonce));
+
+-- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
+create table tab_reservation (
+  payer address not null,
+  tab_id text not null,
+  chain_id integer not null,
+  token address not null,
+  reserved usdc_amount not null,
+  reserved_at timestamptz not null default now(), -- the latest step
+  primary key (payer, tab_id)
+);
 
 -- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
 create table tab_payment (
   payment_id text primary key,
-  tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  payer address not null,
+  tab_id text not null check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the state that settles
   reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
   requests integer not null check (requests > 0),
   close_reason text not null,
-  opened_at timestamptz not null
+  opened_at timestamptz not null,
+  unique (payer, tab_id)
 );
 
 -- What each line of a tab settles: all that it pays in these shares to one wallet.

@@ -43,7 +43,7 @@ test('default: a tab of another database is bought on, charged less, closed, tak
   await upkeepAt(Date.now()).watch(gateway.served)
   await upkeepAt(Date.now() + 360_000).closeAndTake()
   await upkeepAt(Date.now() + 3_600_000).releaseUnopened()
-  const stored = await store.read(tab.tabId)
+  const stored = await store.read(tab)
   expect(stored).toMatchObject({ closeReason: 'idle', takenAt: expect.any(Date) })
   const paymentId = stored?.paymentId ?? ''
   expect(await findTakenTab(gateway.database, paymentId)).toMatchObject({ value: 100_000n, requests: 2 })

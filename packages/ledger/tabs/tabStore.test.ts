@@ -109,7 +109,7 @@ test.each(Array.from({ length: 6 }, (_, seed) => seed))(
       }
     }
     expect([...seen]).toEqual(expect.arrayContaining(['accepted', 'replayed', 'behind', 'charged', 'over']))
-    const stored = await stores[0].read(key.tabId)
+    const stored = await stores[0].read(key)
     expect(stored?.lines.map(({ charged }) => charged)).toEqual(
       Array.from({ length: lines }, (_, at) => model.charged(at)),
     )

@@ -10,7 +10,7 @@ import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
 
-/** A payer's tab. */
+/** A payer's tab. Its id is chosen by a client, so it identifies nothing without the payer. */
 export type TabKey = { payer: Address; tabId: string }
 
 /** What stays the same of a tab. */
@@ -195,16 +195,13 @@ export function createTabStore(database: TabDatabase) {
       const known = await splits.get(key)
       return known.length >= atLeast && (known.length > 0 || !isRead) ? known : splits.refresh(key, 0)
     },
-    async read(tabId: string): Promise<StoredTab | undefined> {
-      const [row] = await database.all<TabRow[]>`
-        select ${tabColumns(database.all)} from tabs.tab t where t.id = ${tabBytes(tabId)}`
+    async read({ payer, tabId }: TabKey): Promise<StoredTab | undefined> {
+      const sql = await database.of(payer)
+      const [row] = await sql<TabRow[]>`
+        select ${tabColumns(sql)} from tabs.tab t where t.payer = ${toBytes(payer)} and t.id = ${tabBytes(tabId)}`
       return row && toStoredTab(row)
     },
-    async readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined> {
-      const [tab] = await database.all<{ payer: Address }[]>`
-        select '0x' || encode(payer, 'hex') as payer from tabs.tab where id = ${tabBytes(tabId)}`
-      if (tab === undefined) return undefined
-      const { payer } = tab
+    async readRequest({ payer, tabId }: TabKey, sequence: number): Promise<TabRequest | undefined> {
       const sql = await database.of(payer)
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
         select i.provider_id as "providerId", i.endpoint_id as "endpointId",

@@ -13,6 +13,7 @@ import {
 } from './closeTabs.ts'
 import { giveCredits } from './giveCredits.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
+import type { TabKey } from './tabStore.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
 export type TabUpkeepOptions = {
@@ -90,23 +91,33 @@ export function createTabUpkeep({
       }
       return old.length === takenAtOnce
     },
-    /** Gives back credit that was reserved for refused requests, or by a process that died before it opened the tab. */
+    /**
+     * Releases credit, and the claim on the tab's id, that was reserved for refused requests or by a process that died before it opened the
+     * tab.
+     */
     async releaseUnopened(): Promise<void> {
       const before = new Date(now().getTime() - unopenedMs)
-      let after = ''
+      let after: TabKey = { payer: '0x', tabId: '' }
       for (;;) {
-        const old = await sql<{ tabId: string }[]>`
-          select tab_id as "tabId" from tab_reservation where reserved_at < ${before} and tab_id > ${after}
-          order by tab_id limit ${reservationsAtOnce}`
+        const old = await sql<TabKey[]>`
+          select payer, tab_id as "tabId" from tab_reservation
+          where reserved_at < ${before} and (payer, tab_id) > (${after.payer}, ${after.tabId})
+          order by payer, tab_id limit ${reservationsAtOnce}`
         if (old.length === 0) return
-        const ids = old.map(({ tabId }) => tabId)
-        const open = await tabs.all<{ tabId: string }[]>`
-          select 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
-          where id = any(select decode(substr(one, 5), 'hex') from unnest(${ids}::text[]) one)`
-        const opened = new Set(open.map(({ tabId }) => tabId))
-        const unopened = ids.filter((id) => !opened.has(id))
-        await sql`delete from tab_reservation where tab_id = any(${unopened}::text[]) and reserved_at < ${before}`
-        after = ids.at(-1) as string
+        const open = await tabs.all<TabKey[]>`
+          select '0x' || encode(payer, 'hex') as payer, 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
+          where id = any(select decode(substr(one, 5), 'hex') from unnest(${old.map(({ tabId }) => tabId)}::text[]) one)`
+        const opened = new Set(open.map(nameOf))
+        const unopened = old.filter((tab) => !opened.has(nameOf(tab)))
+        await sql`
+          with freed as (
+            delete from tab_reservation r
+            using unnest(${unopened.map(({ payer }) => payer)}::text[], ${unopened.map(({ tabId }) => tabId)}::text[]) u (payer, tab_id)
+            where r.payer = u.payer and r.tab_id = u.tab_id and r.reserved_at < ${before}
+            returning r.tab_id
+          )
+          delete from tab_claim c using freed where c.tab_id = freed.tab_id`
+        after = old.at(-1) as TabKey
       }
     },
     /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
@@ -162,4 +173,8 @@ export function createTabUpkeep({
       return reason ? [{ ...tab, reason }] : []
     })
   }
+}
+
+function nameOf({ payer, tabId }: TabKey): string {
+  return `${payer}:${tabId}`
 }
