@@ -1,10 +1,13 @@
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
+import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
@@ -26,6 +29,7 @@ type Body = any
 const get = (path: string, key?: string) =>
   call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
 const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
+type Tab = Awaited<ReturnType<typeof openedTab>>
 
 /** Closes what is due at a time, and takes it into the ledger. */
 const closeAndTake = (at: number) =>
@@ -166,4 +170,58 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
   expect(Date.parse(body.first_payment_at)).toBe(boughtAt)
   expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(boughtAt + gateway.settings.triggers.timeMs)
   expect(parseUsdc(body.accumulated_usdc)).toBeGreaterThan(0n)
+})
+
+describe('GET /tabs/{tabId}/requests/{sequence}', () => {
+  const standing = async (tabId: string, sequence: number) => {
+    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`)
+    const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
+    expect(status).toBe(body.payment_status)
+    return [status, transactionHash]
+  }
+  /** Records that a state moved the tab, as the keeper does that finds it on chain. */
+  async function move({ payer, tabId }: Tab, paymentId: string, state: 'settled' | 'foreign_use', moved: bigint | null) {
+    const { database } = gateway
+    const nonce = tabNonce(gateway.settings.issuer, tabId)
+    await gateway.index()
+    const txHash = await seedSettlement(
+      database,
+      { paymentId, payer, nonces: [nonce, nonce] },
+      { halves: [0], blockNumber: 1 },
+    )
+    await database`update authorization_event set state = ${state} where payment_id = ${paymentId}`
+    if (moved !== null) await database`update tab_line set moved = ${moved} where payment_id = ${paymentId}`
+    return txHash
+  }
+
+  test('default: says settled, with the transaction, once its tab has settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0')
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+    await tab.close()
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'settled', null)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+  })
+
+  test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.close()
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'foreign_use', 50_000n)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['verified', zeroHash])
+    const end = { paymentId, kind: 'failed', code: 'authorization_used', isFinal: true } as const
+    await endPayments(gateway.database, [end], new Date())
+    expect((await get(`/payments/${paymentId}`)).body.payment_status).toBe('failed')
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
+  })
 })

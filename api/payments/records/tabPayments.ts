@@ -12,7 +12,7 @@ export type FoundPayment = PaymentRecord & {
 
 /** Finds a payment from its first request on: a tab is one in the ledger only once it is closed. */
 export async function findPaymentOrTab(
-  { sql, tabStore }: { sql: Database; tabStore: TabStore },
+  { sql, tabStore }: { sql: Database; tabStore: Pick<TabStore, 'readByPayment'> },
   paymentId: string,
   now: Date,
 ): Promise<FoundPayment | undefined> {
