@@ -290,7 +290,6 @@ test('args: body: clients of x402 v1 pay, too, and our own client goes on', asyn
     account: buyer,
     usdcAddress: gateway.served.token,
     maxPaymentUsdc: '0.05',
-    tabs: false,
   })
   expect((await client.request(at('/forecast'))).data).toBe('served')
   expect(await put({ body: 'x402-v3' })).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
@@ -349,6 +348,7 @@ describe('no service, no charge', () => {
       account: buyer,
       usdcAddress: gateway.served.token,
       maxPaymentUsdc: '0.05',
+      tabs: true,
     })
     handler = (_, response) => response.writeHead(500).end('sorry')
     await expect(client.request(at('/forecast'))).rejects.toMatchObject({

@@ -33,7 +33,10 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
     deadline: Deadline,
   ): Promise<SignedExactPayment> {
     const { signatures = 'two' } = challenge
-    if (challenge.tab?.only) throw new ChallengeRefusedError('its price is sold on tabs only')
+    if (challenge.tab?.only) {
+      const remedy = tabs ? ', and its offer pays someone else' : ': pass the option `tabs: true`'
+      throw new ChallengeRefusedError(`its price is sold on tabs only${remedy}`)
+    }
     return signProposed(url, proposedBy(challenge), deadline, () =>
       signPayment(challenge, {
         payer,

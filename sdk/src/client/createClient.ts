@@ -138,10 +138,11 @@ const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, U
 export function createClient(options: ClientOptions): Client {
   const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, timeout: defaultTimeoutMs = 30_000 } = options
   const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
-  const flow = createPaymentFlow(options, fetch)
+  const { tabs = false } = options
+  const flow = createPaymentFlow({ ...options, tabs }, fetch)
   if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
   const { address, log, receiptKeys } = flow
-  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys, keepsTabs: options.tabs !== false }
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
 
   async function request<Data>(
     path: string,

@@ -39,7 +39,8 @@ export type PaymentOptions = LimitOptions & {
   signatures?: 'one' | 'two'
   /**
    * Whether requests are put on a tab if the gateway offers one, with one signature each and nothing to settle before it closes:
-   * docs/tabs.md. `false`: each is a payment of its own. Default true.
+   * docs/tabs.md. `false`: each is a payment of its own, signed as two transfers. Default: false for `createClient`, as the
+   * specification of that function says (conformance 4.6-15); true for `wrapFetch`.
    */
   tabs?: boolean | TabOptions
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */

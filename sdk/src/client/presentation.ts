@@ -61,7 +61,7 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
   function concludeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
     tabs?.conclude(tab, outcomeOf(answer, amount))
     const response = readTabResponse(answer.headers.get('payment-response'))
-    if (response?.id === tab.tab) tabs?.acknowledge(response, tab.line)
+    if (response) tabs?.acknowledge(response, tab)
   }
 
   return present

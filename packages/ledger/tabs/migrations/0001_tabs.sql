@@ -42,6 +42,7 @@ create table tabs.tab (
 -- Each request updates its row in place, so no index has a column that a request changes.
 with (fillfactor = 50);
 create index tab_id on tabs.tab (id);
+create index tab_payment on tabs.tab (payment_id);
 create index tab_open on tabs.tab ((payer || id)) where closed_at is null;
 create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
 create index tab_closed on tabs.tab (closed_at) where closed_at is not null and taken_at is null;

@@ -1,0 +1,227 @@
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
+import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
+import { decodeJwt } from 'jose'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { seedSettlement } from '../../test/support/seedPayments.ts'
+import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
+import { openTab } from '../../test/support/tabBuyer.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
+
+// What was bought on a tab shows in every view, whether the tab is open, closed, settled or ended unpaid.
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+let other: Shop
+let cheap: Shop
+
+beforeAll(async () => {
+  other = await openShop(gateway.app, '0.02')
+  cheap = await openShop(gateway.app, '0.0001')
+})
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const get = (path: string, key?: string) =>
+  call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
+const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
+type Tab = Awaited<ReturnType<typeof openedTab>>
+
+/** Closes what is due at a time, and takes it into the ledger. */
+const closeAndTake = (at: number) =>
+  createTabUpkeep({
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
+    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    minimumPrices: {},
+    now: () => new Date(at),
+  }).closeAndTake()
+
+async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
+  const { body } = await get(`/receipts/${paymentId}`)
+  return parseReceiptClaims(decodeJwt(body.receipt))
+}
+
+describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
+  test('default: from the first request on, then closed, then with the transaction that settled it', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    const first = await get(`/payments/${paymentId}`)
+    expect([first.status, first.body]).toMatchObject([
+      200,
+      {
+        payment_status: 'verified',
+        source: 'tab',
+        providerId: null,
+        payer: tab.payer,
+        totalUsdc: '50000',
+        providerUsdc: '47500',
+        platformUsdc: '2500',
+        provider: { state: 'open', value: '50000', transactionHash: null },
+        platform: null,
+        tab: { tabId: tab.tabId, sequence: 1, requests: 1, closeReason: null, closedAt: null, lines: null },
+      },
+    ])
+    await tab.buy(other)
+    const open = await claimsOf(paymentId)
+    expect(open).toMatchObject({
+      paymentId,
+      providerId: tab.tabId,
+      endpointId: tab.tabId,
+      resource: tab.tabId,
+      totalUsdc: '70000',
+      providerUsdc: '66500',
+      platformUsdc: '3500',
+      status: 'verified',
+      transactionHash: zeroHash,
+      authorizations: [{ to: gateway.served.deployment.tabSettlement, value: '70000' }],
+    })
+    expect(open).not.toHaveProperty('tab')
+
+    expect((await tab.close()).status).toBe(200)
+    // Closed, and not taken into the ledger yet.
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'verified',
+      totalUsdc: '70000',
+      tab: { closeReason: 'buyer', closedAt: expect.any(String) },
+    })
+    await closeAndTake(Date.now())
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'verified',
+      totalUsdc: '70000',
+      tab: { tabId: tab.tabId, requests: 2, closeReason: 'buyer' },
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({
+      ...open,
+      timestamp: expect.any(String),
+      iat: expect.any(Number),
+    })
+  })
+
+  test('behavior: once it has settled, with the transaction', async () => {
+    const tab = await seedTab(gateway.database, { sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }] })
+    expect(await claimsOf(tab.paymentId)).toMatchObject({ status: 'verified', transactionHash: zeroHash })
+    const transactionHash = await settleTab(gateway.database, tab, { blockNumber: 1 })
+    await gateway.index()
+    expect((await get(`/payments/${tab.paymentId}`)).body).toMatchObject({ payment_status: 'settled' })
+    expect(await claimsOf(tab.paymentId)).toMatchObject({
+      providerId: tab.tabId,
+      totalUsdc: '1000',
+      platformUsdc: '100',
+      status: 'settled',
+      transactionHash,
+    })
+  })
+
+  test('behavior: what was charged less or voided is not in it', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.01')
+    await tab.charge(shop, 2, '0')
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({ totalUsdc: '10000', tab: { requests: 2 } })
+    expect(await claimsOf(paymentId)).toMatchObject({ totalUsdc: '10000', status: 'verified' })
+  })
+
+  test('behavior: a tab that ended too small to settle has failed; one on which nothing is charged is voided', async () => {
+    const [small, free] = [await openedTab(), await openedTab()]
+    const { paymentId } = (await small.buy(cheap)).body
+    const voided = (await free.buy(cheap)).body.paymentId
+    await free.charge(cheap, 1, '0')
+    const later = Date.now() + 93_700_000
+    await closeAndTake(later)
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'failed',
+      failureCode: 'tab_too_small',
+      totalUsdc: '100',
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({ status: 'failed', transactionHash: zeroHash })
+    expect((await get(`/payments/${voided}`)).body).toMatchObject({
+      payment_status: 'voided',
+      totalUsdc: '0',
+      voidedAt: expect.any(String),
+    })
+    expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
+  })
+
+  test('error: a payment that no tab is of', async () => {
+    const unknown = `pay_${'0'.repeat(32)}`
+    for (const path of ['payments', 'receipts'])
+      expect((await get(`/${path}/${unknown}`)).body).toMatchObject({ status: 404, code: 'unknown_payment' })
+  })
+})
+
+test('behavior: a tab has waited since its first purchase, so it settles within the hour of that', async () => {
+  const tab = await openedTab()
+  const { paymentId } = (await tab.buy(shop)).body
+  const boughtAt = Date.now() - 3_500_000
+  await gateway.database`
+    update tabs.tab set opened_at = ${new Date(boughtAt)} where payment_id = ${paymentId}`
+  await closeAndTake(Date.now() + 41_000)
+  const [queued] = await gateway.database<{ acceptedAt: Date }[]>`
+    select accepted_at as "acceptedAt" from queue where payment_id = ${paymentId}`
+  expect(queued?.acceptedAt.getTime()).toBe(boughtAt)
+  const { body } = await get(`/settlements/status?wallet=${shop.wallet}`)
+  expect(Date.parse(body.first_payment_at)).toBe(boughtAt)
+  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(boughtAt + gateway.settings.triggers.timeMs)
+  expect(parseUsdc(body.accumulated_usdc)).toBeGreaterThan(0n)
+})
+
+describe('GET /tabs/{tabId}/requests/{sequence}', () => {
+  const standing = async (tabId: string, sequence: number) => {
+    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`)
+    const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
+    expect(status).toBe(body.payment_status)
+    return [status, transactionHash]
+  }
+  /** Records that a state moved the tab, as the keeper does that finds it on chain. */
+  async function move({ payer, tabId }: Tab, paymentId: string, state: 'settled' | 'foreign_use', moved: bigint | null) {
+    const { database } = gateway
+    const nonce = tabNonce(gateway.settings.issuer, tabId)
+    await gateway.index()
+    const txHash = await seedSettlement(
+      database,
+      { paymentId, payer, nonces: [nonce, nonce] },
+      { halves: [0], blockNumber: 1 },
+    )
+    await database`update authorization_event set state = ${state} where payment_id = ${paymentId}`
+    if (moved !== null) await database`update tab_line set moved = ${moved} where payment_id = ${paymentId}`
+    return txHash
+  }
+
+  test('default: says settled, with the transaction, once its tab has settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0')
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+    await tab.close()
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'settled', null)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+  })
+
+  test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.close()
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'foreign_use', 50_000n)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['verified', zeroHash])
+    const end = { paymentId, kind: 'failed', code: 'authorization_used', isFinal: true } as const
+    await endPayments(gateway.database, [end], new Date())
+    expect((await get(`/payments/${paymentId}`)).body.payment_status).toBe('failed')
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
+  })
+})
