@@ -1,6 +1,7 @@
 import { checkSignaturesHere, startSignatureThreads } from '@tollkeeper/chain/payerSignatures'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
@@ -20,6 +21,7 @@ async function main(): Promise<void> {
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
+  logIgnoredParameters(process.env, log)
   const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,

@@ -1,11 +1,12 @@
-import postgres from 'postgres'
+import { connectPlainly } from '@tollkeeper/ledger/store/databaseServer'
+import type postgres from 'postgres'
 
 /** Uses a connection to the index's database, and ends it. */
 export async function withSql<Result>(
   databaseUrl: string,
   use: (sql: postgres.Sql) => Promise<Result>,
 ): Promise<Result> {
-  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  const sql = connectPlainly(databaseUrl)
   try {
     return await use(sql)
   } finally {

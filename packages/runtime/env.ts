@@ -52,15 +52,18 @@ export function isSet(env: Environment, name: VariableName): boolean {
 }
 
 /** @throws {ConfigError} under the name of the variable that the text came from. */
-export function parseText<T>(name: string, text: string, { parse, expected, isSecret }: Parser<T>): T {
+export function parseText<T>(name: string, text: string, parser: Parser<T>): T {
+  const { parse, expected, isSecret, explain } = parser
   let value: T | undefined
   try {
     value = parse(text)
   } catch {
     value = undefined
   }
-  if (value === undefined)
-    throw new ConfigError(name, expected, isSecret ? 'something else' : JSON.stringify(text))
+  if (value === undefined) {
+    const got = explain?.(text) ?? (isSecret ? 'something else' : JSON.stringify(text))
+    throw new ConfigError(name, expected, got)
+  }
   return value
 }
 
