@@ -11,6 +11,7 @@ import { parseReceiptClaims, type ReceiptClaims } from '@tollkeeper/sdk/protocol
 import { decodeJwt } from 'jose'
 import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
@@ -477,6 +478,7 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(),
   })
   await upkeep.closeAndTake()
