@@ -113,7 +113,7 @@ export function startBackgroundWork({
       networks,
       minimumPrices: settings.minimumPrices,
       now: () => new Date(),
-      rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
+      rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
     loops.push(
       repeat({

@@ -74,7 +74,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       tabs,
       networks: [gateway.served],
       minimumPrices: {},
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(Date.now() + 360_000),
     })
     await upkeep.watch(gateway.served)

@@ -74,12 +74,7 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
   const { sql, tabs, least } = options
   const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
   if (charged === 0n || charged < leastTabAmount(least.get(tab.chainId) ?? 0n, tab.lines.length)) {
-    await sql`
-      with freed as (
-        delete from tab_reservation where payer = ${tab.payer} and tab_id = ${tab.tabId} returning chain_id, token, payer
-      )
-      update payer p set left_unpaid = p.left_unpaid + ${charged} from freed
-      where p.chain_id = freed.chain_id and p.token = freed.token and p.address = freed.payer`
+    await sql`select from leave_unpaid(${tab.payer}, ${tab.tabId}, ${charged}::numeric)`
     await options.checkpoint('after-tab-taken')
     await markTaken(tabs, tab, [])
     return
