@@ -119,7 +119,7 @@ export function startBackgroundWork({
       minimumPrices: settings.minimumPrices,
       now: () => new Date(),
       onBadRow,
-      rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
+      rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
     loops.push(
       repeat({

@@ -100,8 +100,10 @@ const creditBasisPoints = 1_000n
 const tabRewardShare = 1_000
 
 function readTabs(env: Environment): TabSettings | null {
-  if (!readVariable(env, 'TABS')) return null
+  const earnedHours = readVariable(env, 'TABS')
+  if (earnedHours === null) return null
   return {
+    earnedHours,
     credit: { base: readVariable(env, 'TAB_CREDIT_USDC'), basisPoints: creditBasisPoints },
     budget: readVariable(env, 'TAB_BUDGET_USDC'),
     rewardShare: tabRewardShare,

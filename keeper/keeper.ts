@@ -91,14 +91,14 @@ export function createKeeper(options: KeeperOptions): Keeper {
   const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
     loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
 
-  const { database: tabDatabase, credit, minimumPrices } = options.tabs
+  const { database: tabDatabase, earnedHours, minimumPrices } = options.tabs
   const tabs = createTabUpkeep({
     sql: database,
     tabs: tabDatabase,
     networks,
     minimumPrices,
     now,
-    rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
+    rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: earnedHours },
     onBadRow: reportBadRow({ metrics, log }, ''),
     ...(options.checkpoint && { checkpoint: options.checkpoint }),
   })

@@ -6,6 +6,7 @@ import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sd
 import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { noBadRows } from '../../test/support/badRows.ts'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
@@ -37,7 +38,8 @@ const closeAndTake = (at: number) =>
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
+    onBadRow: noBadRows,
     minimumPrices: {},
     now: () => new Date(at),
   }).closeAndTake()
@@ -104,7 +106,9 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
   })
 
   test('behavior: once it has settled, with the transaction', async () => {
-    const tab = await seedTab(gateway.database, { sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }] })
+    const tab = await seedTab(gateway.database, {
+      sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }],
+    })
     expect(await claimsOf(tab.paymentId)).toMatchObject({ status: 'verified', transactionHash: zeroHash })
     const transactionHash = await settleTab(gateway.database, tab, { blockNumber: 1 })
     await gateway.index()
@@ -124,7 +128,10 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     await tab.buy(shop)
     await tab.charge(shop, 1, '0.01')
     await tab.charge(shop, 2, '0')
-    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({ totalUsdc: '10000', tab: { requests: 2 } })
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      totalUsdc: '10000',
+      tab: { requests: 2 },
+    })
     expect(await claimsOf(paymentId)).toMatchObject({ totalUsdc: '10000', status: 'verified' })
   })
 
@@ -168,7 +175,9 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
   expect(queued?.acceptedAt.getTime()).toBe(boughtAt)
   const { body } = await get(`/settlements/status?wallet=${shop.wallet}`)
   expect(Date.parse(body.first_payment_at)).toBe(boughtAt)
-  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(boughtAt + gateway.settings.triggers.timeMs)
+  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(
+    boughtAt + gateway.settings.triggers.timeMs,
+  )
   expect(parseUsdc(body.accumulated_usdc)).toBeGreaterThan(0n)
 })
 
@@ -180,7 +189,12 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     return [status, transactionHash]
   }
   /** Records that a state moved the tab, as the keeper does that finds it on chain. */
-  async function move({ payer, tabId }: Tab, paymentId: string, state: 'settled' | 'foreign_use', moved: bigint | null) {
+  async function move(
+    { payer, tabId }: Tab,
+    paymentId: string,
+    state: 'settled' | 'foreign_use',
+    moved: bigint | null,
+  ) {
     const { database } = gateway
     const nonce = tabNonce(gateway.settings.issuer, tabId)
     await gateway.index()

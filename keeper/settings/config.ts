@@ -93,7 +93,8 @@ export function readKeeperConfig(env: Environment) {
       : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
-      credit: readVariable(env, 'TAB_CREDIT_USDC'),
+      /** How many hours a tab may stay open within earned credit. An API that offers no tabs may still have some to close. */
+      earnedHours: readVariable(env, 'TABS') ?? 1,
       /** By network, where what settles alone is to be above the network's own least price. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
     },

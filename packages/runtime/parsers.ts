@@ -28,6 +28,16 @@ export const token: Parser<string> = {
   isSecret: true,
 }
 
+/** For how many hours tabs may stay open within earned credit; null: there are no tabs. */
+export const tabHours: Parser<number | null> = {
+  expected: 'on, off, or a number of hours from 1 to 24',
+  parse(value) {
+    if (value === 'off' || value === 'false') return null
+    if (value === 'on' || value === 'true') return 1
+    return /^([1-9]|1\d|2[0-4])$/.test(value) ? Number(value) : undefined
+  },
+}
+
 /** A text of which this is true. */
 function textWhere(expected: string, isFine: (value: string) => boolean, isSecret = false): Parser<string> {
   return { expected, parse: (value) => (isFine(value) ? value : undefined), isSecret }

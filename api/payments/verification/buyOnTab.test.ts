@@ -501,7 +501,7 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(),
@@ -750,7 +750,7 @@ describe('credit', () => {
     const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
     await tab.buy(shop)
     const read = () => gateway.database`
-      select (select sum(drawn) from gas_draw where drawer = 'tab_credit') as lent, (select sum(accepted_total) from payer) as accepted`
+      select (select sum(lent) from tab_budget) as lent, (select sum(accepted_total) from payer) as accepted`
     const before = await read()
     const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
     expect(stolen.body.code).toBe('tab_mismatch')
@@ -759,7 +759,12 @@ describe('credit', () => {
 
   test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
     const app = gateway.another({
-      tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 700_000n, rewardShare: 1_000 },
+      tabs: {
+        credit: { base: 1_000_000n, basisPoints: 1_000n },
+        budget: 700_000n,
+        rewardShare: 1_000,
+        earnedHours: 1,
+      },
     })
     const day = Date.now() + 5 * 86_400_000
     gateway.setNow(day)

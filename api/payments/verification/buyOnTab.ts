@@ -116,7 +116,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       expiresAt: tab.expiry,
       hasCode: checked.hasCode,
       paymentId: newId('pay'),
-      reserved: isNew ? await reserve(reservable, price, served, payers, checked.state) : null,
+      reservation: isNew ? await reserve(reservable, price, served, payers, checked.state) : null,
       sequence: tab.sequence,
       amounts: tab.amounts,
       signature: tab.signature,
@@ -130,11 +130,11 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     let verdict = await tabStore.accept(candidate, deadlineMs)
     // Requests beside it may have used up the shared step, so it tries until there is no more credit.
-    for (let { reserved } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
+    for (let { reservation } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
       const more = await reserve(reservable, price, served, payers, checked.state)
-      if (more === reserved) break
-      reserved = more
-      verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
+      if (more.reserved === reservation?.reserved) break
+      reservation = more
+      verdict = await tabStore.accept({ ...candidate, reservation }, deadlineMs)
     }
     if (request.isAboutStored && verdict.verdict !== 'repeated' && verdict.verdict !== 'replayed')
       throw new Refusal('unknown_payment')
@@ -198,7 +198,7 @@ const refusals = {
 
 /** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */
 function toAnswer(
-  { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabOptions,
+  { issuer, receiptKeys, feeSchedule }: BuyOnTabOptions,
   { tab, providerId, endpointId }: TabPurchase,
   bought: {
     verdict: AcceptedOnTab
@@ -210,7 +210,7 @@ function toAnswer(
   },
 ): TabAnswer {
   const { verdict, terms, network, offer, signed, split } = bought
-  const { paymentId, acceptedAt, known, charged, credit } = verdict
+  const { paymentId, acceptedAt, known, charged, credit, payerCredit } = verdict
   const price = terms.amount + terms.feeAmount
   const claims = receiptClaims(
     {
@@ -237,7 +237,7 @@ function toAnswer(
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )
   const isClosing =
-    charged !== null && tabs !== null && charged * 10_000n >= closingBasisPoints * tabs.credit.base
+    charged !== null && payerCredit !== null && charged * 10_000n >= closingBasisPoints * payerCredit
   return {
     paymentId,
     requestId: requestIdOf(tab),

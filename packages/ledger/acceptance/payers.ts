@@ -49,6 +49,8 @@ export type Allowance = {
   by: 'balance' | 'cap'
   /** The limit for purchases on tabs, which also depends on what the payer has settled so far; null: nothing limits it. */
   tabLimit: bigint | null
+  /** What the payer may owe on tabs: the base and what it has earned, USDC base units; null: nothing limits it. */
+  credit: bigint | null
   /** The limit by the payer's own settlements. Beyond it, the common budget lends; null: nothing has settled. */
   earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
@@ -216,6 +218,7 @@ function toAllowance(
     amount === null ? null : amount + acceptedTotal - unsettled - debt
   return {
     limit: limitFor(available),
+    credit,
     tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
     earnedLimit: earned > 0n ? limitFor(earned - lost) : null,
     by,

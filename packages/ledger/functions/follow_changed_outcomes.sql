@@ -1,4 +1,5 @@
--- Keeps the sums, and what the platform bears of defaults, in step with outcomes that become final, or are final no longer.
+-- Keeps the sums, what the platform bears of defaults, and what tabs were lent in step with outcomes that become final, or are final no
+-- longer.
 create or replace function follow_changed_outcomes() returns trigger language plpgsql as $$
 declare
   reopened outcome[] := array(
@@ -10,6 +11,7 @@ begin
   perform cover_defaults(reopened, -1);
   perform add_to_revenue(finalized, 1);
   perform cover_defaults(finalized, 1);
+  perform return_loans(finalized);
   return null;
 end
 $$;

@@ -65,7 +65,8 @@ begin
   from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
-  delete from tab_reservation r using unnest(tabs) t where r.payer = t.payer and r.tab_id = t.tab_id and t.payment_id <> all (refused);
+  perform end_reservation(t.payer, t.tab_id, t.value)
+  from (select * from unnest(tabs) where payment_id <> all (refused) order by payer, tab_id) t;
   return refused;
 end
 $$;

@@ -441,8 +441,8 @@ create table gas_cost (
 );
 
 -- What was drawn on a UTC day for gas that no fee carries, USDC base units: reserved, or spent. The drawer is a provider's
--- grant (its id), what all share who have none ('common'), or what the operator adds on a chain to fees that are too small
--- for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
+-- grant (its id), what all share who have none ('common'), each with ':test' behind it for test networks, or what the operator adds on a
+-- chain to fees that are too small for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
 create table gas_draw (
   day date not null,
   drawer text not null,
@@ -873,6 +873,30 @@ create table tab_reservation (
   reserved usdc_amount not null,
   reserved_at timestamptz not null default now(), -- the latest step
   primary key (payer, tab_id)
+);
+
+-- What all payers together owe of what they were lent on a UTC day, beyond what each has earned, USDC base units: outstanding, or lost. It
+-- is the sum of the loans of that day. Test networks have a budget of their own. The constraint refuses what would exceed the budget,
+-- whatever the code does.
+create table tab_budget (
+  day date not null,
+  money text not null check (money in ('real', 'test')),
+  lent numeric(78, 0) not null default 0,
+  budget numeric(78, 0) not null, -- the day's limit as of the latest loan, or what was lent if the operator lowered it below that
+  primary key (day, money),
+  check (lent between 0 and budget)
+);
+
+-- What a tab was lent, by the day whose budget it came from. A row shrinks when the tab closes, by what wasn't used, and is deleted once
+-- the tab has settled finally. Rows of tabs that failed stay, because that money is lost.
+create table tab_loan (
+  payer address not null,
+  tab_id text not null,
+  day date not null,
+  money text not null,
+  amount usdc_amount not null check (amount > 0),
+  primary key (payer, tab_id, day),
+  foreign key (day, money) references tab_budget
 );
 
 -- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.

@@ -169,7 +169,7 @@ export async function readAwaited(
       ) own
     ), placed as (
       select q.*, row_number() over (
-        partition by case when q.gas_drawer = 'common' then 'common' else ${caller} end order by turn, due_at
+        partition by case when q.gas_drawer in ('common', 'common:test') then 'common' else ${caller} end order by turn, due_at
       ) as place
       from next q
     )

@@ -1,247 +1,19 @@
-import type { PayerState } from '@tollkeeper/chain/chainReads'
-import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { BaseError } from '@tollkeeper/sdk/protocol/errors'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { noBadRows } from '../../../test/support/badRows.ts'
 import { useDatabase } from '../../../test/support/database.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
-import {
-  seedChainId,
-  seedPayment,
-  seedPlatform,
-  seedProvider,
-  seedSettlement,
-  seedToken,
-} from '../../../test/support/seedPayments.ts'
-import { seedTabSettlement, settleTab } from '../../../test/support/seedTabs.ts'
+import { seedChainId, seedProvider } from '../../../test/support/seedPayments.ts'
+import { type Market, openMarket as open, price, wallets } from '../../../test/support/tabMarket.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { badDebt } from '../acceptance/badDebt.ts'
 import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDefaults.ts'
 import { forgiveDebts } from '../acceptance/forgiveDebt.ts'
-import { createPayers } from '../acceptance/payers.ts'
-import { endPayments } from '../queue/stages.ts'
-import { closeDueTabs } from './closeTabs.ts'
-import { createReserveForTab } from './reserveForTab.ts'
-import { onOnePostgres } from './tabDatabase.ts'
-import { createTabStore } from './tabStore.ts'
-import { takeClosedTabs } from './takeClosedTabs.ts'
-import { closingTimes } from './upkeep.ts'
 
-// What liars with any number of wallets can win on tabs, with the real credit, tab store and ledger. Only the chain is played:
-// each wallet has all the USDC that it needs, until it doesn't.
+// What liars with any number of wallets can win on tabs.
 
 const sql = await useDatabase()
-const tabs = onOnePostgres(sql)
-const store = createTabStore(tabs)
 const provider = await seedProvider(sql)
-const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
-
-const base = 1_000_000n
-/** A tenth, as the gateway has it. */
-const basisPoints = 1_000n
-/** Of the fee, to whoever settles. */
-const rewardShare = 1_000n
-const dayMs = 86_400_000
-const price = 250_000n
-
-const rich: PayerState = {
-  blockNumber: 100n,
-  balance: 1_000_000_000n,
-  hasCode: false,
-  isBlacklisted: false,
-  isPaused: false,
-  isUsed: [false, false],
-}
-const served = {
-  network: networks.localhost,
-  token: seedToken,
-  client: { getBlockNumber: async () => 100n },
-} as unknown as ServedNetwork
-
-type Tab = {
-  payer: Address
-  tabId: string
-  paymentId: string
-  nonce: Hex
-  expiresAt: number
-  requests: number
-  /** USDC base units. */
-  charged: bigint
-}
-
-let firstDay = 0
-
-/** A gateway with its own clock, which starts on a day of its own, and what was won from it. */
-function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
-  firstDay += 100
-  // It opens at noon: whatever the time is now, no day ends before it is told to.
-  let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
-  const now = () => Date.now() + ahead
-  const payers = createPayers(
-    served,
-    { read: async () => rich },
-    {
-      database: sql,
-      checkBalance: true,
-      caps: { payer: null, newPayer: null },
-      balanceTtlMs: 30_000,
-      tabCredit: { base, basisPoints },
-      now,
-    },
-  )
-  const reserve = createReserveForTab(sql, { budget, now })
-  const days = new Set<number>()
-  /**
-   * USDC base units: `lost` was served and never paid; `settled` is without fees; `fees` are what the platform kept, and `rewards` what it
-   * left to those who settled.
-   */
-  const sums = { lost: 0n, settled: 0n, fees: 0n, rewards: 0n }
-  const failed: Tab[] = []
-
-  async function buy(tab: Tab, price: bigint): Promise<void> {
-    const { payer, tabId, paymentId, nonce, expiresAt } = tab
-    const isNew = tab.requests === 0
-    const ask = () => {
-      days.add(Math.floor(now() / dayMs))
-      return reserve(tab, price, served, payers)
-    }
-    const accept = (reserved: bigint | null) =>
-      store.accept({
-        payer,
-        tabId,
-        paymentId,
-        nonce,
-        expiresAt,
-        reserved,
-        chainId: seedChainId,
-        token: seedToken,
-        contract: seedTabSettlement,
-        platform: seedPlatform,
-        rewardShare: Number(rewardShare),
-        hasCode: false,
-        sequence: tab.requests + 1,
-        amounts: [tab.charged + price],
-        position: 0,
-        price,
-        signature: randomHex(65),
-        requestHash: randomHex(16),
-        providerId: provider.providerId,
-        endpointId: provider.endpointIds[0] as string,
-        known: isNew ? 0 : 1,
-        splits: isNew ? [split] : [],
-      })
-    let { verdict } = await accept(isNew ? await ask() : null)
-    if (verdict === 'unreserved') verdict = (await accept(await ask())).verdict
-    if (verdict === 'unreserved') throw new BaseError('tab_limit_exceeded')
-    if (verdict !== 'accepted') throw new Error(verdict)
-    tab.requests += 1
-    tab.charged += price
-  }
-
-  const end = (tab: Tab, kind: 'settled' | 'failed', code: string | null) =>
-    endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: kind === 'settled' }], new Date(now()))
-
-  return {
-    sums,
-    buy,
-    openTab(payer: Address): Tab {
-      const id = randomHex(16).slice(2)
-      const expiresAt = Math.floor(now() / 1000) + 93_600
-      return {
-        payer,
-        tabId: `tab_${id}`,
-        paymentId: `pay_${id}`,
-        nonce: randomHex(32),
-        expiresAt,
-        requests: 0,
-        charged: 0n,
-      }
-    },
-    /** Buys until a purchase is refused. @returns why. */
-    async buyAll(tab: Tab, each = price): Promise<string> {
-      for (;;) {
-        // Errors of Postgres have codes as well, but they are no refusals.
-        const code = await buy(tab, each).catch((error: unknown) => {
-          if (error instanceof BaseError) return error.code
-          throw error
-        })
-        if (code !== undefined) return code
-      }
-    },
-    /** The gateway closes all tabs, and takes them in. */
-    async close(afterMs = 600_000): Promise<void> {
-      ahead += afterMs
-      const leasts = new Map([[seedChainId, least]])
-      const rules = { ...closingTimes, amount: 10_000_000n, credit: base, least: leasts }
-      await closeDueTabs(tabs, rules, new Date(now()))
-      await takeClosedTabs({
-        sql,
-        tabs,
-        least: leasts,
-        separators: new Map(),
-        limit: 1_000,
-        now: new Date(now()),
-        onBadRow: noBadRows,
-        checkpoint() {},
-      })
-    },
-    async settle(tab: Tab): Promise<void> {
-      const { charged: amount, nonce, ...own } = tab
-      const lines = [{ payee: provider.wallet, amount }]
-      await settleTab(sql, { ...own, nonces: [nonce, nonce], token: seedToken, lines })
-      await end(tab, 'settled', null)
-      const fee = amount / 10n
-      const reward = (fee * rewardShare + 9_999n) / 10_000n
-      sums.settled += amount - fee
-      sums.fees += fee - reward
-      sums.rewards += reward
-    },
-    /** The tab fails because its wallet was empty when it came to settle. */
-    async fail(tab: Tab): Promise<void> {
-      await end(tab, 'failed', 'insufficient_balance')
-      sums.lost += tab.charged
-      failed.push(tab)
-    },
-    /** The tabs that failed expire, so nothing of them can move any more. */
-    async expireFailed(): Promise<void> {
-      ahead += 93_700_000
-      for (const { paymentId } of failed.splice(0))
-        await endPayments(sql, [{ paymentId, kind: 'failed', code: null, isFinal: true }], new Date(now()))
-    },
-    /** Makes a payment without a tab. */
-    async pay(payer: Address, providerAmount: bigint, feeAmount = providerAmount / 9n): Promise<void> {
-      const payment = await seedPayment(sql, { provider, payer, providerAmount, feeAmount })
-      await seedSettlement(sql, payment)
-      await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date(now()))
-      sums.settled += providerAmount
-      sums.fees += feeAmount
-    },
-    /** How much of today's budget is lent, USDC base units. */
-    async lent(): Promise<bigint> {
-      const day = new Date(now()).toISOString().slice(0, 10)
-      const [row] = await sql<{ drawn: bigint }[]>`
-        select drawn from gas_draw where drawer = 'tab_credit' and day = ${day}`
-      return row?.drawn ?? 0n
-    },
-    nextDay() {
-      ahead += dayMs
-    },
-    /** On how many days something was bought. */
-    days: () => BigInt(days.size),
-    /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
-    bound() {
-      const share = sums.settled / 10n
-      return BigInt(days.size) * budget + (share < sums.fees ? share : sums.fees)
-    },
-  }
-}
-
-type Market = ReturnType<typeof openMarket>
-
-const wallets = (count: number): Address[] => Array.from({ length: count }, () => randomHex(20))
+const openMarket = (options: { budget?: bigint; least?: bigint } = {}) => open({ sql, provider, ...options })
 
 /** Each wallet buys all it may on a tab of its own, all at once, and never pays. @returns why they were refused. */
 async function takeAll(market: Market, payers: readonly Address[]): Promise<string[]> {
@@ -267,8 +39,8 @@ test('behavior: wallets that never paid win a budget a day, however many they ar
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // On the second day, the newcomer was lent one step.
-    expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_000_000n)
+    // On the second day, the newcomer was lent one price.
+    expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_750_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })
     await market.buy(market.openTab(established), price)

@@ -6,6 +6,7 @@ import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
 import { createTabReads } from './openTabs.ts'
+import type { Reservation } from './reserveForTab.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
@@ -30,8 +31,8 @@ type TabHead = TabKey & {
 /** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */
 export type TabCandidate = TabHead & {
   hasCode: boolean
-  /** What the ledger has reserved for it in all, where that is new. */
-  reserved: bigint | null
+  /** What the ledger has reserved for it in all, if that is new. */
+  reservation: Reservation | null
   sequence: number
   /** The signed amount of each line. */
   amounts: readonly bigint[]
@@ -78,6 +79,8 @@ export type AcceptedOnTab = {
   charged: bigint | null
   /** The credit that the line began with, if this request opened it. */
   credit: bigint | null
+  /** What the tab's payer may owe on all tabs; null: nothing limits it, or the request is a repeated one. */
+  payerCredit: bigint | null
 }
 
 /** A tab as it stands. Amounts in USDC base units, a line each. */
@@ -260,7 +263,8 @@ async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
   const rows = await sql<TabVerdict[]>`
-    select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
+    select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit,
+      payer_credit as "payerCredit"
     from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[],
       ${order.map(({ deadline }) => deadline)}::float8[])`
   const verdicts: TabVerdict[] = new Array(asked.length)
@@ -284,7 +288,9 @@ function toFields(candidate: TabCandidate) {
     candidate.expiresAt,
     candidate.hasCode,
     candidate.paymentId,
-    candidate.reserved,
+    candidate.reservation?.reserved ?? null,
+    candidate.reservation?.lent ?? null,
+    candidate.reservation?.credit ?? null,
     candidate.sequence,
     toArray(candidate.amounts),
     bytea(candidate.signature),

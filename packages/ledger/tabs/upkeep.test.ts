@@ -28,7 +28,7 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(now),
@@ -68,7 +68,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so much is charged, and not of what is only signed', async () => {
     const tab = await openedTab()
-    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n } })
     const reason = async () => {
       await upkeep.closeAndTake()
       return (await tab.read()).body.closeReason
@@ -81,7 +81,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so many requests are on it', async () => {
     const tab = await openedTab()
-    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n, credit: 1_000_000n }
+    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n }
     const upkeep = upkeepAt(Date.now(), { rules })
     for (const expected of [null, 'count']) {
       await tab.buy(shop)

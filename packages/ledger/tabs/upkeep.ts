@@ -33,12 +33,20 @@ export type TabUpkeepOptions = {
 }
 
 /**
- * When tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, with 50,000 requests.
+/**
+ * When tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, with 50,000 requests. An
+ * operator may let them be idle and open for several times as long within earned credit.
  *
  * In the queue a tab has waited since its first purchase, so a tab of 59 minutes is due at once, and its transaction is sent before the
  * first purchase is an hour old (conformance 8.1-8).
  */
-export const closingTimes = { idleMs: 300_000, ageMs: 3_540_000, expiryLeadMs: 3_600_000, requests: 50_000 }
+export const closingTimes = {
+  idleMs: 300_000,
+  ageMs: 3_540_000,
+  earnedTimes: 1,
+  expiryLeadMs: 3_600_000,
+  requests: 50_000,
+}
 
 /** How old a step of credit is released, if its tab was never opened. */
 const unopenedMs = 600_000
@@ -115,13 +123,14 @@ export function createTabUpkeep({
         const opened = new Set(open.map(nameOf))
         const unopened = old.filter((tab) => !opened.has(nameOf(tab)))
         await sql`
-          with freed as (
-            delete from tab_reservation r
-            using unnest(${unopened.map(({ payer }) => payer)}::text[], ${unopened.map(({ tabId }) => tabId)}::text[]) u (payer, tab_id)
-            where r.payer = u.payer and r.tab_id = u.tab_id and r.reserved_at < ${before}
-            returning r.tab_id
+          with old as materialized (
+            select r.payer, r.tab_id from tab_reservation r
+            join unnest(${unopened.map(({ payer }) => payer)}::text[], ${unopened.map(({ tabId }) => tabId)}::text[]) u (payer, tab_id)
+              on r.payer = u.payer and r.tab_id = u.tab_id
+            where r.reserved_at < ${before}
+            order by r.payer, r.tab_id for update of r
           )
-          delete from tab_claim c using freed where c.tab_id = freed.tab_id`
+          delete from tab_claim c using old where c.tab_id = old.tab_id and end_reservation(old.payer, old.tab_id, 0)`
         after = old.at(-1) as TabKey
       }
     },

@@ -32,9 +32,9 @@ begin
       if t.payment_id is null or cardinality(t.charged) < width then
         if t.payment_id is null and c.reserved is not null then
           insert into tabs.tab (payer, id, chain_id, token, contract, platform, reward_share, nonce, expires_at, has_code,
-            payment_id, reserved, opened_at, used_at)
+            payment_id, reserved, lent, credit, opened_at, used_at)
           values (c.payer, c.tab_id, c.chain_id, c.token, c.contract, c.platform, c.reward_share, c.nonce, c.expires_at,
-            c.has_code, c.payment_id, c.reserved, started_at, started_at)
+            c.has_code, c.payment_id, c.reserved, c.lent, c.payer_credit, started_at, started_at)
           on conflict do nothing;
         end if;
         select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
