@@ -1,3 +1,4 @@
+import { askAgain } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Queryable, Transaction } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { JsonSchema } from '@tollkeeper/runtime/jsonSchema'
@@ -71,6 +72,7 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
       ${jsonOf(tx, endpoint.inputExample)}, ${jsonOf(tx, endpoint.outputExample)})`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
+  await askAgain(tx, endpointId)
   return readEndpoint(tx, endpointId)
 }
 
@@ -94,6 +96,7 @@ export async function updateEndpoint(
     where id = ${endpointId}`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
+  await askAgain(tx, endpointId)
   return readEndpoint(tx, endpointId)
 }
 
