@@ -4,11 +4,11 @@ import type { Database } from '@tollkeeper/ledger/store/database'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { answerProblem } from '@tollkeeper/runtime/problem'
-import { createAnswerMemory } from '@tollkeeper/sdk/middleware/answerStore'
-import { createAnswers } from '@tollkeeper/sdk/middleware/answers'
+import { type Answers, createAnswers } from '@tollkeeper/sdk/middleware/answers'
 import { createGate, type Gate, type GateMemory } from '@tollkeeper/sdk/middleware/gate'
 import { passGate } from '@tollkeeper/sdk/middleware/honoGate'
 import { createLostVerifications, type VerifiedPayment } from '@tollkeeper/sdk/middleware/verification'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type Context, Hono } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
 import type { AddressGuard } from '../../http/addressGuard.ts'
@@ -19,6 +19,7 @@ import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
 import type { Offer, Offers } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
+import { createAnswerPool } from './answerPool.ts'
 import { createForward, tooLarge } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
 
@@ -50,8 +51,11 @@ type ProxyEnv = {
   Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale }
 }
 
-/** Most bytes of answers that are kept to be given again, for all providers together. */
+/** Most bytes of answers that are kept to be given again, for all providers together, and most answers. */
 const keptBytes = 33_554_432
+const maxKept = 10_000
+/** Most prices of providers whose requests under way are known; the oldest give way. */
+const maxPrices = 10_000
 
 const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
 
@@ -74,10 +78,23 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
   // Only this process has it: payments that another one answered are refused here as used.
-  const memory: GateMemory = {
-    lost: createLostVerifications(),
-    answers: createAnswers({}, { shelf: createAnswerMemory(keptBytes), waitMs: 10_000, onFailure: () => {} }),
+  const lost = createLostVerifications()
+  const shelfOf = createAnswerPool({ maxBytes: keptBytes, maxEntries: maxKept, now })
+  const answersByPrice = new Map<string, Answers>()
+
+  /** The answers that a provider sells at an endpoint's price. */
+  function answersOf({ providerId, price, payees }: Offer): Answers {
+    const isTest = payees.every(({ chainId }) => networkByChainId(chainId).testnet)
+    const key = `${providerId} ${price} ${isTest}`
+    const known = answersByPrice.get(key)
+    if (known) return known
+    const shelf = shelfOf({ providerId, price, isTest })
+    const answers = createAnswers({}, { shelf, waitMs: 10_000, onFailure: () => {} })
+    answersByPrice.set(key, answers)
+    if (answersByPrice.size > maxPrices) answersByPrice.delete(answersByPrice.keys().next().value ?? '')
+    return answers
   }
+
   const upstreams = createCache<string, Upstream | undefined>({
     ttlMs,
     refreshAfterMs: ttlMs / 2,
@@ -107,7 +124,9 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     }
   }
 
-  function gateOf({ offer: { providerId, endpointId }, upstream: { body } }: Sale): Gate {
+  function gateOf({ offer, upstream: { body } }: Sale): Gate {
+    const { providerId, endpointId } = offer
+    const memory: GateMemory = { lost, answers: answersOf(offer) }
     return createGate({
       body,
       gatewayUrl: 'http://gateway',

@@ -21,8 +21,9 @@ export function createListings(
   const noted = new Map<string, number>()
 
   async function note(declaration: Declaration): Promise<ListingAnswer> {
-    const { providerId, chainId, payTo, resource } = declaration
-    const key = [providerId, chainId, payTo, resource].join(' ')
+    const { providerId, chainId, payTo, resource, amount } = declaration
+    // A changed price is noted at once.
+    const key = [providerId, chainId, payTo, resource, amount].join(' ')
     const notedAt = noted.get(key)
     if (notedAt !== undefined && now() - notedAt < noteEveryMs) return { status: 'success' }
     if (!(await listDeclaration(sql, declaration)))

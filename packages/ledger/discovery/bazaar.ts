@@ -148,6 +148,15 @@ export function discoveryOf(
   return undefined
 }
 
+/** What a list says of an extension that it has no room for: which kind of resource it is, and by which method it is called. */
+export function shortExtension({ info }: BazaarExtension): BazaarExtension {
+  const { type, method, toolName } = info.input
+  const schema = { type: 'object' }
+  if (type === 'mcp') return { info: { input: { type, toolName, inputSchema: schema } }, schema }
+  const body = hasBody(textOf(method)) && { bodyType: 'json', body: {} }
+  return { info: { input: { type, method, ...body } }, schema }
+}
+
 /** Why an interface can't be shown; null: it can. */
 export function findInterfaceFault(endpoint: Described): { field: keyof Interface; fault: string } | null {
   for (const [schema, example] of [

@@ -999,7 +999,7 @@ create table declared_resource (
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
-  -- What the resource itself was found to ask for: as in origin_proof. Its own word then replaces what the buyer repeated of it.
+  -- What the resource itself was found to ask for: as in endpoint_proof. Its own word then replaces what the buyer repeated of it.
   proven_at timestamptz,
   checked_at timestamptz,
   next_check_at timestamptz not null default now(),
@@ -1011,18 +1011,19 @@ create unique index declared_resource_key on declared_resource (md5(resource), c
 create index on declared_resource (pay_to);
 create index on declared_resource (settled_at);
 
--- Whether an endpoint's origin asks for payments to its wallet: what the api was answered there. Anybody can register anybody's URL.
-create table origin_proof (
-  origin text not null check (length(origin) <= 300),
+-- Whether an endpoint's URL asks for payments to its wallet: what the api was answered there. Anyone can register anyone's URL, and on a
+-- shared host a neighbor's has the same origin.
+create table endpoint_proof (
+  endpoint_id text primary key references endpoint,
+  url text not null,      -- that is asked, and the wallet that it is asked for: what was found holds for no other
   pay_to address not null,
   proven_at timestamptz,  -- when it last did; null: it never has, or asks for payments to others by now
   checked_at timestamptz, -- null: never
-  next_check_at timestamptz not null,
+  next_check_at timestamptz not null default now(),
   failures smallint not null default 0, -- in a row
-  finding text,           -- why it isn't proven
-  primary key (origin, pay_to)
+  finding text            -- why it isn't proven
 );
-create index on origin_proof (next_check_at);
+create index on endpoint_proof (next_check_at);
 
 -- Arguments of functions ----------------------------------------------------------------------------------------------
 --
