@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError } from '@tollkeeper/runtime/env'
 import postgres from 'postgres'
 import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
+import { oneAtATime } from './oneAtATime.ts'
 
 /** Schema of our own tables. Ponder's are elsewhere, and we only read them (`halves.ts`). */
 export const schema = 'tollkeeper'
@@ -224,7 +225,7 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
       bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt },
     },
   }
-  return postgres(url, poolOptions)
+  return oneAtATime(postgres(url, poolOptions))
 }
 
 type ServerOptions = { path?: string | false; host: string[]; port: number[] }
