@@ -1,4 +1,4 @@
-import type { Database } from './database.ts'
+import type { Sql } from 'postgres'
 
 /** What we use of a query of postgres.js 3.4.9, beyond its types. */
 type Executable = {
@@ -21,7 +21,7 @@ type Executable = {
  * `onexecute` decides whether the connection may take another statement: postgres.js calls it after it has sent a statement, and
  * treats the connection as full unless the result is true.
  */
-export function oneAtATime(sql: Database): Database {
+export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types>): Sql<Types> {
   const isolate = <Result>(result: Result): Result => {
     // Fragments and identifiers pass through here as well. They are never executed.
     if (isQuery(result)) result.options.onexecute = () => false
