@@ -3,6 +3,7 @@ import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
+import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { findUnread } from '@tollkeeper/runtime/env'
@@ -42,6 +43,7 @@ async function main(): Promise<void> {
     max: config.databasePool,
     applicationName: 'tollkeeper-api',
   })
+  await requireTabStore({ sql, tabs: tabDatabase })
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, tabDatabase, networks, settings: config.gateway, log })
   const tracer = await openTracer(config.tracing, 'tollkeeper-api', log)

@@ -183,7 +183,7 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
 
 describe('GET /tabs/{tabId}/requests/{sequence}', () => {
   const standing = async (tabId: string, sequence: number) => {
-    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`)
+    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`, shop.key)
     const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
     expect(status).toBe(body.payment_status)
     return [status, transactionHash]

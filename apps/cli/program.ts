@@ -12,6 +12,7 @@ import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
 import { addReceiptsCommand } from './receipts/command.ts'
 import { addSweepCommand } from './sweep/command.ts'
+import { addTabsCommand } from './tabs.ts'
 import { CliError, describeError, exitStatus } from './terminal/cliError.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
@@ -37,6 +38,7 @@ export function createProgram(): Command {
   addProviderCommand(program)
   addPayerCommand(program)
   addSweepCommand(program)
+  addTabsCommand(program)
   addKeysCommand(program)
   addDoctorCommand(program)
   return program

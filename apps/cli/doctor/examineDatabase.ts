@@ -5,7 +5,9 @@ import { type Database, openDatabase, requirePostgres, schema } from '@tollkeepe
 import { databaseServerOf } from '@tollkeeper/ledger/store/databaseServer'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { ConfigError, type Environment } from '@tollkeeper/runtime/env'
+import { findLostTabs, TabStoreBehind } from '@tollkeeper/ledger/tabs/storeMark'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import { examinePrices, pricesCheck } from './examinePrices.ts'
@@ -16,7 +18,7 @@ export async function* examineDatabase(
   env: Environment,
   networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
-  const left = ['migrations', pricesCheck, ...networks.map(indexCheck)]
+  const left = ['migrations', tabStoreCheck, pricesCheck, ...networks.map(indexCheck)]
   const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
   try {
@@ -45,6 +47,8 @@ export async function* examineDatabase(
       yield* skipLeft("this version's schema in the database")
       return
     }
+    yield await examineTabStore(env, database)
+    left.shift()
     yield await examinePrices(database)
     left.shift()
     for (const network of networks) {
@@ -65,6 +69,26 @@ function adviseOn(error: unknown): string {
   return /CERT|SIGNATURE|ALTNAME/.test(code)
     ? "add sslrootcert=/path/ca.pem to DATABASE_URL (its host publishes the file), or use the host's name in the certificate"
     : 'check that DATABASE_URL is right and Postgres runs'
+}
+
+const tabStoreCheck = 'tab store'
+
+async function examineTabStore(env: Environment, database: Database): Promise<Check> {
+  const url = readVariable(env, 'TABS_DATABASE_URL')
+  const own =
+    url === null
+      ? null
+      : openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor', limited: false, isOlder: true })
+  try {
+    const lost = await findLostTabs({ sql: database, tabs: onOnePostgres(own ?? database) })
+    if (lost.length === 0) return ok(tabStoreCheck, 'as new as the ledger')
+    const { found, advice } = new TabStoreBehind(lost)
+    return fail(tabStoreCheck, found, advice)
+  } catch (error) {
+    return fail(tabStoreCheck, reasonOf(error), 'check that TABS_DATABASE_URL is right and its server runs')
+  } finally {
+    await own?.end({ timeout: 1 })
+  }
 }
 
 const indexCheck = ({ network }: Pick<ExaminedNetwork, 'network'>) => `${network.name}: index`

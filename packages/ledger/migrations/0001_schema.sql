@@ -899,6 +899,12 @@ create table tab_loan (
   foreign key (day, money) references tab_budget
 );
 
+-- How new the tab store must be: see tabs.mark. At most one row.
+create table tab_store_mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
+);
+
 -- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
 create table tab_payment (
   payment_id text primary key,

@@ -4,6 +4,7 @@ import { ConfigError } from '@tollkeeper/runtime/env'
 import postgres from 'postgres'
 import { databaseServerOf, placeOf, tlsOptionsOf } from './databaseServer.ts'
 import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
+import { oneAtATime } from './oneAtATime.ts'
 
 /** Schema of our own tables. Ponder's are elsewhere, and we only read them (`halves.ts`). */
 export const schema = 'tollkeeper'
@@ -238,7 +239,9 @@ function openPool(
     },
   }
   // Its types lack lists of hosts and ports, and `socket`.
-  return postgres(poolOptions as unknown as postgres.Options<{ bigint: postgres.PostgresType<bigint> }>)
+  return oneAtATime(
+    postgres(poolOptions as unknown as postgres.Options<{ bigint: postgres.PostgresType<bigint> }>),
+  )
 }
 
 /** The pool's own options, as postgres.js passes them to `socket`. */

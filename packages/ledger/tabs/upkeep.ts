@@ -14,6 +14,7 @@ import {
   readOpenTabs,
 } from './closeTabs.ts'
 import { giveCredits } from './giveCredits.ts'
+import { raiseMark } from './storeMark.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
 import type { TabKey } from './tabStore.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
@@ -84,6 +85,7 @@ export function createTabUpkeep({
   return {
     /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
     async closeAndTake(): Promise<void> {
+      await raiseMark({ sql, tabs })
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
       await giveCredits(sql, tabs, onBadRow)

@@ -105,6 +105,13 @@ create table tabs.credit (
   primary key (payer, chain_id, split)
 );
 
+-- A number that each round of upkeep raises, first here and then in the ledger. If the ledger's is higher, this store was restored from an
+-- earlier time than the ledger, or is another one (packages/ledger/tabs/storeMark.ts). At most one row. On Citus it stays on the coordinator.
+create table tabs.mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
+);
+
 -- Arguments and results of functions. None of them is a row type of a table: a function that needs one can't be created on the
 -- workers of a cluster before that table is distributed.
 
