@@ -225,3 +225,47 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
   })
 })
+
+describe('GET /settlements/status', () => {
+  const statusOf = async (wallet: string) => (await get(`/settlements/status?wallet=${wallet}`)).body
+
+  test('default: what was bought on open tabs waits, request by request, for both parts', async () => {
+    const seller = await openShop(gateway.app, '0.02')
+    const before = await statusOf(gateway.settings.platformWallet)
+    expect(await statusOf(seller.wallet)).toMatchObject({ payment_count: 0, estimated_settlement: null })
+    const [first, second] = [await openedTab(), await openedTab()]
+    const { openedAt } = (await first.buy(seller).then(() => first.read())).body
+    await first.buy(seller)
+    await first.buy(seller)
+    await first.charge(seller, 2, '0')
+    await first.charge(seller, 3, '0.01')
+    await second.buy(other)
+    await second.buy(seller)
+    const waiting = { payment_count: 3, accumulated_usdc: '0.047500', first_payment_at: openedAt, held_by: null }
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      ...waiting,
+      estimated_settlement: new Date(Date.parse(openedAt as string) + gateway.settings.triggers.timeMs).toISOString(),
+    })
+    const platform = await statusOf(gateway.settings.platformWallet)
+    // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
+    expect(parseUsdc(platform.accumulated_usdc) - parseUsdc(before.accumulated_usdc)).toBe(3_500n)
+    expect(platform.payment_count - before.payment_count).toBe(4)
+    // Closed, taken in: the same payments wait, and none of them twice.
+    await first.close()
+    expect(await statusOf(seller.wallet)).toMatchObject(waiting)
+    await closeAndTake(Date.now())
+    expect(await statusOf(seller.wallet)).toMatchObject({ accumulated_usdc: '0.047500', first_payment_at: openedAt })
+  })
+
+  test('behavior: a tab that is too small to settle waits until it runs out', async () => {
+    const seller = await openShop(gateway.app, '0.0001')
+    const tab = await openedTab()
+    await tab.buy(seller)
+    const { expiresAt } = (await tab.read()).body
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      payment_count: 1,
+      accumulated_usdc: '0.000090',
+      estimated_settlement: expiresAt,
+    })
+  })
+})
