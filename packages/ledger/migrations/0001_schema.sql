@@ -911,12 +911,15 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
+  -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
+  taken_at timestamptz not null default date_trunc('milliseconds', now()),
   -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
   arrived usdc_amount,
   is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_taken on tab_sale (provider_id, taken_at, payment_id);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;

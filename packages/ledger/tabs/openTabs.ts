@@ -1,6 +1,15 @@
 import type { Address, Hex } from 'viem'
 import { type TabDatabase, toBytes } from './tabDatabase.ts'
-import { type StoredTab, type TabRow, tabColumns, toStoredTab } from './tabStore.ts'
+import {
+  requestColumns,
+  type StoredTab,
+  type TabKey,
+  type TabRequest,
+  type TabRow,
+  tabBytes,
+  tabColumns,
+  toStoredTab,
+} from './tabStore.ts'
 
 /** A line of a tab that the ledger doesn't have yet. */
 export type OpenLine = {
@@ -27,14 +36,39 @@ type OpenLineQuestion = {
   isPlatform: boolean
 }
 
+type SoldQuestion = {
+  providerId: string
+  endpointId?: string | undefined
+  /** The number of a request. */
+  after: number
+  limit: number
+}
+
 /** Reads tabs by the payments as which they settle, and by the wallets that they pay, for views. */
-export function createTabReads({ all: sql }: TabDatabase) {
+export function createTabReads({ all: sql, of }: TabDatabase) {
   return {
     /** The tab that settles, or would have settled, as a payment. */
     async readByPayment(paymentId: string): Promise<StoredTab | undefined> {
       const [row] = await sql<TabRow[]>`
         select ${tabColumns(sql)} from tabs.tab t where t.payment_id = ${paymentId}`
       return row && toStoredTab(row)
+    },
+
+    /** The requests on a tab that a provider sold, in their order, after a number. */
+    async readRequests(
+      { payer, tabId }: TabKey,
+      { providerId, endpointId, after, limit }: SoldQuestion,
+    ): Promise<TabRequest[]> {
+      const own = await of(payer)
+      const rows = await own<(Omit<TabRequest, 'split' | keyof TabKey> & { split: Hex })[]>`
+        select r.sequence::float8 as sequence, ${requestColumns(own)}
+        from tabs.request r
+        join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
+        join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
+        where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence > ${after}
+          and i.provider_id = ${providerId} ${endpointId === undefined ? own`` : own`and i.endpoint_id = ${endpointId}`}
+        order by r.sequence limit ${limit}`
+      return rows.map((row) => ({ payer, tabId, ...row, split: BigInt(row.split) }))
     },
 
     /** The lines that pay a wallet, of tabs that are open or not taken into the ledger yet. Reads all open tabs of the network. */
