@@ -63,6 +63,7 @@ import { addFailureRoute } from './views/failures.ts'
 import { addHealthRoutes } from './views/health.ts'
 import { addHomeRoute } from './views/home.ts'
 import { addNetworkRoutes } from './views/network.ts'
+import { addNetworksRoute } from './views/networks.ts'
 import { addOperationRoute } from './views/operation.ts'
 import { addOperatorProvidersRoute } from './views/operatorProviders.ts'
 import { addPayersRoute } from './views/payers.ts'
@@ -127,6 +128,7 @@ const publicPaths = [
   '/tabs/:tabId/requests/:sequence',
   '/tabs/:tabId/close',
   '/settlements/*',
+  '/networks',
   '/network',
   '/network/*',
   '/discovery/*',
@@ -163,6 +165,7 @@ const routes = [
   addSettlementStatusRoute,
   addSettlementBatchRoute,
   addSettlementExportRoute,
+  addNetworksRoute,
   addNetworkRoutes,
   addDiscoveryRoutes,
   addPendingRoute,

@@ -7,7 +7,7 @@ import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { noBadRows } from '../../test/support/badRows.ts'
-import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
 import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
@@ -237,5 +237,119 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect((await get(`/payments/${paymentId}`)).body.payment_status).toBe('failed')
     expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
     expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
+  })
+})
+
+describe('GET /providers/{id}/receipts', () => {
+  async function list(seller: Shop, query = '') {
+    const { body } = await get(`/providers/${seller.providerId}/receipts?${query}`, seller.key)
+    const lines = String(body).split('\n').filter(Boolean)
+    return lines.map((line) => JSON.parse(line) as { paymentId: string; receipt: string; cursor: string })
+  }
+  const shown = (lines: Awaited<ReturnType<typeof list>>) =>
+    lines.map(({ receipt }) => {
+      const { totalUsdc, status, tab } = parseReceiptClaims(decodeJwt(receipt))
+      return [tab?.sequence ?? 'alone', totalUsdc, status]
+    })
+
+  test('default: the receipt of each request on a tab, once it is closed, beside those of other payments', async () => {
+    const seller = await openShop(gateway.app, '0.02')
+    await pay(gateway, seller)
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(seller)).body
+    await tab.buy(shop)
+    await tab.buy(seller)
+    await tab.buy(seller)
+    await tab.charge(seller, 3, '0.01')
+    await tab.charge(seller, 4, '0')
+    gateway.setNow(Date.now() + 60_000)
+    expect(shown(await list(seller))).toEqual([['alone', '20000', 'verified']])
+    await tab.close()
+    await closeAndTake(Date.now())
+    const lines = await list(seller)
+    expect(shown(lines)).toEqual([
+      ['alone', '20000', 'verified'],
+      [1, '20000', 'verified'],
+      [3, '10000', 'verified'],
+      [4, '0', 'voided'],
+    ])
+    expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
+    // Each is the receipt that the request itself is asked for.
+    const { body } = await get(`/tabs/${tab.tabId}/requests/3`)
+    const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
+    expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))
+    for (const [index, { cursor }] of lines.entries())
+      expect(shown(await list(seller, `cursor=${cursor}`))).toEqual(shown(lines).slice(index + 1))
+    expect(shown(await list(seller, 'status=voided'))).toEqual([[4, '0', 'voided']])
+    expect(shown(await list(seller, `payer=${tab.payer}`))).toHaveLength(3)
+    expect(shown(await list(seller, `payer=${`0x${'1'.repeat(40)}`}`))).toEqual([])
+    expect(shown(await list(seller, `endpointId=ep_${'0'.repeat(32)}`))).toEqual([])
+    expect(shown(await list(seller, `to=${new Date(Date.now() - 3_600_000).toISOString()}`))).toEqual([])
+  })
+
+  test('behavior: pages go through tabs that are longer than a page, and through many tabs', async () => {
+    const seller = await openShop(gateway.app, '0.000001')
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const { paymentId } = (await tab.buy(seller)).body
+    // More than two pages of requests, as if they had been bought.
+    await gateway.database`
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      select r.price, r.line_total, r.accepted_at, n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
+      from tabs.request r join tabs.tab t on t.payer = r.payer and t.id = r.tab_id, generate_series(3, 500) n
+      where t.payment_id = ${paymentId} and r.sequence = 2`
+    await tab.close()
+    for (let n = 0; n < 55; n++)
+      await seedTab(gateway.database, { sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }] })
+    await closeAndTake(Date.now())
+    gateway.setNow(Date.now() + 60_000)
+    await pay(gateway, shop)
+    const lines = await list(seller)
+    expect(shown(lines).map(([sequence]) => sequence)).toEqual(Array.from({ length: 499 }, (_, n) => n + 2))
+    expect(new Set(lines.map(({ cursor }) => cursor)).size).toBe(499)
+  })
+})
+
+describe('GET /settlements/status', () => {
+  const statusOf = async (wallet: string) => (await get(`/settlements/status?wallet=${wallet}`)).body
+
+  test('default: what was bought on open tabs waits, request by request, for both parts', async () => {
+    const seller = await openShop(gateway.app, '0.02')
+    const before = await statusOf(gateway.settings.platformWallet)
+    expect(await statusOf(seller.wallet)).toMatchObject({ payment_count: 0, estimated_settlement: null })
+    const [first, second] = [await openedTab(), await openedTab()]
+    const { openedAt } = (await first.buy(seller).then(() => first.read())).body
+    await first.buy(seller)
+    await first.buy(seller)
+    await first.charge(seller, 2, '0')
+    await first.charge(seller, 3, '0.01')
+    await second.buy(other)
+    await second.buy(seller)
+    const waiting = { payment_count: 3, accumulated_usdc: '0.047500', first_payment_at: openedAt, held_by: null }
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      ...waiting,
+      estimated_settlement: new Date(Date.parse(openedAt as string) + gateway.settings.triggers.timeMs).toISOString(),
+    })
+    const platform = await statusOf(gateway.settings.platformWallet)
+    // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
+    expect(parseUsdc(platform.accumulated_usdc) - parseUsdc(before.accumulated_usdc)).toBe(3_500n)
+    expect(platform.payment_count - before.payment_count).toBe(4)
+    // Closed, taken in: the same payments wait, and none of them twice.
+    await first.close()
+    expect(await statusOf(seller.wallet)).toMatchObject(waiting)
+    await closeAndTake(Date.now())
+    expect(await statusOf(seller.wallet)).toMatchObject({ accumulated_usdc: '0.047500', first_payment_at: openedAt })
+  })
+
+  test('behavior: a tab that is too small to settle waits until it runs out', async () => {
+    const seller = await openShop(gateway.app, '0.0001')
+    const tab = await openedTab()
+    await tab.buy(seller)
+    const { expiresAt } = (await tab.read()).body
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      payment_count: 1,
+      accumulated_usdc: '0.000090',
+      estimated_settlement: expiresAt,
+    })
   })
 })

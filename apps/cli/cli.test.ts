@@ -508,6 +508,8 @@ describe('tollkeeper provider: what changes', () => {
     expect(disabled).toMatchObject({ walletId: replaced.walletId, disabledAt: expect.any(String) })
     expect(await own(['endpoint', 'enable', endpointId])).toMatchObject({ disabledAt: null })
     expect(await own(['update', '--requires-key'])).toMatchObject({ name: 'Weather', requiresKey: true })
+    expect(await own(['update', '--own-middleware'])).toMatchObject({ requiresKey: true, ownMiddleware: true })
+    expect(await own(['update', '--no-own-middleware'])).toMatchObject({ ownMiddleware: false })
 
     const service = await own([
       'update',
@@ -537,7 +539,7 @@ describe('tollkeeper provider: what changes', () => {
     const { keyId, apiKey: anew } = JSON.parse(issued.stdout)
     const { changes } = await own(['changes'], anew)
     expect(changes[0]).toMatchObject({ by: 'operator', subject: keyId, before: null })
-    expect(changes).toHaveLength(14)
+    expect(changes).toHaveLength(16)
     const table = await run(['provider', 'changes', '--provider', providerId], env)
     expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
     expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)

@@ -13,12 +13,14 @@ export type RequestStanding = {
   settlement?: { transactionHash: Hash; blockHash: Hash }
 }
 
+export type RequestStandingOptions = { sql: Database; heads: RecordedHeads; now: () => number }
+
 /**
  * Reads where a request on a tab stands: it is voided, or it stands where its tab does. If another state of the tab moved than the one
  * that the gateway chose, a request is settled if that state covers its line up to and with the request.
  */
 export async function readRequestStanding(
-  { sql, heads, now }: { sql: Database; heads: RecordedHeads; now: () => number },
+  { sql, heads, now }: RequestStandingOptions,
   tab: StoredTab,
   request: TabRequest,
 ): Promise<RequestStanding> {

@@ -20,6 +20,7 @@ create table provider (
   name text not null check (length(name) between 1 and 200),
   contact text,
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
+  own_middleware boolean not null default false, -- it verifies by a middleware of its own (packages/ledger/queue/triggers.ts)
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
   gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
@@ -244,6 +245,7 @@ create table queue (
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
   is_tab boolean not null default false, -- tabs are settled in batches of their own
+  may_be_voided boolean not null default false, -- its seller's own middleware gets time to void it before triggers count it
   -- Unix seconds at which the payment must be on its way, whatever its gas costs (packages/ledger/queue/triggers.ts): when two fifths of
   -- its window are left, and at the latest 15 minutes before it expires. With a window of five minutes, the middleware has
   -- 150 s to void a payment whose answer it never received, and the keeper has two minutes.
@@ -963,12 +965,15 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
+  -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
+  taken_at timestamptz not null default date_trunc('milliseconds', now()),
   -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
   arrived usdc_amount,
   is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_taken on tab_sale (provider_id, taken_at, payment_id);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;

@@ -210,10 +210,7 @@ export function createTabStore(database: TabDatabase) {
     async readRequest({ payer, tabId }: TabKey, sequence: number): Promise<TabRequest | undefined> {
       const sql = await database.of(payer)
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
-        select i.provider_id as "providerId", i.endpoint_id as "endpointId",
-          '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
-          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt",
-          '0x' || encode(r.signature, 'hex') as signature
+        select ${requestColumns(sql)}, '0x' || encode(r.signature, 'hex') as signature
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
@@ -325,6 +322,13 @@ export type TabRow = Omit<StoredTab, 'lines'> & {
   charged: bigint[]
   splits: Hex[] | null
   credits: bigint[] | null
+}
+
+/** The columns of a {@link TabRequest} of the request `r`, its item `i` and its line `l`, without its key. */
+export function requestColumns(sql: Database) {
+  return sql`i.provider_id as "providerId", i.endpoint_id as "endpointId",
+    '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
+    r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"`
 }
 
 /** The columns of {@link TabRow} of the tab `t`. */

@@ -106,10 +106,11 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
     const challenge = readChallenge(answer, gatewayUrl)
     checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
-    const offer = tabs && offerOf(challenge, { network, usdc })
+    const now = Date.now() / 1000
+    const offer = tabs && !offers.isRefusing(asked, challenge, now) && offerOf(challenge, { network, usdc })
     if (!offer) return { challenge }
     const offered = { challenge, offer }
-    offers.remember(asked, offered, Date.now() / 1000)
+    offers.remember(asked, offered, now)
     return { challenge, offered }
   }
 
@@ -170,6 +171,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
+        // The gateway's own refusals have a code, and end sooner.
+        if (code === undefined) offers.refuse(asked, Date.now() / 1000)
         if (asksAgain.challenge.tab?.only) return paid
         return payExact(attempt, asksAgain.challenge)
       }

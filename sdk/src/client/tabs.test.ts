@@ -264,6 +264,26 @@ describe('refused', () => {
     expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
   })
 
+  test('behavior: a seller that takes no tab is remembered by its origin, but for what it sells on tabs only', async () => {
+    const played = await playTabs({ fault: () => ({ refuse: 'none' }) })
+    const client = clientAt(played)
+    for (const path of ['/50000/b/weather', '/50000/b/weather', '/60000/d/other'])
+      expect((await client.request(path)).payment?.payloads.length).toBe(2)
+    // Only the first request signed a state in vain.
+    expect(presented(played)).toEqual(['A1 50000'])
+    await errorOf(client.request('/1000/b/weather'))
+    expect(presented(played)).toEqual(['A1 50000', 'A2 0 1000'])
+    // Another seller's origin is asked for itself.
+    const elsewhere = played.url.replace('127.0.0.1', 'localhost')
+    await client.request(`${elsewhere}/50000/b/weather`)
+    expect(presented(played)).toHaveLength(3)
+    // The gateway's own refusal is none of the seller's.
+    const off = await playTabs({ fault: () => ({ refuse: 'tabs_off' }) })
+    const another = clientAt(off)
+    for (let n = 0; n < 2; n++) await another.request('/50000/b/weather')
+    expect(presented(off)).toEqual(['A1 50000', 'A2 50000'])
+  })
+
   test('behavior: a state that was presented before is told, and nothing is signed again', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),

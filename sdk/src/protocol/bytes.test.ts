@@ -36,7 +36,7 @@ async function portable(): Promise<typeof own> {
 describe.each([
   ['by Node', own],
   ['where no Buffer knows base64url', await portable()],
-])('base64url and UTF-8 %s', (_, { decodeBase64url, encodeBase64url, encodeUtf8 }) => {
+])('base64url and UTF-8 %s', (_, { decodeBase64url, decodeEitherBase64, encodeBase64, encodeBase64url, encodeUtf8 }) => {
   test('behavior: agrees with Node, and back', () => {
     fc.assert(
       fc.property(bytes, (value) => {
@@ -47,6 +47,27 @@ describe.each([
         expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
       }),
     )
+  })
+
+  test('behavior: base64 and base64url are the two spellings that decodeEitherBase64 reads', () => {
+    fc.assert(
+      fc.property(bytes, (value) => {
+        const text = encodeBase64(value)
+        expect(text).toBe(Buffer.from(value).toString('base64'))
+        for (const spelling of [text, encodeBase64url(value)])
+          expect(decodeEitherBase64(spelling)).toEqual(new Uint8Array(value))
+      }),
+    )
+    fc.assert(
+      fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
+        const decoded = decodeEitherBase64(text)
+        if (decoded) expect([encodeBase64(decoded), encodeBase64url(decoded)]).toContain(text)
+      }),
+    )
+    for (const text of ['AA', 'AA==', 'A-8=', 'A+8', 'AB==', 'AA=', '+_8=']) {
+      const isCanonical = ['AA', 'AA=='].includes(text)
+      expect(decodeEitherBase64(text) !== undefined, text).toBe(isCanonical)
+    }
   })
 
   test('behavior: what decodes has one spelling only', () => {
