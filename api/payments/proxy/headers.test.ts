@@ -36,7 +36,7 @@ test('default: what is the buyer’s to say to the upstream goes on, and what is
 
 const ofTheBuyer = `
   Connection Keep-Alive Proxy-Authorization Proxy-Connection TE Trailer Transfer-Encoding Upgrade
-  HTTP2-Settings Host Expect Content-Length Authorization PAYMENT-SIGNATURE X-PAYMENT Cookie Forwarded Via
+  HTTP2-Settings Host Expect Content-Length PAYMENT-SIGNATURE X-PAYMENT Cookie Forwarded Via
   X-Real-IP X-Forwarded X-Forwarded-For X-Forwarded-Host True-Client-IP X-Client-IP X-Cluster-Client-IP
   CF-Connecting-IP CF-Connecting-IPv6 Fastly-Client-IP X-Azure-ClientIP X-Envoy-External-Address
   X-HTTP-Method X-HTTP-Method-Override X_HTTP_Method_Override X-Method-Override X-Original-URL
@@ -46,6 +46,22 @@ const ofTheBuyer = `
 `
 test.each(ofTheBuyer.trim().split(/\s+/))('behavior: %s of the buyer stays behind', (name) => {
   expect(toUpstream({ [name]: '1' })).toEqual(ours)
+})
+
+test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
+  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
+  (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
+)
+
+test.each([
+  ['a payment', 'x402 macaroon:payload'],
+  ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
+  ['what a browser adds by itself', 'Basic YTpi'],
+  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
+  ['a provider’s key', 'Bearer tk_1'],
+  ['an operator’s key', 'bearer  tko_1'],
+])('behavior: %s in Authorization stays behind', (_, authorization) => {
+  expect(toUpstream({ authorization })).toEqual(ours)
 })
 
 test('behavior: what Connection names stays behind, and takes nothing of ours along', () => {
@@ -113,6 +129,22 @@ test.each([
   'x-payment-response',
 ])('behavior: %s of the upstream stays behind', (name) => {
   expect(toBuyer({ [name]: ['1'] })).toEqual({})
+})
+
+test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
+  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
+  (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
+)
+
+test.each([
+  ['a payment', 'x402 macaroon:payload'],
+  ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
+  ['what a browser adds by itself', 'Basic YTpi'],
+  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
+  ['a provider’s key', 'Bearer tk_1'],
+  ['an operator’s key', 'bearer  tko_1'],
+])('behavior: %s in Authorization stays behind', (_, authorization) => {
+  expect(toUpstream({ authorization })).toEqual(ours)
 })
 
 test('behavior: what Connection names stays behind', () => {

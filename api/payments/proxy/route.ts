@@ -186,7 +186,8 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       c.set('sale', sale)
       await next()
     },
-    (c, next) => passGate(gateOf(c.get('sale')), c, next),
+    // An upstream doesn't hear of a buyer's leaving, and an answer of its that breaks off is an error.
+    (c, next) => passGate(gateOf(c.get('sale')), c, next, { endsWhole: true }),
     (c) =>
       passOn(c).catch((error: unknown) => {
         // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.

@@ -11,6 +11,7 @@ import {
 import { outcomeOf, type Paid } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
+import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'
@@ -112,8 +113,8 @@ export type Client = {
   close(): Promise<void>
 }
 
-/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. */
-const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, Uint8Array]
+/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. React Native has no streams. */
+const notJson = ['ReadableStream', 'FormData', 'URLSearchParams', 'Blob', 'ArrayBuffer', 'Uint8Array']
 
 /**
  * Creates a client that pays for HTTP requests in USDC (conformance 4.6).
@@ -144,6 +145,9 @@ export function createClient(options: ClientOptions): Client {
   const { address, log, receiptKeys } = flow
   const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
 
+  const sendPaid = (input: string | URL | Request, init: RequestInit = {}) =>
+    fetchPaid(fetch, { url: String(input), init })
+
   async function request<Data>(
     path: string,
     requestOptions: RequestOptions = {},
@@ -154,8 +158,10 @@ export function createClient(options: ClientOptions): Client {
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
     const attempt = {
       asked: { method: init.method, url, body: init.body },
-      send: (header: PaymentHeader, within: Deadline) => send(fetch, url, withPayment(init, header), within),
+      send: (header: PaymentHeader, within: Deadline) =>
+        send(sendPaid, url, withPayment(init, header), within),
       deadline,
+      hasAuthorization: init.headers.has('authorization'),
     }
     if (payment) return toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
     log(`${init.method} ${url}`)
@@ -220,11 +226,16 @@ function toRequestInit({
   if (body === undefined) return init
   if (init.method === 'GET') throw new TypeError('A GET request has no body')
   if (typeof body === 'string') return { ...init, body }
-  if (notJson.some((type) => body instanceof type)) {
+  if (notJson.some((type) => isInstance(body, type))) {
     throw new TypeError(`The body must be an object for JSON, or a string, got ${body.constructor.name}`)
   }
   if (!init.headers.has('content-type')) init.headers.set('content-type', 'application/json')
   return { ...init, body: JSON.stringify(body) }
+}
+
+function isInstance(body: object, type: string): boolean {
+  const found = (globalThis as Record<string, unknown>)[type]
+  return typeof found === 'function' && body instanceof found
 }
 
 /** The error that a client throws for an answer that isn't 2xx. */

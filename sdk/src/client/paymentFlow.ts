@@ -139,8 +139,10 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   async function payExact<A extends Answer>(attempt: Attempt<A>, challenge: Challenge): Promise<Paid<A>> {
-    const { asked, deadline } = attempt
-    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline)
+    const { asked, deadline, hasAuthorization } = attempt
+    // `Authorization` carries two payments, and is taken. x402's own header carries one.
+    const signatures = hasAuthorization ? 'one' : undefined
+    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline, signatures)
     return presentFor(attempt, payment)
   }
 

@@ -79,6 +79,11 @@ export function parseAuthorizationHeader(value: string | null | undefined): Auth
   return { kind: 'payment', macaroon, payloads: second === undefined ? [first] : [first, second] }
 }
 
+/** Whether a value is for somebody else than the gateway, such as `Bearer …`. */
+export function isOfAnotherScheme(value: string): boolean {
+  return !schemePattern.test(value)
+}
+
 function invalid(expected: string): ProtocolError {
   return new ProtocolError('invalid_authorization_header', `Authorization: expected ${expected}`)
 }
