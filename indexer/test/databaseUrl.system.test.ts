@@ -3,15 +3,17 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Postgres } from '../../apps/devstack/stack/postgres.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { startTlsPostgres } from '../../test/support/tlsPostgres.ts'
-import { startTestChain, startTestIndexer, type TestChain, track } from './harness.ts'
+import { startTestChain, startTestIndexer, type TestChain, trackRunning } from './harness.ts'
 
 // Ponder itself, with the URLs that hosting companies print. The drivers alone: test/internet/databaseUrls.test.ts.
+
+const { track } = trackRunning()
 
 let secure: Postgres
 let chain: TestChain
 beforeAll(async () => {
-  const started = await Promise.all([startTlsPostgres(), startTestChain()])
-  ;[secure, chain] = started
+  secure = await startTlsPostgres()
+  chain = await startTestChain()
 })
 afterAll(() => Promise.all([secure?.close(), chain?.close()]))
 

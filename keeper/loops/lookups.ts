@@ -21,7 +21,7 @@ const clockSlackSeconds = 900n
 const mostPatienceMs = 60_000
 
 /** Finds out who used a half that the record doesn't explain. A stranger's use counts as no attempt. */
-export async function lookUpRequested(context: Context): Promise<void> {
+export async function lookUpRequested(context: Context, signal?: AbortSignal): Promise<void> {
   const { sql, served, log, metrics, checkpoint, memory } = context
   const { chainId, name } = served.network
   const { token, client } = served
@@ -35,7 +35,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
 
   const spent = await areNoncesSpent(client, token, due)
   const used = due.filter((_, index) => spent[index])
-  const found = await findEvidence(served, used.map(toWanted))
+  const found = await findEvidence(served, used.map(toWanted), signal)
   await checkpoint('before-evidence-recorded')
   await sql.begin((tx) => recordEvents(tx, { chainId, token }, found, 'lookup'))
   await checkpoint('after-evidence-recorded')

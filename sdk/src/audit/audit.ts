@@ -1,4 +1,5 @@
 import { type Address, createPublicClient, type Hex, http, type PublicClient } from 'viem'
+import { keepRefusal } from '../nodes/nodeErrors.ts'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, type ReceiptTab, zeroHash } from '../protocol/receipt.ts'
@@ -178,7 +179,11 @@ async function openReaders(options: AuditOptions): Promise<Map<string, ChainRead
     ...clients.map((client) => ({ client, name: client.transport.name })),
     ...rpcUrls.map((url) => ({
       client: createPublicClient({
-        transport: http(url, { batch: { batchSize: 100, wait: 0 }, timeout: 30_000 }),
+        transport: http(url, {
+          batch: { batchSize: 100, wait: 0 },
+          timeout: 30_000,
+          onFetchResponse: keepRefusal,
+        }),
       }),
       // Paths and queries of RPC URLs hold credentials.
       name: new URL(url).host,
