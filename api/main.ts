@@ -3,6 +3,7 @@ import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
@@ -47,6 +48,7 @@ async function main(): Promise<void> {
     sql,
     tracer,
     tabStore: createTabStore(tabDatabase),
+    tabReads: createTabReads(tabDatabase),
     networks,
     settings: config.gateway,
     receiptKeys,

@@ -104,7 +104,9 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
   })
 
   test('behavior: once it has settled, with the transaction', async () => {
-    const tab = await seedTab(gateway.database, { sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }] })
+    const tab = await seedTab(gateway.database, {
+      sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }],
+    })
     expect(await claimsOf(tab.paymentId)).toMatchObject({ status: 'verified', transactionHash: zeroHash })
     const transactionHash = await settleTab(gateway.database, tab, { blockNumber: 1 })
     await gateway.index()
@@ -124,7 +126,10 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     await tab.buy(shop)
     await tab.charge(shop, 1, '0.01')
     await tab.charge(shop, 2, '0')
-    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({ totalUsdc: '10000', tab: { requests: 2 } })
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      totalUsdc: '10000',
+      tab: { requests: 2 },
+    })
     expect(await claimsOf(paymentId)).toMatchObject({ totalUsdc: '10000', status: 'verified' })
   })
 
@@ -168,7 +173,9 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
   expect(queued?.acceptedAt.getTime()).toBe(boughtAt)
   const { body } = await get(`/settlements/status?wallet=${shop.wallet}`)
   expect(Date.parse(body.first_payment_at)).toBe(boughtAt)
-  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(boughtAt + gateway.settings.triggers.timeMs)
+  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(
+    boughtAt + gateway.settings.triggers.timeMs,
+  )
   expect(parseUsdc(body.accumulated_usdc)).toBeGreaterThan(0n)
 })
 
@@ -180,7 +187,12 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     return [status, transactionHash]
   }
   /** Records that a state moved the tab, as the keeper does that finds it on chain. */
-  async function move({ payer, tabId }: Tab, paymentId: string, state: 'settled' | 'foreign_use', moved: bigint | null) {
+  async function move(
+    { payer, tabId }: Tab,
+    paymentId: string,
+    state: 'settled' | 'foreign_use',
+    moved: bigint | null,
+  ) {
     const { database } = gateway
     const nonce = tabNonce(gateway.settings.issuer, tabId)
     await gateway.index()
@@ -286,7 +298,9 @@ describe('GET /providers/{id}/receipts', () => {
       where t.payment_id = ${paymentId} and r.sequence = 2`
     await tab.close()
     for (let n = 0; n < 55; n++)
-      await seedTab(gateway.database, { sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }] })
+      await seedTab(gateway.database, {
+        sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }],
+      })
     await closeAndTake(Date.now())
     gateway.setNow(Date.now() + 60_000)
     await pay(gateway, shop)
@@ -311,10 +325,17 @@ describe('GET /settlements/status', () => {
     await first.charge(seller, 3, '0.01')
     await second.buy(other)
     await second.buy(seller)
-    const waiting = { payment_count: 3, accumulated_usdc: '0.047500', first_payment_at: openedAt, held_by: null }
+    const waiting = {
+      payment_count: 3,
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+      held_by: null,
+    }
     expect(await statusOf(seller.wallet)).toMatchObject({
       ...waiting,
-      estimated_settlement: new Date(Date.parse(openedAt as string) + gateway.settings.triggers.timeMs).toISOString(),
+      estimated_settlement: new Date(
+        Date.parse(openedAt as string) + gateway.settings.triggers.timeMs,
+      ).toISOString(),
     })
     const platform = await statusOf(gateway.settings.platformWallet)
     // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
@@ -324,7 +345,10 @@ describe('GET /settlements/status', () => {
     await first.close()
     expect(await statusOf(seller.wallet)).toMatchObject(waiting)
     await closeAndTake(Date.now())
-    expect(await statusOf(seller.wallet)).toMatchObject({ accumulated_usdc: '0.047500', first_payment_at: openedAt })
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+    })
   })
 
   test('behavior: a tab that is too small to settle waits until it runs out', async () => {

@@ -44,6 +44,8 @@ type SoldQuestion = {
   limit: number
 }
 
+export type TabReads = ReturnType<typeof createTabReads>
+
 /** Reads tabs by the payments as which they settle, and by the wallets that they pay, for views. */
 export function createTabReads({ all: sql, of }: TabDatabase) {
   return {
