@@ -36,13 +36,10 @@ export const tab = z
     closeReason: z.string().nullable().openapi({ example: 'idle', description: 'Null: it is open' }),
     openedAt: wire.isoTime,
     closedAt: wire.isoTime.nullable(),
-    lines: z
-      .array(line)
-      .nullable()
-      .openapi({
-        description:
-          "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
-      }),
+    lines: z.array(line).nullable().openapi({
+      description:
+        "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
+    }),
   })
   .openapi('TabOfPayment')
 
