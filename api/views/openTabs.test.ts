@@ -40,6 +40,9 @@ const closeAndTake = (at: number) =>
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
     minimumPrices: {},
     now: () => new Date(at),
+    onBadRow: (key, error) => {
+      throw new Error(`${key} is left out`, { cause: error })
+    },
   }).closeAndTake()
 
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
@@ -181,7 +184,7 @@ test('behavior: a tab has waited since its first purchase, so it settles within 
 
 describe('GET /tabs/{tabId}/requests/{sequence}', () => {
   const standing = async (tabId: string, sequence: number) => {
-    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`)
+    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`, shop.key)
     const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
     expect(status).toBe(body.payment_status)
     return [status, transactionHash]
@@ -273,7 +276,7 @@ describe('GET /providers/{id}/receipts', () => {
     ])
     expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
     // Each is the receipt that the request itself is asked for.
-    const { body } = await get(`/tabs/${tab.tabId}/requests/3`)
+    const { body } = await get(`/tabs/${tab.tabId}/requests/3`, seller.key)
     const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
     expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))
     for (const [index, { cursor }] of lines.entries())

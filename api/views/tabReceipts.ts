@@ -1,6 +1,5 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
-import type { TabRequest } from '@tollkeeper/ledger/tabs/tabStore'
+import type { SoldRequest, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address } from 'viem'
 import { type RequestReceiptOptions, signRequestReceipt } from '../payments/tabs/requestReceipt.ts'
@@ -84,7 +83,7 @@ export async function readTabReceipts(
 
 function isWanted(
   { status, from, to }: TabReceiptQuestion,
-  { acceptedAt }: TabRequest,
+  { acceptedAt }: SoldRequest,
   standing: RequestStanding,
 ): boolean {
   if (acceptedAt >= to || (from !== undefined && acceptedAt < from)) return false

@@ -1,5 +1,6 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { StoredTab, TabRequest } from '@tollkeeper/ledger/tabs/tabStore'
+import type { SoldRequest } from '@tollkeeper/ledger/tabs/tabReads'
+import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Hash } from 'viem'
@@ -24,7 +25,7 @@ export type RequestStandingOptions = { sql: Database; heads: RecordedHeads; now:
 export async function readRequestStandings(
   { sql, heads, now }: RequestStandingOptions,
   tab: StoredTab,
-): Promise<(request: TabRequest) => RequestStanding> {
+): Promise<(request: SoldRequest) => RequestStanding> {
   const tabReads = { readByPayment: async () => tab }
   const payment = await findPaymentOrTab({ sql, tabReads }, tab.paymentId, new Date(now()))
   if (payment === undefined) throw new Error(`${tab.tabId} is in the tab store, and is no payment`)
@@ -52,7 +53,7 @@ export async function readRequestStandings(
 async function readMoved(
   sql: Database,
   { paymentId, lines }: StoredTab,
-): Promise<(request: TabRequest) => bigint> {
+): Promise<(request: SoldRequest) => bigint> {
   const rows = await sql<{ position: number; moved: bigint | null }[]>`
     select position, moved from tab_line where payment_id = ${paymentId}`
   return ({ split }) => {

@@ -329,9 +329,12 @@ create table publication (
 create table lookup (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
-  requested_at timestamptz not null
+  requested_at timestamptz not null,
+  -- What isn't found is looked for again later, so that other requests pass it.
+  look_at timestamptz not null default '-infinity',
+  looks smallint not null default 0 -- without a result
 );
-create index on lookup (chain_id, requested_at);
+create index on lookup (chain_id, look_at, requested_at);
 
 -- Of payments that came through x402's facilitator: by whom, and how far it was answered.
 create table facilitation (
@@ -895,6 +898,7 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  charged bigint not null check (charged between 0 and amount), -- what of that is owed: the rest, once it has moved, is the payer's credit
   moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
   primary key (payment_id, position)
 );

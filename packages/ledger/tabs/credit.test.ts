@@ -5,6 +5,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address, Hex } from 'viem'
 import { expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { useDatabase } from '../../../test/support/database.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import {
@@ -168,7 +169,16 @@ function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
       const leasts = new Map([[seedChainId, least]])
       const rules = { ...closingTimes, amount: 10_000_000n, credit: base, least: leasts }
       await closeDueTabs(tabs, rules, new Date(now()))
-      await takeClosedTabs({ sql, tabs, least: leasts, separators: new Map(), limit: 1_000, checkpoint() {} })
+      await takeClosedTabs({
+        sql,
+        tabs,
+        least: leasts,
+        separators: new Map(),
+        limit: 1_000,
+        now: new Date(now()),
+        onBadRow: noBadRows,
+        checkpoint() {},
+      })
     },
     async settle(tab: Tab): Promise<void> {
       const { charged: amount, nonce, ...own } = tab

@@ -108,6 +108,8 @@ export type TabRequest = TabKey & {
   /** How far the charges of the line before it are below their prices; null: not at all. */
   lineReduced: bigint | null
   acceptedAt: Date
+  /** The buyer's, of its state. */
+  signature: Hex
 }
 
 /** The result of charging less. `over`: more than the price, or than is signed. */
@@ -202,7 +204,7 @@ export function createTabStore(database: TabDatabase) {
     async readRequest({ payer, tabId }: TabKey, sequence: number): Promise<TabRequest | undefined> {
       const sql = await database.of(payer)
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
-        select ${requestColumns(sql)}
+        select ${requestColumns(sql)}, '0x' || encode(r.signature, 'hex') as signature
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position

@@ -1,6 +1,7 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../../test/crash/checkpoints.ts'
+import { collectBadRows, noBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -29,6 +30,7 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(now),
     ...more,
   })
@@ -385,16 +387,41 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+  test('behavior: a tab that can’t be taken in is reported and tried again later, and holds up no other', async () => {
     const [bad, good] = [await openedTab(), await openedTab()]
     for (const tab of [bad, good]) await tab.buy(shop)
     const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
     const lost = requests.map((row) => ({ ...row }))
-    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    const reports = collectBadRows()
+    const later = (seconds: number) => upkeepAt(minutes(6) + seconds * 1_000, reports)
+    await later(0).closeAndTake()
     expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    expect(reports.bad).toEqual([{ step: 'take', row: { payer: bad.payer, tabId: bad.tabId } }])
     await gateway.database`insert into tabs.request ${gateway.database(lost)}`
-    await upkeepAt(Date.now()).closeAndTake()
+    await later(3).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(false)
+    await later(7).closeAndTake()
     expect((await bad.read()).body.isTaken).toBe(true)
+    expect(reports.bad).toHaveLength(1)
+  })
+
+  test('behavior: one whose nonce another payment has ends unpaid, at its payer’s expense', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'e'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    const reports = collectBadRows()
+    await tab.close()
+    for (let round = 0; round < 2; round++) await upkeepAt(Date.now(), reports).closeAndTake()
+    expect((await tab.read()).body.isTaken).toBe(true)
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect(await reservedOf(tab)).toBeUndefined()
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 50_000n })
+    expect(reports.bad).toHaveLength(1)
   })
 
   test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
@@ -448,6 +475,8 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   await old.close()
   await upkeepAt(Date.now()).closeAndTake()
   const { body } = await old.read()
+  await end(old, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
   expect(await upkeepAt(Date.now()).forget(new Date(Date.now() - 60_000))).toBe(false)
   expect((await old.read()).status).toBe(200)
   await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
@@ -457,6 +486,84 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   expect(left).toBe(0n)
   // The ledger has the tab.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
+})
+
+describe('what is left of a credit returns when its tab ends', () => {
+  /** A tab whose only line begins with a credit of 0.3 USDC, of which a purchase used 0.05. */
+  async function openedWithCredit(): Promise<Tab> {
+    const tab = await openedTab()
+    await gateway.database`
+      insert into tabs.credit (payer, chain_id, split, amount)
+      select ${bytesOf(tab.payer)}, ${gateway.served.network.chainId}, ${bytesOf((await tab.challenge(shop)).tab?.split ?? '0x')}, 300000`
+    expect((await tab.buy(shop)).body.tab.credit).toBe('300000')
+    expect(await creditOf(tab)).toEqual([])
+    return tab
+  }
+
+  test('behavior: of one that is taken in, once, also after a crash', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    const dying = upkeepAt(Date.now(), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    expect(await creditOf(tab)).toEqual([])
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect(await creditOf(tab)).toEqual([250_000n])
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    // The first state signed 0.05 USDC on the line, which the credit had paid already.
+    expect(await creditOf(tab)).toEqual([300_000n])
+  })
+
+  test('behavior: of one whose payment fails, but not what never moved', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    await end(tab, 'failed')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that is too small to settle', async () => {
+    const tab = await openedWithCredit()
+    await reasonAt(tab, minutes(25.5 * 60))
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, chargedUsdc: '0.000000' })
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that can never become a payment', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'f'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    await tab.close()
+    await upkeepAt(Date.now(), collectBadRows()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+})
+
+test('behavior: a buyer is credited with what another state moved beyond what was charged', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  await tab.buy(dear)
+  await tab.charge(dear, 2, '0.1')
+  await tab.buy(shop, { amount: 60_000n })
+  await tab.close()
+  await upkeepAt(Date.now()).closeAndTake()
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  // As facts/record.ts leaves it after an older state of the tab moved.
+  await gateway.database`update tab_line set moved = case position when 0 then 20000 else 300000 end where payment_id = ${paymentId}`
+  await end(tab, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
+  expect(await creditOf(tab)).toEqual([200_000n])
 })
 
 /** Ends the payment of a taken tab for good. */
@@ -474,6 +581,10 @@ async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`
     select reserved from tab_reservation where tab_id = ${tabId}`
   return row?.reserved
+}
+
+function bytesOf(address: string): Buffer {
+  return Buffer.from(address.slice(2), 'hex')
 }
 
 async function creditOf({ payer }: Tab): Promise<bigint[]> {
