@@ -8,6 +8,7 @@ import { findKey } from '@tollkeeper/ledger/registry/apiKeys'
 import { createKeyOwners } from '@tollkeeper/ledger/registry/keyOwners'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads, type TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
@@ -87,6 +88,8 @@ export type AppOptions = {
   sql: Database
   /** The tab store. Default: in the same database. */
   tabStore?: TabStore
+  /** Reads the tab store for views, with the same default. */
+  tabReads?: TabReads
   /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
@@ -183,6 +186,7 @@ const routes = [
 export function createApp({
   sql,
   tabStore = createTabStore(onOnePostgres(sql)),
+  tabReads = createTabReads(onOnePostgres(sql)),
   networks: served,
   settings,
   receiptKeys,
@@ -217,6 +221,7 @@ export function createApp({
   const options = {
     sql,
     tabStore,
+    tabReads,
     networks,
     offers,
     catalogue,

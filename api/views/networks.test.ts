@@ -8,14 +8,7 @@ const gateway = useGateway()
 test('default: the served networks first, then those that are announced for later', async () => {
   const { status, body } = await call<{ networks: unknown[] }>(gateway.app, 'GET', '/networks')
   const { base, polygon } = networks
-  const later = [
-    'base',
-    'base-sepolia',
-    'ethereum',
-    'ethereum-sepolia',
-    'polygon',
-    'polygon-amoy',
-  ] as const
+  const later = ['base', 'base-sepolia', 'ethereum', 'ethereum-sepolia', 'polygon', 'polygon-amoy'] as const
   const [first, ...others] = body.networks as { network: string; status: string }[]
   expect([status, first]).toEqual([
     200,

@@ -11,9 +11,12 @@ export const networkList = z
         network: wire.networkName,
         chainId: z.int(),
         testnet: wire.testnet,
-        asset: wire.addressOut.nullable().openapi({ description: 'USDC; null: this gateway knows none there' }),
+        asset: wire.addressOut
+          .nullable()
+          .openapi({ description: 'USDC; null: this gateway knows none there' }),
         status: z.enum(['served', 'later']).openapi({
-          description: '`served`: it can be paid and settles there. `later`: it has a name, and can not be paid there yet',
+          description:
+            '`served`: it can be paid and settles there. `later`: it has a name, and can not be paid there yet',
         }),
       }),
     ),

@@ -1,5 +1,4 @@
-import type { OpenLine } from '@tollkeeper/ledger/tabs/openTabs'
-import type { TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { OpenLine, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createCache } from '@tollkeeper/runtime/cache'
 import { platformPart } from '@tollkeeper/sdk/protocol/tab'
 import type { QueueQuestion } from './settlementQueue.ts'
@@ -22,9 +21,9 @@ export type OpenTabTimes = {
 }
 
 /** Reads what wallets wait for on open tabs; questions about one wallet that come together share an answer. */
-export function createOpenTabQueues(tabStore: Pick<TabStore, 'readOpenLines'>) {
+export function createOpenTabQueues(tabReads: Pick<TabReads, 'readOpenLines'>) {
   const lines = createCache<string, OpenLine[]>({
-    load: (key) => tabStore.readOpenLines(JSON.parse(key)),
+    load: (key) => tabReads.readOpenLines(JSON.parse(key)),
     ttlMs: 0,
     max: 1_000,
     now: () => performance.now(),
@@ -34,11 +33,7 @@ export function createOpenTabQueues(tabStore: Pick<TabStore, 'readOpenLines'>) {
     { chainId, token, wallet, half }: Omit<QueueQuestion, 'now'>,
     times: OpenTabTimes,
   ): Promise<OpenTabQueue | null> =>
-    sumLines(
-      await lines.get(JSON.stringify({ chainId, token, wallet, isPlatform: half === 1 })),
-      half,
-      times,
-    )
+    sumLines(await lines.get(JSON.stringify({ chainId, token, wallet, isPlatform: half === 1 })), half, times)
 }
 
 /** @returns null if nothing is charged. */
@@ -59,7 +54,9 @@ export function sumLines(
   return {
     paymentCount: charged.reduce((sum, { requests }) => sum + requests, 0),
     amount: charged.reduce((sum, { part }) => sum + part, 0n),
-    firstQueuedAt: new Date(charged.reduce((first, { firstAt }) => Math.min(first, firstAt.getTime()), Number.POSITIVE_INFINITY)),
+    firstQueuedAt: new Date(
+      charged.reduce((first, { firstAt }) => Math.min(first, firstAt.getTime()), Number.POSITIVE_INFINITY),
+    ),
     settlesAt: new Date(ends.reduce((first, at) => Math.min(first, at), Number.POSITIVE_INFINITY)),
   }
 }

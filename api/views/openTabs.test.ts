@@ -42,6 +42,9 @@ const closeAndTake = (at: number) =>
     onBadRow: noBadRows,
     minimumPrices: {},
     now: () => new Date(at),
+    onBadRow: (key, error) => {
+      throw new Error(`${key} is left out`, { cause: error })
+    },
   }).closeAndTake()
 
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
@@ -275,7 +278,7 @@ describe('GET /providers/{id}/receipts', () => {
     ])
     expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
     // Each is the receipt that the request itself is asked for.
-    const { body } = await get(`/tabs/${tab.tabId}/requests/3`)
+    const { body } = await get(`/tabs/${tab.tabId}/requests/3`, seller.key)
     const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
     expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))
     for (const [index, { cursor }] of lines.entries())
@@ -300,7 +303,9 @@ describe('GET /providers/{id}/receipts', () => {
       where t.payment_id = ${paymentId} and r.sequence = 2`
     await tab.close()
     for (let n = 0; n < 55; n++)
-      await seedTab(gateway.database, { sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }] })
+      await seedTab(gateway.database, {
+        sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }],
+      })
     await closeAndTake(Date.now())
     gateway.setNow(Date.now() + 60_000)
     await pay(gateway, shop)
@@ -325,10 +330,17 @@ describe('GET /settlements/status', () => {
     await first.charge(seller, 3, '0.01')
     await second.buy(other)
     await second.buy(seller)
-    const waiting = { payment_count: 3, accumulated_usdc: '0.047500', first_payment_at: openedAt, held_by: null }
+    const waiting = {
+      payment_count: 3,
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+      held_by: null,
+    }
     expect(await statusOf(seller.wallet)).toMatchObject({
       ...waiting,
-      estimated_settlement: new Date(Date.parse(openedAt as string) + gateway.settings.triggers.timeMs).toISOString(),
+      estimated_settlement: new Date(
+        Date.parse(openedAt as string) + gateway.settings.triggers.timeMs,
+      ).toISOString(),
     })
     const platform = await statusOf(gateway.settings.platformWallet)
     // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
@@ -338,7 +350,10 @@ describe('GET /settlements/status', () => {
     await first.close()
     expect(await statusOf(seller.wallet)).toMatchObject(waiting)
     await closeAndTake(Date.now())
-    expect(await statusOf(seller.wallet)).toMatchObject({ accumulated_usdc: '0.047500', first_payment_at: openedAt })
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+    })
   })
 
   test('behavior: a tab that is too small to settle waits until it runs out', async () => {

@@ -51,10 +51,7 @@ export type ProviderReceiptRouteOptions = TabReceiptOptions & {
   networks: GatewayNetworks
 }
 
-export function addProviderReceiptRoute(
-  app: App,
-  options: ProviderReceiptRouteOptions,
-): void {
+export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteOptions): void {
   const { sql, heads, networks, receiptKeys, settings, now } = options
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id
@@ -79,8 +76,14 @@ export function addProviderReceiptRoute(
       })
       return receipt === null ? [] : [{ position: { acceptedAt, paymentId }, paymentId, receipt }]
     }
-    const write = ({ position, ...line }: { position: PaymentPosition; paymentId: string; receipt: string }) =>
-      `${JSON.stringify({ ...line, cursor: paymentPositions.write(list, position) })}\n`
+    const write = ({
+      position,
+      ...line
+    }: {
+      position: PaymentPosition
+      paymentId: string
+      receipt: string
+    }) => `${JSON.stringify({ ...line, cursor: paymentPositions.write(list, position) })}\n`
     const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
       const at = new Date(now())
       const page = {

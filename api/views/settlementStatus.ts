@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
@@ -30,7 +30,7 @@ const settlementStatus = z
 
 export type SettlementStatusRouteOptions = {
   sql: Database
-  tabStore: TabStore
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'triggers' | 'minimumPrices'>
@@ -44,8 +44,8 @@ export const addSettlementStatusRoute = view('/settlements/status', {
   query: statusQuery,
   refuses: [404],
   answer: ['The queue', settlementStatus],
-  open: ({ sql, tabStore, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
-    const readOpenTabs = createOpenTabQueues(tabStore)
+  open: ({ sql, tabReads, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
+    const readOpenTabs = createOpenTabQueues(tabReads)
     return async ({ wallet, network: name }) => {
       const { network, token } = networks.named(name).served
       const { chainId } = network

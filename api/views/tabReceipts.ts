@@ -1,9 +1,13 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { StoredTab, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { SoldRequest, TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { PaymentStatus } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { Address } from 'viem'
 import { type RequestReceiptOptions, signRequestReceipt } from '../payments/tabs/requestReceipt.ts'
-import { type RequestStandingOptions, readRequestStanding } from '../payments/tabs/requestStanding.ts'
+import {
+  type RequestStanding,
+  type RequestStandingOptions,
+  readRequestStandings,
+} from '../payments/tabs/requestStanding.ts'
 
 /** A request's place among a provider's receipts: when its tab was taken into the ledger, and its number on the tab. */
 export type TabReceiptPosition = { acceptedAt: Date; paymentId: string; sale: number }
@@ -29,7 +33,7 @@ export type TabReceiptQuestion = {
 }
 
 export type TabReceiptOptions = RequestReceiptOptions &
-  RequestStandingOptions & { sql: Database; tabStore: TabStore }
+  RequestStandingOptions & { sql: Database; tabReads: TabReads }
 
 /** How many tabs a page looks into. */
 const tabsAtOnce = 50
@@ -49,18 +53,21 @@ export async function readTabReceipts(
   const tabs = await readTabs(options.sql, question)
   let looked = 0
   for (const { paymentId, takenAt } of tabs) {
-    const tab = await options.tabStore.readByPayment(paymentId)
+    const tab = await options.tabReads.readByPayment(paymentId)
     // It is deleted after its time of retention.
     if (tab === undefined) continue
+    const standingOf = await readRequestStandings(options, tab)
     let sequence = after?.paymentId === paymentId ? (after.sale ?? 0) : 0
     for (let isLast = false; !isLast; ) {
       const asked = { ...question, after: sequence, limit: limit - looked }
-      const requests = await options.tabStore.readRequests(tab, asked)
+      const requests = await options.tabReads.readRequests(tab, asked)
       isLast = requests.length < asked.limit
       looked += requests.length
       for (const request of requests) {
         sequence = request.sequence
-        const receipt = await signWanted(options, question, tab, request)
+        const standing = standingOf(request)
+        const receipt =
+          isWanted(question, request, standing) && (await signRequestReceipt(options, tab, request, standing))
         const position = { acceptedAt: takenAt, paymentId, sale: sequence }
         if (receipt) receipts.push({ position, paymentId, receipt })
       }
@@ -69,20 +76,18 @@ export async function readTabReceipts(
   }
   const last = tabs.at(-1)
   // All requests of the last tab were looked at, so the next page begins behind it.
-  const next = last && tabs.length === tabsAtOnce ? { ...last, acceptedAt: last.takenAt, sale: 2 ** 40 } : null
+  const next =
+    last && tabs.length === tabsAtOnce ? { ...last, acceptedAt: last.takenAt, sale: 2 ** 40 } : null
   return { receipts, next }
 }
 
-async function signWanted(
-  options: TabReceiptOptions,
+function isWanted(
   { status, from, to }: TabReceiptQuestion,
-  tab: StoredTab,
-  request: TabRequest,
-): Promise<string | undefined> {
-  if (request.acceptedAt >= to || (from !== undefined && request.acceptedAt < from)) return undefined
-  const standing = await readRequestStanding(options, tab, request)
-  if (status !== undefined && standing.status !== status) return undefined
-  return signRequestReceipt(options, tab, request, standing)
+  { acceptedAt }: SoldRequest,
+  standing: RequestStanding,
+): boolean {
+  if (acceptedAt >= to || (from !== undefined && acceptedAt < from)) return false
+  return status === undefined || standing.status === status
 }
 
 /** The tabs on which the provider sold something, from the one on at which the page before ended. */

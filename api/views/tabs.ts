@@ -36,10 +36,10 @@ export const tab = z
     closeReason: z.string().nullable().openapi({ example: 'idle', description: 'Null: it is open' }),
     openedAt: wire.isoTime,
     closedAt: wire.isoTime.nullable(),
-    lines: z
-      .array(line)
-      .nullable()
-      .openapi({ description: "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet" }),
+    lines: z.array(line).nullable().openapi({
+      description:
+        "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
+    }),
   })
   .openapi('TabOfPayment')
 
@@ -69,7 +69,15 @@ export async function readTab(
 }
 
 /** An open tab as the payment that it will be shows it. */
-export function toOpenTab({ tabId, sequence, requests, rewardShare, closeReason, openedAt, closedAt }: StoredTab): Tab {
+export function toOpenTab({
+  tabId,
+  sequence,
+  requests,
+  rewardShare,
+  closeReason,
+  openedAt,
+  closedAt,
+}: StoredTab): Tab {
   return {
     tabId,
     sequence: BigInt(sequence),

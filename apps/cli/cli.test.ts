@@ -508,7 +508,10 @@ describe('tollkeeper provider: what changes', () => {
     expect(disabled).toMatchObject({ walletId: replaced.walletId, disabledAt: expect.any(String) })
     expect(await own(['endpoint', 'enable', endpointId])).toMatchObject({ disabledAt: null })
     expect(await own(['update', '--requires-key'])).toMatchObject({ name: 'Weather', requiresKey: true })
-    expect(await own(['update', '--own-middleware'])).toMatchObject({ requiresKey: true, ownMiddleware: true })
+    expect(await own(['update', '--own-middleware'])).toMatchObject({
+      requiresKey: true,
+      ownMiddleware: true,
+    })
     expect(await own(['update', '--no-own-middleware'])).toMatchObject({ ownMiddleware: false })
 
     const service = await own([

@@ -254,7 +254,11 @@ function vectors(): Vector[] {
       macaroon: whole.toString('base64').replaceAll('=', ''),
       result: 'macaroon_invalid',
     },
-    { name: 'both alphabets mixed', macaroon: whole.toString('base64').replace('+', '-'), result: 'macaroon_invalid' },
+    {
+      name: 'both alphabets mixed',
+      macaroon: whole.toString('base64').replace('+', '-'),
+      result: 'macaroon_invalid',
+    },
     { name: 'empty', macaroon: '', result: 'macaroon_invalid' },
     {
       name: 'not base64',

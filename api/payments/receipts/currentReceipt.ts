@@ -53,7 +53,15 @@ export function currentReceipt(
 }
 
 /** Who is paid. A whole tab may pay many, so it stands in their place, and its contract where a splitter divides off the fee. */
-function sellerOf({ source, providerId, endpointId, splitter, resource, feeAmount, provider }: PaymentRecord) {
+function sellerOf({
+  source,
+  providerId,
+  endpointId,
+  splitter,
+  resource,
+  feeAmount,
+  provider,
+}: PaymentRecord) {
   if (source !== 'tab') return { providerId, endpointId, splitter }
   return { providerId: resource, endpointId: resource, splitter: feeAmount > 0n ? provider.recipient : null }
 }

@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -82,7 +82,7 @@ const getDid = (issuer: string) =>
 
 export type ReceiptRouteOptions = {
   sql: Database
-  tabStore: TabStore
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
   receiptKeys: ReceiptKeys
@@ -92,11 +92,11 @@ export type ReceiptRouteOptions = {
 
 export function addReceiptRoutes(
   app: App,
-  { sql, tabStore, heads, networks, receiptKeys, settings, now }: ReceiptRouteOptions,
+  { sql, tabReads, heads, networks, receiptKeys, settings, now }: ReceiptRouteOptions,
 ): void {
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
-    const payment = await findPaymentOrTab({ sql, tabStore }, c.req.valid('param').id, new Date(signedAt))
+    const payment = await findPaymentOrTab({ sql, tabReads }, c.req.valid('param').id, new Date(signedAt))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(payment.chainId).served
     const indexedBlock = await heads.of(payment.chainId)

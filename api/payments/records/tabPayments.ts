@@ -1,5 +1,6 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { StoredTab, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
+import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
 import { platformPart } from '@tollkeeper/sdk/protocol/tab'
 import { effectiveRate } from '@tollkeeper/sdk/protocol/tier'
 import { findPayment, type PaymentRecord } from './payments.ts'
@@ -12,13 +13,13 @@ export type FoundPayment = PaymentRecord & {
 
 /** Finds a payment from its first request on: a tab is one in the ledger only once it is closed. */
 export async function findPaymentOrTab(
-  { sql, tabStore }: { sql: Database; tabStore: Pick<TabStore, 'readByPayment'> },
+  { sql, tabReads }: { sql: Database; tabReads: Pick<TabReads, 'readByPayment'> },
   paymentId: string,
   now: Date,
 ): Promise<FoundPayment | undefined> {
   const found = await findPayment(sql, paymentId, now)
   if (found) return found
-  const tab = await tabStore.readByPayment(paymentId)
+  const tab = await tabReads.readByPayment(paymentId)
   if (tab === undefined) return undefined
   // The ledger may have taken it in after it was asked.
   const taken = tab.takenAt === null ? undefined : await findPayment(sql, paymentId, now)

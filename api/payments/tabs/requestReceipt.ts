@@ -1,4 +1,5 @@
-import type { StoredTab, TabRequest } from '@tollkeeper/ledger/tabs/tabStore'
+import type { SoldRequest } from '@tollkeeper/ledger/tabs/tabReads'
+import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { platformPart, providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
@@ -24,7 +25,7 @@ export type RequestReceiptOptions = {
 export async function signRequestReceipt(
   { offers, receiptKeys, settings, now }: RequestReceiptOptions,
   tab: StoredTab,
-  request: TabRequest,
+  request: SoldRequest,
   { status, settlement }: RequestStanding,
 ): Promise<string | undefined> {
   const { tabId, sequence, split, price, charged: amount } = request

@@ -33,7 +33,7 @@ import type { ReceiptKeys } from '../receipts/keys.ts'
 import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
 import { signRequestReceipt } from './requestReceipt.ts'
-import { readRequestStanding } from './requestStanding.ts'
+import { readRequestStandings } from './requestStanding.ts'
 
 const tab = z
   .object({
@@ -103,7 +103,8 @@ const tabRequest = z
     priceUsdc: wire.decimalUsdc,
     chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
     payment_status: z.enum(paymentStatuses).openapi({
-      description: "`voided`, or where its tab stands: `verified` until that settles, then `settled` if what moved pays this request",
+      description:
+        '`voided`, or where its tab stands: `verified` until that settles, then `settled` if what moved pays this request',
     }),
     acceptedAt: wire.isoTime,
     receipt: receiptOut,
@@ -228,7 +229,9 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const { status: _, ...receipt } = await describe((await tabStore.readRequest(request, sequence)) ?? request)
+    const { status: _, ...receipt } = await describe(
+      (await tabStore.readRequest(request, sequence)) ?? request,
+    )
     return c.json({ charged: formatUsdc(parseUsdc(amount)), ...receipt }, 200)
   })
 
@@ -245,7 +248,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
   /** Where a request stands now, and its receipt as of now. */
   async function describe(request: TabRequest): Promise<{ status: PaymentStatus; receipt?: string }> {
     const stored = await read(request)
-    const standing = await readRequestStanding(options, stored, request)
+    const standing = (await readRequestStandings(options, stored))(request)
     const receipt = await signRequestReceipt(options, stored, request, standing)
     return { status: standing.status, ...(receipt && { receipt }) }
   }

@@ -5,7 +5,6 @@ import type { Address, Hex } from 'viem'
 import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
-import { createTabReads } from './openTabs.ts'
 import type { Reservation } from './reserveForTab.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
@@ -192,7 +191,6 @@ export function createTabStore(database: TabDatabase) {
   }
 
   return {
-    ...createTabReads(database),
     accept,
     /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
     async readSplits({ payer, tabId }: TabKey, atLeast: number): Promise<readonly bigint[]> {

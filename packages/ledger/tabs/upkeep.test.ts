@@ -218,7 +218,12 @@ describe('a closed tab is one payment', () => {
     const times = { queued: new Date(openedAt as string), accepted: new Date(closedAt) }
     expect(await readTimes()).toEqual(times)
     // Also after it has ended, and is to be tried again.
-    const end = { paymentId: paymentId as string, kind: 'failed', code: 'insufficient_balance', isFinal: false } as const
+    const end = {
+      paymentId: paymentId as string,
+      kind: 'failed',
+      code: 'insufficient_balance',
+      isFinal: false,
+    } as const
     await endPayments(gateway.database, [end], new Date())
     await reopenPayments(gateway.database, [paymentId as string])
     expect(await readTimes()).toEqual(times)

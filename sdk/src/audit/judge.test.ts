@@ -42,7 +42,10 @@ describe('a receipt of a whole tab', () => {
   const moved = (value: bigint) => found(paying(0, facts.tabSettlement, value))
 
   test('default: is settled once its value has moved to the contract that divides it', () => {
-    expect(judge(whole, moved(BigInt(claims.totalUsdc)), facts)).toMatchObject({ state: 'settled', reconciled: true })
+    expect(judge(whole, moved(BigInt(claims.totalUsdc)), facts)).toMatchObject({
+      state: 'settled',
+      reconciled: true,
+    })
     expect(judge(whole, moved(1n), facts)).toMatchObject({ state: 'mismatch', reason: 'amount' })
     expect(judge(whole, found(), facts)).toMatchObject({ state: 'pending' })
   })

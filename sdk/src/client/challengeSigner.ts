@@ -19,6 +19,7 @@ type ChallengeSignerSettings = {
   tabs: Tabs | undefined
   /** Overrides what a challenge asks for. */
   signatures: 'one' | 'two' | undefined
+  maxValiditySeconds: number | undefined
   log: (message: string) => void
 }
 
@@ -45,6 +46,7 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
         now: Date.now() / 1000,
         signal: deadline.signal,
         signatures,
+        maxValiditySeconds: settings.maxValiditySeconds,
       }),
     )
   }

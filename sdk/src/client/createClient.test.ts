@@ -339,6 +339,18 @@ describe('guards', () => {
     const latest = BigInt(Math.ceil(Date.now() / 1000)) + 93_600n
     for (const half of presentedIn(paidHeaders[0])) expect(half.validBefore).toBeLessThanOrEqual(latest)
   })
+
+  test('args: maxValiditySeconds', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt, both({ maxTimeoutSeconds: 93_600 }))
+    const before = BigInt(Math.floor(Date.now() / 1000))
+    await clientOf({ maxValiditySeconds: 3_600 }).request(url)
+    for (const { validBefore } of presentedIn(paidHeaders[0])) {
+      expect(validBefore).toBeGreaterThanOrEqual(before + 3_600n)
+      expect(validBefore).toBeLessThan(before + 3_700n)
+    }
+    for (const maxValiditySeconds of [269, 0, Number.NaN])
+      expect(() => clientOf({ maxValiditySeconds })).toThrow('maxValiditySeconds must be 270 or more')
+  })
 })
 
 describe('refusals', () => {

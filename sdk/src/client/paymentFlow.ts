@@ -38,6 +38,11 @@ export type PaymentOptions = LimitOptions & {
    */
   signatures?: 'one' | 'two'
   /**
+   * For how long the signatures of a single payment are valid at most, from 270 seconds on. A payment that is still queued then fails,
+   * so less than an hour suits only gateways that settle sooner. Default: what the gateway asks for, at most 93,600 (26 hours).
+   */
+  maxValiditySeconds?: number
+  /**
    * Whether requests are put on a tab if the gateway offers one, with one signature each and nothing to settle before it closes:
    * docs/tabs.md. `false`: each is a payment of its own, signed as two transfers. Default: false for `createClient`, as the
    * specification of that function says (conformance 4.6-15); true for `wrapFetch`.
@@ -55,6 +60,9 @@ export type PaymentOptions = LimitOptions & {
 
 /** The part of a request on a tab that a 402 refuses, so that another may do: this tab, the offer, or tabs at all. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
+
+/** A gateway refuses signatures that are valid for less. */
+const leastValiditySeconds = 270
 
 /** Refusals of a remembered offer's terms: another challenge may do. */
 const offerRefusals: ReadonlySet<unknown> = new Set([
@@ -94,8 +102,21 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
           log,
           gateway: createTabGateway(fetch, gatewayUrl),
         })
-  const { signatures } = options
-  const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
+  const { signatures, maxValiditySeconds } = options
+  if (maxValiditySeconds !== undefined && !(maxValiditySeconds >= leastValiditySeconds))
+    throw new TypeError(
+      `maxValiditySeconds must be ${leastValiditySeconds} or more, got ${maxValiditySeconds}`,
+    )
+  const signer = createChallengeSigner({
+    payer,
+    network,
+    usdc,
+    limits,
+    tabs,
+    signatures,
+    maxValiditySeconds,
+    log,
+  })
   const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
   const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
   const { presentFor } = repeats

@@ -218,7 +218,9 @@ describe('refused', () => {
   })
 
   test('behavior: a tab that its gateway never knew is given up after a second refusal', async () => {
-    const played = await playTabs({ fault: ({ attempt }) => (attempt < 4 ? { refuse: 'tab_mismatch' } : undefined) })
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt < 4 ? { refuse: 'tab_mismatch' } : undefined),
+    })
     const client = clientAt(played)
     await errorOf(client.request('/1000/b/weather'))
     expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
@@ -374,7 +376,9 @@ describe('a gateway that was restored from a backup', () => {
     await client.close()
     expect(played.closed).toEqual([{ id: tab?.id, sequence: expect.any(Number), total: 9_000n }])
     // On the lost tab no more is signed than what was bought there and the prices of the requests that were refused.
-    const lost = played.seen.flatMap((one) => (one.tab && one.tab.tab !== tab?.id ? parseTabPayload(one.tab) : []))
+    const lost = played.seen.flatMap((one) =>
+      one.tab && one.tab.tab !== tab?.id ? parseTabPayload(one.tab) : [],
+    )
     const signed = lost.map(({ amounts }) => amounts.reduce((sum, amount) => sum + amount, 0n))
     expect(Math.max(...signed.map(Number))).toBeLessThanOrEqual(1_500 + 9_000)
   })
@@ -642,7 +646,9 @@ describe('close', () => {
   })
 
   test('behavior: what a seller called free though the gateway charges it is paid, up to what was signed for it', async () => {
-    const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { isVoided: true, status: 500 } : {}) })
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt > 1 ? { isVoided: true, status: 500 } : {}),
+    })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
     await errorOf(client.request('/1000/b/weather'))

@@ -15,7 +15,11 @@ describe('parseAuthorizationHeader', () => {
   })
 
   test.each(['AgEA', 'AgEA-_', 'AgEA+/', 'AgEA+w==', 'AgEA+/A='])('args: macaroon %s', (macaroon) => {
-    expect(parseAuthorizationHeader(`x402 ${macaroon}:a,b:c,d`)).toEqual({ ...payment, kind: 'payment', macaroon })
+    expect(parseAuthorizationHeader(`x402 ${macaroon}:a,b:c,d`)).toEqual({
+      ...payment,
+      kind: 'payment',
+      macaroon,
+    })
   })
 
   test.each(['X402', 'Tollkeeper', 'tollkeeper', 'the service', 'The Service', 'x402 '])(

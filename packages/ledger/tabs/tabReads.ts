@@ -36,6 +36,9 @@ type OpenLineQuestion = {
   isPlatform: boolean
 }
 
+/** A request without what its buyer signed. */
+export type SoldRequest = Omit<TabRequest, 'signature'>
+
 type SoldQuestion = {
   providerId: string
   endpointId?: string | undefined
@@ -43,6 +46,8 @@ type SoldQuestion = {
   after: number
   limit: number
 }
+
+export type TabReads = ReturnType<typeof createTabReads>
 
 /** Reads tabs by the payments as which they settle, and by the wallets that they pay, for views. */
 export function createTabReads({ all: sql, of }: TabDatabase) {
@@ -58,9 +63,9 @@ export function createTabReads({ all: sql, of }: TabDatabase) {
     async readRequests(
       { payer, tabId }: TabKey,
       { providerId, endpointId, after, limit }: SoldQuestion,
-    ): Promise<TabRequest[]> {
+    ): Promise<SoldRequest[]> {
       const own = await of(payer)
-      const rows = await own<(Omit<TabRequest, 'split' | keyof TabKey> & { split: Hex })[]>`
+      const rows = await own<(Omit<SoldRequest, 'split' | keyof TabKey> & { split: Hex })[]>`
         select r.sequence::float8 as sequence, ${requestColumns(own)}
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
