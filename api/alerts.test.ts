@@ -236,6 +236,12 @@ const cases: Record<string, Case> = {
     { ...base, loop: 'claim' },
     'claim on base fails again and again',
   ],
+  BadRows: [
+    onBase('bad_rows_total', rising(1), 'step="take"'),
+    onBase('bad_rows_total', always(1), 'step="take"'),
+    { step: 'take' },
+    'Rows could not be processed at the step take',
+  ],
 }
 
 const minutesOf = (duration: string | undefined) =>

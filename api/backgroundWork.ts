@@ -10,6 +10,7 @@ import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabData
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
+import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
@@ -64,6 +65,10 @@ export function startBackgroundWork({
   const metrics = createApiMetrics()
   collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
+  const onBadRow: OnBadRow = (step, err, row) => {
+    metrics.badRows.inc({ step })
+    log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
+  }
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
   const usage = createUsageCounters({ sql })
@@ -113,6 +118,7 @@ export function startBackgroundWork({
       networks,
       minimumPrices: settings.minimumPrices,
       now: () => new Date(),
+      onBadRow,
       rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
     loops.push(

@@ -33,7 +33,7 @@ import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import type { KeeperConfig } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
-import { startLoop } from './settings/startLoop.ts'
+import { reportBadRow, startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
@@ -99,6 +99,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
     minimumPrices,
     now,
     rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: earnedHours },
+    onBadRow: reportBadRow({ metrics, log }, ''),
     ...(options.checkpoint && { checkpoint: options.checkpoint }),
   })
 

@@ -1,6 +1,7 @@
 import { type Probe, probeLoop } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
+import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Metrics } from './metrics.ts'
 
 /**
@@ -26,4 +27,19 @@ export function startLoop(
   })
   probes.push(probeLoop(loop, network ?? undefined))
   return loop
+}
+
+/**
+ * Counts and logs each row that a loop could not process.
+ *
+ * @param network of the loop; empty: it is of all networks.
+ */
+export function reportBadRow(
+  { metrics, log }: { metrics: Pick<Metrics, 'badRows'>; log: Logger },
+  network: string,
+): OnBadRow {
+  return (step, err, row) => {
+    metrics.badRows.inc({ network, step })
+    log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
+  }
 }

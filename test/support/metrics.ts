@@ -29,7 +29,7 @@ export function knownMetrics(): Map<string, Set<string>> {
 export const metricsIn = (expr: string) =>
   withoutLabels(expr)
     .match(/\b[a-z_][a-z0-9_]*\b(?!\s*\()/g)
-    ?.filter((word) => !['by', 'without'].includes(word)) ?? []
+    ?.filter((word) => !['by', 'without', 'or'].includes(word)) ?? []
 /** The labels by which it selects or groups. */
 export const labelsIn = (expr: string) => [
   ...[...expr.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label]) => label),

@@ -13,6 +13,7 @@ import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address, Hex } from 'viem'
+import { noBadRows } from './badRows.ts'
 import {
   type SeedProvider,
   seedChainId,
@@ -160,7 +161,15 @@ export function openMarket({ sql, provider, budget = 5_000_000n, least = 5_000n 
     async release(): Promise<void> {
       ahead += 660_000
       const rules = { ...closingTimes, amount: 10_000_000n }
-      const options = { sql, tabs, networks: [], rules, minimumPrices: {}, now: () => new Date(now()) }
+      const options = {
+        sql,
+        tabs,
+        networks: [],
+        rules,
+        minimumPrices: {},
+        onBadRow: noBadRows,
+        now: () => new Date(now()),
+      }
       await createTabUpkeep(options).releaseUnopened()
     },
     openTab(payer: Address): MarketTab {
@@ -193,7 +202,16 @@ export function openMarket({ sql, provider, budget = 5_000_000n, least = 5_000n 
       const leasts = new Map([[seedChainId, least]])
       const rules = { ...closingTimes, amount: 10_000_000n, least: leasts }
       await closeDueTabs(tabs, rules, new Date(now()))
-      await takeClosedTabs({ sql, tabs, least: leasts, separators: new Map(), limit: 1_000, checkpoint() {} })
+      await takeClosedTabs({
+        sql,
+        tabs,
+        least: leasts,
+        separators: new Map(),
+        limit: 1_000,
+        now: new Date(now()),
+        onBadRow: noBadRows,
+        checkpoint() {},
+      })
     },
     async settle(tab: MarketTab): Promise<void> {
       const { charged: amount, nonce, ...own } = tab

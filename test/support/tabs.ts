@@ -111,7 +111,12 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
       expiresAt: expiry,
       nonce: authorization.nonce,
       signature: authorization.signature,
-      lines: lines.map(({ amount }, index) => ({ payee: wallets[index] as Address, ...shares, amount })),
+      lines: lines.map(({ amount }, index) => ({
+        payee: wallets[index] as Address,
+        ...shares,
+        amount,
+        charged: amount,
+      })),
       sales: lines.flatMap(({ split, amount }, line) => {
         if (!own || wallets[line] !== payee) return []
         const feeAmount = platformPart(split, amount)

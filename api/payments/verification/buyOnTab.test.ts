@@ -12,6 +12,7 @@ import { maxIdleTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
@@ -478,6 +479,7 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(),
   })
   await upkeep.closeAndTake()

@@ -1,8 +1,25 @@
 -- Stores the payments of closed tabs, each in place of its reservation. Payments that are already stored stay as they are.
-create or replace function take_tabs(tabs closed_tab[], lines tab_line[], sales sold_on_tab[]) returns void language plpgsql as $$
+--
+-- Returns the ids of those that can't become payments, because another payment of the payer has their nonce or their tab's id. They keep
+-- their reservations, and the caller ends them. Acceptance prevents both (claim_tab.sql), so this is the last resort: an exception
+-- instead would be raised again at each attempt.
+create or replace function take_tabs(tabs closed_tab[], lines tab_line[], sales sold_on_tab[]) returns text[] language plpgsql as $$
 declare
   new_ids text[];
+  refused text[];
 begin
+  -- In order, so that concurrent calls can't deadlock. While the rows are locked, no authorization of these payers is stored.
+  perform from payer p join unnest(tabs) t on p.chain_id = t.chain_id and p.token = t.token and p.address = t.payer
+  order by p.chain_id, p.token, p.address for no key update of p;
+  refused := array(
+    select t.payment_id from unnest(tabs) t
+    where not exists (select from payment p where p.id = t.payment_id) and (
+      exists (
+        select from signed_authorization s
+        where authorization_key(s.chain_id, s.token, s.authorizer, s.nonce) = authorization_key(t.chain_id, t.token, t.payer, t.nonce)
+      ) or exists (select from tab_payment k where k.payer = t.payer and k.tab_id = t.tab_id)
+    )
+  );
   insert into queue_group (chain_id, token, fee_recipient)
   select distinct chain_id, token, platform from unnest(tabs) order by 1, 2, 3
   on conflict do nothing;
@@ -12,7 +29,7 @@ begin
     select payment_id, 'tab', chain_id, token, payer, contract, platform, contract, value, provider_amount, fee_amount,
       expires_at, 'tab', trim_scale(trunc(fee_amount / value, 6))::text, tab_id,
       to_timestamp(opened_at / 1000), to_timestamp(closed_at / 1000)
-    from unnest(tabs) order by payment_id
+    from unnest(tabs) where payment_id <> all (refused) order by payment_id
     on conflict (id) do nothing
     returning id
   ), own as materialized (
@@ -47,6 +64,10 @@ begin
   from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
-  perform end_reservation(t.payer, t.tab_id, t.value) from (select * from unnest(tabs) order by payer, tab_id) t;
+  perform end_reservation(t.payer, t.tab_id, t.charged) from (
+    select c.payer, c.tab_id, (select sum(l.charged) from unnest(lines) l where l.payment_id = c.payment_id) as charged
+    from unnest(tabs) c where c.payment_id <> all (refused) order by 1, 2
+  ) t;
+  return refused;
 end
 $$;

@@ -920,6 +920,7 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  charged bigint not null check (charged between 0 and amount), -- what of that is owed: the rest, once it has moved, is the payer's credit
   moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
   primary key (payment_id, position)
 );

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type { App } from '@tollkeeper/api/http/app'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { type Citus, hasCitus, startCitus } from '../../../test/support/citus.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -74,6 +75,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       tabs,
       networks: [gateway.served],
       minimumPrices: {},
+      onBadRow: noBadRows,
       rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(Date.now() + 360_000),
     })

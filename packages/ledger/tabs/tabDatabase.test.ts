@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { createTestDatabase } from '../../../test/support/database.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -37,6 +38,7 @@ test('default: a tab of another database is bought on, charged less, closed, tak
       tabs,
       networks: [gateway.served],
       minimumPrices: {},
+      onBadRow: noBadRows,
       rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(now),
     })

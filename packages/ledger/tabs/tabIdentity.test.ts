@@ -7,12 +7,14 @@ import type { Address } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
 import { makeCandidate } from '../../../bench/data/makeCandidate.ts'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { call } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { acceptPayments } from '../acceptance/acceptPayments.ts'
 import { createPayers } from '../acceptance/payers.ts'
+import { endPayments } from '../queue/stages.ts'
 import { createReserveForTab } from './reserveForTab.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
@@ -34,8 +36,18 @@ function upkeepAt(now: number) {
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(now),
   })
+}
+
+/** Closes a tab, settles it for good, and deletes it as retention does. */
+async function endAndForget(tab: ReturnType<typeof openTab>): Promise<void> {
+  const { paymentId } = (await tab.close()).body as { paymentId: string }
+  await upkeepAt(Date.now()).closeAndTake()
+  await endPayments(gateway.database, [{ paymentId, kind: 'settled', code: null, isFinal: true }], new Date())
+  await upkeepAt(Date.now()).closeAndTake()
+  await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
 }
 
 /** An ordinary payment with the nonce that a tab of this payer has. */
@@ -75,9 +87,7 @@ describe('a tab is identified by its payer and its id', () => {
       named(await gateway.buyer(1_000_000n), tabId),
     ]
     expect(codesOf([await first.buy(shop), await second.buy(shop)])).toEqual(['verified', 'tab_mismatch'])
-    await first.close()
-    await upkeepAt(Date.now()).closeAndTake()
-    await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
+    await endAndForget(first)
     expect((await first.read()).status).toBe(404)
     expect(codesOf([await second.buy(shop)])).toEqual(['tab_mismatch'])
   })
@@ -86,9 +96,7 @@ describe('a tab is identified by its payer and its id', () => {
     const payer = await gateway.buyer(1_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)
-    await tab.close()
-    await upkeepAt(Date.now()).closeAndTake()
-    await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
+    await endAndForget(tab)
     expect(codesOf([await named(payer, tab.tabId).buy(shop)])).toEqual(['tab_closed'])
   })
 

@@ -1,6 +1,7 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../../test/crash/checkpoints.ts'
+import { collectBadRows, noBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -29,6 +30,7 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(now),
     ...more,
   })
@@ -386,16 +388,57 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+  test('behavior: a tab that can’t be taken in is reported and tried again later, and holds up no other', async () => {
     const [bad, good] = [await openedTab(), await openedTab()]
     for (const tab of [bad, good]) await tab.buy(shop)
     const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
     const lost = requests.map((row) => ({ ...row }))
-    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    const reports = collectBadRows()
+    const later = (seconds: number) => upkeepAt(minutes(6) + seconds * 1_000, reports)
+    await later(0).closeAndTake()
     expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    expect(reports.bad).toEqual([{ step: 'take', row: { payer: bad.payer, tabId: bad.tabId } }])
     await gateway.database`insert into tabs.request ${gateway.database(lost)}`
-    await upkeepAt(Date.now()).closeAndTake()
+    await later(3).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(false)
+    await later(7).closeAndTake()
     expect((await bad.read()).body.isTaken).toBe(true)
+    expect(reports.bad).toHaveLength(1)
+  })
+
+  test('behavior: 200 closed tabs that fail forever delay no other', async () => {
+    const [bad, good] = [await openedTab(), await openedTab()]
+    for (const tab of [bad, good]) await tab.buy(shop)
+    await gateway.database`update tabs.tab set closed_at = now() - interval '1 hour', close_reason = 'idle' where id = ${idOf(bad)}`
+    await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)}`
+    await gateway.database`
+      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('bad' || n)))).*
+      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)}`
+    await good.close()
+    const reports = collectBadRows()
+    for (const now of [Date.now(), Date.now() + 6_000]) await upkeepAt(now, reports).closeAndTake()
+    expect((await good.read()).body.isTaken).toBe(true)
+    expect(reports.bad).toHaveLength(400)
+    await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
+  })
+
+  test('behavior: one whose nonce another payment has ends unpaid, at its payer’s expense', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'e'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    const reports = collectBadRows()
+    await tab.close()
+    for (let round = 0; round < 2; round++) await upkeepAt(Date.now(), reports).closeAndTake()
+    expect((await tab.read()).body.isTaken).toBe(true)
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect(await reservedOf(tab)).toBeUndefined()
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 50_000n })
+    expect(reports.bad).toHaveLength(1)
   })
 
   test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
@@ -449,6 +492,8 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   await old.close()
   await upkeepAt(Date.now()).closeAndTake()
   const { body } = await old.read()
+  await end(old, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
   expect(await upkeepAt(Date.now()).forget(new Date(Date.now() - 60_000))).toBe(false)
   expect((await old.read()).status).toBe(200)
   await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
@@ -458,6 +503,136 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   expect(left).toBe(0n)
   // The ledger has the tab.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
+})
+
+describe('what is left of a credit returns when its tab ends', () => {
+  /** A tab whose only line begins with a credit of 0.3 USDC, of which a purchase used 0.05. */
+  async function openedWithCredit(): Promise<Tab> {
+    const tab = await openedTab()
+    await gateway.database`
+      insert into tabs.credit (payer, chain_id, split, amount)
+      select ${bytesOf(tab.payer)}, ${gateway.served.network.chainId}, ${bytesOf((await tab.challenge(shop)).tab?.split ?? '0x')}, 300000`
+    expect((await tab.buy(shop)).body.tab.credit).toBe('300000')
+    expect(await creditOf(tab)).toEqual([])
+    return tab
+  }
+
+  test('behavior: of one that is taken in, once, also after a crash', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    const dying = upkeepAt(Date.now(), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    expect(await creditOf(tab)).toEqual([])
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect(await creditOf(tab)).toEqual([250_000n])
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    // The first state signed 0.05 USDC on the line, which the credit had paid already.
+    expect(await creditOf(tab)).toEqual([300_000n])
+  })
+
+  test('behavior: of one whose payment fails, but not what never moved', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    await end(tab, 'failed')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that is too small to settle', async () => {
+    const tab = await openedWithCredit()
+    await reasonAt(tab, minutes(25.5 * 60))
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, chargedUsdc: '0.000000' })
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that can never become a payment', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'f'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    await tab.close()
+    await upkeepAt(Date.now(), collectBadRows()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+})
+
+test('behavior: a buyer is credited with what another state moved beyond what was charged', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  await tab.buy(dear)
+  await tab.charge(dear, 2, '0.1')
+  await tab.buy(shop, { amount: 60_000n })
+  await tab.close()
+  await upkeepAt(Date.now()).closeAndTake()
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  // As facts/record.ts leaves it after an older state of the tab moved.
+  await gateway.database`update tab_line set moved = case position when 0 then 20000 else 300000 end where payment_id = ${paymentId}`
+  await end(tab, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
+  expect(await creditOf(tab)).toEqual([200_000n])
+})
+
+test('behavior: 200 credits that can’t be given delay no other', async () => {
+  const [bad, good] = [await openedTab(), await openedTab()]
+  for (const tab of [bad, good]) {
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.02')
+  }
+  await upkeepAt(minutes(6)).closeAndTake()
+  for (const tab of [bad, good]) await end(tab, 'settled')
+  await gateway.database`
+    with copies as (
+      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('credit' || n)))).*
+      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)} returning payer, id
+    )
+    insert into tabs.line (payer, tab_id, position, split)
+    select c.payer, c.id, l.position, l.split from copies c join tabs.line l on l.payer = c.payer and l.tab_id = ${idOf(bad)}`
+  // The payer of the bad ones comes first or last by chance, so the good one is read behind 200 of them in one of two files.
+  await gateway.database.unsafe(`
+    create function refuse_credit() returns trigger language plpgsql as $$
+      begin raise exception 'refused' using errcode = 'check_violation'; end $$;
+    create trigger refuse_credit before insert on tabs.credit for each row
+      when (new.payer = '\\x${bad.payer.slice(2)}') execute function refuse_credit()`)
+  const reports = collectBadRows()
+  await upkeepAt(Date.now(), reports).closeAndTake()
+  expect(await creditOf(good)).toEqual([30_000n])
+  expect(reports.bad.filter(({ step }) => step === 'credit')).toHaveLength(200)
+  await gateway.database`drop trigger refuse_credit on tabs.credit`
+  await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
+})
+
+test('behavior: 200 old tabs that can’t be deleted delay no other', async () => {
+  const [bad, good] = [await openedTab(), await openedTab()]
+  for (const tab of [bad, good]) await tab.buy(shop)
+  await gateway.database`
+    insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('old' || n)))).*
+    from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)}`
+  await gateway.database`
+    update tabs.tab set closed_at = now(), close_reason = 'idle', taken_at = case id when ${idOf(good)} then now() else now() - interval '1 day' end
+    where payer in (${bytesOf(bad.payer)}, ${bytesOf(good.payer)})`
+  await gateway.database.unsafe(`
+    create function keep_tab() returns trigger language plpgsql as $$
+      begin raise exception 'kept' using errcode = 'foreign_key_violation'; end $$;
+    create trigger keep_tab before delete on tabs.tab for each row
+      when (old.payer = '\\x${bad.payer.slice(2)}') execute function keep_tab()`)
+  const reports = collectBadRows()
+  const upkeep = upkeepAt(Date.now(), reports)
+  while (await upkeep.forget(new Date(Date.now() + 60_000)));
+  expect((await good.read()).status).toBe(404)
+  expect(reports.bad).toHaveLength(200)
+  await gateway.database`drop trigger keep_tab on tabs.tab`
+  await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
 })
 
 /** Ends the payment of a taken tab for good. */
@@ -475,6 +650,10 @@ async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`
     select reserved from tab_reservation where tab_id = ${tabId}`
   return row?.reserved
+}
+
+function bytesOf(address: string): Buffer {
+  return Buffer.from(address.slice(2), 'hex')
 }
 
 async function creditOf({ payer }: Tab): Promise<bigint[]> {

@@ -1,5 +1,7 @@
 import { createChainReads, type PayerState } from '@tollkeeper/chain/chainReads'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { failedDependency } from '@tollkeeper/runtime/dependencies'
+import { createStepBack, forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
 import { type Exposure, readExposures } from '../acceptance/exposure.ts'
 import type { Database } from '../store/database.ts'
@@ -25,6 +27,7 @@ export type TabUpkeepOptions = {
   /** USDC base units by network, if above the network's own minimum. */
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
+  onBadRow: OnBadRow
   /** For crash tests; does nothing otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
@@ -58,6 +61,7 @@ export function createTabUpkeep({
   tabs,
   networks,
   now,
+  onBadRow,
   checkpoint = () => {},
   ...options
 }: TabUpkeepOptions) {
@@ -71,28 +75,29 @@ export function createTabUpkeep({
     networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
   )
   const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
+  const unforgotten = createStepBack<string>(() => now().getTime())
 
   return {
     /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
     async closeAndTake(): Promise<void> {
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
-      await giveCredits(sql, tabs)
-      const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
+      await giveCredits(sql, tabs, onBadRow)
+      const taking = { sql, tabs, least, separators, limit: takenAtOnce, onBadRow, checkpoint }
+      const take = () => takeClosedTabs({ ...taking, now: now() })
       while ((await take()) === takenAtOnce);
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
-      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
-        select payer, id from tabs.tab where taken_at < ${before} and credits is null order by taken_at limit ${takenAtOnce}`
-      for (const { payer, id } of old) {
-        const own = await tabs.of(toHex(payer) as Address)
-        await own.begin(async (tx) => {
-          for (const table of ['request', 'item', 'line'])
-            await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
-          await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
-        })
-      }
+      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array; key: string }[]>`
+        select payer, id, encode(payer || id, 'hex') as key from tabs.tab
+        where taken_at < ${before} and not awaits_end
+          and encode(payer || id, 'hex') <> all(${unforgotten.waiting()}::text[])
+        order by taken_at limit ${takenAtOnce}`
+      await forEachRow(old, deleteTab, (error, { payer, key }) => {
+        unforgotten.failed(key)
+        onBadRow('forget', error, { payer: toHex(payer) })
+      })
       return old.length === takenAtOnce
     },
     /**
@@ -136,12 +141,35 @@ export function createTabUpkeep({
         // The last payer may have more tabs on the next page.
         const payer = isLast ? undefined : page.at(-1)?.payer
         const whole = own.filter((tab) => tab.payer !== payer)
-        await closeTabs(tabs, await findEndangered(served, whole), now())
+        await closeEndangered(served, whole)
         if (isLast) return
         own = own.slice(whole.length)
         after = (page.at(-1) as OpenTab).key
       }
     },
+  }
+
+  async function deleteTab({ payer, id }: { payer: Uint8Array; id: Uint8Array }): Promise<void> {
+    const own = await tabs.of(toHex(payer) as Address)
+    await own.begin(async (tx) => {
+      for (const table of ['request', 'item', 'line'])
+        await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
+      await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
+    })
+  }
+
+  /** @param open all open tabs of their payers. */
+  async function closeEndangered(served: ServedNetwork, open: readonly OpenTab[]): Promise<void> {
+    const close = async (own: readonly OpenTab[]) => closeTabs(tabs, await findEndangered(served, own), now())
+    try {
+      await close(open)
+    } catch (error) {
+      if (failedDependency(error) !== undefined) throw error
+      // Something about one payer can't be read. The others are looked at all the same.
+      await forEachRow([...Map.groupBy(open, ({ payer }) => payer).values()], close, (cause, [tab]) =>
+        onBadRow('watch', cause, { payer: tab?.payer }),
+      )
+    }
   }
 
   /** @param open all open tabs of their payers. */
