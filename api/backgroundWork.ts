@@ -63,7 +63,12 @@ export function startBackgroundWork({
   tabDatabase?: TabDatabase
 }): BackgroundWork {
   const metrics = createApiMetrics()
-  collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
+  collectApiState(metrics, {
+    sql,
+    tabDatabase,
+    networks: networks.map(({ network }) => network),
+    tabBudget: settings.tabs?.budget ?? null,
+  })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
   const onBadRow: OnBadRow = (step, err, row) => {
     metrics.badRows.inc({ step })

@@ -14,7 +14,7 @@ type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 const mostShown = 1_000
 const txHash = matching('a transaction hash: 0x and 64 hex digits', /^0x[0-9a-f]{64}$/)
 
-/** `payer debts | forgive | covers`: debts that payers caused themselves, and those that the platform bears. */
+/** `payer debts | forgive | covers | credit`: debts that payers caused, those that the platform bears, and what payers may owe. */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
@@ -56,6 +56,63 @@ export function addPayerCommand(program: Command): void {
     )
 
   addCoversCommand(payer)
+  addCreditCommand(payer)
+}
+
+type CreditFlags = { network?: NetworkName; usdc?: bigint; reason?: string; reset?: boolean; json?: boolean }
+
+function addCreditCommand(payer: Command): void {
+  payer
+    .command('credit')
+    .summary('what a payer may owe on tabs')
+    .description(
+      'Lets a payer owe more or less on tabs than TAB_CREDIT_USDC, or lists what you have granted. You bear what it defaults of that.',
+    )
+    .argument('[address]', 'the payer', parseAddress)
+    .addOption(new Option('--network <name>', 'on this network').choices(networkNames))
+    .addOption(
+      parsedOption('--usdc <amount>', 'what it may owe beyond what it has earned; 0: nothing', usdc()),
+    )
+    .option('--reason <text>', 'why, for the record')
+    .option('--reset', 'let it owe as much as any payer again')
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer credit 0x1000000000000000000000000000000000000001 --network base --usdc 50 --reason "signed contract"',
+    )
+    .action((address: Address | undefined, { network, usdc: amount, reason, reset, json }: CreditFlags) =>
+      withCredit(async (sql, { findGrantedCredit, grantCredit }) => {
+        if (address !== undefined) {
+          if (network === undefined || (reset ? amount !== undefined : amount === undefined || !reason))
+            throw new CliError('invalid_flags', 'name --network, and either --usdc with --reason, or --reset')
+          const { chainId } = networks[network]
+          await grantCredit(sql, {
+            chainId,
+            payer: address,
+            amount: reset ? null : (amount ?? null),
+            reason: reason ?? '',
+          })
+        }
+        const rows = (await findGrantedCredit(sql, mostShown)).map((one) => ({
+          payer: one.payer,
+          network: networkByChainId(one.chainId).name,
+          amount_usdc: formatUsdc(one.amount),
+          grantedAt: one.grantedAt.toISOString(),
+          reason: one.reason,
+        }))
+        const table = () =>
+          formatTable(['payer', 'network', 'USDC', 'granted', 'because'], rows.map(Object.values))
+        process.stdout.write(`${json ? JSON.stringify(rows) : table()}\n`)
+      }),
+    )
+}
+
+async function withCredit(
+  act: (sql: Database, credit: typeof import('@tollkeeper/ledger/acceptance/grantCredit')) => Promise<void>,
+): Promise<void> {
+  const { withDatabase } = await import('./database/withDatabase.ts')
+  const credit = await import('@tollkeeper/ledger/acceptance/grantCredit')
+  await withDatabase('payer', (sql) => act(sql, credit))
 }
 
 type CoverFlags = {

@@ -29,6 +29,7 @@ test('default: has every command that the docs describe', () => {
         'payer debts',
         'payer forgive',
         'payer covers',
+        'payer credit',
         'keys rotate',
       ],
     ]),

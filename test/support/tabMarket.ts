@@ -25,8 +25,6 @@ import {
 import { seedTabSettlement, settleTab } from './seedTabs.ts'
 import { randomHex } from './usdc.ts'
 
-/** USDC base units that each payer may owe beyond what it has earned. */
-const base = 1_000_000n
 /** A tenth, as the gateway has it. */
 const basisPoints = 1_000n
 /** Of the fee, to whoever settles. */
@@ -69,6 +67,8 @@ export type MarketOptions = {
   provider: SeedProvider
   /** USDC base units that all payers together may owe of what they were lent on a day. */
   budget?: bigint
+  /** USDC base units that each payer may owe beyond what it has earned. */
+  base?: bigint
   /** The least with which a tab of one line settles. */
   least?: bigint
 }
@@ -77,7 +77,13 @@ export type MarketOptions = {
  * Opens a gateway with its own clock, which starts on a day of its own, and counts what is won from it. Credit, tab store and ledger are
  * the real ones. Only the chain is played: each wallet has all the USDC that it needs, until it doesn't.
  */
-export function openMarket({ sql, provider, budget = 5_000_000n, least = 5_000n }: MarketOptions) {
+export function openMarket({
+  sql,
+  provider,
+  budget = 5_000_000n,
+  base = 1_000_000n,
+  least = 5_000n,
+}: MarketOptions) {
   const tabs = onOnePostgres(sql)
   const store = createTabStore(tabs)
   const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
@@ -161,15 +167,16 @@ export function openMarket({ sql, provider, budget = 5_000_000n, least = 5_000n 
     async release(): Promise<void> {
       ahead += 660_000
       const rules = { ...closingTimes, amount: 10_000_000n }
-      await createTabUpkeep({
+      const options = {
         sql,
         tabs,
         networks: [],
         rules,
         minimumPrices: {},
-        now: () => new Date(now()),
         onBadRow: noBadRows,
-      }).releaseUnopened()
+        now: () => new Date(now()),
+      }
+      await createTabUpkeep(options).releaseUnopened()
     },
     openTab(payer: Address): MarketTab {
       const id = randomHex(16).slice(2)

@@ -306,4 +306,17 @@ describe('after the service', () => {
     const rows = await gateway.database`select paid_tx from covered_default where payee = ${payee}`
     expect(rows).toEqual([{ paid_tx: hash }, { paid_tx: hash }])
   })
+
+  test('behavior: the operator grants a payer credit, sees it, and resets it', async () => {
+    const payer = `0x${'bb'.repeat(20)}`
+    const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
+    const credit = (...flags: string[]) => runCli(['payer', 'credit', ...flags, '--json'], env)
+    const of = [payer, '--network', 'localhost']
+    expect((await credit(...of, '--usdc', '50')).stderr).toContain('--reason')
+    const granted = await credit(...of, '--usdc', '50', '--reason', 'a contract')
+    expect(JSON.parse(granted.stdout)).toMatchObject([
+      { payer, network: 'localhost', amount_usdc: '50.000000', reason: 'a contract' },
+    ])
+    expect((await credit(...of, '--reset')).stdout).toBe('[]\n')
+  })
 })

@@ -30,6 +30,8 @@ export type Exposure = {
   keptFees: bigint
   /** What the platform bore of its defaults. */
   covered: bigint
+  /** What an operator lets it owe on tabs beyond what it has earned; null: as much as any payer. */
+  granted: bigint | null
 }
 
 export type ExposureQuestion = {
@@ -71,7 +73,7 @@ export async function readExposures(
       coalesce(owed.unsettled, 0) + coalesce(open_tabs.reserved, 0) as unsettled,
       coalesce(open_tabs.reserved, 0) as reserved,
       coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "keptFees",
-      coalesce(payer.covered, 0) as covered,
+      coalesce(payer.covered, 0) as covered, granted.amount as granted,
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
@@ -92,6 +94,7 @@ export async function readExposures(
       } as "everSettled"
     from unnest(${payers}::text[]) as asked (address)
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join granted_credit granted on granted.chain_id = ${chainId} and granted.payer = asked.address
     left join lateral (
       select sum(r.reserved) as reserved from tab_reservation r
       where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}

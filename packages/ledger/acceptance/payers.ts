@@ -51,7 +51,7 @@ export type Allowance = {
   tabLimit: bigint | null
   /** What the payer may owe on tabs: the base and what it has earned, USDC base units; null: nothing limits it. */
   credit: bigint | null
-  /** The limit by the payer's own settlements. Beyond it, the common budget lends; null: nothing has settled. */
+  /** The limit by the payer's own settlements and what an operator granted. Beyond it, the common budget lends; null: it has neither. */
   earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
@@ -213,14 +213,15 @@ function toAllowance(
   const available = by === 'cap' ? cap : balance
   const earned = tabCredit ? earnedCredit(exposure, tabCredit) : 0n
   const lost = exposure.leftUnpaid + exposure.covered
-  const credit = tabCredit ? tabCredit.base + earned - lost : null
+  const { granted } = exposure
+  const credit = tabCredit ? (granted ?? tabCredit.base) + earned - lost : null
   const limitFor = (amount: bigint | null) =>
     amount === null ? null : amount + acceptedTotal - unsettled - debt
   return {
     limit: limitFor(available),
     credit,
     tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
-    earnedLimit: earned > 0n ? limitFor(earned - lost) : null,
+    earnedLimit: earned > 0n || granted !== null ? limitFor((granted ?? 0n) + earned - lost) : null,
     by,
     available: available ?? 0n,
     unsettled,

@@ -1,12 +1,12 @@
--- Makes the platform bear final defaults on tabs, as far as the fees that it kept of the same payer go (direction 1), or withdraws what it
--- was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction, and uses what that stored as arrived.
+-- Makes the platform bear final defaults on tabs, as far as the fees that it kept of the same payer go, and what it granted the payer
+-- (direction 1), or withdraws what it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction, and uses what that stored as arrived.
 --
 -- Locking the payer's row serializes what is borne of one payer. So the total never exceeds the fees kept of it, whatever ends at the
 -- same time. Payers are locked in order, as reserve_balances does, so that concurrent calls can't deadlock.
 create or replace function cover_defaults(ended outcome[], direction integer) returns void language plpgsql as $$
 declare
   lost record;
-  kept numeric; -- fees of this payer that the platform kept and didn't spend on earlier defaults
+  kept numeric; -- fees of this payer that the platform kept and didn't spend on earlier defaults, and what it granted
   moved numeric;
 begin
   for lost in
@@ -18,6 +18,8 @@ begin
     select coalesce((
       select sum(r.kept_fee) from payer_revenue r
       where r.payer = lost.payer and r.chain_id = lost.chain_id and r.period = 'all'
+    ), 0) + coalesce((
+      select g.amount from granted_credit g where g.payer = lost.payer and g.chain_id = lost.chain_id
     ), 0) - y.covered into kept
     from payer y where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer for update;
     if direction = 1 and lost.amount > 0 and kept > 0 then

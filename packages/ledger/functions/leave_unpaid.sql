@@ -1,4 +1,4 @@
--- Ends a tab that is too small to settle: what was bought on it permanently reduces its payer's credit. Run again, it changes nothing.
+-- Ends a tab that never becomes a payment, because it is too small to settle or another payment has its nonce: what was bought on it permanently reduces its payer's credit. Run again, it changes nothing.
 --
 -- It locks the payer's row before the reservation, as reserve_for_tab does.
 create or replace function leave_unpaid(of_payer text, of_tab text, bought numeric) returns void language plpgsql as $$

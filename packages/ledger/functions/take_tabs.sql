@@ -65,8 +65,10 @@ begin
   from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
-  perform end_reservation(t.payer, t.tab_id, t.value)
-  from (select * from unnest(tabs) where payment_id <> all (refused) order by payer, tab_id) t;
+  perform end_reservation(t.payer, t.tab_id, t.charged) from (
+    select c.payer, c.tab_id, (select sum(l.charged) from unnest(lines) l where l.payment_id = c.payment_id) as charged
+    from unnest(tabs) c where c.payment_id <> all (refused) order by 1, 2
+  ) t;
   return refused;
 end
 $$;

@@ -377,6 +377,17 @@ create table forgiven_debt (
   forgiven_at timestamptz not null default now()
 );
 
+-- How much an operator lets a payer owe on tabs, beyond what the payer has earned: instead of TAB_CREDIT_USDC, and without drawing the
+-- day's budget. 0: the payer buys on tabs only within earned credit.
+create table granted_credit (
+  chain_id integer not null,
+  payer address not null,
+  amount usdc_amount not null,
+  reason text not null check (length(reason) between 1 and 500),
+  granted_at timestamptz not null default now(),
+  primary key (chain_id, payer)
+);
+
 -- What a payment was presented with: of use only until it is over, so it is deleted some time after (packages/ledger/outcomes/retention.ts).
 -- Apart from the payment, because each update of a row writes all of it.
 create table presentation (

@@ -3,17 +3,25 @@ import { describe, expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import { seedChainId, seedProvider } from '../../../test/support/seedPayments.ts'
-import { type Market, openMarket as open, price, wallets } from '../../../test/support/tabMarket.ts'
+import {
+  type Market,
+  type MarketOptions,
+  openMarket as open,
+  price,
+  wallets,
+} from '../../../test/support/tabMarket.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { badDebt } from '../acceptance/badDebt.ts'
 import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDefaults.ts'
 import { forgiveDebts } from '../acceptance/forgiveDebt.ts'
+import { grantCredit } from '../acceptance/grantCredit.ts'
 
 // What liars with any number of wallets can win on tabs.
 
 const sql = await useDatabase()
 const provider = await seedProvider(sql)
-const openMarket = (options: { budget?: bigint; least?: bigint } = {}) => open({ sql, provider, ...options })
+const openMarket = (options: Omit<MarketOptions, 'sql' | 'provider'> = {}) =>
+  open({ sql, provider, ...options })
 
 /** Each wallet buys all it may on a tab of its own, all at once, and never pays. @returns why they were refused. */
 async function takeAll(market: Market, payers: readonly Address[]): Promise<string[]> {
@@ -131,6 +139,52 @@ async function readCovers(payers: readonly Address[]) {
       coalesce((select sum(c.amount) from covered_default c where c.payer = asked.payer), 0) as listed
     from unnest(${[...payers]}::text[]) asked (payer)`
 }
+
+describe('credit that an operator grants', () => {
+  const grant = (payer: Address, amount: bigint | null) =>
+    grantCredit(sql, { chainId: seedChainId, payer, amount, reason: 'a test' })
+
+  test('behavior: lets one payer owe more, draws no budget, and is borne by the platform', async () => {
+    const market = openMarket({ budget: 0n })
+    const [payer] = wallets(1) as [Address]
+    await grant(payer, 3_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    expect(tab.charged).toBe(3_000_000n)
+    expect(await market.lent()).toBe(0n)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    expect(await readCovers([payer])).toMatchObject([
+      { defaulted: 2_700_000n, covered: 2_700_000n, kept: 0n },
+    ])
+  })
+
+  test('behavior: 0 refuses a payer who has earned nothing, until it is reset', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await grant(payer, 0n)
+    await expect(market.buy(market.openTab(payer), price)).rejects.toMatchObject({
+      code: 'tab_limit_exceeded',
+    })
+    await grant(payer, null)
+    // What is known of a payer is read again after 100 ms at the earliest.
+    await market.close(1_000)
+    await market.buy(market.openTab(payer), price)
+  })
+
+  test('behavior: where any payer may owe 0, only those are served who have earned credit or were granted some', async () => {
+    const market = openMarket({ base: 0n })
+    const [stranger, trusted, known] = wallets(3) as [Address, Address, Address]
+    await grant(trusted, price)
+    await market.pay(known, 10_000_000n)
+    await expect(market.buy(market.openTab(stranger), price)).rejects.toMatchObject({
+      code: 'tab_limit_exceeded',
+    })
+    for (const payer of [trusted, known]) await market.buy(market.openTab(payer), price)
+    expect(await market.lent()).toBe(0n)
+  })
+})
 
 describe('who bears a default', () => {
   test('behavior: within what its payer has earned the platform does, out of the fees it kept; beyond that the provider', async () => {

@@ -57,6 +57,34 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(59.1))).toBe('old')
   })
 
+  test('behavior: as many hours later as its operator says, while its payer has earned the credit for it', async () => {
+    const [earned, lent] = [await openedTab(), await openedTab()]
+    for (const tab of [earned, lent]) await tab.buy(shop)
+    await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    const reasonAfter = async (tab: Tab, now: number) => {
+      await upkeepAt(now, { rules }).closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    expect(await reasonAfter(lent, minutes(5.1))).toBe('idle')
+    expect(await reasonAfter(earned, minutes(119))).toBeNull()
+    await gateway.database`update tabs.tab set used_at = used_at + interval '23 hours' where id = ${idOf(earned)}`
+    expect(await reasonAfter(earned, minutes(24 * 60 - 1))).toBeNull()
+    expect(await reasonAfter(earned, minutes(24 * 60 + 1))).toBe('old')
+  })
+
+  test('behavior: as any other tab once more is charged than its payer has earned', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await gateway.database`update tabs.tab set reserved = 100000, lent = 40000 where id = ${idOf(tab)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBeNull()
+    await tab.buy(shop)
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBe('idle')
+  })
+
   test('behavior: from four fifths of its payer’s credit on', async () => {
     const tab = await openedTab()
     for (let n = 0; n < 2; n++) await tab.buy(dear)
