@@ -9,7 +9,7 @@ import {
 } from '@modelcontextprotocol/sdk/types.js'
 import { describeError } from '@tollkeeper/runtime/log'
 import type { ToolAnswer, ToolCall } from '@tollkeeper/sdk/mcp/dialects'
-import { paymentKeys } from '@tollkeeper/sdk/mcp/metaKeys'
+import { paymentKeys, receiptKeys, replayedKey } from '@tollkeeper/sdk/mcp/metaKeys'
 import { priceMeta } from '@tollkeeper/sdk/mcp/requirePayment'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { PriceOf } from './prices.ts'
@@ -140,6 +140,13 @@ export async function sellTools(
   listing.end()
   await Promise.all([client.close(), server.close()])
   return first
+}
+
+/** Whether a message is the result of a call that was paid for now, not one that is given again. */
+export function isPaidAnswer(message: JSONRPCMessage): boolean {
+  if (!('result' in message) || !isRecord(message.result)) return false
+  const { _meta } = message.result
+  return isRecord(_meta) && isRecord(_meta[receiptKeys.own]) && _meta[replayedKey] === undefined
 }
 
 /** A client's requests that have no answer yet. */

@@ -5,6 +5,7 @@ import type { Address, Hex } from 'viem'
 import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
+import { createOpenTabLimit } from './openTabLimit.ts'
 import type { Reservation } from './reserveForTab.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
@@ -192,6 +193,7 @@ export function createTabStore(database: TabDatabase) {
 
   return {
     accept,
+    requireRoom: createOpenTabLimit(database),
     /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
     async readSplits({ payer, tabId }: TabKey, atLeast: number): Promise<readonly bigint[]> {
       const key = `${payer}:${tabId}`
