@@ -18,6 +18,9 @@ import { readApiConfig } from './config.ts'
 import { loadReceiptKeys } from './payments/receipts/keys.ts'
 import { watchReceiptKeys } from './payments/receipts/watchKeys.ts'
 
+/** How long SIGTERM may take. Docker kills the process after ten seconds. */
+const stopMs = 9_000
+
 async function main(): Promise<void> {
   growYoungGenerationAtOnce()
   const config = readApiConfig(process.env)
@@ -69,6 +72,10 @@ async function main(): Promise<void> {
 
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
+    setTimeout(() => {
+      log.warn('background work did not end in time; the next start resumes it')
+      process.exit(0)
+    }, stopMs).unref()
     await keyWatch.stop()
     await server.close()
     await Promise.all([work.close(), tracer?.stop()])

@@ -1,6 +1,8 @@
 import { once } from 'node:events'
+import { Agent, get } from 'node:http'
 import { connect, type Socket } from 'node:net'
-import { afterEach, expect, test } from 'vitest'
+import { setTimeout as wait } from 'node:timers/promises'
+import { afterEach, describe, expect, test } from 'vitest'
 import { type RunningServer, serve } from './serve.ts'
 
 const sockets: Socket[] = []
@@ -96,4 +98,85 @@ test('behavior: a connection that says nothing, or never finishes its headers, i
   slow.write('GET / HTTP/1.1\r\nHost: a')
   expect(await isClosed(silent)).toBe(true)
   expect(await isClosed(slow)).toBe(true)
+})
+
+describe('when the process stops', () => {
+  /** Reads until the server ends the connection. */
+  async function readToEnd(socket: Socket): Promise<string> {
+    const chunks: Buffer[] = []
+    for await (const chunk of socket) chunks.push(chunk as Buffer)
+    return Buffer.concat(chunks).toString()
+  }
+  const request = (path = '/') => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+
+  test('default: a request that comes on an open connection is answered, and the client is told to close', async () => {
+    await start({})
+    const kept = await open()
+    expect(await ask(kept)).toBe('HTTP/1.1 200 OK')
+    const closed = server?.close()
+    kept.write(request())
+    const answer = await readToEnd(kept)
+    expect(answer).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
+    expect(answer).toMatch(/\r\nconnection: close\r\n/i)
+    expect(answer).toMatch(/here$/)
+    await closed
+  })
+
+  test('behavior: a request under way is answered as a whole, and its connection closed', async () => {
+    const { answer, untilAsked } = await start({})
+    const busy = await open()
+    const isAsked = untilAsked()
+    busy.write(request('/slow'))
+    await isAsked
+    let isClosed = false
+    const closed = server?.close().then(() => {
+      isClosed = true
+    })
+    // Connections without a request are closed by then.
+    await wait(1_200)
+    expect(isClosed).toBe(false)
+    answer()
+    const text = await readToEnd(busy)
+    expect(text).toMatch(/\r\nconnection: close\r\n/i)
+    expect(text).toMatch(/here$/)
+    await closed
+  })
+
+  test('behavior: under continuous requests on kept connections, none is lost and each connection ends with its next answer', async () => {
+    await start({})
+    const agent = new Agent({ keepAlive: true, maxSockets: 20 })
+    const url = `http://127.0.0.1:${server?.port}/`
+    const ask = () =>
+      new Promise<string>((resolve, reject) => {
+        get(url, { agent }, (response) => {
+          response.resume().once('end', () => resolve(String(response.statusCode)))
+        }).once('error', reject)
+      })
+    const outcomes: string[] = []
+    const clients = Array.from({ length: 20 }, async () => {
+      for (;;) {
+        const outcome = await ask().catch((error: NodeJS.ErrnoException) => error.code ?? '')
+        outcomes.push(outcome)
+        // A new connection is refused, so nothing was lost.
+        if (outcome === 'ECONNREFUSED') return
+      }
+    })
+    while (outcomes.length < 200) await wait(10)
+    const before = outcomes.length
+    await server?.close()
+    await Promise.all(clients)
+    agent.destroy()
+    expect(new Set(outcomes)).toEqual(new Set(['200', 'ECONNREFUSED']))
+    // Of each connection, the request under way and at most one more.
+    const later = outcomes.slice(before).filter((outcome) => outcome === '200')
+    expect(later.length).toBeLessThanOrEqual(40)
+  })
+
+  test('behavior: connections that never sent anything, or only half a request, are closed', async () => {
+    await start({})
+    const [silent, half] = [await open(), await open()]
+    half.write('GET / HTTP/1.1\r\nHost: a')
+    await server?.close()
+    expect([await isClosed(silent), await isClosed(half)]).toEqual([true, true])
+  })
 })

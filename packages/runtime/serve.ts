@@ -1,11 +1,12 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
+import { createDrain } from './drain.ts'
 import { limitConnections } from './limitConnections.ts'
 
 export type RunningServer = {
   port: number
-  /** Stops listening, lets requests under way finish, and cuts the rest. */
+  /** Stops listening and lets requests under way finish. Resolves once all connections are closed. */
   close(): Promise<void>
 }
 
@@ -20,9 +21,6 @@ export type ServeOptions = {
   /** Default 5,000. */
   maxConnections?: number
 }
-
-/** How long requests under way may take to finish when the process stops. */
-const drainMs = 8_000
 
 /**
  * Serves an app over HTTP, with limits on what a client can hold by sending slowly or opening many connections.
@@ -45,6 +43,7 @@ export async function serve(
   }) as Server
   server.maxRequestsPerSocket = 0
   limitConnections(server, maxConnections)
+  const drain = createDrain(server)
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
@@ -58,14 +57,6 @@ export async function serve(
 
   return {
     port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        const cut = setTimeout(() => server.closeAllConnections(), drainMs)
-        server.close(() => {
-          clearTimeout(cut)
-          resolve()
-        })
-        server.closeIdleConnections()
-      }),
+    close: drain,
   }
 }
