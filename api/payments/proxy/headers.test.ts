@@ -10,12 +10,12 @@ const ours = {
   'Service-Payment-Id': 'pay_1',
   'Service-Upstream-Secret': 'upsec_new, upsec_old',
 }
-const toUpstream = (given: Record<string, string>, hasBody = false) =>
+const toUpstream = (given: Record<string, string>, bodyLength: number | null = null) =>
   requestHeaders(new Headers(given), {
     secrets: ['upsec_new', 'upsec_old'],
     paymentId: 'pay_1',
     publicUrl,
-    hasBody,
+    bodyLength,
   })
 
 test('default: what is the buyer’s to say to the upstream goes on, and what is ours is added', () => {
@@ -69,9 +69,10 @@ test('behavior: what Connection names stays behind, and takes nothing of ours al
   expect(toUpstream(given)).toEqual({ 'x-other': '2', ...ours })
 })
 
-test('behavior: a body is framed once', () => {
-  expect(toUpstream({ 'content-length': '5' }, true)).toEqual({ 'content-length': '5', ...ours })
-  expect(toUpstream({ 'content-length': '5', 'transfer-encoding': 'chunked' }, true)).toEqual(ours)
+test('behavior: a body is framed once, by its length', () => {
+  expect(toUpstream({ 'content-length': '7' }, 5)).toEqual({ 'content-length': '5', ...ours })
+  expect(toUpstream({ 'transfer-encoding': 'chunked' }, 5)).toEqual({ 'content-length': '5', ...ours })
+  expect(toUpstream({ 'content-length': '5' })).toEqual(ours)
 })
 
 const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {

@@ -95,14 +95,14 @@ export type RequestHeadersOptions = {
   paymentId: string
   /** The URL that buyers call in place of the upstream's root. */
   publicUrl: URL
-  /** Whether a body must be framed. */
-  hasBody: boolean
+  /** The length of the body; null: there is none. */
+  bodyLength: number | null
 }
 
 /** A buyer's request headers in the form that its upstream gets. */
 export function requestHeaders(
   given: Headers,
-  { secrets, paymentId, publicUrl, hasBody }: RequestHeadersOptions,
+  { secrets, paymentId, publicUrl, bodyLength }: RequestHeadersOptions,
 ): Record<string, string> {
   const named = namedByConnection(given.get('connection'))
   const headers: Record<string, string> = {}
@@ -111,8 +111,8 @@ export function requestHeaders(
     if (name === 'authorization' && !isForUpstream(value)) continue
     headers[name] = value
   }
-  const length = given.get('content-length')
-  if (hasBody && length !== null && !given.has('transfer-encoding')) headers['content-length'] = length
+  // Some servers take no body without it, and we know it even where the buyer didn't.
+  if (bodyLength !== null) headers['content-length'] = String(bodyLength)
   return {
     ...headers,
     Via: '1.1 tollkeeper',

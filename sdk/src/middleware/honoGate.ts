@@ -3,6 +3,7 @@ import type { StatusCode } from 'hono/utils/http-status'
 import type { ReadBody } from './answers.ts'
 import { type Gate, readCopy, readRequest } from './gate.ts'
 import { toPaidResponse } from './paidResponse.ts'
+import { discardBody } from './unreadBody.ts'
 
 /**
  * Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails.
@@ -19,6 +20,7 @@ export async function passGate(
   const { raw } = c.req
   const decision = await gate.check(readRequest(raw, readBody), waiterOf(c))
   if (decision.kind !== 'serve') {
+    await discardBody(raw)
     const { status, headers, body } = decision.answer
     // With the headers that earlier middleware has set.
     return c.newResponse(
