@@ -9,7 +9,7 @@ import {
   readProblem,
 } from './errors.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import type { SignedPayment } from './signedPayment.ts'
@@ -139,7 +139,8 @@ export function createClient(options: ClientOptions): Client {
   const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, timeout: defaultTimeoutMs = 30_000 } = options
   const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
   const flow = createPaymentFlow(options, fetch)
-  if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
+  requireHttpUrl('baseUrl', baseUrl)
+  if (facilitatorUrl !== undefined) requireHttpUrl('facilitatorUrl', facilitatorUrl)
   const { address, log, receiptKeys } = flow
   const gateway = { fetch, log, defaultTimeoutMs, receiptKeys, keepsTabs: options.tabs !== false }
 
