@@ -6,7 +6,6 @@ import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sd
 import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { noBadRows } from '../../test/support/badRows.ts'
 import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
 import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
@@ -39,7 +38,6 @@ const closeAndTake = (at: number) =>
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
     rules: { ...closingTimes, amount: 10_000_000n },
-    onBadRow: noBadRows,
     minimumPrices: {},
     now: () => new Date(at),
     onBadRow: (key, error) => {

@@ -129,7 +129,8 @@ describe('tollkeeper', () => {
       [['audit', '--receipts', 'nowhere', '--rpc', chain.url], /nowhere can't be read.*\(unreadable_file\)/],
       [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
       [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /--from: expected a day/],
-      [['--env', 'nowhere', 'doctor'], /nowhere.*\(unreadable_file\)/],
+      [['--env', 'nowhere', 'doctor'], /--env: there is no file \/\S+\/nowhere \(unreadable_file\)/],
+      [['dev', '--price', '0.001x', '--', 'true'], /--price <usdc>.*Expected decimal USDC like 0\.01/],
       [['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'], /Expected 1 to 3/],
       [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
     ]

@@ -444,3 +444,21 @@ test.each([
   await expect(request).rejects.toThrow(message)
   expect(fetch).not.toHaveBeenCalled()
 })
+
+describe('options', () => {
+  test.each([
+    ['gatewayUrl', 'localhost:4020'],
+    ['gatewayUrl', 'ftp://gateway.example'],
+    ['gatewayUrl', undefined],
+    ['baseUrl', 'api.example'],
+    ['facilitatorUrl', 'ws://facilitator.example'],
+  ])('error: %s of %s', (name, value) => {
+    const message = `${name} must be an http(s) URL like https://gateway.example, got ${value}`
+    expect(() => clientOf({ [name]: value })).toThrow(new TypeError(message))
+  })
+
+  test.each([undefined, null, 1, 'Base'])('error: network of %s names those that there are', (network) => {
+    const message = /^Expected one of .*base.*, got (undefined|null|1|"Base")$/
+    expect(() => clientOf({ network: network as never })).toThrow(message)
+  })
+})

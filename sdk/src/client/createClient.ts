@@ -9,7 +9,7 @@ import {
   readProblem,
 } from './errors.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
 import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
@@ -141,7 +141,8 @@ export function createClient(options: ClientOptions): Client {
   const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
   const { tabs = false } = options
   const flow = createPaymentFlow({ ...options, tabs }, fetch)
-  if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
+  requireHttpUrl('baseUrl', baseUrl)
+  if (facilitatorUrl !== undefined) requireHttpUrl('facilitatorUrl', facilitatorUrl)
   const { address, log, receiptKeys } = flow
   const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
 

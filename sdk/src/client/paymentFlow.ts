@@ -18,6 +18,12 @@ import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type TabOptions } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
+/** @throws {TypeError} for anything but an http(s) URL; `localhost:4020` would be a URL with the scheme `localhost:`. */
+export function requireHttpUrl(name: string, value: string): void {
+  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return
+  throw new TypeError(`${name} must be an http(s) URL like https://gateway.example, got ${value}`)
+}
+
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
 export type PaymentOptions = LimitOptions & {
   /** Public URL of the gateway whose challenges are paid. */
@@ -82,6 +88,7 @@ const offerRefusals: ReadonlySet<unknown> = new Set([
  */
 export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalThis.fetch) {
   const { gatewayUrl, mockPayments = false } = options
+  requireHttpUrl('gatewayUrl', gatewayUrl)
   const network = networkByName(options.network)
   const usdc = (options.usdcAddress ?? network.usdc)?.toLowerCase() as Address | undefined
   const payer = signerOf(options)
