@@ -10,7 +10,7 @@ import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabData
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
-import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { logBadRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
@@ -40,10 +40,10 @@ const tabUpkeepMs = 15_000
 function createSpareRecorder(
   sql: Database,
   served: ServedNetwork,
-  { maxLagBlocks, log }: { maxLagBlocks: bigint; log: Logger },
+  { maxLagBlocks, log, onBadRow }: { maxLagBlocks: bigint; log: Logger; onBadRow: OnBadRow },
 ) {
   const { chainId } = served.network
-  const recorder = createRecorder({ sql, served, finalityBlocks: finalityOf(chainId), log })
+  const recorder = createRecorder({ sql, served, finalityBlocks: finalityOf(chainId), log, onBadRow })
   return async () => {
     const age = await readRecordAge(sql, chainId)
     if (age !== null && age <= recordAgeMs) return
@@ -72,7 +72,7 @@ export function startBackgroundWork({
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
   const onBadRow: OnBadRow = (step, err, row) => {
     metrics.badRows.inc({ step })
-    log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
+    logBadRow(log)(step, err, row)
   }
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
@@ -96,7 +96,7 @@ export function startBackgroundWork({
     repeat({
       name: 'retention',
       everyMs: 5_000,
-      step: createRetention(sql, { days: settings.retentionDays, now: Date.now }),
+      step: createRetention(sql, { days: settings.retentionDays, now: Date.now, onBadRow }),
       onError(error) {
         log.warn({ err: error }, 'what is long over can not be deleted for now')
         failed('retention')()
@@ -109,7 +109,7 @@ export function startBackgroundWork({
     return repeat({
       name: `record ${network}`,
       everyMs: 2_000,
-      step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log }),
+      step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log, onBadRow }),
       onError(error) {
         log.warn({ err: error, network }, 'the record can not be kept for now')
         failed('record')()
@@ -131,8 +131,10 @@ export function startBackgroundWork({
         name: 'tabs',
         everyMs: tabUpkeepMs,
         async step() {
-          await upkeep.closeAndTake()
-          const isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          let isBusy = false
+          await takeParts(upkeep.closeAndTake, async () => {
+            isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          })
           return isBusy ? 'busy' : 'idle'
         },
         onError(error) {
@@ -147,7 +149,7 @@ export function startBackgroundWork({
       repeat({
         name: 'origins',
         everyMs: 2_000,
-        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer }),
+        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, onBadRow }),
         onError(error) {
           log.warn({ err: error }, 'sellers can not be asked whose they are for now')
           failed('origins')()
@@ -165,6 +167,7 @@ export function startBackgroundWork({
       if (receiver === 'webhook') metrics.webhookAttempts.inc({ outcome })
       else metrics.mails.inc({ outcome: outcome === 'delivered' ? 'sent' : outcome })
     },
+    onBadRow,
     onError: failed('webhooks'),
   })
   loops.push(deliveries.start())

@@ -16,6 +16,7 @@ import { type Probe, readReadiness } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import type { Loop } from '@tollkeeper/runtime/repeat'
+import { takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Tracer } from '@tollkeeper/runtime/trace'
 import type { Hono } from 'hono'
 import type { Address, Hex } from 'viem'
@@ -104,10 +105,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
   })
 
   function start(): void {
-    loop('tabs', null, upkeepMs, async () => {
-      await tabs.closeAndTake()
-      await tabs.releaseUnopened()
-    })
+    loop('tabs', null, upkeepMs, () => takeParts(tabs.closeAndTake, tabs.releaseUnopened))
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []
@@ -128,16 +126,19 @@ export function createKeeper(options: KeeperOptions): Keeper {
       })
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
-      loop('upkeep', name, upkeepMs, async () => {
-        await report()
-        await releaseReservations(database, now())
-        await tabs.watch(context.served)
-        await adoptAbandoned(context, holder, own)
-        const record = await readRecordState(context)
-        if (record.status !== 'current' || !context.memory.isFollowed) return
-        await watchVoided()
-        await sweepPayments(context)
-      })
+      loop('upkeep', name, upkeepMs, () =>
+        takeParts(
+          report,
+          () => releaseReservations(database, now()),
+          () => tabs.watch(context.served),
+          () => adoptAbandoned(context, holder, own),
+          async () => {
+            const record = await readRecordState(context)
+            if (record.status !== 'current' || !context.memory.isFollowed) return
+            await takeParts(watchVoided, () => sweepPayments(context))
+          },
+        ),
+      )
     }
   }
 

@@ -9,6 +9,8 @@ import {
   type Unproven,
 } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { forEachRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { send } from '../telling/send.ts'
@@ -22,28 +24,54 @@ const atOnce = 4
 const timeoutMs = 5_000
 const maxBytes = 32_768
 
-export type OriginChecksOptions = { sql: Database; guard: AddressGuard; issuer: string }
+export type OriginChecksOptions = { sql: Database; guard: AddressGuard; issuer: string; onBadRow: OnBadRow }
 
 /** One round: asks the origins that are due. Says whether there may be more. */
 export function createOriginChecks({
   sql,
   guard,
   issuer,
+  onBadRow,
 }: OriginChecksOptions): () => Promise<'busy' | 'idle'> {
   const own = new URL(issuer).origin
+  const report = (error: unknown, { origin, payTo }: Unproven) => onBadRow('origin', error, { origin, payTo })
+
   return async () => {
-    await forgetDeclared(sql, declaredDays)
-    const due = await takeUnproven(sql, atOnce)
-    await Promise.all(
-      due.map(async (one) => {
-        // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
-        const isOwn = one.declaredId === null && one.origin === own
-        await recordFinding(sql, one, isOwn ? { kind: 'proven', said: null } : await ask(one, guard))
-      }),
+    let due: Unproven[] = []
+    await takeParts(
+      () => forgetDeclared(sql, declaredDays),
+      async () => {
+        due = await takeUnproven(sql, atOnce)
+        await Promise.all(due.map((one) => forEachRow([one], check, report)))
+      },
     )
     return due.length >= atOnce ? 'busy' : 'idle'
   }
+
+  async function check(one: Unproven): Promise<void> {
+    // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
+    const isOwn = one.declaredId === null && one.origin === own
+    let failure: unknown
+    const finding = isOwn
+      ? proven
+      : await ask(one, guard).catch((error: unknown) => {
+          failure = error
+          return unreadable
+        })
+    try {
+      await recordFinding(sql, one, finding)
+    } catch (error) {
+      if (!isRowFault(error)) throw error
+      failure = error
+      await recordFinding(sql, one, unreadable)
+    }
+    if (failure !== undefined) throw failure
+  }
 }
+
+const proven: Finding = { kind: 'proven', said: null }
+/** As any seller that can't be proven, it is asked again after growing pauses. */
+const unreadable: Finding = { kind: 'unproven', isAway: true, why: 'its answer can not be read or stored' }
 
 async function ask(one: Unproven, guard: AddressGuard): Promise<Finding> {
   const result = await send({

@@ -1,7 +1,7 @@
 import { type Probe, probeLoop } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
-import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Metrics } from './metrics.ts'
 
 /**
@@ -38,8 +38,9 @@ export function reportBadRow(
   { metrics, log }: { metrics: Pick<Metrics, 'badRows'>; log: Logger },
   network: string,
 ): OnBadRow {
+  const logged = logBadRow(log)
   return (step, err, row) => {
     metrics.badRows.inc({ network, step })
-    log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
+    logged(step, err, row)
   }
 }

@@ -1,7 +1,15 @@
 import { failedDependency } from './dependencies.ts'
+import type { Logger } from './log.ts'
 
 /** Reports a row with which a loop's step failed: its log line and its metric. `row` names it. */
 export type OnBadRow = (step: string, error: unknown, row: Record<string, unknown>) => void
+
+/** Reports bad rows by log lines alone. */
+export function logBadRow(log: Logger): OnBadRow {
+  return (step, err, row) => {
+    log.error({ err, step, ...row }, 'a row could not be processed and will be tried again later')
+  }
+}
 
 /**
  * Does the work for each row. A row that fails is reported, and the others go on: strangers create most rows, so none of them may stop
@@ -26,6 +34,38 @@ export async function forEachRow<Row>(
     }
   }
   return failed
+}
+
+/**
+ * Does the work for all rows together. If one of them is at fault, it is done for each row alone, as by {@link forEachRow}.
+ *
+ * @param work has no effect if it throws.
+ * @returns the rows that failed.
+ */
+export async function allOrEach<Row>(
+  rows: readonly Row[],
+  work: (rows: readonly Row[]) => Promise<unknown>,
+  onBadRow: (error: unknown, row: Row) => void,
+): Promise<Row[]> {
+  if (rows.length === 0) return []
+  try {
+    await work(rows)
+    return []
+  } catch (error) {
+    if (failedDependency(error) !== undefined) throw error
+    return forEachRow(rows, (row) => work([row]), onBadRow)
+  }
+}
+
+/**
+ * Takes the parts of a loop's step one after the other. A part that fails keeps no other from being taken.
+ *
+ * @throws the first part's error, once all were taken.
+ */
+export async function takeParts(...parts: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = []
+  for (const part of parts) await part().catch((error: unknown) => failures.push(error))
+  if (failures.length > 0) throw failures[0]
 }
 
 /** Pause after a row's first failure. It doubles with each further one. */

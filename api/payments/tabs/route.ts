@@ -4,6 +4,7 @@ import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { findTab } from '@tollkeeper/ledger/tabs/tabClaims'
 import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import {
@@ -107,9 +108,18 @@ const tabRequest = z
 
 const getRequest = route('get', '/tabs/{tabId}/requests/{sequence}', {
   summary: 'A request on a tab, and what is charged of it',
-  description: 'For a buyer whose answer was lost. 404: it is not on the tab.',
+  description:
+    'For the API key of the provider that sold it, or for the buyer, who shows the signature of its state in `Tab-Signature`. ' +
+    'It is refused to everyone else, because the requests on a tab are what one buyer bought from all providers. 404: it is not on the tab.',
   tags: ['Payments'],
+  security: [{ apiKey: [] }, {}],
   params: requestParams,
+  headers: z.object({
+    'tab-signature': z.string().optional().openapi({
+      description: "The buyer's signature of the state that bought it, as it was sent in `PAYMENT-SIGNATURE`",
+    }),
+  }),
+  refuses: [403],
   responses: { 200: jsonAnswer('The request', tabRequest) },
 })
 
@@ -190,6 +200,8 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     const { tabId, sequence } = c.req.valid('param')
     const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
+    const { caller, isOperator = false } = c.var
+    requireParty(request, { caller, isOperator, signature: c.req.valid('header')['tab-signature'] })
     const { price, charged, acceptedAt } = request
     const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
     const receipt = await receiptOf(request)
@@ -283,6 +295,26 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
       'A last state is newer than all others, and covers what is charged on each line',
     )
   }
+}
+
+/**
+ * Lets only those read a request who took part in it. Every provider on a tab knows the tab's id, so that proves nothing.
+ *
+ * @throws {Refusal} `unauthorized` without any proof, `forbidden` with a wrong one.
+ */
+function requireParty(
+  { providerId, signature }: TabRequest,
+  shown: { caller: string | undefined; isOperator: boolean; signature: string | undefined },
+): void {
+  if (shown.isOperator || shown.caller === providerId) return
+  if (shown.signature !== undefined && isSameSecret(shown.signature.toLowerCase(), signature)) return
+  if (shown.caller === undefined && shown.signature === undefined) {
+    throw new Refusal(
+      'unauthorized',
+      "Send the API key of the provider that sold it, or the buyer's signature of its state in the header Tab-Signature",
+    )
+  }
+  throw new Refusal('forbidden', 'It was sold by another provider, or its state has another signature')
 }
 
 function noSuchRequest(): Refusal {

@@ -52,15 +52,37 @@ test('default: many requests by one running signature; each has a receipt of its
 
 test('behavior: a buyer whose answer was lost asks what is charged of its request', async () => {
   const tab = await openedTab()
-  await tab.buy(shop)
+  const body = await tab.sign(shop)
+  await tab.present(body)
   const ask = (sequence: number | string) =>
-    call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${sequence}`)
+    call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${sequence}`, {
+      headers: { 'tab-signature': body.tab.signature },
+    })
   const request = { tabId: tab.tabId, sequence: 1, priceUsdc: '0.050000' }
   expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.050000' })
   await tab.charge(shop, 1, '0')
   expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.000000' })
   expect((await ask(2)).body).toMatchObject({ status: 404, code: 'unknown_tab' })
   expect((await ask('x')).body).toMatchObject({ status: 400 })
+})
+
+test('behavior: a request is shown to its provider and its buyer, and to no other provider on the tab', async () => {
+  const tab = await openedTab()
+  const other = await openShop(gateway.app)
+  const [mine, theirs] = [await tab.sign(shop), await tab.sign(other)]
+  for (const body of [mine, theirs]) expect((await tab.present(body)).status).toBe(200)
+  const ask = async (options: Parameters<typeof call>[3]) => {
+    const { status, body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/1`, options)
+    return [status, body.code ?? typeof body.receipt]
+  }
+  const signedBy = (signature: string) => ({ headers: { 'tab-signature': signature } })
+  expect(await ask({ key: shop.key })).toEqual([200, 'string'])
+  expect(await ask(signedBy(mine.tab.signature))).toEqual([200, 'string'])
+  expect(await ask({})).toEqual([401, 'unauthorized'])
+  expect(await ask({ key: other.key })).toEqual([403, 'forbidden'])
+  // The state of another request of the tab, which its provider has seen.
+  expect(await ask(signedBy(theirs.tab.signature))).toEqual([403, 'forbidden'])
+  expect(await ask({ key: other.key, ...signedBy(theirs.tab.signature) })).toEqual([403, 'forbidden'])
 })
 
 test('behavior: states arrive in any order, at two processes, and each buys one request', async () => {
@@ -420,7 +442,9 @@ describe('less than the price', () => {
     }
     const upTo = charged.map((_, n) => charged.slice(0, n + 1).reduce((sum, amount) => sum + amount))
     expect(latest.map(findLineNeeds(latest))).toEqual(upTo)
-    const { body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${charged.length}`)
+    const { body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${charged.length}`, {
+      key: small.key,
+    })
     expect(read(body).tab).toEqual(latest.at(-1)?.tab)
     // Who lacks some of them is never told that too little is enough.
     const partly = findLineNeeds(latest.filter((_, n) => n % 3 > 0))

@@ -330,9 +330,12 @@ create table publication (
 create table lookup (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
-  requested_at timestamptz not null
+  requested_at timestamptz not null,
+  -- What isn't found is looked for again later, so that other requests pass it.
+  look_at timestamptz not null default '-infinity',
+  looks smallint not null default 0 -- without a result
 );
-create index on lookup (chain_id, requested_at);
+create index on lookup (chain_id, look_at, requested_at);
 
 -- Of payments that came through x402's facilitator: by whom, and how far it was answered.
 create table facilitation (

@@ -112,6 +112,8 @@ export type TabRequest = TabKey & {
   /** How far the charges of the line before it are below their prices; null: not at all. */
   lineReduced: bigint | null
   acceptedAt: Date
+  /** The buyer's, of its state. */
+  signature: Hex
 }
 
 /** The result of charging less. `over`: more than the price, or than is signed. */
@@ -208,7 +210,8 @@ export function createTabStore(database: TabDatabase) {
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
         select i.provider_id as "providerId", i.endpoint_id as "endpointId",
           '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
-          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"
+          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt",
+          '0x' || encode(r.signature, 'hex') as signature
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position

@@ -434,22 +434,6 @@ describe('a closed tab is one payment', () => {
     expect(reports.bad).toHaveLength(1)
   })
 
-  test('behavior: 200 closed tabs that fail forever delay no other', async () => {
-    const [bad, good] = [await openedTab(), await openedTab()]
-    for (const tab of [bad, good]) await tab.buy(shop)
-    await gateway.database`update tabs.tab set closed_at = now() - interval '1 hour', close_reason = 'idle' where id = ${idOf(bad)}`
-    await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)}`
-    await gateway.database`
-      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('bad' || n)))).*
-      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)}`
-    await good.close()
-    const reports = collectBadRows()
-    for (const now of [Date.now(), Date.now() + 6_000]) await upkeepAt(now, reports).closeAndTake()
-    expect((await good.read()).body.isTaken).toBe(true)
-    expect(reports.bad).toHaveLength(400)
-    await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
-  })
-
   test('behavior: one whose nonce another payment has ends unpaid, at its payer’s expense', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
@@ -609,58 +593,6 @@ test('behavior: a buyer is credited with what another state moved beyond what wa
   await end(tab, 'settled')
   await upkeepAt(Date.now()).closeAndTake()
   expect(await creditOf(tab)).toEqual([200_000n])
-})
-
-test('behavior: 200 credits that can’t be given delay no other', async () => {
-  const [bad, good] = [await openedTab(), await openedTab()]
-  for (const tab of [bad, good]) {
-    await tab.buy(shop)
-    await tab.charge(shop, 1, '0.02')
-  }
-  await upkeepAt(minutes(6)).closeAndTake()
-  for (const tab of [bad, good]) await end(tab, 'settled')
-  await gateway.database`
-    with copies as (
-      insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('credit' || n)))).*
-      from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)} returning payer, id
-    )
-    insert into tabs.line (payer, tab_id, position, split)
-    select c.payer, c.id, l.position, l.split from copies c join tabs.line l on l.payer = c.payer and l.tab_id = ${idOf(bad)}`
-  // The payer of the bad ones comes first or last by chance, so the good one is read behind 200 of them in one of two files.
-  await gateway.database.unsafe(`
-    create function refuse_credit() returns trigger language plpgsql as $$
-      begin raise exception 'refused' using errcode = 'check_violation'; end $$;
-    create trigger refuse_credit before insert on tabs.credit for each row
-      when (new.payer = '\\x${bad.payer.slice(2)}') execute function refuse_credit()`)
-  const reports = collectBadRows()
-  await upkeepAt(Date.now(), reports).closeAndTake()
-  expect(await creditOf(good)).toEqual([30_000n])
-  expect(reports.bad.filter(({ step }) => step === 'credit')).toHaveLength(200)
-  await gateway.database`drop trigger refuse_credit on tabs.credit`
-  await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
-})
-
-test('behavior: 200 old tabs that can’t be deleted delay no other', async () => {
-  const [bad, good] = [await openedTab(), await openedTab()]
-  for (const tab of [bad, good]) await tab.buy(shop)
-  await gateway.database`
-    insert into tabs.tab select (jsonb_populate_record(t, jsonb_build_object('id', '\\x' || md5('old' || n)))).*
-    from tabs.tab t, generate_series(1, 199) n where t.id = ${idOf(bad)}`
-  await gateway.database`
-    update tabs.tab set closed_at = now(), close_reason = 'idle', taken_at = case id when ${idOf(good)} then now() else now() - interval '1 day' end
-    where payer in (${bytesOf(bad.payer)}, ${bytesOf(good.payer)})`
-  await gateway.database.unsafe(`
-    create function keep_tab() returns trigger language plpgsql as $$
-      begin raise exception 'kept' using errcode = 'foreign_key_violation'; end $$;
-    create trigger keep_tab before delete on tabs.tab for each row
-      when (old.payer = '\\x${bad.payer.slice(2)}') execute function keep_tab()`)
-  const reports = collectBadRows()
-  const upkeep = upkeepAt(Date.now(), reports)
-  while (await upkeep.forget(new Date(Date.now() + 60_000)));
-  expect((await good.read()).status).toBe(404)
-  expect(reports.bad).toHaveLength(200)
-  await gateway.database`drop trigger keep_tab on tabs.tab`
-  await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
 })
 
 /** Ends the payment of a taken tab for good. */

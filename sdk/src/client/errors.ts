@@ -143,7 +143,7 @@ function adviceFor(
     // Without a macaroon it belongs to no gateway.
     (payment.macaroon === ''
       ? ''
-      : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? '. ' : '; '}`) +
+      : `GET /${pathOfPayment(payment)} of the gateway says what became of it${payment.tab ? ", with the state's signature in the header Tab-Signature. " : '; '}`) +
     (payment.tab ? '' : "USDC's cancelAuthorization takes back what is not used yet.")
   ).trimEnd()
 }
