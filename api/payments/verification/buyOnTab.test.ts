@@ -557,6 +557,39 @@ describe('lines', () => {
     expect(lines.length).toBeLessThanOrEqual(2 + maxIdleTabLines)
   })
 
+  test('behavior: two lines with one split are two lines, and the settlement has both', async () => {
+    const tab = await openedTab()
+    expect((await tab.buy(shop)).status).toBe(200)
+    const { macaroon } = await tab.challenge(shop)
+    tab.lines.push({ split: tab.lines[0]?.split as bigint, amount: price })
+    const { providerId, endpointId } = shop
+    const second = { macaroon, tab: await tab.signState(1), providerId, endpointId, x402Version: 2 }
+    expect((await tab.present(second)).status).toBe(200)
+    expect((await tab.close()).status).toBe(200)
+    const upkeep = createTabUpkeep({
+      sql: gateway.database,
+      tabs: onOnePostgres(gateway.database),
+      networks: [gateway.served],
+      rules: { ...closingTimes, amount: 10_000_000n },
+      minimumPrices: {},
+      onBadRow: noBadRows,
+      now: () => new Date(),
+    })
+    await upkeep.closeAndTake()
+    const { body: closed } = await tab.read()
+    const lines = await gateway.database`
+      select amount, charged from tab_line where payment_id = ${closed.paymentId as string} order by position`
+    expect(lines).toEqual(Array(2).fill({ amount: price, charged: price }))
+  })
+
+  test('behavior: a process that has not seen a tab reads all its lines from the store', async () => {
+    const shops = await Promise.all(Array.from({ length: 12 }, () => openShop(gateway.app, '0.01')))
+    const tab = await openedTab()
+    for (const own of shops) expect((await tab.buy(own)).status).toBe(200)
+    const next = await tab.sign(shops[11] as Shop)
+    expect((await tab.present(next, { app: gateway.another() })).status).toBe(200)
+  })
+
   test('error: a tab of several lines settles from a fifth of the minimum more on for each further line', async () => {
     const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
     const tab = await openedTab()
