@@ -1,5 +1,6 @@
 import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
@@ -11,6 +12,7 @@ import { seedSettlement } from '../../test/support/seedPayments.ts'
 import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
 import { openTab } from '../../test/support/tabBuyer.ts'
 import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
 
 // What was bought on a tab shows in every view, whether the tab is open, closed, settled or ended unpaid.
 
@@ -155,6 +157,22 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
       voidedAt: expect.any(String),
     })
     expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
+  })
+
+  test('behavior: a tab that is taken into the ledger between the two questions is the ledger’s payment', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    const reads = createTabReads(onOnePostgres(gateway.database))
+    const tabReads = {
+      readByPayment: async (id: string) => {
+        await closeAndTake(Date.now())
+        return reads.readByPayment(id)
+      },
+    }
+    const found = await findPaymentOrTab({ sql: gateway.database, tabReads }, paymentId, new Date())
+    expect(found).toMatchObject({ paymentId, status: 'verified', failureCode: null })
+    expect(found?.storedTab).toBeUndefined()
   })
 
   test('error: a payment that no tab is of', async () => {
