@@ -19,8 +19,9 @@ const payerFaultCodes = [
  * The halves that payers owe through their own fault: cancelled, used for something else, or given up because the
  * balance was too low or the signature bad. The one definition of bad debt.
  *
- * If another state of a tab moved, they owe what it lacks on each line; if it moved under other terms, such as another platform, also the
- * platform's part that went elsewhere. Facilitated payments owe nothing: sellers serve once settled.
+ * Of a tab they owe what was charged, which may be less than the signed amount; if another state of it moved, what that lacks on each
+ * line; if it moved under other terms, such as another platform, also the platform's part that went elsewhere. Facilitated payments owe
+ * nothing: sellers serve once settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
@@ -29,14 +30,17 @@ const payerFaultCodes = [
 export function badDebt(sql: Queryable) {
   return sql`(
     select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
-      case when p.source = 'tab' and h.state = 'foreign_use'
-        then h.value - (
-          select coalesce(sum(reached.amount - trunc(trunc(
-            reached.amount * l.platform_share / greatest(1, l.provider_share::numeric + l.platform_share)
-          ) * e.lost_fee_share / 10000)), 0)
-          from tab_line l cross join lateral (select least(l.moved, l.amount)::numeric as amount) reached
-          join authorization_event e on e.payment_id = p.id and e.half = h.half
-          where l.payment_id = p.id and l.moved is not null
+      case when p.source = 'tab'
+        then (
+          select sum(greatest(0, l.charged - coalesce(l.moved, 0)) + trunc(trunc(
+            least(l.moved, l.charged)::numeric * l.platform_share / greatest(1, l.provider_share::numeric + l.platform_share)
+          ) * lost.share / 10000))
+          from tab_line l
+          cross join lateral (
+            select coalesce(max(e.lost_fee_share), 0) as share from authorization_event e
+            where e.payment_id = p.id and e.half = h.half
+          ) lost
+          where l.payment_id = p.id
         )
         else h.value
       end as value,
