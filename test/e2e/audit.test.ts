@@ -119,13 +119,17 @@ async function setCode(address: Address, bytecode: Hex): Promise<void> {
 /** Code that passes every call on to `to`, as a relayer's contract does. */
 const forwarderTo = (to: Address): Hex => `0x365f5f375f5f365f5f73${to.slice(2)}5af100`
 
-/** Code that calls `to` with `data` whenever it is called, and answers nothing. */
+/**
+ * Code of a token that calls `to` with `data` when it is asked to pull, whose calldata is longer than that of its other functions. It
+ * answers nothing to anything.
+ */
 function callerOf(to: Address, data: Hex): Hex {
+  const onlyIfLong = '36604410600857005b'
   const length = ((data.length - 2) / 2).toString(16).padStart(4, '0')
   const copy = (offset: string) => `61${length}61${offset}5f39`
   const call = `5f5f61${length}5f5f73${to.slice(2)}5af15000`
-  const offset = ((copy('0000') + call).length / 2).toString(16).padStart(4, '0')
-  return `0x${copy(offset)}${call}${data.slice(2)}`
+  const offset = ((onlyIfLong + copy('0000') + call).length / 2).toString(16).padStart(4, '0')
+  return `0x${onlyIfLong}${copy(offset)}${call}${data.slice(2)}`
 }
 
 const balanceOf = (owner: Address) =>
