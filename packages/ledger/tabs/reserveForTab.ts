@@ -5,19 +5,10 @@ import type { Hex } from 'viem'
 import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
 import type { Allowance, Payers } from '../acceptance/payers.ts'
 import type { Database } from '../store/database.ts'
-import type { TabKey } from './tabStore.ts'
+import type { Reservation, TabKey } from './tabStore.ts'
 
 /** A tab for which credit is reserved. Its payer has signed for it. */
 export type ReservingTab = TabKey & { nonce: Hex }
-
-/** What is reserved for a tab in all, USDC base units. */
-export type Reservation = {
-  reserved: bigint
-  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
-  lent: bigint
-  /** What its payer may owe on tabs; null: nothing limits it. */
-  credit: bigint | null
-}
 
 export type ReserveForTab = (
   tab: ReservingTab,
