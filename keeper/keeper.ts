@@ -29,6 +29,7 @@ import { createKeeperRecorder } from './loops/recorder.ts'
 import { readRecordState } from './loops/recordState.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
+import { probeToken, watchToken } from './loops/tokenPause.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import type { KeeperConfig } from './settings/config.ts'
@@ -129,6 +130,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, async () => {
         await report()
+        await watchToken(context)
         await releaseReservations(database, now())
         await tabs.watch(context.served)
         await adoptAbandoned(context, holder, own)
@@ -202,6 +204,7 @@ function probesOf(context: Context, wallets: readonly SettlementWallet[]): Probe
   const { network } = context.served
   return [
     probeHead(context.served),
+    probeToken(context),
     {
       name: `index ${network.name}`,
       network: network.name,
