@@ -8,6 +8,7 @@ import { findKey } from '@tollkeeper/ledger/registry/apiKeys'
 import { createKeyOwners } from '@tollkeeper/ledger/registry/keyOwners'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads, type TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createFailureLog } from '@tollkeeper/runtime/failureLog'
@@ -64,6 +65,7 @@ import { addFailureRoute } from './views/failures.ts'
 import { addHealthRoutes } from './views/health.ts'
 import { addHomeRoute } from './views/home.ts'
 import { addNetworkRoutes } from './views/network.ts'
+import { addNetworksRoute } from './views/networks.ts'
 import { addOperationRoute } from './views/operation.ts'
 import { addOperatorProvidersRoute } from './views/operatorProviders.ts'
 import { addPayersRoute } from './views/payers.ts'
@@ -87,6 +89,8 @@ export type AppOptions = {
   sql: Database
   /** The tab store. Default: in the same database. */
   tabStore?: TabStore
+  /** Reads the tab store for views, with the same default. */
+  tabReads?: TabReads
   /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
@@ -128,6 +132,7 @@ const publicPaths = [
   '/tabs/:tabId/requests/:sequence',
   '/tabs/:tabId/close',
   '/settlements/*',
+  '/networks',
   '/network',
   '/network/*',
   '/discovery/*',
@@ -164,6 +169,7 @@ const routes = [
   addSettlementStatusRoute,
   addSettlementBatchRoute,
   addSettlementExportRoute,
+  addNetworksRoute,
   addNetworkRoutes,
   addDiscoveryRoutes,
   addPendingRoute,
@@ -181,6 +187,7 @@ const routes = [
 export function createApp({
   sql,
   tabStore = createTabStore(onOnePostgres(sql)),
+  tabReads = createTabReads(onOnePostgres(sql)),
   networks: served,
   settings,
   receiptKeys,
@@ -215,6 +222,7 @@ export function createApp({
   const options = {
     sql,
     tabStore,
+    tabReads,
     networks,
     offers,
     catalogue,

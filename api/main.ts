@@ -1,9 +1,11 @@
 import { checkSignaturesHere, startSignatureThreads } from '@tollkeeper/chain/payerSignatures'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
@@ -24,6 +26,7 @@ async function main(): Promise<void> {
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
+  logIgnoredParameters(process.env, log)
   const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,
@@ -52,6 +55,7 @@ async function main(): Promise<void> {
     sql,
     tracer,
     tabStore: createTabStore(tabDatabase),
+    tabReads: createTabReads(tabDatabase),
     networks,
     settings: config.gateway,
     receiptKeys,

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { hostname } from 'node:os'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
@@ -37,6 +38,7 @@ async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
   const log = createLogger('keeper', config.logLevel)
   warnAboutUnread(log)
+  logIgnoredParameters(process.env, log)
   // Whoever takes over a frozen keeper's wallet needs its locks, too.
   const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)

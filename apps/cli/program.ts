@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { readVersion } from '@tollkeeper/runtime/version'
 import { Command, CommanderError } from 'commander'
 import { addMcpCommand } from '../mcp/command.ts'
@@ -80,6 +81,8 @@ function loadEnvironment(args: readonly string[]): void {
   try {
     process.loadEnvFile(path ?? '.env')
   } catch (error) {
-    throw new CliError('unreadable_file', `--env: ${(error as Error).message}`, error)
+    const { code, message } = error as NodeJS.ErrnoException
+    const reason = code === 'ENOENT' ? `there is no file ${resolve(path ?? '.env')}` : message
+    throw new CliError('unreadable_file', `--env: ${reason}`, error)
   }
 }

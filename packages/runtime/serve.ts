@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
 import { createDrain } from './drain.ts'
 import { limitConnections } from './limitConnections.ts'
+import { limitUploads, type UploadLimits } from './limitUploads.ts'
 
 export type RunningServer = {
   port: number
@@ -20,6 +21,8 @@ export type ServeOptions = {
   headersTimeoutMs?: number
   /** Default 5,000. */
   maxConnections?: number
+  /** How slowly a request's body may arrive. */
+  uploads?: UploadLimits
 }
 
 /**
@@ -29,13 +32,16 @@ export type ServeOptions = {
  */
 export async function serve(
   app: { fetch: (request: Request) => Response | Promise<Response> },
-  { host, port, portVariable, headersTimeoutMs = 10_000, maxConnections = 5_000 }: ServeOptions,
+  { host, port, portVariable, headersTimeoutMs = 10_000, maxConnections = 5_000, uploads }: ServeOptions,
 ): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
+    // It would reset the connection half a second after an answer, and with it a slow sender's chance to read that.
+    autoCleanupIncoming: false,
     serverOptions: {
       headersTimeout: headersTimeoutMs,
-      requestTimeout: 15_000,
+      // It would count a body as a whole; see limitUploads.
+      requestTimeout: 0,
       connectionsCheckingInterval: 2_000,
       keepAliveTimeout: 65_000,
       maxHeaderSize: 16_384,
@@ -43,6 +49,7 @@ export async function serve(
   }) as Server
   server.maxRequestsPerSocket = 0
   limitConnections(server, maxConnections)
+  limitUploads(server, uploads)
   const drain = createDrain(server)
 
   await new Promise<void>((resolve, reject) => {

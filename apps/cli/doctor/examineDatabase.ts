@@ -2,6 +2,7 @@ import { readIndexedHead } from '@tollkeeper/ledger/facts/indexedHead'
 import { readToldBlock } from '@tollkeeper/ledger/facts/record'
 import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { type Database, openDatabase, requirePostgres, schema } from '@tollkeeper/ledger/store/database'
+import { databaseServerOf } from '@tollkeeper/ledger/store/databaseServer'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { findLostTabs, TabStoreBehind } from '@tollkeeper/ledger/tabs/storeMark'
@@ -34,7 +35,9 @@ export async function* examineDatabase(
     await requirePostgres(database)
     const [row] = await database<{ version: string; commit: string }[]>`
       select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
-    const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}`
+    const weaker = databaseServerOf(url).ignored.filter(({ isWeaker }) => isWeaker)
+    const lacks = weaker.map(({ name, reason }) => `; ${name} has no effect: ${reason}`).join('')
+    const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}${lacks}`
     const advice = 'a crash of the server can lose payments that were answered: switch it on'
     yield row?.commit === 'off' ? warn('database', found, advice) : ok('database', found)
     const migrations = await examineMigrations(database)
@@ -53,12 +56,19 @@ export async function* examineDatabase(
       left.shift()
     }
   } catch (error) {
-    const advice = 'check that DATABASE_URL is right and Postgres runs'
-    yield fail('database', reasonOf(error), advice)
+    yield fail('database', reasonOf(error), adviseOn(error))
     yield* skipLeft('a database that answers')
   } finally {
     await database.end({ timeout: 1 })
   }
+}
+
+function adviseOn(error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  // Node's codes for certificates that it doesn't accept.
+  return /CERT|SIGNATURE|ALTNAME/.test(code)
+    ? "add sslrootcert=/path/ca.pem to DATABASE_URL (its host publishes the file), or use the host's name in the certificate"
+    : 'check that DATABASE_URL is right and Postgres runs'
 }
 
 const tabStoreCheck = 'tab store'

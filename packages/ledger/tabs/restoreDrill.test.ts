@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseEnv } from 'node:util'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { runCliHere } from '../../../test/support/cli.ts'
 import { killAll, root, runCommand } from '../../../test/support/processes.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
@@ -89,7 +90,8 @@ describe('the drill of docs/deployment.md', () => {
       ...stores(sql),
       networks: [gateway.served],
       minimumPrices: {},
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      rules: { ...closingTimes, amount: 10_000_000n },
+      onBadRow: noBadRows,
       now: () => new Date(Date.now() + 3_700_000),
     })
     await upkeep.closeAndTake()
