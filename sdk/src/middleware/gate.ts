@@ -16,7 +16,7 @@ import {
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
-import { type Accepted, type Charge, createCharges } from './charges.ts'
+import { type Accepted, type Charge, type Charged, createCharges } from './charges.ts'
 import { type GateDecision, json, refuse, type Served } from './decision.ts'
 import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
@@ -272,10 +272,10 @@ export function createGate(options: InnerGateOptions): Gate {
 
 async function voidServed(
   { payment, headers }: Served,
-  voidPayment: (payment: VerifiedPayment) => Promise<boolean>,
+  voidPayment: (payment: VerifiedPayment) => Promise<Charged>,
 ): Promise<boolean> {
   if (payment.tab) return payment.charge(0)
-  if (!(await voidPayment(payment))) return false
+  if ((await voidPayment(payment)).outcome !== 'done') return false
   for (const name of Object.keys(headers)) delete headers[name]
   return true
 }
@@ -301,7 +301,8 @@ function checkMock(
   terms: { resource: string; split: Split },
 ): GateDecision {
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
-  const charge: Charge = async (_, amount) => (amount <= terms.split.price ? null : undefined)
+  const charge: Charge = async (_, amount) =>
+    amount <= terms.split.price ? { outcome: 'done', receipt: null } : { outcome: 'refused' }
   if (kind === 'mock') return toServe(mockPayment(mocked), charge)
   return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
 }
@@ -388,11 +389,16 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
     ...accepted,
     charge: async (usdc) => {
       const amount = parseUsdc(usdc)
-      const receipt = await charge(accepted, amount)
-      if (receipt === undefined) return false
+      const charged = await charge(accepted, amount)
+      if (charged.outcome === 'refused') return false
+      // Neither the price nor the amount is known to be what is charged, so the buyer is told neither.
+      if (charged.outcome === 'unknown') {
+        for (const name of [receiptHeader, chargedHeader, ...Object.keys(responses)]) delete headers[name]
+        return false
+      }
       headers[chargedHeader] = formatUsdc(amount)
-      if (receipt === null) delete headers[receiptHeader]
-      else headers[receiptHeader] = receipt
+      if (charged.receipt === null) delete headers[receiptHeader]
+      else headers[receiptHeader] = charged.receipt
       // x402's own field for a price that turned out lower.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })
