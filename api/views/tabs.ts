@@ -106,7 +106,8 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
         s.fee_amount as "platformUsdc", share.settled_net as "settledUsdc", s.accepted_at as "lastRequestAt"
       from tab_sale s join ${halves(sql)} h on h.payment_id = s.payment_id and h.half = 0
       cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, h.state) reach
-      cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived)) share
+      cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived),
+        coalesce(s.lost_fee_share, reach.lost_fee_share)) share
       where s.payment_id = ${paymentId} and s.provider_id = ${providerId}
       order by s.number`,
   ])

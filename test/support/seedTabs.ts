@@ -87,7 +87,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
       false,
       seedTabSettlement,
       seedPlatform,
-      500,
+      seedRewardShare,
       requests,
       requests,
     ],
@@ -101,7 +101,18 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
   return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
 }
 
-type SettledAt = { txHash?: Hex; blockNumber?: number; blockTime?: number }
+/** Where a tab settled, and the terms that its payer signed. */
+export type SettledAt = {
+  txHash?: Hex
+  blockNumber?: number
+  blockTime?: number
+  /** What its payer signed; default: as it was accepted. */
+  platform?: Address
+  rewardShare?: number
+}
+
+/** Basis points of the platform's part, as accepted. */
+const seedRewardShare = 500
 
 /** What is recorded once a block settled a tab as it was taken in. */
 export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
@@ -134,7 +145,13 @@ async function recordState(
   sql: Database,
   { payer, token, nonces, lines }: SeededTab,
   amounts: readonly bigint[],
-  { txHash = randomHex(32), blockNumber = 100, blockTime = 1_795_262_400 }: SettledAt,
+  {
+    txHash = randomHex(32),
+    blockNumber = 100,
+    blockTime = 1_795_262_400,
+    platform = seedPlatform,
+    rewardShare = seedRewardShare,
+  }: SettledAt,
 ): Promise<Hex> {
   const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
   const event = {
@@ -150,6 +167,8 @@ async function recordState(
     blockHash: blockHashOf(blockNumber),
     blockTime: BigInt(blockTime),
     tab: {
+      platform,
+      rewardShare,
       sequence: 1,
       lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
     },

@@ -16,6 +16,7 @@ const payer = buyer.address.toLowerCase() as Hex
 
 const terms = {
   issuer: 'https://gateway.example',
+  chainId: domain.chainId,
   contract,
   platform: account('platform'),
   rewardShare: 1_000,
