@@ -63,7 +63,12 @@ export function startBackgroundWork({
   tabDatabase?: TabDatabase
 }): BackgroundWork {
   const metrics = createApiMetrics()
-  collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
+  collectApiState(metrics, {
+    sql,
+    tabDatabase,
+    networks: networks.map(({ network }) => network),
+    tabBudget: settings.tabs?.budget ?? null,
+  })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
   const onBadRow: OnBadRow = (step, err, row) => {
     metrics.badRows.inc({ step })
@@ -119,7 +124,7 @@ export function startBackgroundWork({
       minimumPrices: settings.minimumPrices,
       now: () => new Date(),
       onBadRow,
-      rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
+      rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
     loops.push(
       repeat({
@@ -144,7 +149,7 @@ export function startBackgroundWork({
       repeat({
         name: 'origins',
         everyMs: 2_000,
-        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, onBadRow }),
+        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, networks, onBadRow }),
         onError(error) {
           log.warn({ err: error }, 'sellers can not be asked whose they are for now')
           failed('origins')()

@@ -29,7 +29,7 @@ const upkeep = () =>
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(),

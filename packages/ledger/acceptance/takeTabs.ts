@@ -81,12 +81,7 @@ export async function endUnpaid(
   { payer, tabId }: Pick<ClosedTab, 'payer' | 'tabId'>,
   charged: bigint,
 ): Promise<void> {
-  await sql`
-    with freed as (
-      delete from tab_reservation where payer = ${payer} and tab_id = ${tabId} returning chain_id, token, payer
-    )
-    update payer p set left_unpaid = p.left_unpaid + ${charged} from freed
-    where p.chain_id = freed.chain_id and p.token = freed.token and p.address = freed.payer`
+  await sql`select from leave_unpaid(${payer}, ${tabId}, ${charged}::numeric)`
 }
 
 /** As the type `closed_tab` has them. */

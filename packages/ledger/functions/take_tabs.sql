@@ -36,9 +36,10 @@ begin
     select t.*, g.id as group_id from taken join unnest(tabs) as t on t.payment_id = taken.id
     join queue_group g on g.chain_id = t.chain_id and g.token = t.token and g.fee_recipient = t.platform
   ), queued as (
+    -- It has waited since its first purchase, not since it closed.
     insert into queue (payment_id, group_id, stage, payer, payee, provider_amount, fee_amount, accepted_at, valid_before, has_code,
       is_tab)
-    select payment_id, group_id, 'waiting', payer, contract, provider_amount, fee_amount, to_timestamp(closed_at / 1000),
+    select payment_id, group_id, 'waiting', payer, contract, provider_amount, fee_amount, to_timestamp(opened_at / 1000),
       expires_at, has_code, true
     from own
   ), presented as (
@@ -64,7 +65,10 @@ begin
   from unnest(tabs) t cross join lateral tab_shares(t.payment_id) told
   where t.payment_id = any(new_ids)
   order by t.payment_id, told.provider_id;
-  delete from tab_reservation r using unnest(tabs) t where r.payer = t.payer and r.tab_id = t.tab_id and t.payment_id <> all (refused);
+  perform end_reservation(t.payer, t.tab_id, t.charged) from (
+    select c.payer, c.tab_id, (select sum(l.charged) from unnest(lines) l where l.payment_id = c.payment_id) as charged
+    from unnest(tabs) c where c.payment_id <> all (refused) order by 1, 2
+  ) t;
   return refused;
 end
 $$;

@@ -27,7 +27,7 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(now),

@@ -76,7 +76,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       networks: [gateway.served],
       minimumPrices: {},
       onBadRow: noBadRows,
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(Date.now() + 360_000),
     })
     await upkeep.watch(gateway.served)

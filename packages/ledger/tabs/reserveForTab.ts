@@ -10,8 +10,14 @@ import type { TabKey } from './tabStore.ts'
 /** A tab for which credit is reserved. Its payer has signed for it. */
 export type ReservingTab = TabKey & { nonce: Hex }
 
-/** How many times the price a step of credit is; the largest that fits. Steps let most requests touch no payer's row. */
-const pricesAStep = [32n, 4n, 1n]
+/** What is reserved for a tab in all, USDC base units. */
+export type Reservation = {
+  reserved: bigint
+  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
+  lent: bigint
+  /** What its payer may owe on tabs; null: nothing limits it. */
+  credit: bigint | null
+}
 
 export type ReserveForTab = (
   tab: ReservingTab,
@@ -20,15 +26,16 @@ export type ReserveForTab = (
   payers: Payers,
   /** What the chain just said of the payer, if it was asked. */
   state?: PayerState,
-) => Promise<bigint>
+) => Promise<Reservation>
 
 /**
  * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far bound it.
  * Requests of one tab at the same time share a step.
  *
- * @param options.budget USDC base units that all payers together may be lent on a UTC day, beyond each one's share of what it
- *   settled. So what is never paid stays below the budgets and these shares, however many wallets there are.
- * @returns what is reserved for the tab in all, USDC base units: no more than before if others reserved the last credit.
+ * @param options.budget USDC base units that all payers together may owe of what they were lent on a UTC day, beyond each one's share
+ *   of what it settled. Test networks have a budget of their own of this amount. So what is never paid stays below the budgets and these
+ *   shares, however many wallets there are.
+ * @returns what is reserved for the tab in all: no more than before if others reserved the last credit.
  * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the
  *   tab has ended; and as an acceptance (acceptance.ts).
  */
@@ -36,7 +43,7 @@ export function createReserveForTab(
   database: Database,
   { budget, now }: { budget: bigint; now: () => number },
 ): ReserveForTab {
-  const underWay = new Map<string, Promise<bigint>>()
+  const underWay = new Map<string, Promise<Reservation>>()
 
   const reserveStep: ReserveForTab = async (tab, price, served, payers, state) => {
     const { chainId } = served.network
@@ -47,41 +54,36 @@ export function createReserveForTab(
      * @throws {BaseError} if the tab is not this payer's to open.
      */
     async function reserve(
-      step: bigint,
-      { limit, tabLimit, earnedLimit }: Allowance,
-      budget: bigint,
-    ): Promise<bigint | null> {
+      { limit, tabLimit, earnedLimit, credit }: Allowance,
+      budget: bigint | null,
+    ): Promise<Reservation | null> {
       const least = limit === null || (tabLimit !== null && tabLimit < limit) ? tabLimit : limit
-      const [{ verdict, total }] = await database<[Reserved]>`
-        select verdict, total from reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${tab.nonce},
-          ${step}::numeric, ${least}::numeric, ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date)`
-      if (verdict === 'reserved' || verdict === 'limit') return total
+      const [{ verdict, total, lent }] = await database<[Reserved]>`
+        select verdict, total, lent from reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${tab.nonce},
+          ${price}::numeric, ${least}::numeric, ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date)`
+      if (verdict === 'reserved') return { reserved: total ?? 0n, lent: lent ?? 0n, credit }
+      if (verdict === 'limit') return null
       const { code, message } = claimRefusals[verdict]
       throw new BaseError(code, message)
     }
 
-    async function reserveAny(allowance: Allowance, budget: bigint): Promise<bigint | null> {
-      for (const prices of pricesAStep) {
-        const reserved = await reserve(price * prices, allowance, budget)
-        if (reserved !== null) return reserved
-      }
-      return null
-    }
-
     const known = await payers.allowance(tab.payer, state)
     // The cached values may lack recent settlements, so a payer who may have earned credit isn't lent any before they are read.
-    const lendable = known.earnedLimit === null ? budget : 0n
-    const reserved = standingRefusal(known) ? null : await reserveAny(known, lendable)
+    const lendable = known.earnedLimit === null ? budget : null
+    const reserved = standingRefusal(known) ? null : await reserve(known, lendable)
     if (reserved !== null) return reserved
     const fresh = await payers.freshAllowance(tab.payer, state)
     const refusal = standingRefusal(fresh)
     if (refusal) throw refusal
-    const again = await reserveAny(fresh, budget)
+    const again = await reserve(fresh, budget)
     if (again !== null) return again
-    const [kept] = await database<{ reserved: bigint }[]>`
-      select reserved from tab_reservation
-      where payer = ${tab.payer} and tab_id = ${tab.tabId} and chain_id = ${chainId}`
-    if (kept) return kept.reserved
+    const [kept] = await database<[Omit<Reservation, 'credit'>?]>`
+      select r.reserved, coalesce((
+        select sum(l.amount) from tab_loan l where l.payer = r.payer and l.tab_id = r.tab_id
+      ), 0) as lent
+      from tab_reservation r
+      where r.payer = ${tab.payer} and r.tab_id = ${tab.tabId} and r.chain_id = ${chainId}`
+    if (kept) return { ...kept, credit: fresh.credit }
     throw refusalOf(fresh, price)
   }
 
@@ -97,7 +99,11 @@ export function createReserveForTab(
 }
 
 /** As reserve_for_tab returns it. */
-type Reserved = { verdict: 'reserved' | 'limit' | keyof typeof claimRefusals; total: bigint | null }
+type Reserved = {
+  verdict: 'reserved' | 'limit' | keyof typeof claimRefusals
+  total: bigint | null
+  lent: bigint | null
+}
 
 /** Why a payer can't have a tab of this id. In each case its client opens another tab. */
 const claimRefusals = {

@@ -39,7 +39,7 @@ test('default: a tab of another database is bought on, charged less, closed, tak
       networks: [gateway.served],
       minimumPrices: {},
       onBadRow: noBadRows,
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(now),
     })
   await upkeepAt(Date.now()).watch(gateway.served)

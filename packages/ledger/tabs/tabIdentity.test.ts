@@ -34,7 +34,7 @@ function upkeepAt(now: number) {
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(now),

@@ -142,7 +142,7 @@ function candidateOf({
     rewardShare: 0,
     expiresAt: 2_000_000_000,
     hasCode: false,
-    reserved: 1_000_000n,
+    reservation: { reserved: 1_000_000n, lent: 1_000_000n, credit: 1_000_000n },
     signature: randomHex(65),
     requestHash: randomHex(16),
     providerId: provider.providerId,

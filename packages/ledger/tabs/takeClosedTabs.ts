@@ -1,7 +1,13 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import { forEachRow, type OnBadRow, pauseAfter } from '@tollkeeper/runtime/stepBack'
-import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
+import {
+  leastTabAmount,
+  platformPart,
+  providerOfSplit,
+  type TabTerms,
+  tabAuthorization,
+} from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
 import { type ClosedTab, endUnpaid, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
@@ -15,7 +21,7 @@ export type TakeOptions = {
   tabs: TabDatabase
   /** Domain separators of USDC on the served networks, by chain id. */
   separators: ReadonlyMap<number, Hex>
-  /** By chain id, the least that settles. */
+  /** By chain id, the least amount with which a tab of one line settles. */
   least: ReadonlyMap<number, bigint>
   limit: number
   now: Date
@@ -94,7 +100,7 @@ type Ending = 'payment' | 'unpaid'
 async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Promise<Ending> {
   const { sql, tabs, least, onBadRow } = options
   const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
-  if (charged === 0n || charged < (least.get(tab.chainId) ?? 0n)) {
+  if (charged === 0n || charged < leastTabAmount(least.get(tab.chainId) ?? 0n, tab.lines.length)) {
     await endUnpaid(sql, tab, charged)
     return 'unpaid'
   }

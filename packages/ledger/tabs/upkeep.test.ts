@@ -7,7 +7,7 @@ import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
-import { endPayments } from '../queue/stages.ts'
+import { endPayments, reopenPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
@@ -28,7 +28,7 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: noBadRows,
     now: () => new Date(now),
@@ -49,12 +49,40 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
   })
 
-  test('behavior: once it is an hour old, used or not', async () => {
+  test('behavior: a minute before it is an hour old, used or not', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
-    expect(await reasonAt(tab, minutes(59))).toBeNull()
-    expect(await reasonAt(tab, minutes(60.1))).toBe('old')
+    expect(await reasonAt(tab, minutes(58.9))).toBeNull()
+    expect(await reasonAt(tab, minutes(59.1))).toBe('old')
+  })
+
+  test('behavior: as many hours later as its operator says, while its payer has earned the credit for it', async () => {
+    const [earned, lent] = [await openedTab(), await openedTab()]
+    for (const tab of [earned, lent]) await tab.buy(shop)
+    await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    const reasonAfter = async (tab: Tab, now: number) => {
+      await upkeepAt(now, { rules }).closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    expect(await reasonAfter(lent, minutes(5.1))).toBe('idle')
+    expect(await reasonAfter(earned, minutes(119))).toBeNull()
+    await gateway.database`update tabs.tab set used_at = used_at + interval '23 hours' where id = ${idOf(earned)}`
+    expect(await reasonAfter(earned, minutes(24 * 60 - 1))).toBeNull()
+    expect(await reasonAfter(earned, minutes(24 * 60 + 1))).toBe('old')
+  })
+
+  test('behavior: as any other tab once more is charged than its payer has earned', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await gateway.database`update tabs.tab set reserved = 100000, lent = 40000 where id = ${idOf(tab)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBeNull()
+    await tab.buy(shop)
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBe('idle')
   })
 
   test('behavior: from four fifths of its payer’s credit on', async () => {
@@ -68,7 +96,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so much is charged, and not of what is only signed', async () => {
     const tab = await openedTab()
-    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n } })
     const reason = async () => {
       await upkeep.closeAndTake()
       return (await tab.read()).body.closeReason
@@ -81,7 +109,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so many requests are on it', async () => {
     const tab = await openedTab()
-    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n, credit: 1_000_000n }
+    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n }
     const upkeep = upkeepAt(Date.now(), { rules })
     for (const expected of [null, 'count']) {
       await tab.buy(shop)
@@ -203,16 +231,30 @@ describe('a closed tab is one payment', () => {
     expect(await reservedOf(tab)).toBeUndefined()
   })
 
-  test('behavior: it is accepted and queued as of the time at which the tab was closed', async () => {
+  test('behavior: it is accepted as of the time at which the tab was closed, and queued as of its first purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const closedAt = minutes(6)
     await upkeepAt(closedAt).closeAndTake()
-    const { body } = await tab.read()
-    const [times] = await gateway.database`
-      select q.accepted_at as queued, p.accepted_at as accepted, p.challenged_at < p.accepted_at as "isLater"
-      from queue q join payment p on p.id = q.payment_id where p.id = ${body.paymentId as string}`
-    expect(times).toEqual({ queued: new Date(closedAt), accepted: new Date(closedAt), isLater: true })
+    const { paymentId, openedAt } = (await tab.read()).body
+    const readTimes = async () => {
+      const [times] = await gateway.database`
+        select q.accepted_at as queued, p.accepted_at as accepted
+        from queue q join payment p on p.id = q.payment_id where p.id = ${paymentId as string}`
+      return times
+    }
+    const times = { queued: new Date(openedAt as string), accepted: new Date(closedAt) }
+    expect(await readTimes()).toEqual(times)
+    // Also after it has ended, and is to be tried again.
+    const end = {
+      paymentId: paymentId as string,
+      kind: 'failed',
+      code: 'insufficient_balance',
+      isFinal: false,
+    } as const
+    await endPayments(gateway.database, [end], new Date())
+    await reopenPayments(gateway.database, [paymentId as string])
+    expect(await readTimes()).toEqual(times)
   })
 
   test('behavior: the platform’s part is rounded once for each line, not for each hour of sales', async () => {
@@ -257,6 +299,21 @@ describe('a closed tab is one payment', () => {
     await end(tab, 'settled')
     await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
     expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
+  test('behavior: a tab of several lines waits for a fifth of the minimum more for each further line', async () => {
+    const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
+    const [small, enough] = [await openedTab(), await openedTab()]
+    for (const own of shops) for (const tab of [small, enough]) await tab.buy(own)
+    await enough.buy(shops[0] as Shop)
+    await upkeepAt(minutes(6)).closeAndTake()
+    const reasons = [small, enough].map(async (tab) => (await tab.read()).body.closeReason)
+    expect(await Promise.all(reasons)).toEqual([null, 'idle'])
+    // At its expiry it ends without a payment.
+    await upkeepAt(minutes(25.5 * 60)).closeAndTake()
+    const { body } = await call(gateway.app, 'GET', `/tabs/${small.tabId}`)
+    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect(await gateway.database`select from payment where id = ${body.paymentId as string}`).toEqual([])
   })
 
   test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {

@@ -32,6 +32,8 @@ create table tabs.tab (
   -- served for all of that.
   awaits_end boolean not null default false,
   reserved bigint not null,   -- credit that the ledger reserved for it
+  lent bigint not null,       -- the part of it beyond what its payer has earned
+  credit bigint,              -- what its payer may owe on all tabs, as of the latest reservation; null: nothing limits it
   -- From here on is what each request changes: the log holds a row's changed bytes, from the first one to the last.
   used_at timestamptz not null, -- of its latest request
   requests integer not null default 0,
@@ -46,6 +48,7 @@ create table tabs.tab (
 -- Each request updates its row in place, so no index has a column that a request changes.
 with (fillfactor = 50);
 create index tab_id on tabs.tab (id);
+create index tab_payment on tabs.tab (payment_id);
 create index tab_open on tabs.tab ((payer || id)) where closed_at is null;
 create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
 create index tab_closed on tabs.tab (coalesce(retry_at, closed_at)) where closed_at is not null and taken_at is null;
@@ -102,6 +105,13 @@ create table tabs.credit (
   primary key (payer, chain_id, split)
 );
 
+-- A number that each round of upkeep raises, first here and then in the ledger. If the ledger's is higher, this store was restored from an
+-- earlier time than the ledger, or is another one (packages/ledger/tabs/storeMark.ts). At most one row. On Citus it stays on the coordinator.
+create table tabs.mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
+);
+
 -- Arguments and results of functions. None of them is a row type of a table: a function that needs one can't be created on the
 -- workers of a cluster before that table is distributed.
 
@@ -110,6 +120,7 @@ create type tabs.candidate as (
   payer bytea, tab_id bytea, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, nonce bytea,
   expires_at bigint, has_code boolean, payment_id text,
   reserved bigint, -- in all for this tab; null: nothing new was reserved
+  lent bigint, payer_credit bigint, -- with it: the part that is lent, and what the payer may owe on all tabs
   sequence bigint, amounts bigint[], signature bytea, request_hash bytea,
   position integer, price bigint, provider_id text, endpoint_id text,
   splits bytea[], -- of the lines from `known` on
@@ -126,5 +137,6 @@ create type tabs.judgment as (verdict text, charged bigint[], signed bigint[], t
 create type tabs.verdict as (
   verdict text, payment_id text, line_total bigint, accepted_at float8, known integer, requests integer, charged bigint,
   credit bigint, -- that the request's line began with, where this request opened it
-  line_reduced bigint
+  line_reduced bigint,
+  payer_credit bigint -- what the tab's payer may owe on all tabs; null: nothing limits it
 );
