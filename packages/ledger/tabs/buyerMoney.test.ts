@@ -8,7 +8,7 @@ const world = await createWorld(await useDatabase())
 const seen = new Set<Seen>()
 
 // The long form is in test/chaos/buyerMoney.
-test.each(Array.from({ length: 16 }, (_, index) => index + 1))(
+test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
   'behavior: what moved is what was charged and what is left as credit, and every closed tab is taken in: seed %i',
   (seed) =>
     replayable(seed, 'buyerMoney', async () => {

@@ -1,4 +1,5 @@
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import type { Reservation } from '@tollkeeper/ledger/tabs/reserveForTab'
 import type { TabCandidate } from '@tollkeeper/ledger/tabs/tabStore'
 import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -90,7 +91,7 @@ export function candidateOf(
   bought: {
     position: number
     price: bigint
-    reserved: bigint | null
+    reservation: Reservation | null
     providerId: string
     endpointId: string
   },

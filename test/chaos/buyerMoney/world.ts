@@ -11,7 +11,7 @@ import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
 import { reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { addCredits } from '@tollkeeper/ledger/tabs/giveCredits'
-import { createReserveForTab } from '@tollkeeper/ledger/tabs/reserveForTab'
+import { createReserveForTab, type Reservation } from '@tollkeeper/ledger/tabs/reserveForTab'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabStore, type TabVerdict } from '@tollkeeper/ledger/tabs/tabStore'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
@@ -68,7 +68,7 @@ export async function createWorld(sql: Database) {
     sql,
     tabs,
     networks: [served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 10_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
     onBadRow: reports.onBadRow,
     now: () => new Date(now()),
@@ -98,9 +98,15 @@ export async function createWorld(sql: Database) {
     const own = stores[store] as (typeof stores)[number]
     const isNew = (await own.readSplits(tab, tab.splits.length)).length === 0
     const ask = () => reserve(tab, price, served, payers)
-    const accept = (reserved: bigint | null) =>
+    const accept = (reservation: Reservation | null) =>
       own.accept(
-        candidateOf(tab, state, { position, price, reserved, providerId, endpointId: endpointIds[0] ?? '' }),
+        candidateOf(tab, state, {
+          position,
+          price,
+          reservation,
+          providerId,
+          endpointId: endpointIds[0] ?? '',
+        }),
       )
     let verdict: TabVerdict
     try {
