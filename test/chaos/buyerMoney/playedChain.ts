@@ -59,7 +59,9 @@ export function createPlayedChain(now: () => number) {
       state: { sequence: number; expiry: number; lines: readonly TabLine[] },
     ): void {
       if (find(payer, nonce) || state.expiry * 1000 <= now()) return
-      mine((place) => [tabEvidence({ payer, nonce, sequence: state.sequence, lines: state.lines }, place)])
+      mine((place) => [
+        tabEvidence({ payer, nonce, sequence: state.sequence, lines: state.lines, rewardShare: 0 }, place),
+      ])
     },
     cancel(payer: Address, nonce: Hex): void {
       if (find(payer, nonce)) return
