@@ -9,6 +9,7 @@ import {
   type Unproven,
 } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { isRowFault } from '@tollkeeper/runtime/dependencies'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { send } from '../telling/send.ts'
@@ -38,6 +39,17 @@ export function createOriginChecks({
   networks,
 }: OriginChecksOptions): () => Promise<'busy' | 'idle'> {
   const own = new URL(issuer).origin
+
+  /** One that can't be stored is asked later, like one that gave no answer, so that it holds up no other. */
+  async function store(one: Unproven, finding: Finding): Promise<void> {
+    try {
+      await recordFinding(sql, one, finding)
+    } catch (error) {
+      if (!isRowFault(error)) throw error
+      await recordFinding(sql, one, { kind: 'unproven', isAway: true, why: 'its 402 can not be stored' })
+    }
+  }
+
   return async () => {
     await forgetDeclared(sql, declaredDays)
     const due = await takeUnproven(sql, atOnce)
@@ -46,7 +58,7 @@ export function createOriginChecks({
         // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
         const isOwn = one.declaredId === null && new URL(one.url).origin === own
         const proven: Finding = { kind: 'proven', said: null, amount: null }
-        await recordFinding(sql, one, isOwn ? proven : await ask(one, guard, networks))
+        await store(one, isOwn ? proven : await ask(one, guard, networks))
       }),
     )
     return due.length >= atOnce ? 'busy' : 'idle'
