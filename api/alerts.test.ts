@@ -122,6 +122,32 @@ const cases: Record<string, Case> = {
     { outcome: 'failed' },
     'Mail to providers is not taken',
   ],
+  TabsNotTakenIn: [
+    onBase('api_closed_tabs_oldest_seconds', always(601)),
+    onBase('api_closed_tabs_oldest_seconds', always(600)),
+    base,
+    "A tab on base was closed 10m 1s ago and can't be settled",
+  ],
+  TabBudgetLow: [
+    {
+      ...of('tollkeeper_api_tab_credit_usdc', 'money="real"', always(81)),
+      ...of('tollkeeper_api_tab_budget_usdc', 'money="real"', always(100)),
+    },
+    {
+      ...of('tollkeeper_api_tab_credit_usdc', 'money="real"', always(80)),
+      ...of('tollkeeper_api_tab_credit_usdc', 'money="test"', always(100)),
+      ...of('tollkeeper_api_tab_budget_usdc', 'money="real"', always(100)),
+      ...of('tollkeeper_api_tab_budget_usdc', 'money="test"', always(100)),
+    },
+    { money: 'real' },
+    "Tabs owe 81 USDC of today's budget",
+  ],
+  CoveredDefaultsUnpaid: [
+    onBase('api_covered_defaults_usdc', always(2, 1500)),
+    onBase('api_covered_defaults_usdc', always(1, 1500)),
+    base,
+    'You owe providers 2 USDC on base for defaults on tabs',
+  ],
   BackgroundErrors: [
     of('tollkeeper_api_background_errors_total', 'loop="usage"', rising(1)),
     of('tollkeeper_api_background_errors_total', 'loop="usage"', always(1)),
@@ -235,6 +261,12 @@ const cases: Record<string, Case> = {
     onBase('loop_errors_total', rising(5), 'loop="claim"'),
     { ...base, loop: 'claim' },
     'claim on base fails again and again',
+  ],
+  BadRows: [
+    onBase('bad_rows_total', rising(1), 'step="take"'),
+    onBase('bad_rows_total', always(1), 'step="take"'),
+    { step: 'take' },
+    'Rows could not be processed at the step take',
   ],
 }
 

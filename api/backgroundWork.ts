@@ -10,6 +10,7 @@ import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabData
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
+import { logBadRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
@@ -39,10 +40,10 @@ const tabUpkeepMs = 15_000
 function createSpareRecorder(
   sql: Database,
   served: ServedNetwork,
-  { maxLagBlocks, log }: { maxLagBlocks: bigint; log: Logger },
+  { maxLagBlocks, log, onBadRow }: { maxLagBlocks: bigint; log: Logger; onBadRow: OnBadRow },
 ) {
   const { chainId } = served.network
-  const recorder = createRecorder({ sql, served, finalityBlocks: finalityOf(chainId), log })
+  const recorder = createRecorder({ sql, served, finalityBlocks: finalityOf(chainId), log, onBadRow })
   return async () => {
     const age = await readRecordAge(sql, chainId)
     if (age !== null && age <= recordAgeMs) return
@@ -62,8 +63,17 @@ export function startBackgroundWork({
   tabDatabase?: TabDatabase
 }): BackgroundWork {
   const metrics = createApiMetrics()
-  collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
+  collectApiState(metrics, {
+    sql,
+    tabDatabase,
+    networks: networks.map(({ network }) => network),
+    tabBudget: settings.tabs?.budget ?? null,
+  })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
+  const onBadRow: OnBadRow = (step, err, row) => {
+    metrics.badRows.inc({ step })
+    logBadRow(log)(step, err, row)
+  }
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
   const usage = createUsageCounters({ sql })
@@ -86,7 +96,7 @@ export function startBackgroundWork({
     repeat({
       name: 'retention',
       everyMs: 5_000,
-      step: createRetention(sql, { days: settings.retentionDays, now: Date.now }),
+      step: createRetention(sql, { days: settings.retentionDays, now: Date.now, onBadRow }),
       onError(error) {
         log.warn({ err: error }, 'what is long over can not be deleted for now')
         failed('retention')()
@@ -99,7 +109,7 @@ export function startBackgroundWork({
     return repeat({
       name: `record ${network}`,
       everyMs: 2_000,
-      step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log }),
+      step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log, onBadRow }),
       onError(error) {
         log.warn({ err: error, network }, 'the record can not be kept for now')
         failed('record')()
@@ -113,15 +123,18 @@ export function startBackgroundWork({
       networks,
       minimumPrices: settings.minimumPrices,
       now: () => new Date(),
-      rules: { ...closingTimes, amount: settings.triggers.highValue, credit: settings.tabs.credit.base },
+      onBadRow,
+      rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: settings.tabs.earnedHours },
     })
     loops.push(
       repeat({
         name: 'tabs',
         everyMs: tabUpkeepMs,
         async step() {
-          await upkeep.closeAndTake()
-          const isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          let isBusy = false
+          await takeParts(upkeep.closeAndTake, async () => {
+            isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          })
           return isBusy ? 'busy' : 'idle'
         },
         onError(error) {
@@ -136,7 +149,7 @@ export function startBackgroundWork({
       repeat({
         name: 'origins',
         everyMs: 2_000,
-        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, networks }),
+        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, networks, onBadRow }),
         onError(error) {
           log.warn({ err: error }, 'sellers can not be asked whose they are for now')
           failed('origins')()
@@ -154,6 +167,7 @@ export function startBackgroundWork({
       if (receiver === 'webhook') metrics.webhookAttempts.inc({ outcome })
       else metrics.mails.inc({ outcome: outcome === 'delivered' ? 'sent' : outcome })
     },
+    onBadRow,
     onError: failed('webhooks'),
   })
   loops.push(deliveries.start())

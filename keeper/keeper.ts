@@ -16,6 +16,7 @@ import { type Probe, readReadiness } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
 import type { Loop } from '@tollkeeper/runtime/repeat'
+import { takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Tracer } from '@tollkeeper/runtime/trace'
 import type { Hono } from 'hono'
 import type { Address, Hex } from 'viem'
@@ -33,7 +34,7 @@ import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import type { KeeperConfig } from './settings/config.ts'
 import { createMetrics } from './settings/metrics.ts'
-import { startLoop } from './settings/startLoop.ts'
+import { reportBadRow, startLoop } from './settings/startLoop.ts'
 import type { SettlementWallet } from './settler/context.ts'
 import { createWallet, signerProbes } from './settler/wallet.ts'
 
@@ -82,6 +83,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
   const loops: Loop[] = []
   const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]
   const releases: (() => Promise<void>)[] = []
+  const stopping = new AbortController()
   const contexts = networks.map((served) => createContext(options, served, metrics))
   const wallets = new Map(
     contexts.map((context) => [context, accounts.map((one) => createWallet(one, context.served.network))]),
@@ -91,22 +93,20 @@ export function createKeeper(options: KeeperOptions): Keeper {
   const loop = (name: string, network: string | null, everyMs: number, step: () => Promise<unknown>) =>
     loops.push(startLoop({ metrics, log, probes }, name, network, everyMs, step))
 
-  const { database: tabDatabase, credit, minimumPrices } = options.tabs
+  const { database: tabDatabase, earnedHours, minimumPrices } = options.tabs
   const tabs = createTabUpkeep({
     sql: database,
     tabs: tabDatabase,
     networks,
     minimumPrices,
     now,
-    rules: { ...closingTimes, amount: settings.triggers.highValue, credit },
+    rules: { ...closingTimes, amount: settings.triggers.highValue, earnedTimes: earnedHours },
+    onBadRow: reportBadRow({ metrics, log }, ''),
     ...(options.checkpoint && { checkpoint: options.checkpoint }),
   })
 
   function start(): void {
-    loop('tabs', null, upkeepMs, async () => {
-      await tabs.closeAndTake()
-      await tabs.releaseUnopened()
-    })
+    loop('tabs', null, upkeepMs, () => takeParts(tabs.closeAndTake, tabs.releaseUnopened))
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []
@@ -123,24 +123,33 @@ export function createKeeper(options: KeeperOptions): Keeper {
         await concludeMined(context, safeBlock)
         context.memory.isFollowed = safeBlock !== null && record.status === 'current'
         if (safeBlock !== null) await recorder.record()
-        if (context.memory.isFollowed) await lookUpRequested(context)
       })
+      // Apart, because a node that limits the range or the rate may keep a search waiting for a minute. It has no probe, because
+      // nothing else waits for it.
+      const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
+        if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
+      })
+      loops.push(lookups)
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
-      loop('upkeep', name, upkeepMs, async () => {
-        await report()
-        await releaseReservations(database, now())
-        await tabs.watch(context.served)
-        await adoptAbandoned(context, holder, own)
-        const record = await readRecordState(context)
-        if (record.status !== 'current' || !context.memory.isFollowed) return
-        await watchVoided()
-        await sweepPayments(context)
-      })
+      loop('upkeep', name, upkeepMs, () =>
+        takeParts(
+          report,
+          () => releaseReservations(database, now()),
+          () => tabs.watch(context.served),
+          () => adoptAbandoned(context, holder, own),
+          async () => {
+            const record = await readRecordState(context)
+            if (record.status !== 'current' || !context.memory.isFollowed) return
+            await takeParts(watchVoided, () => sweepPayments(context))
+          },
+        ),
+      )
     }
   }
 
   async function stop(): Promise<void> {
+    stopping.abort()
     await Promise.all(loops.map((one) => one.stop()))
     await Promise.allSettled(releases.map((release) => release()))
   }

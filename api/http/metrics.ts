@@ -37,6 +37,12 @@ export function createApiMetrics() {
       help: 'Mails to providers, by outcome: sent, failed (sent again later), exhausted',
       labelNames: ['outcome'],
     }),
+    badRows: new Counter({
+      ...shared,
+      name: 'tollkeeper_api_bad_rows_total',
+      help: 'Rows that background work could not process and will try again later, by step',
+      labelNames: ['step'],
+    }),
     backgroundErrors: new Counter({
       ...shared,
       name: 'tollkeeper_api_background_errors_total',

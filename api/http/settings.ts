@@ -51,8 +51,10 @@ export type UpstreamSettings = {
 export type TabSettings = {
   /** What a payer may owe. */
   credit: TabCredit
-  /** USDC base units that all payers without settlements may be lent together on a UTC day. */
+  /** USDC base units that all payers together may owe of what they were lent on a UTC day, beyond what each has earned. */
   budget: bigint
+  /** How many hours a tab may stay open while its payer has earned the credit for it. */
+  earnedHours: number
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
 }

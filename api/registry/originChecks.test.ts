@@ -5,6 +5,7 @@ import { listDeclaration } from '@tollkeeper/ledger/discovery/declarations'
 import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { urlOf } from '../../sdk/test/serve.ts'
+import { collectBadRows, noBadRows, refuseWrites } from '../../test/support/badRows.ts'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { useGateway } from '../../test/support/useGateway.ts'
@@ -34,8 +35,9 @@ beforeAll(async () => {
 })
 afterAll(() => server?.close())
 
-const check = (allowPrivate = true) =>
+const check = (allowPrivate = true, onBadRow = noBadRows) =>
   createOriginChecks({
+    onBadRow,
     sql: gateway.database,
     guard: createAddressGuard({ allowPrivate }),
     issuer: gateway.settings.issuer,
@@ -353,7 +355,7 @@ describe('declared resources', () => {
     expect((await find(calm))?.quality.proven).toBe(true)
     expect((await find(storm))?.quality).toMatchObject({
       proven: false,
-      finding: 'its 402 can not be stored',
+      finding: 'its answer can not be read or stored',
     })
   })
 
@@ -444,4 +446,31 @@ describe('declared resources', () => {
     await check(false)()
     expect(await listDeclaration(gateway.database, declaration)).toBe(true)
   })
+})
+
+test('behavior: 200 sellers whose answers can’t be stored delay no other', async () => {
+  const wallet = randomHex(20)
+  answers.set('/good', { status: 402, body: exact(wallet) })
+  const [{ due }] = await gateway.database<[{ due: Date }]>`select now() - interval '1 hour' as due`
+  await gateway.database`
+    insert into declared_resource (resource, chain_id, pay_to, x402_version, amount, max_timeout_seconds, description, mime_type, tags,
+      bazaar, next_check_at)
+    select ${`${origin}/bad/`} || n, 31337, '0x' || repeat('b', 34) || to_char(n, 'FM000000'), 2, 1, 60, '', '', '{}'::text[], '{}'::jsonb, ${due}::timestamptz
+    from generate_series(1, 200) n
+    union all select ${`${origin}/good`}, 31337, ${wallet}, 2, 1, 60, '', '', '{}'::text[], '{}'::jsonb, now()`
+  const allow = await refuseWrites(
+    gateway.database,
+    'declared_resource',
+    'update',
+    "new.resource like '%/bad/%' and new.checked_at is distinct from old.checked_at",
+  )
+  const reports = collectBadRows()
+  const step = check(true, reports.onBadRow)
+  while ((await step()) === 'busy');
+  const [good] = await gateway.database`
+    select proven_at is not null as "isProven" from declared_resource where resource = ${`${origin}/good`}`
+  expect(good).toEqual({ isProven: true })
+  expect(reports.bad).toHaveLength(200)
+  await allow()
+  await gateway.database`delete from declared_resource where resource like '%/bad/%'`
 })

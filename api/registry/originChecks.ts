@@ -10,6 +10,7 @@ import {
 } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { forEachRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { send } from '../telling/send.ts'
@@ -29,6 +30,7 @@ export type OriginChecksOptions = {
   guard: AddressGuard
   issuer: string
   networks: readonly ServedNetwork[]
+  onBadRow: OnBadRow
 }
 
 /** One round: asks the URLs that are due. Says whether there may be more. */
@@ -37,33 +39,47 @@ export function createOriginChecks({
   guard,
   issuer,
   networks,
+  onBadRow,
 }: OriginChecksOptions): () => Promise<'busy' | 'idle'> {
   const own = new URL(issuer).origin
+  const report = (error: unknown, { url, payTo }: Unproven) => onBadRow('origin', error, { url, payTo })
 
-  /** One that can't be stored is asked later, like one that gave no answer, so that it holds up no other. */
-  async function store(one: Unproven, finding: Finding): Promise<void> {
+  return async () => {
+    let due: Unproven[] = []
+    await takeParts(
+      () => forgetDeclared(sql, declaredDays),
+      async () => {
+        due = await takeUnproven(sql, atOnce)
+        await Promise.all(due.map((one) => forEachRow([one], check, report)))
+      },
+    )
+    return due.length >= atOnce ? 'busy' : 'idle'
+  }
+
+  async function check(one: Unproven): Promise<void> {
+    // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
+    const isOwn = one.declaredId === null && new URL(one.url).origin === own
+    let failure: unknown
+    const finding = isOwn
+      ? proven
+      : await ask(one, guard, networks).catch((error: unknown) => {
+          failure = error
+          return unreadable
+        })
     try {
       await recordFinding(sql, one, finding)
     } catch (error) {
       if (!isRowFault(error)) throw error
-      await recordFinding(sql, one, { kind: 'unproven', isAway: true, why: 'its 402 can not be stored' })
+      failure = error
+      await recordFinding(sql, one, unreadable)
     }
-  }
-
-  return async () => {
-    await forgetDeclared(sql, declaredDays)
-    const due = await takeUnproven(sql, atOnce)
-    await Promise.all(
-      due.map(async (one) => {
-        // The proxy serves what is registered below the gateway's own address, and pays the provider who registered it.
-        const isOwn = one.declaredId === null && new URL(one.url).origin === own
-        const proven: Finding = { kind: 'proven', said: null, amount: null }
-        await store(one, isOwn ? proven : await ask(one, guard, networks))
-      }),
-    )
-    return due.length >= atOnce ? 'busy' : 'idle'
+    if (failure !== undefined) throw failure
   }
 }
+
+const proven: Finding = { kind: 'proven', said: null, amount: null }
+/** As any seller that can't be proven, it is asked again after growing pauses. */
+const unreadable: Finding = { kind: 'unproven', isAway: true, why: 'its answer can not be read or stored' }
 
 async function ask(one: Unproven, guard: AddressGuard, networks: readonly ServedNetwork[]): Promise<Finding> {
   const isPosted = hasBody(one.method)

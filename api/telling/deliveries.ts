@@ -37,16 +37,18 @@ export type AttemptResult = {
 /**
  * Turns outbox rows into deliveries, one for each receiver that wants the event, and into notices for mail.
  *
+ * @param except outbox rows to leave for later
  * @returns how many outbox rows were taken, at most `limit`
  */
 export async function dispatchOutbox(
   sql: Database,
-  { now, limit }: { now: Date; limit: number },
+  { now, limit, except = [] }: { now: Date; limit: number; except?: readonly bigint[] },
 ): Promise<number> {
   return sql.begin(async (tx) => {
     const wanted = await tx<{ outboxId: bigint; event: string; webhookId: string | null }[]>`
       with fresh as (
-        select id, provider_id, event from outbox where dispatched_at is null
+        select id, provider_id, event from outbox
+        where dispatched_at is null and id <> all(${except.map(String)}::bigint[])
         order by id limit ${limit} for update skip locked
       ), taken as (
         update outbox set dispatched_at = ${now} where id in (select id from fresh)
@@ -80,6 +82,17 @@ export async function dispatchOutbox(
       )
     return new Set(wanted.map((row) => row.outboxId)).size
   })
+}
+
+/** The oldest outbox row that isn't dispatched, but for those in `except`. */
+export async function readOldestMessage(
+  sql: Queryable,
+  except: readonly bigint[],
+): Promise<bigint | undefined> {
+  const [row] = await sql<{ id: bigint }[]>`
+    select id from outbox where dispatched_at is null and id <> all(${except.map(String)}::bigint[]) order by id limit 1
+    for update skip locked`
+  return row?.id
 }
 
 /** A sending that is under way in this process. */

@@ -3,6 +3,7 @@ import { newId } from '@tollkeeper/ledger/store/identifiers'
 import pino from 'pino'
 import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { collectBadRows, refuseWrites } from '../../test/support/badRows.ts'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { until } from '../../test/support/until.ts'
 import { type ReceivedMessage, startWebhookReceiver } from '../../test/support/webhookReceiver.ts'
@@ -437,4 +438,38 @@ test('error: no answer in time', async () => {
   expect(await log(webhookId)).toMatchObject([
     { status: 'pending', attempts: [{ failure: 'timeout', httpStatus: null }] },
   ])
+})
+
+test('behavior: 200 messages that can’t be dispatched delay no other', async () => {
+  const receiver = await startReceiver()
+  const [bad, good] = [await register(receiver.url), await register(receiver.url)]
+  for (let n = 0; n < 200; n++) await emit(bad.providerId)
+  await emit(good.providerId)
+  const allow = await refuseWrites(
+    database,
+    'webhook_delivery',
+    'insert',
+    `new.webhook_id = '${bad.webhookId}'`,
+  )
+  const reports = collectBadRows()
+  const clock = createClock()
+  const loop = createLoop({ onBadRow: reports.onBadRow, now: clock.ms })
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await log(good.webhookId)).toMatchObject([{ status: 'delivered' }])
+  expect(reports.bad.filter(({ step }) => step === 'message')).toHaveLength(200)
+  await allow()
+  clock.advance(6_000)
+  expect(await loop.deliverDue()).toBe(200)
+})
+
+test('behavior: a message that can’t be signed counts as a failed attempt', async () => {
+  const receiver = await startReceiver()
+  const { providerId, webhookId } = await register(receiver.url)
+  await database`update webhook set secret = 'whsec_' where id = ${webhookId}`
+  await emit(providerId)
+  const reports = collectBadRows()
+  await createLoop({ onBadRow: reports.onBadRow }).deliverDue()
+  expect(receiver.received).toEqual([])
+  expect(await log(webhookId)).toMatchObject([{ status: 'pending', attempts: [{ failure: 'not_sent' }] }])
+  expect(reports.bad).toMatchObject([{ step: 'delivery' }])
 })

@@ -1,6 +1,8 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import type { Logger } from '@tollkeeper/runtime/log'
+import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { describeError, type Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
+import { createStepBack, logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import { Webhook } from 'standardwebhooks'
 import type { AddressGuard } from '../http/addressGuard.ts'
 import { decideRedelivery } from './backoff.ts'
@@ -9,6 +11,7 @@ import {
   claimDeliveries,
   disableWebhook,
   dispatchOutbox,
+  readOldestMessage,
   recordAttempt,
   recordReceiver,
   type Sending,
@@ -39,6 +42,8 @@ export type DeliveryLoopOptions = {
   /** Called with the result of each sending. */
   onAttempt?: (outcome: MailResult['outcome'], receiver: 'webhook' | 'mail') => void
   onError?: () => void
+  /** Default: it is only logged. */
+  onBadRow?: OnBadRow
 }
 
 export type DeliveryLoop = {
@@ -51,6 +56,7 @@ export type DeliveryLoop = {
 
 /** How much longer a message stays claimed than an exchange with a webhook may take. A mail takes three times as long at most. */
 const leaseMarginMs = 50_000
+const messagesAtOnce = 500
 
 /**
  * Sends the outbox to the receivers that providers registered: webhooks, and by mail confirmed contacts.
@@ -59,17 +65,37 @@ const leaseMarginMs = 50_000
  * happen, it is sent again. Any number of processes share the work.
  */
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
-  const { sql, guard, log, mail = null, onAttempt, onError } = options
+  const { sql, guard, log, mail = null, onAttempt, onError, onBadRow = logBadRow(log) } = options
   const { now = Date.now, random = Math.random } = options
   const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000, soonMs = 2_000 } = options
   const shares = senderShares(senders)
   const leaseMs = timeoutMs + leaseMarginMs
+  const undispatched = createStepBack<bigint>(now)
   /** Null: a mail. */
   const underWay = new Map<Promise<void>, Sending | null>()
   let loop: Loop | undefined
 
+  /** Dispatches what is new. If a message is at fault, messages are dispatched one by one, and it is tried again later. */
+  async function dispatch(): Promise<void> {
+    for (let limit = messagesAtOnce, isFull = true; isFull; ) {
+      const except = undispatched.waiting()
+      try {
+        isFull = (await dispatchOutbox(sql, { now: new Date(now()), limit, except })) === limit
+      } catch (error) {
+        if (!isRowFault(error)) throw error
+        if (limit === 1) {
+          const id = await readOldestMessage(sql, except)
+          if (id === undefined) return
+          undispatched.failed(id)
+          onBadRow('message', error, { message: `${id}` })
+        }
+        limit = limit === 1 ? messagesAtOnce : 1
+      }
+    }
+  }
+
   async function startDue(): Promise<number> {
-    while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
+    await dispatch()
     const claimed = await claimDeliveries(sql, {
       now: new Date(now()),
       leaseMs,
@@ -101,16 +127,15 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
 
   function follow(work: Promise<void>, kind: Sending | null, names: object): void {
     const sending = work
-      .catch((error: unknown) => log.error({ err: error, ...names }, 'result of a sending not recorded'))
+      .catch((error: unknown) => onBadRow('delivery', error, { ...names }))
       .finally(() => underWay.delete(sending))
     underWay.set(sending, kind)
   }
 
   async function deliver(delivery: ClaimedDelivery): Promise<void> {
     const startedAt = new Date(now())
-    const { headers, body } = signMessage(delivery, startedAt)
     const began = performance.now()
-    const result = await send({ url: delivery.url, headers, body, guard, timeoutMs })
+    const result = await sendMessage(delivery, startedAt)
     const tookMs = performance.now() - began
     const failure = failureOf(result)
     const isAnswered = result.status === 'answered'
@@ -139,6 +164,17 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
     onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed', 'webhook')
     const { id, attempt, webhookId, messageId } = delivery
     log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')
+  }
+
+  /** A message that can't even be sent counts as one that failed, so that its further attempts have their pauses and end. */
+  async function sendMessage(delivery: ClaimedDelivery, startedAt: Date): Promise<SendResult> {
+    try {
+      const { headers, body } = signMessage(delivery, startedAt)
+      return await send({ url: delivery.url, headers, body, guard, timeoutMs })
+    } catch (error) {
+      onBadRow('delivery', error, { deliveryId: delivery.id })
+      return { status: 'unanswered', failure: 'not_sent', detail: describeError(error) }
+    }
   }
 
   async function step(): Promise<'busy' | 'idle'> {

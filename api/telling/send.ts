@@ -24,7 +24,12 @@ export type SendResult =
       headers: IncomingHttpHeaders
       body: string
     }
-  | { status: 'unanswered'; failure: 'address_refused' | 'timeout' | 'connection_failed'; detail: string }
+  | {
+      status: 'unanswered'
+      /** `not_sent`: by our own fault. */
+      failure: 'address_refused' | 'timeout' | 'connection_failed' | 'not_sent'
+      detail: string
+    }
 
 /**
  * Sends to a URL that a stranger chose, by POST as a rule. Never throws.

@@ -1,19 +1,20 @@
 import type { Debt, DebtFilter } from '@tollkeeper/ledger/acceptance/forgiveDebt'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { address } from '@tollkeeper/runtime/parsers'
+import { address, matching, usdc } from '@tollkeeper/runtime/parsers'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import { CliError } from './terminal/cliError.ts'
-import { readFlag } from './terminal/options.ts'
+import { parsedOption, readFlag } from './terminal/options.ts'
 import { formatTable } from './terminal/output.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 
 const mostShown = 1_000
+const txHash = matching('a transaction hash: 0x and 64 hex digits', /^0x[0-9a-f]{64}$/)
 
-/** `payer debts | forgive`: debts that payers caused themselves. */
+/** `payer debts | forgive | covers | credit`: debts that payers caused, those that the platform bears, and what payers may owe. */
 export function addPayerCommand(program: Command): void {
   const payer = program
     .command('payer')
@@ -53,6 +54,128 @@ export function addPayerCommand(program: Command): void {
         print(forgiven, flags)
       }),
     )
+
+  addCoversCommand(payer)
+  addCreditCommand(payer)
+}
+
+type CreditFlags = { network?: NetworkName; usdc?: bigint; reason?: string; reset?: boolean; json?: boolean }
+
+function addCreditCommand(payer: Command): void {
+  payer
+    .command('credit')
+    .summary('what a payer may owe on tabs')
+    .description(
+      'Lets a payer owe more or less on tabs than TAB_CREDIT_USDC, or lists what you have granted. You bear what it defaults of that.',
+    )
+    .argument('[address]', 'the payer', parseAddress)
+    .addOption(new Option('--network <name>', 'on this network').choices(networkNames))
+    .addOption(
+      parsedOption('--usdc <amount>', 'what it may owe beyond what it has earned; 0: nothing', usdc()),
+    )
+    .option('--reason <text>', 'why, for the record')
+    .option('--reset', 'let it owe as much as any payer again')
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer credit 0x1000000000000000000000000000000000000001 --network base --usdc 50 --reason "signed contract"',
+    )
+    .action((address: Address | undefined, { network, usdc: amount, reason, reset, json }: CreditFlags) =>
+      withCredit(async (sql, { findGrantedCredit, grantCredit }) => {
+        if (address !== undefined) {
+          if (network === undefined || (reset ? amount !== undefined : amount === undefined || !reason))
+            throw new CliError('invalid_flags', 'name --network, and either --usdc with --reason, or --reset')
+          const { chainId } = networks[network]
+          await grantCredit(sql, {
+            chainId,
+            payer: address,
+            amount: reset ? null : (amount ?? null),
+            reason: reason ?? '',
+          })
+        }
+        const rows = (await findGrantedCredit(sql, mostShown)).map((one) => ({
+          payer: one.payer,
+          network: networkByChainId(one.chainId).name,
+          amount_usdc: formatUsdc(one.amount),
+          grantedAt: one.grantedAt.toISOString(),
+          reason: one.reason,
+        }))
+        const table = () =>
+          formatTable(['payer', 'network', 'USDC', 'granted', 'because'], rows.map(Object.values))
+        process.stdout.write(`${json ? JSON.stringify(rows) : table()}\n`)
+      }),
+    )
+}
+
+async function withCredit(
+  act: (sql: Database, credit: typeof import('@tollkeeper/ledger/acceptance/grantCredit')) => Promise<void>,
+): Promise<void> {
+  const { withDatabase } = await import('./database/withDatabase.ts')
+  const credit = await import('@tollkeeper/ledger/acceptance/grantCredit')
+  await withDatabase('payer', (sql) => act(sql, credit))
+}
+
+type CoverFlags = {
+  network?: NetworkName
+  payee?: Address
+  paid?: Hex
+  usdc?: bigint
+  json?: boolean
+}
+
+function addCoversCommand(payer: Command): void {
+  payer
+    .command('covers')
+    .summary('defaults on tabs that the platform bears')
+    .description(
+      'Lists what the platform owes to providers for tabs that defaulted within earned credit, or records that you have paid it.',
+    )
+    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
+    .addOption(parsedOption('--payee <address>', "of this provider's wallet only", address))
+    .addOption(
+      parsedOption('--paid <hash>', 'the transaction in which you paid this wallet: records it', txHash),
+    )
+    .addOption(parsedOption('--usdc <amount>', 'the amount that you paid', usdc()))
+    .option('--json', 'print JSON')
+    .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer covers --network base')
+    .action(({ network, payee, paid, usdc: amount, json }: CoverFlags) =>
+      withCovers(async (sql, { findCoveredDefaults, recordCoverPayment }) => {
+        const chainId = network && networks[network].chainId
+        if (paid !== undefined) {
+          if (chainId === undefined || payee === undefined || amount === undefined)
+            throw new CliError('invalid_flags', '--paid needs --network, --payee, and --usdc as well')
+          const owed = await recordCoverPayment(sql, { chainId, payee }, { amount, txHash: paid })
+          if (owed !== undefined)
+            throw new CliError(
+              'other_amount',
+              `The platform owes ${formatUsdc(owed)} USDC to ${payee}, not ${formatUsdc(amount)}: nothing was recorded`,
+            )
+        }
+        const covers = await findCoveredDefaults(sql, { chainId, payee }, mostShown)
+        const rows = covers.map((one) => ({
+          payee: one.payee,
+          network: networkByChainId(one.chainId).name,
+          providerId: one.providerId,
+          since: one.since.toISOString(),
+          amount_usdc: formatUsdc(one.amount),
+          tabs: one.tabs,
+        }))
+        const table = () =>
+          formatTable(['payee', 'network', 'provider', 'since', 'USDC', 'tabs'], rows.map(Object.values))
+        process.stdout.write(`${json ? JSON.stringify(rows) : table()}\n`)
+      }),
+    )
+}
+
+async function withCovers(
+  act: (
+    sql: Database,
+    covers: typeof import('@tollkeeper/ledger/acceptance/coveredDefaults'),
+  ) => Promise<void>,
+): Promise<void> {
+  const { withDatabase } = await import('./database/withDatabase.ts')
+  const covers = await import('@tollkeeper/ledger/acceptance/coveredDefaults')
+  await withDatabase('payer', (sql) => act(sql, covers))
 }
 
 /** Loads the database's code only if it is needed. */

@@ -28,6 +28,8 @@ test('default: has every command that the docs describe', () => {
         'provider refund',
         'payer debts',
         'payer forgive',
+        'payer covers',
+        'payer credit',
         'keys rotate',
       ],
     ]),

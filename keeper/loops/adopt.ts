@@ -6,7 +6,9 @@ import {
   releaseLease,
 } from '@tollkeeper/ledger/batches/leases'
 import { readTransactions } from '@tollkeeper/ledger/batches/transactions'
+import { forEachRow } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
+import { reportBadRow } from '../settings/startLoop.ts'
 import { advanceBatch } from '../settler/advance.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
@@ -29,16 +31,20 @@ export async function adoptAbandoned(
   const { sql, served, settings, log } = context
   const { chainId } = served.network
   // A keeper that is only slow, or restarting, comes first.
-  for (const address of await readAbandonedWallets(sql, chainId, own, settings.leaseMs)) {
-    const lease = await acquireLease(sql, { chainId, address, holder, ttlMs: settings.leaseMs })
-    if (!lease) continue
-    try {
-      for (const batch of await readWalletBatches(sql, chainId, address)) await adopt(context, lease, batch)
-    } finally {
-      await releaseLease(sql, lease)
-      log.info({ wallet: address }, 'looked after the batches of a wallet whose keeper is gone')
-    }
-  }
+  await forEachRow(
+    await readAbandonedWallets(sql, chainId, own, settings.leaseMs),
+    async (address) => {
+      const lease = await acquireLease(sql, { chainId, address, holder, ttlMs: settings.leaseMs })
+      if (!lease) return
+      try {
+        for (const batch of await readWalletBatches(sql, chainId, address)) await adopt(context, lease, batch)
+      } finally {
+        await releaseLease(sql, lease)
+        log.info({ wallet: address }, 'looked after the batches of a wallet whose keeper is gone')
+      }
+    },
+    (error, wallet) => reportBadRow(context, served.network.name)('adopt', error, { wallet }),
+  )
 }
 
 async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<void> {

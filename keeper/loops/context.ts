@@ -6,6 +6,7 @@ import type { ReadDueBatches } from '@tollkeeper/ledger/queue/dueBatches'
 import type { Lane } from '@tollkeeper/ledger/queue/lanes'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { Logger } from '@tollkeeper/runtime/log'
+import { createStepBack } from '@tollkeeper/runtime/stepBack'
 import type { Tracer } from '@tollkeeper/runtime/trace'
 import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
@@ -43,8 +44,8 @@ export function createMemory() {
     judged: new Map<bigint, bigint>(),
     /** No reorg is being followed, and the record has what the index has. */
     isFollowed: false,
-    /** Payments with a half that is used on chain, though nobody found its log: when (ms) to look again. */
-    lookups: new Map<string, { at: number; patienceMs: number }>(),
+    /** Payments that could not be concluded. */
+    unconcluded: createStepBack<string>(),
     /** The claim that began last, which the next one waits for. */
     lastClaim: Promise.resolve() as Promise<unknown>,
     /** By wallet: the lanes of its last batches, the latest last. */

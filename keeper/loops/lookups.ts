@@ -3,6 +3,7 @@ import { areNoncesSpent } from '@tollkeeper/chain/simulate'
 import {
   endLookups,
   type LookupRequest,
+  postponeLookups,
   readExplained,
   readLookupRequests,
   recordEvents,
@@ -10,6 +11,8 @@ import {
 } from '@tollkeeper/ledger/facts/record'
 import { readVoidedHalves } from '@tollkeeper/ledger/outcomes/voids'
 import { wakeDeferred } from '@tollkeeper/ledger/queue/stages'
+import { allOrEach } from '@tollkeeper/runtime/stepBack'
+import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 
@@ -18,41 +21,39 @@ const atOnce = 200
 const voidedAtOnce = 150
 // How far a block's clock may be behind ours.
 const clockSlackSeconds = 900n
-const mostPatienceMs = 60_000
 
 /** Finds out who used a half that the record doesn't explain. A stranger's use counts as no attempt. */
-export async function lookUpRequested(context: Context): Promise<void> {
-  const { sql, served, log, metrics, checkpoint, memory } = context
+export async function lookUpRequested(context: Context, signal?: AbortSignal): Promise<void> {
+  const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token, client } = served
-  const at = performance.now()
+  const onBadRow = reportBadRow(context, name)
   await endExplained(context, await readExplained(sql, chainId, atOnce))
-  const all = await readLookupRequests(sql, chainId, atOnce)
-  const known = new Set(all.map(({ paymentId }) => paymentId))
-  for (const id of memory.lookups.keys()) if (!known.has(id)) memory.lookups.delete(id)
-  const due = all.filter(({ paymentId }) => (memory.lookups.get(paymentId)?.at ?? 0) <= at)
+  const due = await readLookupRequests(sql, chainId, atOnce)
   if (due.length === 0) return
 
   const spent = await areNoncesSpent(client, token, due)
   const used = due.filter((_, index) => spent[index])
-  const found = await findEvidence(served, used.map(toWanted))
+  const found = await findEvidence(served, used.map(toWanted), signal)
   await checkpoint('before-evidence-recorded')
-  await sql.begin((tx) => recordEvents(tx, { chainId, token }, found, 'lookup'))
+  const unrecorded = await allOrEach(
+    found,
+    (events) => sql.begin((tx) => recordEvents(tx, { chainId, token }, events, 'lookup')),
+    (error, { authorizer, nonce }) => onBadRow('lookup', error, { payer: authorizer, nonce }),
+  )
   await checkpoint('after-evidence-recorded')
-  for (const { state, txHash, nonce } of found) {
+  const recorded = found.filter((event) => !unrecorded.includes(event))
+  for (const { state, txHash, nonce } of recorded) {
     metrics.foreignSettlements.inc({ network: name, state })
     log.info({ nonce, hash: txHash, state }, 'a half was used outside our batches')
   }
 
-  const nonces = new Set(found.map(({ nonce }) => nonce))
+  const nonces = new Set(recorded.map(({ nonce }) => nonce))
   const unexplained = new Set(
     used.filter(({ nonce }) => !nonces.has(nonce)).map(({ paymentId }) => paymentId),
   )
-  for (const id of unexplained) {
-    // The node that said it was used may be ahead of the one that was asked for the log.
-    const patienceMs = Math.min((memory.lookups.get(id)?.patienceMs ?? 500) * 2, mostPatienceMs)
-    memory.lookups.set(id, { at: at + patienceMs, patienceMs })
-  }
+  // The node that said it was used may be ahead of the one that was asked for the log.
+  await postponeLookups(sql, [...unexplained])
   const looked = [...new Set(due.map(({ paymentId }) => paymentId))]
   await endExplained(
     context,
@@ -61,12 +62,17 @@ export async function lookUpRequested(context: Context): Promise<void> {
 }
 
 async function endExplained(context: Context, explained: readonly string[]): Promise<void> {
-  if (explained.length === 0) return
-  await context.sql.begin(async (tx) => {
-    await endLookups(tx, explained)
-    await wakeDeferred(tx, explained)
-    await sweepChosen(context, tx, explained)
-  })
+  const failed = await allOrEach(
+    explained,
+    (paymentIds) =>
+      context.sql.begin(async (tx) => {
+        await endLookups(tx, paymentIds)
+        await wakeDeferred(tx, paymentIds)
+        await sweepChosen(context, tx, paymentIds)
+      }),
+    (error, paymentId) => reportBadRow(context, context.served.network.name)('lookup', error, { paymentId }),
+  )
+  await postponeLookups(context.sql, failed)
 }
 
 function toWanted({ from, nonce, since }: LookupRequest) {

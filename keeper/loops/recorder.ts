@@ -2,6 +2,7 @@ import { lockBatch, readBatchesMinedIn, setBatchState } from '@tollkeeper/ledger
 import { markUnmined } from '@tollkeeper/ledger/batches/transactions'
 import type { RecordedBlock } from '@tollkeeper/ledger/facts/record'
 import { createRecorder, type Recorder, type RecorderOptions } from '@tollkeeper/ledger/outcomes/recorder'
+import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 
 /** The record of a network, and what a reorg that takes its blocks means for our batches. */
@@ -21,6 +22,7 @@ export function createKeeperRecorder(
     onGone: (block) => unmineBatches(context, block),
     onTold: (event, payments) => metrics.notifications.inc({ network, event }, payments),
     onUndone: () => metrics.reorgs.inc({ network }),
+    onBadRow: reportBadRow(context, network),
   })
 }
 

@@ -16,6 +16,8 @@ import {
 import { unvoidPayments } from '@tollkeeper/ledger/outcomes/voids'
 import { type Ending, reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { allOrEach } from '@tollkeeper/runtime/stepBack'
+import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 
@@ -30,17 +32,32 @@ type Decided = { payment: OpenPayment; conclusion: Conclusion }
  * The record must be current.
  */
 export async function sweepPayments(context: Context): Promise<void> {
-  const { sql, served, checkpoint } = context
-  const { chainId } = served.network
+  const { sql, served, checkpoint, memory } = context
+  const { chainId, name } = served.network
   const chain = await readChainFacts(context)
   if (chain === null) return
-  const { blockIds, payments } = await readPaymentsToConclude(sql, chainId, chain, atOnce)
+  const waiting = memory.unconcluded.waiting()
+  const { blockIds, payments } = await readPaymentsToConclude(sql, chainId, chain, atOnce, waiting)
   const decided = await withoutUsed(context, chain, decideAll(payments, chain))
   if (decided.length > 0) await checkpoint('before-sweep')
-  await sql.begin(async (tx) => {
-    await write(context, tx, decided)
-    await markLooked(tx, blockIds, chain.safeBlock)
-  })
+  let isMarked = false
+  const failed = await allOrEach(
+    decided,
+    (some) =>
+      sql.begin(async (tx) => {
+        await write(context, tx, some)
+        isMarked = some === decided
+        if (isMarked) await markLooked(tx, blockIds, chain.safeBlock)
+      }),
+    (error, { payment: { paymentId } }) => {
+      memory.unconcluded.failed(paymentId)
+      reportBadRow(context, name)('conclude', error, { paymentId })
+    },
+  )
+  if (!isMarked) {
+    const ids = failed.map(({ payment }) => payment.paymentId)
+    await markLooked(sql, blockIds, chain.safeBlock, ids)
+  }
   if (decided.length > 0) await checkpoint('after-sweep')
 }
 

@@ -20,6 +20,7 @@ import {
   type Environment,
   parseText,
   readVariable,
+  requireTogether,
   requireVariable,
 } from '@tollkeeper/runtime/env'
 import { readTraceSettings } from '@tollkeeper/runtime/trace'
@@ -40,6 +41,12 @@ export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readKeeperConfig(env: Environment) {
+  requireTogether(
+    () => readDatabaseUrls(env),
+    () => readNetworkSettings(env),
+    () => requireWallets(env, []),
+    () => requireVariable(env, 'PLATFORM_WALLET'),
+  )
   const networks = readNetworkSettings(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
@@ -93,7 +100,8 @@ export function readKeeperConfig(env: Environment) {
       : null,
     tabs: {
       databaseUrl: readVariable(env, 'TABS_DATABASE_URL'),
-      credit: readVariable(env, 'TAB_CREDIT_USDC'),
+      /** How many hours a tab may stay open within earned credit. An API that offers no tabs may still have some to close. */
+      earnedHours: readVariable(env, 'TABS') ?? 1,
       /** By network, where what settles alone is to be above the network's own least price. */
       minimumPrices: Object.fromEntries(readVariable(env, 'MINIMUM_PRICES_USDC') ?? []),
     },

@@ -81,6 +81,11 @@ export function createMetrics() {
       [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 15],
     ),
     notifications: counter('notifications_total', 'What providers were told of the chain, by event', 'event'),
+    badRows: counter(
+      'bad_rows_total',
+      'Rows that a loop could not process and will try again later, by step',
+      'step',
+    ),
     loopErrors: counter('loop_errors_total', 'Steps that ended in an error and will be taken again', 'loop'),
   }
 }

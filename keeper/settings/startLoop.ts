@@ -1,6 +1,7 @@
 import { type Probe, probeLoop } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
+import { logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Metrics } from './metrics.ts'
 
 /**
@@ -26,4 +27,20 @@ export function startLoop(
   })
   probes.push(probeLoop(loop, network ?? undefined))
   return loop
+}
+
+/**
+ * Counts and logs each row that a loop could not process.
+ *
+ * @param network of the loop; empty: it is of all networks.
+ */
+export function reportBadRow(
+  { metrics, log }: { metrics: Pick<Metrics, 'badRows'>; log: Logger },
+  network: string,
+): OnBadRow {
+  const logged = logBadRow(log)
+  return (step, err, row) => {
+    metrics.badRows.inc({ network, step })
+    logged(step, err, row)
+  }
 }

@@ -1,3 +1,4 @@
+import { leastTabAmount, maxTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { describe, expect, test } from 'vitest'
 import snapshots from '../../snapshots/tabs.json' with { type: 'json' }
 import {
@@ -123,6 +124,16 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 400 }, noCalldata)).toBe(transactionGasCap)
     const long = new Uint8Array(300_000).fill(1)
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
+  })
+
+  test('behavior: the least amount of a tab pays as much for its gas with many lines as with one', () => {
+    const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
+    for (const lines of [2, 8, 20, maxTabLines]) {
+      const [perGas, ofOneLine] = [lines, 1].map(
+        (count) => (leastTabAmount(10n ** 18n, count) * 10n ** 9n) / gasOf(count),
+      )
+      expect(perGas, `${lines} lines`).toBeGreaterThanOrEqual(ofOneLine as bigint)
+    }
   })
 
   test('behavior: a batch is cut where its limit passes the cut; one tab always fits', () => {

@@ -2,6 +2,7 @@ import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
 import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { isAddress } from 'viem'
+import { readDatabaseUrl } from './databaseUrl.ts'
 import { isMailAddress } from './mailAddress.ts'
 import { ownCommand } from './ownCommand.ts'
 
@@ -13,6 +14,8 @@ export type Parser<T> = {
   parse: (text: string) => T | undefined
   /** The text may hold a credential, so no message repeats it. */
   isSecret?: boolean
+  /** Says what is wrong with a text that isn't as expected, without a credential. */
+  explain?: (text: string) => string | undefined
 }
 
 export const text: Parser<string> = { expected: 'a text', parse: (value) => value }
@@ -23,6 +26,16 @@ export const secret: Parser<string> = { ...text, isSecret: true }
 export const token: Parser<string> = {
   ...matching('at least 16 printable characters without spaces', /^[!-~]{16,}$/),
   isSecret: true,
+}
+
+/** For how many hours tabs may stay open within earned credit; null: there are no tabs. */
+export const tabHours: Parser<number | null> = {
+  expected: 'on, off, or a number of hours from 1 to 24',
+  parse(value) {
+    if (value === 'off' || value === 'false') return null
+    if (value === 'on' || value === 'true') return 1
+    return /^([1-9]|1\d|2[0-4])$/.test(value) ? Number(value) : undefined
+  },
 }
 
 /** A text of which this is true. */
@@ -143,11 +156,15 @@ export const ratio: Parser<number> = {
   parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
 }
 
-export const databaseUrl = textWhere(
-  'postgres://user:password@host:port/name',
-  (value) => hasProtocol(value, /^postgres(ql)?:$/),
-  true,
-)
+export const databaseUrl: Parser<string> = {
+  expected: 'postgres://user:password@host:port/name',
+  parse: (value) => ('server' in readDatabaseUrl(value) ? value : undefined),
+  isSecret: true,
+  explain(value) {
+    const read = readDatabaseUrl(value)
+    return 'fault' in read ? read.fault : undefined
+  },
+}
 
 /** Lower-case. */
 export const address: Parser<`0x${string}`> = {

@@ -20,6 +20,7 @@ import {
   secret,
   sha256Hex,
   smtpUrl,
+  tabHours,
   text,
   time,
   token,
@@ -219,7 +220,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'How old a payment is before amount, count or time makes it due (`npm start`: 0): a middleware that never heard of it has voided it by then.',
+      'How old a payment is before amount, count or time makes it due, if its seller has a middleware of its own (`npm start`: 0): one that never heard of it has voided it by then.',
     default: '150',
   },
 })
@@ -275,20 +276,22 @@ const api = readBy(['api'], {
     about: 'The most that may be unsettled of a payer that never settled anything. Default: no limit.',
   },
   TABS: {
-    parser: flag,
-    about: 'on: prices below 1 USDC may be put on tabs, which settle by one signature (docs/tabs.md).',
+    parser: tabHours,
+    readers: ['api', 'keeper'],
+    about:
+      'on: prices below 1 USDC may be put on tabs, which settle by one signature (docs/tabs.md). 2 to 24: tabs may stay open for this many hours while their payers have earned the credit, instead of one. off: no tabs.',
     default: 'on',
   },
   TAB_CREDIT_USDC: {
     parser: usdc(),
-    readers: ['api', 'keeper'],
     about:
-      'What a payer may owe on tabs beyond a tenth of what ever settled of it, or the fees of that where they are less.',
+      'What a payer may owe on tabs beyond a tenth of what ever settled of it, or beyond the fees kept of that if they are less. 0: only payers who have earned credit, or whom you gave some, buy on tabs.',
     default: '1',
   },
   TAB_BUDGET_USDC: {
     parser: usdc(),
-    about: 'What all payers together may be lent on a UTC day, beyond those tenths.',
+    about:
+      'What all payers together may owe of what they were lent on a UTC day, beyond what they have earned. Test networks have a budget of their own of the same amount.',
     default: '100',
   },
   PROVIDER_UNSETTLED_CAP_USDC: {
@@ -435,7 +438,7 @@ const keeper = readBy(keepers, {
     parser: usdc(),
     readers: ['keeper', 'api'],
     about:
-      'USD a UTC day, on all networks together, for the gas of payments through the facilitator, submissions and refunds of all who have no grant.',
+      'USD a UTC day, on all networks together (test networks: as much again), for the gas of payments through the facilitator, submissions and refunds of all who have no grant.',
     default: '1',
   },
   FACILITATOR_OPEN: {

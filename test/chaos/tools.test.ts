@@ -24,7 +24,12 @@ type Fate = (typeof fates)[number]
 let gateway: ServedGateway
 beforeAll(async () => {
   const plenty = 10n ** 12n
-  const tabs = { credit: { base: plenty, basisPoints: 1_000n }, budget: plenty, rewardShare: 1_000 }
+  const tabs = {
+    credit: { base: plenty, basisPoints: 1_000n },
+    budget: plenty,
+    rewardShare: 1_000,
+    earnedHours: 1,
+  }
   gateway = await serveGateway({ tabs })
 })
 afterAll(() => gateway?.close())

@@ -2,6 +2,7 @@ import type { App } from '@tollkeeper/api/http/app'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { expect, test } from 'vitest'
+import { noBadRows } from '../support/badRows.ts'
 import { call } from '../support/gateway.ts'
 import { openTab } from '../support/tabBuyer.ts'
 import { findTakenTab } from '../support/takenTab.ts'
@@ -28,8 +29,9 @@ const upkeep = () =>
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(),
   })
 

@@ -34,7 +34,7 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   const broken =
-    await stack.database`select drawer from gas_draw where drawer = 'common' and drawn > ${gasAllowance}`
+    await stack.database`select drawer from gas_draw where drawer = 'common:test' and drawn > ${gasAllowance}`
   expect([...broken]).toEqual([])
 })
 
@@ -219,7 +219,7 @@ describe('what pays no fee', () => {
     })
     const [row] = await stack.database<
       [{ drawn: bigint }]
-    >`select drawn from gas_draw where drawer = 'common'`
+    >`select drawn from gas_draw where drawer = 'common:test'`
     expect(row.drawn).toBeGreaterThan(0n)
     expect(row.drawn).toBeLessThanOrEqual(gasAllowance)
   })
@@ -230,7 +230,7 @@ describe('what pays no fee', () => {
     const drawn = async () => {
       const [row] = await stack.database<
         [{ drawn: bigint }?]
-      >`select drawn from gas_draw where drawer = 'common'`
+      >`select drawn from gas_draw where drawer = 'common:test'`
       return row?.drawn
     }
     const dying = keeperAt(gwei / 100n, { facilitator: { reserveMs: 1 } })

@@ -54,7 +54,12 @@ export const testGatewaySettings: GatewaySettings = {
   checkBalance: true,
   balanceTtlMs: 5_000,
   payerCaps: { payer: null, newPayer: null },
-  tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 100_000_000n, rewardShare: 1_000 },
+  tabs: {
+    credit: { base: 1_000_000n, basisPoints: 1_000n },
+    budget: 100_000_000n,
+    rewardShare: 1_000,
+    earnedHours: 1,
+  },
   providerCap: null,
   contractTimeoutMs: 10_000,
   settleBeforeServe: null,

@@ -2,13 +2,14 @@ import { createApiMetrics } from '@tollkeeper/api/http/metrics'
 import { collectApiState } from '@tollkeeper/api/stateMetrics'
 import { createMetrics } from '@tollkeeper/keeper/settings/metrics'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 
 /** Metric names with their labels, as the processes register them. */
 export function knownMetrics(): Map<string, Set<string>> {
   const api = createApiMetrics()
   // Never connected to: nothing is collected here.
   const database = openDatabase({ url: 'postgres://127.0.0.1:1/none', applicationName: 'test' })
-  collectApiState(api, { sql: database, networks: [] })
+  collectApiState(api, { sql: database, tabDatabase: onOnePostgres(database), networks: [], tabBudget: null })
   const known = new Map([['up', new Set(['job', 'instance'])]])
   for (const registry of [api.registry, createMetrics().registry]) {
     for (const metric of registry.getMetricsAsArray()) {
@@ -29,7 +30,7 @@ export function knownMetrics(): Map<string, Set<string>> {
 export const metricsIn = (expr: string) =>
   withoutLabels(expr)
     .match(/\b[a-z_][a-z0-9_]*\b(?!\s*\()/g)
-    ?.filter((word) => !['by', 'without'].includes(word)) ?? []
+    ?.filter((word) => !['by', 'without', 'or'].includes(word)) ?? []
 /** The labels by which it selects or groups. */
 export const labelsIn = (expr: string) => [
   ...[...expr.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label]) => label),

@@ -96,7 +96,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
   ]
   await sql`
     select take_tabs(${compositeArray([tab])}::text::closed_tab[],
-      ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, null]))}::text::tab_line[],
+      ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, amount, null]))}::text::tab_line[],
       ${compositeArray(rows.map(({ row }) => row))}::text::sold_on_tab[])`
   return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
 }

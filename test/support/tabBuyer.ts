@@ -37,8 +37,12 @@ export type StateChange = Partial<{
  * A buyer that keeps a tab by hand, so that a test may do what no client does. The line of each split grows with what `sign` is
  * told; nothing is sent by itself.
  */
-export function openTab(gateway: TestGateway, payer: PrivateKeyAccount, now = Date.now()) {
-  const tabId = `tab_${randomBytes(16).toString('hex')}`
+export function openTab(
+  gateway: TestGateway,
+  payer: PrivateKeyAccount,
+  now = Date.now(),
+  tabId = `tab_${randomBytes(16).toString('hex')}`,
+) {
   const expiry = Math.floor(now / 1000) + 93_600
   const lines: { split: bigint; amount: bigint }[] = []
   let sequence = 0

@@ -86,7 +86,7 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
   const { chainId } = served.network
   const total = lines.reduce((sum, { amount }) => sum + amount, 0n)
   await database`
-    select reserve_for_tab(${tabId}, ${chainId}, ${served.token}, ${authorization.from}, ${total}, null, null, null, current_date)`
+    select reserve_for_tab(${tabId}, ${chainId}, ${served.token}, ${authorization.from}, ${authorization.nonce}, ${total}, null, null, null, current_date)`
   const [own] = await database<{ providerId: string; endpointId: string }[]>`
     select w.provider_id as "providerId", e.id as "endpointId" from wallet w join endpoint e on e.wallet_id = w.id
     where w.address = ${payee}`
@@ -111,7 +111,12 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
       expiresAt: expiry,
       nonce: authorization.nonce,
       signature: authorization.signature,
-      lines: lines.map(({ amount }, index) => ({ payee: wallets[index] as Address, ...shares, amount })),
+      lines: lines.map(({ amount }, index) => ({
+        payee: wallets[index] as Address,
+        ...shares,
+        amount,
+        charged: amount,
+      })),
       sales: lines.flatMap(({ split, amount }, line) => {
         if (!own || wallets[line] !== payee) return []
         const feeAmount = platformPart(split, amount)

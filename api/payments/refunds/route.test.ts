@@ -324,7 +324,7 @@ test('error: nothing is left for its gas today, neither of a grant nor of what a
   await setGasGrant(gateway.database, shop.providerId, 1_000_000_000n)
   expect((await askPoor()).status).toBe(201)
   const drawn =
-    await gateway.database`select drawer from gas_draw where drawn > 0 and drawer = ${shop.providerId}`
+    await gateway.database`select drawer from gas_draw where drawn > 0 and drawer = ${`${shop.providerId}:test`}`
   expect(drawn).toHaveLength(1)
   await setGasGrant(gateway.database, shop.providerId, 0n)
 })

@@ -1,17 +1,21 @@
 import { z } from '@hono/zod-openapi'
 import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
-import type { StoredTab, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { findTab } from '@tollkeeper/ledger/tabs/tabClaims'
+import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import {
+  leastTabAmount,
   parseTabPayload,
   platformPart,
   providerOfSplit,
   type TabPayment,
   toWord,
 } from '@tollkeeper/sdk/protocol/tab'
-import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Context } from 'hono'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
@@ -26,9 +30,10 @@ import type { GatewayNetworks } from '../../registry/networks.ts'
 import type { Offers } from '../../registry/offers.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
-import { signReceipt } from '../receipts/signReceipt.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
+import { signRequestReceipt } from './requestReceipt.ts'
+import { readRequestStandings } from './requestStanding.ts'
 
 const tab = z
   .object({
@@ -97,6 +102,10 @@ const tabRequest = z
     sequence: z.int(),
     priceUsdc: wire.decimalUsdc,
     chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
+    payment_status: z.enum(paymentStatuses).openapi({
+      description:
+        '`voided`, or where its tab stands: `verified` until that settles, then `settled` if what moved pays this request',
+    }),
     acceptedAt: wire.isoTime,
     receipt: receiptOut,
   })
@@ -104,9 +113,18 @@ const tabRequest = z
 
 const getRequest = route('get', '/tabs/{tabId}/requests/{sequence}', {
   summary: 'A request on a tab, and what is charged of it',
-  description: 'For a buyer whose answer was lost. 404: it is not on the tab.',
+  description:
+    'For the API key of the provider that sold it, or for the buyer, who shows the signature of its state in `Tab-Signature`. ' +
+    'It is refused to everyone else, because the requests on a tab are what one buyer bought from all providers. 404: it is not on the tab.',
   tags: ['Payments'],
+  security: [{ apiKey: [] }, {}],
   params: requestParams,
+  headers: z.object({
+    'tab-signature': z.string().optional().openapi({
+      description: "The buyer's signature of the state that bought it, as it was sent in `PAYMENT-SIGNATURE`",
+    }),
+  }),
+  refuses: [403],
   responses: { 200: jsonAnswer('The request', tabRequest) },
 })
 
@@ -153,6 +171,8 @@ const postClose = route('post', '/tabs/{tabId}/close', {
 })
 
 export type TabRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
   tabStore: TabStore
   networks: GatewayNetworks
   offers: Offers
@@ -164,27 +184,35 @@ export type TabRouteOptions = {
 
 /** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
 export function addTabRoutes(app: App, options: TabRouteOptions): void {
-  const { tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
+  const { sql, tabStore, networks, settings, payerSignatures } = options
 
-  async function read(tabId: string): Promise<StoredTab> {
-    const stored = await tabStore.read(tabId)
+  async function find(tabId: string): Promise<TabKey> {
+    const key = await findTab(sql, tabId)
+    if (key === undefined) throw new Refusal('unknown_tab')
+    return key
+  }
+
+  async function read(key: TabKey): Promise<StoredTab> {
+    const stored = await tabStore.read(key)
     if (stored === undefined) throw new Refusal('unknown_tab')
     return stored
   }
 
-  app.openapi(getTab, async (c) => c.json(write(toAnswer(await read(c.req.valid('param').tabId))), 200))
+  app.openapi(getTab, async (c) =>
+    c.json(write(toAnswer(await read(await find(c.req.valid('param').tabId)))), 200),
+  )
 
   app.openapi(getRequest, async (c) => {
     const { tabId, sequence } = c.req.valid('param')
-    const request = await tabStore.readRequest(tabId, sequence)
+    const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
+    const { caller, isOperator = false } = c.var
+    requireParty(request, { caller, isOperator, signature: c.req.valid('header')['tab-signature'] })
     const { price, charged, acceptedAt } = request
     const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
-    const receipt = await receiptOf(request)
-    return c.json(
-      { tabId, sequence, ...amounts, acceptedAt: acceptedAt.toISOString(), ...(receipt && { receipt }) },
-      200,
-    )
+    const { status, ...receipt } = await describe(request)
+    const answer = { ...amounts, payment_status: status, acceptedAt: acceptedAt.toISOString(), ...receipt }
+    return c.json({ tabId, sequence, ...answer }, 200)
   })
 
   app.openAPIRegistry.registerPath(postCharge)
@@ -192,7 +220,7 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     const { tabId, sequence } = readPath(c, postCharge.request.params)
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', 'Only who sold it can charge less')
-    const request = await tabStore.readRequest(tabId, sequence)
+    const request = await tabStore.readRequest(await find(tabId), sequence)
     if (request === undefined) throw noSuchRequest()
     if (request.providerId !== providerId) throw new Refusal('forbidden')
     const { amount } = await readJson(c, chargeRequest)
@@ -201,51 +229,28 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf((await tabStore.readRequest(tabId, sequence)) ?? request)
-    return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
+    const { status: _, ...receipt } = await describe(
+      (await tabStore.readRequest(request, sequence)) ?? request,
+    )
+    return c.json({ charged: formatUsdc(parseUsdc(amount)), ...receipt }, 200)
   })
 
   app.openAPIRegistry.registerPath(postClose)
   app.post('/tabs/:tabId/close', async (c) => {
     const { tabId } = readPath(c, postClose.request.params)
     const last = parseTabPayload((await readJson(c, closeRequest)).tab)
-    const stored = await read(tabId)
-    if (last.tabId !== tabId || last.payer !== stored.payer) throw new Refusal('unknown_tab')
+    if (last.tabId !== tabId) throw new Refusal('unknown_tab')
+    const stored = await read(last)
     if (stored.closedAt === null) await close(stored, last)
-    return c.json(write(toAnswer(await read(tabId))), 200)
+    return c.json(write(toAnswer(await read(last))), 200)
   })
 
-  /** The receipt as of now: if less is charged, it replaces the one at the price. */
-  async function receiptOf(request: TabRequest): Promise<string | undefined> {
-    const { tabId, sequence, split, price, charged: amount } = request
-    const [stored, offer] = [await read(tabId), await offers.ofEndpoint(request.endpointId)]
-    if (offer === undefined) return undefined
-    const feeAmount = platformPart(split, amount)
-    const claims = receiptClaims(
-      {
-        paymentId: stored.paymentId,
-        providerId: request.providerId,
-        endpointId: request.endpointId,
-        tier: splitAnyPrice(price, settings.feeSchedule).tier,
-        effectiveRate: effectiveRate(amount, feeAmount),
-        acceptedAt: request.acceptedAt.getTime(),
-        network: networkByChainId(stored.chainId),
-        token: stored.token,
-        payer: stored.payer,
-        resource: offer.url,
-        payee: providerOfSplit(split),
-        feeRecipient: stored.platform,
-        providerAmount: amount - feeAmount,
-        feeAmount,
-        splitter: stored.contract,
-        validBefore: BigInt(stored.expiresAt),
-        provider: { recipient: stored.contract, value: amount, nonce: stored.nonce },
-        fee: null,
-        tab: { id: tabId, sequence, split, ...toLineClaims(request, price - amount) },
-      },
-      { issuer: settings.issuer, signedAt: now(), status: amount === 0n ? 'voided' : 'verified' },
-    )
-    return signReceipt(claims, receiptKeys.current)
+  /** Where a request stands now, and its receipt as of now. */
+  async function describe(request: TabRequest): Promise<{ status: PaymentStatus; receipt?: string }> {
+    const stored = await read(request)
+    const standing = (await readRequestStandings(options, stored))(request)
+    const receipt = await signRequestReceipt(options, stored, request, standing)
+    return { status: standing.status, ...(receipt && { receipt }) }
   }
 
   async function close(stored: StoredTab, last: TabPayment): Promise<void> {
@@ -254,11 +259,11 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     if (last.amounts.length !== splits.length || last.expiry !== stored.expiresAt)
       throw new Refusal('tab_mismatch', `A last state has the tab's ${splits.length} lines and its expiry`)
     const charged = stored.lines.reduce((sum, line) => sum + line.charged, 0n)
-    const least = minimumPriceOn(settings, network.served.network)
+    const least = leastTabAmount(minimumPriceOn(settings, network.served.network), splits.length)
     if (charged > 0n && charged < least) {
       throw new Refusal(
         'tab_too_small',
-        `A tab settles from ${formatUsdc(least)} USDC on: it stays open until it expires`,
+        `A tab with ${splits.length} lines settles from ${formatUsdc(least)} USDC on. It stays open until it expires`,
       )
     }
     const signed = toSignedState({ ...stored, issuer: settings.issuer }, last, splits)
@@ -268,9 +273,30 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return
     throw new Refusal(
       'tab_behind',
-      'A last state is newer than all others, and covers what is charged on each line',
+      'A last state is newer than all others and covers what is charged on each line: read GET /tabs/{id} and sign that. ' +
+        'A tab that is left alone closes by itself after minutes without a request',
     )
   }
+}
+
+/**
+ * Lets only those read a request who took part in it. Every provider on a tab knows the tab's id, so that proves nothing.
+ *
+ * @throws {Refusal} `unauthorized` without any proof, `forbidden` with a wrong one.
+ */
+function requireParty(
+  { providerId, signature }: TabRequest,
+  shown: { caller: string | undefined; isOperator: boolean; signature: string | undefined },
+): void {
+  if (shown.isOperator || shown.caller === providerId) return
+  if (shown.signature !== undefined && isSameSecret(shown.signature.toLowerCase(), signature)) return
+  if (shown.caller === undefined && shown.signature === undefined) {
+    throw new Refusal(
+      'unauthorized',
+      "Send the API key of the provider that sold it, or the buyer's signature of its state in the header Tab-Signature",
+    )
+  }
+  throw new Refusal('forbidden', 'It was sold by another provider, or its state has another signature')
 }
 
 function noSuchRequest(): Refusal {

@@ -8,11 +8,13 @@ import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { attenuateMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import { parseReceiptClaims, type ReceiptClaims } from '@tollkeeper/sdk/protocol/receipt'
+import { maxIdleTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
-import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
+import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex, setBlacklisted } from '../../../test/support/usdc.ts'
@@ -50,15 +52,37 @@ test('default: many requests by one running signature; each has a receipt of its
 
 test('behavior: a buyer whose answer was lost asks what is charged of its request', async () => {
   const tab = await openedTab()
-  await tab.buy(shop)
+  const body = await tab.sign(shop)
+  await tab.present(body)
   const ask = (sequence: number | string) =>
-    call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${sequence}`)
+    call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${sequence}`, {
+      headers: { 'tab-signature': body.tab.signature },
+    })
   const request = { tabId: tab.tabId, sequence: 1, priceUsdc: '0.050000' }
   expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.050000' })
   await tab.charge(shop, 1, '0')
   expect((await ask(1)).body).toMatchObject({ ...request, chargedUsdc: '0.000000' })
   expect((await ask(2)).body).toMatchObject({ status: 404, code: 'unknown_tab' })
   expect((await ask('x')).body).toMatchObject({ status: 400 })
+})
+
+test('behavior: a request is shown to its provider and its buyer, and to no other provider on the tab', async () => {
+  const tab = await openedTab()
+  const other = await openShop(gateway.app)
+  const [mine, theirs] = [await tab.sign(shop), await tab.sign(other)]
+  for (const body of [mine, theirs]) expect((await tab.present(body)).status).toBe(200)
+  const ask = async (options: Parameters<typeof call>[3]) => {
+    const { status, body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/1`, options)
+    return [status, body.code ?? typeof body.receipt]
+  }
+  const signedBy = (signature: string) => ({ headers: { 'tab-signature': signature } })
+  expect(await ask({ key: shop.key })).toEqual([200, 'string'])
+  expect(await ask(signedBy(mine.tab.signature))).toEqual([200, 'string'])
+  expect(await ask({})).toEqual([401, 'unauthorized'])
+  expect(await ask({ key: other.key })).toEqual([403, 'forbidden'])
+  // The state of another request of the tab, which its provider has seen.
+  expect(await ask(signedBy(theirs.tab.signature))).toEqual([403, 'forbidden'])
+  expect(await ask({ key: other.key, ...signedBy(theirs.tab.signature) })).toEqual([403, 'forbidden'])
 })
 
 test('behavior: states arrive in any order, at two processes, and each buys one request', async () => {
@@ -418,7 +442,9 @@ describe('less than the price', () => {
     }
     const upTo = charged.map((_, n) => charged.slice(0, n + 1).reduce((sum, amount) => sum + amount))
     expect(latest.map(findLineNeeds(latest))).toEqual(upTo)
-    const { body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${charged.length}`)
+    const { body } = await call(gateway.app, 'GET', `/tabs/${tab.tabId}/requests/${charged.length}`, {
+      key: small.key,
+    })
     expect(read(body).tab).toEqual(latest.at(-1)?.tab)
     // Who lacks some of them is never told that too little is enough.
     const partly = findLineNeeds(latest.filter((_, n) => n % 3 > 0))
@@ -475,8 +501,9 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(),
   })
   await upkeep.closeAndTake()
@@ -484,6 +511,97 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   const other = gateway.another({ providerCap: 190_000n })
   const next = await openedTab()
   expect((await next.present(await next.sign(own), { app: other })).body.code).toBe('provider_limit_exceeded')
+})
+
+describe('lines', () => {
+  /** Adds lines to the buyer's count on which nothing is bought. */
+  function addIdleLines(tab: ReturnType<typeof openTab>, count: number): void {
+    for (let n = 0; n < count; n++) tab.lines.push({ split: BigInt(randomHex(32)), amount: 0n })
+  }
+
+  test('error: a state with more than eight lines on which nothing was bought is rejected', async () => {
+    const others = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.05')))
+    const tab = await openedTab()
+    addIdleLines(tab, maxIdleTabLines)
+    expect((await tab.buy(shop)).status).toBe(200)
+    // The line of the second shop is bought on with this request, so it isn't idle.
+    expect((await tab.buy(others[0] as Shop)).status).toBe(200)
+    addIdleLines(tab, 1)
+    const refused = await tab.buy(others[1] as Shop)
+    expect(refused.body).toMatchObject({ code: 'tab_mismatch', detail: expect.stringContaining('at most 8') })
+    expect((await tab.read()).body).toMatchObject({ requests: 2 })
+    // A state without these lines still buys.
+    tab.lines.splice(-2)
+    expect((await tab.buy(others[1] as Shop)).status).toBe(200)
+  })
+
+  test('error: a new tab with more than eight idle lines is rejected before credit is reserved', async () => {
+    const tab = await openedTab()
+    addIdleLines(tab, maxIdleTabLines + 1)
+    expect((await tab.buy(shop)).body.code).toBe('tab_mismatch')
+    expect([await reserved(tab.tabId), (await tab.read()).status]).toEqual([undefined, 404])
+  })
+
+  test('error: of requests that run at once, none brings the tab above eight idle lines', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const shops = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.01')))
+    const bodies = []
+    for (const own of shops) {
+      addIdleLines(tab, 5)
+      bodies.push(await tab.sign(own))
+    }
+    const answers = await Promise.all(bodies.map((body) => tab.present(body)))
+    const lines = (await tab.read()).body.lines as unknown[]
+    expect(codesOf(answers)).toContain('tab_mismatch')
+    expect(lines.length).toBeLessThanOrEqual(2 + maxIdleTabLines)
+  })
+
+  test('behavior: two lines with one split are two lines, and the settlement has both', async () => {
+    const tab = await openedTab()
+    expect((await tab.buy(shop)).status).toBe(200)
+    const { macaroon } = await tab.challenge(shop)
+    tab.lines.push({ split: tab.lines[0]?.split as bigint, amount: price })
+    const { providerId, endpointId } = shop
+    const second = { macaroon, tab: await tab.signState(1), providerId, endpointId, x402Version: 2 }
+    expect((await tab.present(second)).status).toBe(200)
+    expect((await tab.close()).status).toBe(200)
+    const upkeep = createTabUpkeep({
+      sql: gateway.database,
+      tabs: onOnePostgres(gateway.database),
+      networks: [gateway.served],
+      rules: { ...closingTimes, amount: 10_000_000n },
+      minimumPrices: {},
+      onBadRow: noBadRows,
+      now: () => new Date(),
+    })
+    await upkeep.closeAndTake()
+    const { body: closed } = await tab.read()
+    const lines = await gateway.database`
+      select amount, charged from tab_line where payment_id = ${closed.paymentId as string} order by position`
+    expect(lines).toEqual(Array(2).fill({ amount: price, charged: price }))
+  })
+
+  test('behavior: a process that has not seen a tab reads all its lines from the store', async () => {
+    const shops = await Promise.all(Array.from({ length: 12 }, () => openShop(gateway.app, '0.01')))
+    const tab = await openedTab()
+    for (const own of shops) expect((await tab.buy(own)).status).toBe(200)
+    const next = await tab.sign(shops[11] as Shop)
+    expect((await tab.present(next, { app: gateway.another() })).status).toBe(200)
+  })
+
+  test('error: a tab of several lines settles from a fifth of the minimum more on for each further line', async () => {
+    const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
+    const tab = await openedTab()
+    for (const own of shops) await tab.buy(own)
+    // 0.0096 USDC on six lines, which settle from 0.010 USDC on.
+    expect((await tab.close()).body).toMatchObject({
+      code: 'tab_too_small',
+      detail: expect.stringContaining('0.010000'),
+    })
+    await tab.buy(shops[0] as Shop)
+    expect((await tab.close()).status).toBe(200)
+  })
 })
 
 describe('closing', () => {
@@ -502,7 +620,7 @@ describe('closing', () => {
     expect((await tab.close()).status).toBe(200)
   })
 
-  test('error: with less than is charged, by a state that isn’t the newest, by somebody else', async () => {
+  test('error: with less than is charged, by a state that isn’t the newest, under other terms than the tab’s', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')
@@ -665,16 +783,21 @@ describe('credit', () => {
     const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
     await tab.buy(shop)
     const read = () => gateway.database`
-      select (select sum(drawn) from gas_draw where drawer = 'tab_credit') as lent, (select sum(accepted_total) from payer) as accepted`
+      select (select sum(lent) from tab_budget) as lent, (select sum(accepted_total) from payer) as accepted`
     const before = await read()
     const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
-    expect(stolen.body.code).toBe('tab_limit_exceeded')
+    expect(stolen.body.code).toBe('tab_mismatch')
     expect(await read()).toEqual(before)
   })
 
   test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
     const app = gateway.another({
-      tabs: { credit: { base: 1_000_000n, basisPoints: 1_000n }, budget: 700_000n, rewardShare: 1_000 },
+      tabs: {
+        credit: { base: 1_000_000n, basisPoints: 1_000n },
+        budget: 700_000n,
+        rewardShare: 1_000,
+        earnedHours: 1,
+      },
     })
     const day = Date.now() + 5 * 86_400_000
     gateway.setNow(day)

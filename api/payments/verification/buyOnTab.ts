@@ -9,7 +9,7 @@ import type { AcceptedOnTab, TabCandidate, TabStore } from '@tollkeeper/ledger/t
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
-import { type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
+import { maxIdleTabLines, type TabPayment, type TabTerms, tabSplit } from '@tollkeeper/sdk/protocol/tab'
 import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { TabResponse } from '@tollkeeper/sdk/protocol/x402'
 import type { Address, Hex } from 'viem'
@@ -90,6 +90,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     const signed = toSignedState(tabTerms, tab, splits)
     const isNew = stored.length === 0
+    if (isNew && splits.length - 1 > maxIdleTabLines) throw tooManyIdleLines()
     if (isNew && request.isAboutStored) throw new Refusal('unknown_payment')
     const [[checked]] = await Promise.all([
       checkPresented([signed], network, {
@@ -103,6 +104,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     if (isNew) await tabStore.requireRoom(tab.payer)
 
     if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
+    const reservable = { ...tab, nonce: signed.nonce }
     const candidate: TabCandidate = {
       payer: tab.payer,
       tabId: tab.tabId,
@@ -115,7 +117,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       expiresAt: tab.expiry,
       hasCode: checked.hasCode,
       paymentId: newId('pay'),
-      reserved: isNew ? await reserve(tab, price, served, payers, checked.state) : null,
+      reservation: isNew ? await reserve(reservable, price, served, payers, checked.state) : null,
       sequence: tab.sequence,
       amounts: tab.amounts,
       signature: tab.signature,
@@ -129,16 +131,17 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     }
     let verdict = await tabStore.accept(candidate, deadlineMs)
     // Requests beside it may have used up the shared step, so it tries until there is no more credit.
-    for (let { reserved } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
-      const more = await reserve(tab, price, served, payers, checked.state)
-      if (more === reserved) break
-      reserved = more
-      verdict = await tabStore.accept({ ...candidate, reserved }, deadlineMs)
+    for (let { reservation } = candidate; verdict.verdict === 'unreserved' && !request.isAboutStored; ) {
+      const more = await reserve(reservable, price, served, payers, checked.state)
+      if (more.reserved === reservation?.reserved) break
+      reservation = more
+      verdict = await tabStore.accept({ ...candidate, reservation }, deadlineMs)
     }
     if (request.isAboutStored && verdict.verdict !== 'repeated' && verdict.verdict !== 'replayed')
       throw new Refusal('unknown_payment')
     if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
+    if (verdict.verdict === 'crowded') throw tooManyIdleLines()
     if (verdict.verdict !== 'accepted' && verdict.verdict !== 'repeated')
       throw new Refusal(refusals[verdict.verdict])
     if (verdict.verdict === 'accepted') providerCap.add(request.providerId, served.network.testnet, price)
@@ -180,6 +183,13 @@ function requireLine(
   throw new Refusal('tab_mismatch', 'The line that is added to must pay whom the offer names, in its shares')
 }
 
+function tooManyIdleLines(): Refusal {
+  return new Refusal(
+    'tab_mismatch',
+    `A tab has at most ${maxIdleTabLines} lines on which nothing was bought: open another tab`,
+  )
+}
+
 const refusals = {
   closed: 'tab_closed',
   behind: 'tab_behind',
@@ -189,7 +199,7 @@ const refusals = {
 
 /** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */
 function toAnswer(
-  { issuer, receiptKeys, feeSchedule, tabs }: BuyOnTabOptions,
+  { issuer, receiptKeys, feeSchedule }: BuyOnTabOptions,
   { tab, providerId, endpointId }: TabPurchase,
   bought: {
     verdict: AcceptedOnTab
@@ -201,7 +211,7 @@ function toAnswer(
   },
 ): TabAnswer {
   const { verdict, terms, network, offer, signed, split } = bought
-  const { paymentId, acceptedAt, known, charged, credit } = verdict
+  const { paymentId, acceptedAt, known, charged, credit, payerCredit } = verdict
   const price = terms.amount + terms.feeAmount
   const claims = receiptClaims(
     {
@@ -228,7 +238,7 @@ function toAnswer(
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )
   const isClosing =
-    charged !== null && tabs !== null && charged * 10_000n >= closingBasisPoints * tabs.credit.base
+    charged !== null && payerCredit !== null && charged * 10_000n >= closingBasisPoints * payerCredit
   return {
     paymentId,
     requestId: requestIdOf(tab),
@@ -244,8 +254,8 @@ function toAnswer(
 }
 
 /** Identifies a request on a tab, in place of a challenge's id. */
-function requestIdOf({ tabId, sequence }: TabPayment): string {
-  return `req_${hash('sha256', `${tabId}:${sequence}`).slice(0, 32)}`
+function requestIdOf({ payer, tabId, sequence }: TabPayment): string {
+  return `req_${hash('sha256', `${payer}:${tabId}:${sequence}`).slice(0, 32)}`
 }
 
 /** Equal for equal requests, as for single payments: a repeat with the same key gets the same answer. */

@@ -236,7 +236,7 @@ describe('the amount, the payee and the window', () => {
     const rich = gateway.another(dear)
     expect(await drawOf(await pay(rich, 1_900))).toEqual({ drawer: null, reserved: 0n })
     const { drawer, reserved = 0n } = (await drawOf(await pay(rich, 300))) ?? {}
-    expect([drawer, reserved > 0n]).toEqual(['common', true])
+    expect([drawer, reserved > 0n]).toEqual(['common:test', true])
     // Twins: it is enough for one of them.
     const scarce = gateway.another({ ...dear, gasAllowance: 2n * reserved + reserved / 2n })
     const answers = await Promise.all([pay(scarce, 300), pay(scarce, 300)])

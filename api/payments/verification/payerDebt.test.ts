@@ -284,4 +284,39 @@ describe('after the service', () => {
     expect(row).toEqual({ reason: 'a test' })
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
   })
+
+  test('behavior: the operator sees what the platform owes to providers, and records its payment once it is the whole amount', async () => {
+    const payee = shop.wallet.toLowerCase()
+    const cover = { provider_id: shop.providerId, payee, chain_id: 31_337, payer: `0x${'aa'.repeat(20)}` }
+    await gateway.database`insert into covered_default ${gateway.database([
+      { ...cover, payment_id: `pay_${'01'.repeat(16)}`, amount: 47_500 },
+      { ...cover, payment_id: `pay_${'02'.repeat(16)}`, amount: 2_500 },
+    ])}`
+    const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
+    const covers = (...flags: string[]) => runCli(['payer', 'covers', '--json', ...flags], env)
+    const listed = await covers('--payee', payee)
+    expect(JSON.parse(listed.stdout)).toMatchObject([
+      { payee, network: 'localhost', amount_usdc: '0.050000', tabs: 2 },
+    ])
+    const hash = `0x${'cd'.repeat(32)}`
+    expect((await covers('--paid', hash)).stderr).toContain('--paid needs')
+    const paid = ['--network', 'localhost', '--payee', payee, '--paid', hash]
+    expect((await covers(...paid, '--usdc', '0.04')).stderr).toContain('owes 0.050000 USDC')
+    expect((await covers(...paid, '--usdc', '0.05')).stdout).toBe('[]\n')
+    const rows = await gateway.database`select paid_tx from covered_default where payee = ${payee}`
+    expect(rows).toEqual([{ paid_tx: hash }, { paid_tx: hash }])
+  })
+
+  test('behavior: the operator grants a payer credit, sees it, and resets it', async () => {
+    const payer = `0x${'bb'.repeat(20)}`
+    const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
+    const credit = (...flags: string[]) => runCli(['payer', 'credit', ...flags, '--json'], env)
+    const of = [payer, '--network', 'localhost']
+    expect((await credit(...of, '--usdc', '50')).stderr).toContain('--reason')
+    const granted = await credit(...of, '--usdc', '50', '--reason', 'a contract')
+    expect(JSON.parse(granted.stdout)).toMatchObject([
+      { payer, network: 'localhost', amount_usdc: '50.000000', reason: 'a contract' },
+    ])
+    expect((await credit(...of, '--reset')).stdout).toBe('[]\n')
+  })
 })

@@ -19,7 +19,8 @@ const payerFaultCodes = [
  * The halves that payers owe through their own fault: cancelled, used for something else, or given up because the
  * balance was too low or the signature bad. The one definition of bad debt.
  *
- * If another state of a tab moved, they owe what it lacks on each line. Facilitated payments owe nothing: sellers serve once settled.
+ * Of a tab they owe what was charged, which may be less than the signed amount; if another state of it moved, what that lacks on each
+ * line. Facilitated payments owe nothing: sellers serve once settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
@@ -28,10 +29,8 @@ const payerFaultCodes = [
 export function badDebt(sql: Queryable) {
   return sql`(
     select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
-      case when p.source = 'tab' and h.state = 'foreign_use'
-        then h.value - (
-          select coalesce(sum(least(l.moved, l.amount)), 0) from tab_line l where l.payment_id = p.id and l.moved is not null
-        )
+      case when p.source = 'tab'
+        then (select sum(greatest(0, l.charged - coalesce(l.moved, 0))) from tab_line l where l.payment_id = p.id)
         else h.value
       end as value,
       case h.state

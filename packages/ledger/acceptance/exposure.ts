@@ -26,8 +26,12 @@ export type Exposure = {
   leftUnpaid: bigint
   /** What it ever settled for good on this network, without fees; 0 if that wasn't asked. */
   settled: bigint
-  /** The fees that settled with that. */
-  settledFees: bigint
+  /** The fees that settled with that, less the rewards of those who settled it. */
+  keptFees: bigint
+  /** What the platform bore of its defaults. */
+  covered: bigint
+  /** What an operator lets it owe on tabs beyond what it has earned; null: as much as any payer. */
+  granted: bigint | null
 }
 
 export type ExposureQuestion = {
@@ -38,7 +42,7 @@ export type ExposureQuestion = {
   now: number
   /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
   withHistory: boolean
-  /** Whether `settled` and `settledFees` are wanted. Default: no. */
+  /** Whether `settled` and `keptFees` are wanted. Default: no. */
   withSettled?: boolean
 }
 
@@ -68,7 +72,8 @@ export async function readExposures(
       coalesce(payer.left_unpaid, 0) as "leftUnpaid",
       coalesce(owed.unsettled, 0) + coalesce(open_tabs.reserved, 0) as unsettled,
       coalesce(open_tabs.reserved, 0) as reserved,
-      coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "settledFees",
+      coalesce(ended.settled, 0) as settled, coalesce(ended.fees, 0) as "keptFees",
+      coalesce(payer.covered, 0) as covered, granted.amount as granted,
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
         select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
@@ -89,12 +94,13 @@ export async function readExposures(
       } as "everSettled"
     from unnest(${payers}::text[]) as asked (address)
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join granted_credit granted on granted.chain_id = ${chainId} and granted.payer = asked.address
     left join lateral (
       select sum(r.reserved) as reserved from tab_reservation r
       where r.payer = asked.address and r.chain_id = ${chainId} and r.token = ${token}
     ) open_tabs on true
     left join lateral (
-      select sum(r.settled_net) as settled, sum(r.settled_fee) as fees from payer_revenue r
+      select sum(r.settled_net) as settled, sum(r.kept_fee) as fees from payer_revenue r
       where ${withSettled} and r.payer = asked.address and r.chain_id = ${chainId} and r.period = 'all'
     ) ended on true
     left join lateral (

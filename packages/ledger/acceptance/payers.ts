@@ -13,7 +13,10 @@ export type PayerCaps = {
   newPayer: bigint | null
 }
 
-/** What a payer may owe for tabs: a base, and a share of all that it settled, but no more than the fees that it paid. */
+/**
+ * What a payer may owe for tabs: a base, and what it has earned. A payer earns a share of all that it settled, but no more than the fees
+ * that the platform kept of that.
+ */
 export type TabCredit = { base: bigint; basisPoints: bigint }
 
 /** How long the gateway relies on a balance. It renews it in the background after about half of that. */
@@ -46,7 +49,9 @@ export type Allowance = {
   by: 'balance' | 'cap'
   /** The limit for purchases on tabs, which also depends on what the payer has settled so far; null: nothing limits it. */
   tabLimit: bigint | null
-  /** The limit by the payer's own settlements. Beyond it, the common budget lends; null: nothing has settled. */
+  /** What the payer may owe on tabs: the base and what it has earned, USDC base units; null: nothing limits it. */
+  credit: bigint | null
+  /** The limit by the payer's own settlements and what an operator granted. Beyond it, the common budget lends; null: it has neither. */
   earnedLimit: bigint | null
   /** USDC base units, at the block that the limit was computed for. */
   available: bigint
@@ -201,21 +206,22 @@ function toAllowance(
   { caps, tabCredit }: Pick<PayersOptions, 'caps' | 'tabCredit'>,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined, settled, settledFees, leftUnpaid } =
-    exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
-  const share = tabCredit ? (settled * tabCredit.basisPoints) / 10_000n : 0n
-  const earned = share < settledFees ? share : settledFees
-  const credit = tabCredit ? tabCredit.base + earned - leftUnpaid : null
+  const earned = tabCredit ? earnedCredit(exposure, tabCredit) : 0n
+  const lost = exposure.leftUnpaid + exposure.covered
+  const { granted } = exposure
+  const credit = tabCredit ? (granted ?? tabCredit.base) + earned - lost : null
   const limitFor = (amount: bigint | null) =>
     amount === null ? null : amount + acceptedTotal - unsettled - debt
   return {
     limit: limitFor(available),
+    credit,
     tabLimit: limitFor(credit !== null && (available === null || credit < available) ? credit : available),
-    earnedLimit: earned > 0n ? limitFor(earned - leftUnpaid) : null,
+    earnedLimit: earned > 0n || granted !== null ? limitFor((granted ?? 0n) + earned - lost) : null,
     by,
     available: available ?? 0n,
     unsettled,
@@ -223,6 +229,15 @@ function toAllowance(
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),
   }
+}
+
+/**
+ * The credit that a payer has earned: never more than the fees that the platform kept of it. So the platform can bear a default within
+ * earned credit without losing, and nobody gains by trading with wallets of one's own.
+ */
+function earnedCredit({ settled, keptFees }: Exposure, { basisPoints }: TabCredit): bigint {
+  const share = (settled * basisPoints) / 10_000n
+  return share < keptFees ? share : keptFees
 }
 
 /** The latest state, but with the lower of both balances. */

@@ -38,8 +38,10 @@ export type ClosedLine = {
   payee: Address
   providerShare: bigint
   platformShare: bigint
-  /** USDC base units. */
+  /** USDC base units, as signed. */
   amount: bigint
+  /** What of that is owed. */
+  charged: bigint
 }
 
 /** What was bought on a line from one endpoint within one hour. */
@@ -59,14 +61,27 @@ export type TabSale = {
 /**
  * Takes closed tabs in as payments, which replace their reservations, by one statement. It may be repeated: what is
  * taken in already stays as it is.
+ *
+ * @returns the ids of the payments that could not be stored, because another payment has their nonce or their tab: end them with
+ *   {@link endUnpaid}.
  */
-export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<void> {
-  if (tabs.length === 0) return
-  await sql`
-    select from take_tabs(
+export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<string[]> {
+  if (tabs.length === 0) return []
+  const [{ refused }] = await sql<[{ refused: string[] }]>`
+    select take_tabs(
       ${compositeArray(tabs.map(toFields))}::text::closed_tab[],
       ${compositeArray(tabs.flatMap(toLineFields))}::text::tab_line[],
-      ${compositeArray(tabs.flatMap(toSaleFields))}::text::sold_on_tab[])`
+      ${compositeArray(tabs.flatMap(toSaleFields))}::text::sold_on_tab[]) as refused`
+  return refused
+}
+
+/** Ends a tab that never becomes a payment: what was charged permanently reduces its payer's credit. It counts once, however often called. */
+export async function endUnpaid(
+  sql: Queryable,
+  { payer, tabId }: Pick<ClosedTab, 'payer' | 'tabId'>,
+  charged: bigint,
+): Promise<void> {
+  await sql`select from leave_unpaid(${payer}, ${tabId}, ${charged}::numeric)`
 }
 
 /** As the type `closed_tab` has them. */
@@ -103,8 +118,8 @@ function splitOf({ payee: provider, providerShare, platformShare }: ClosedLine):
 
 /** As the type `tab_line` has them. */
 function toLineFields({ paymentId, lines }: ClosedTab): CompositeField[][] {
-  return lines.map(({ payee, providerShare, platformShare, amount }, position) => [
-    ...[paymentId, position, payee, providerShare, platformShare, amount],
+  return lines.map(({ payee, providerShare, platformShare, amount, charged }, position) => [
+    ...[paymentId, position, payee, providerShare, platformShare, amount, charged],
     null,
   ])
 }

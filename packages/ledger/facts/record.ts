@@ -447,16 +447,17 @@ export async function readConfirmedBlocks(
     order by number desc limit ${limit}`
 }
 
-/** The blocks up to `safeBlock` whose confirmation isn't stored, the lowest first. */
+/** The blocks up to `safeBlock` whose confirmation isn't stored, the lowest first, but for those in `except`. */
 export async function readUnconfirmedBlocks(
   sql: Queryable,
   chainId: number,
   safeBlock: bigint,
   limit: number,
+  except: readonly Hex[] = [],
 ): Promise<RecordedBlock[]> {
   return sql<RecordedBlock[]>`
     select number as "blockNumber", hash as "blockHash" from recorded_block
-    where chain_id = ${chainId} and confirmed_at is null and number <= ${safeBlock}
+    where chain_id = ${chainId} and confirmed_at is null and number <= ${safeBlock} and hash <> all(${[...except]}::text[])
     order by number limit ${limit}`
 }
 
@@ -495,7 +496,7 @@ export async function requestLookups(
     on conflict do nothing`
 }
 
-/** The halves that the record has nothing on, of payments that are to be looked up. */
+/** The halves that the record has nothing on, of payments that are to be looked up now. */
 export async function readLookupRequests(
   sql: Queryable,
   chainId: number,
@@ -507,10 +508,18 @@ export async function readLookupRequests(
     join payment p on p.id = l.payment_id
     left join tab_payment t on t.payment_id = p.id
     join signed_authorization a on a.payment_id = p.id
-    where l.chain_id = ${chainId}
+    where l.chain_id = ${chainId} and l.look_at <= now()
       and not exists (select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half)
-    order by l.requested_at
+    order by l.look_at, l.requested_at
     limit ${limit}`
+}
+
+/** Looks for these payments again later: after a second, and after a failure twice as long each time, up to a minute. */
+export async function postponeLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update lookup set looks = least(looks + 1, 10), look_at = now() + least(60, 2 ^ looks) * interval '1 second'
+    where payment_id = any(${[...paymentIds]}::text[])`
 }
 
 /** Requested look-ups whose halves are all in the record by now, because the index was faster. */
@@ -522,7 +531,8 @@ export async function readExplained(sql: Queryable, chainId: number, limit: numb
         select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
       )
     )
-    limit ${limit}`
+    -- Those that failed come last.
+    order by l.look_at limit ${limit}`
   return rows.map(({ id }) => id)
 }
 

@@ -28,7 +28,7 @@ begin
     from (
       select c.id, draw_gas(c.id, source.drawer, source.most, c.gas_amount,
         (to_timestamp(c.accepted_at / 1000) at time zone 'UTC')::date) as is_covered
-      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common) as source
+      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common, c.chain_id) as source
       where c.gas_amount is not null and c.id = any (stored)
       order by source.drawer
     ) drawn;

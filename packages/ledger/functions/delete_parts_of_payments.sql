@@ -12,6 +12,7 @@ begin
     delete from tab_payment t using gone where t.payment_id = gone.id;
     delete from tab_line l using gone where l.payment_id = gone.id;
     delete from tab_sale s using gone where s.payment_id = gone.id;
+    delete from covered_default c using gone where c.payment_id = gone.id;
   end if;
   return null;
 end

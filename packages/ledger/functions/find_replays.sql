@@ -1,6 +1,7 @@
--- Returns the ids of candidates that repeat an authorization: a stored one, or one of an earlier candidate in the group.
+-- Returns the ids of candidates that repeat an authorization: a stored one, one of an earlier candidate in the group, or that of a tab,
+-- which is stored only when the tab closes.
 --
--- The payers' rows are locked, so no concurrent call stores another of their authorizations. Authorizations are looked up one by
+-- The payers' rows are locked, so no concurrent call stores another of their authorizations or claims a tab. Authorizations are looked up one by
 -- one, because a plan that joins the tables would read all that was ever signed.
 create or replace function find_replays(candidates candidate[], authorizations candidate_authorization[], over_limit text[])
 returns text[] language plpgsql stable as $$
@@ -17,6 +18,8 @@ begin
     where occurrence > 1 or (
       select true from signed_authorization s
       where authorization_key(s.chain_id, s.token, s.authorizer, s.nonce) = known.key limit 1
+    ) or (
+      select true from tab_claim t where authorization_key(t.chain_id, t.token, t.payer, t.nonce) = known.key limit 1
     )
   ), '{}');
 end

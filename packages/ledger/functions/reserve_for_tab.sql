@@ -1,48 +1,67 @@
 -- Reserves a step of credit for a tab. It counts as owed as long as the tab is open.
 --
--- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
--- earned_limit: the maximum for accepted_total by what has settled of this payer alone; null: nothing has. The part of the step above
---   it is lent.
--- budget: the maximum that all payers together may be lent on this day; null: no limit
+-- A step is 32 prices while the payer has earned the credit, so most requests touch no payer's row. Beyond that it is lent of the day's
+-- budget, which all payers share: then the first step is one price, and each further one as much as the tab has, up to 32 prices. So a
+-- tab holds at most about twice of what is bought on it. If less is left, the step is what is left, but at least one price.
 --
--- Returns the total reserved for the tab; null if a limit was reached, or if the tab belongs to another payer. In the latter case the
--- step is not counted and nothing is lent: otherwise a payer who names another payer's tab could use up the day's budget.
-create or replace function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, step numeric, payer_limit numeric,
-  earned_limit numeric, budget numeric, on_day date)
-returns numeric language plpgsql as $$
+-- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
+-- earned_limit: the maximum for accepted_total by what has settled of this payer alone; null: nothing has. What is above it is lent.
+-- budget: the maximum that all payers together may owe of what they were lent on this day; null: nothing is lent
+--
+-- Returns the totals reserved and lent for the tab with the verdict `reserved`. Any other verdict reserves and lends nothing:
+--
+-- limit: the payer's limit or the budget was reached
+-- ended, taken, spent: as claim_tab returns them
+--
+-- It locks the payer's row, then the budget's row. So every amount that it reads is final, and concurrent calls can't exceed a limit.
+create or replace function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, of_nonce text, price numeric,
+  payer_limit numeric, earned_limit numeric, budget numeric, on_day date, out verdict text, out total numeric, out lent numeric)
+language plpgsql as $$
+#variable_conflict use_variable
 declare
   accepted numeric;
-  lent numeric;
-  total numeric;
+  held numeric;   -- reserved for the tab before
+  earned numeric; -- left of what the payer has earned
+  lendable numeric := 0;
+  step numeric;
+  loan numeric;
+  claim text;
+  of_money text := case when is_testnet(chain) then 'test' else 'real' end;
 begin
-  insert into payer as p (chain_id, token, address, accepted_total)
-  select chain, of_token, of_payer, step where payer_limit is null or step <= payer_limit
-  on conflict (chain_id, token, address) do update set accepted_total = p.accepted_total + excluded.accepted_total
-    where payer_limit is null or p.accepted_total + excluded.accepted_total <= payer_limit
-  returning accepted_total into accepted;
-  if not found then return null; end if;
-  lent := case when earned_limit is null then step else least(step, accepted - earned_limit) end;
-  if budget is not null and lent > 0 then
-    -- A drawer like those for gas: the statement that adds to it checks its limit, so concurrent calls can't exceed it.
-    insert into gas_draw as d (day, drawer, drawn) select on_day, 'tab_credit', lent where lent <= budget
-    on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn where d.drawn + excluded.drawn <= budget;
-    if not found then
-      update payer set accepted_total = accepted_total - step
-      where chain_id = chain and token = of_token and address = of_payer;
-      return null;
-    end if;
+  insert into payer as p (chain_id, token, address) values (chain, of_token, of_payer) on conflict do nothing;
+  select p.accepted_total into accepted from payer p
+  where p.chain_id = chain and p.token = of_token and p.address = of_payer for update;
+  claim := claim_tab(tab, chain, of_token, of_payer, of_nonce);
+  if claim not in ('claimed', 'held') then
+    verdict := claim;
+    return;
   end if;
-  insert into tab_reservation as r (tab_id, chain_id, token, payer, reserved) values (tab, chain, of_token, of_payer, step)
-  on conflict (tab_id) do update set reserved = r.reserved + excluded.reserved, reserved_at = now()
-    where r.payer = excluded.payer and r.chain_id = excluded.chain_id and r.token = excluded.token
-  returning reserved into total;
-  if total is null then
-    update payer set accepted_total = accepted_total - step
-    where chain_id = chain and token = of_token and address = of_payer;
-    if budget is not null and lent > 0 then
-      update gas_draw set drawn = drawn - lent where day = on_day and drawer = 'tab_credit';
-    end if;
+  select r.reserved into held from tab_reservation r where r.payer = of_payer and r.tab_id = tab;
+  earned := greatest(0, coalesce(earned_limit - accepted, 0));
+  step := greatest(price, least(32 * price, greatest(coalesce(held, 0), earned)));
+  if step > earned and budget is not null then
+    insert into tab_budget as b (day, money, budget) values (on_day, of_money, budget)
+    on conflict (day, money) do update set budget = greatest(b.lent, excluded.budget)
+    returning b.budget - b.lent into lendable;
   end if;
-  return total;
+  step := least(step, earned + lendable, payer_limit - accepted);
+  if step < price then
+    verdict := 'limit';
+    if claim = 'claimed' then delete from tab_claim c where c.tab_id = tab; end if;
+    return;
+  end if;
+  update payer p set accepted_total = accepted + step
+  where p.chain_id = chain and p.token = of_token and p.address = of_payer;
+  loan := step - earned;
+  if loan > 0 then
+    update tab_budget b set lent = b.lent + loan where b.day = on_day and b.money = of_money;
+    insert into tab_loan as l (payer, tab_id, day, money, amount) values (of_payer, tab, on_day, of_money, loan)
+    on conflict (payer, tab_id, day) do update set amount = l.amount + excluded.amount;
+  end if;
+  insert into tab_reservation as r (payer, tab_id, chain_id, token, reserved) values (of_payer, tab, chain, of_token, step)
+  on conflict (payer, tab_id) do update set reserved = r.reserved + excluded.reserved, reserved_at = now()
+  returning r.reserved into total;
+  select coalesce(sum(l.amount), 0) into lent from tab_loan l where l.payer = of_payer and l.tab_id = tab;
+  verdict := 'reserved';
 end
 $$;

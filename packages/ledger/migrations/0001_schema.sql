@@ -20,6 +20,7 @@ create table provider (
   name text not null check (length(name) between 1 and 200),
   contact text,
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
+  own_middleware boolean not null default false, -- it verifies by a middleware of its own (packages/ledger/queue/triggers.ts)
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
   gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
@@ -142,6 +143,9 @@ create table payer (
   first_seen_at timestamptz not null default now(),
   -- What was bought on tabs that ended too small to settle: it permanently reduces the payer's credit.
   left_unpaid usdc_amount not null default 0,
+  -- What the platform bore of its defaults (covered_default). It permanently reduces the payer's earned credit, so the platform never
+  -- bears more than the fees it kept of this payer.
+  covered usdc_amount not null default 0,
   primary key (chain_id, token, address)
 );
 
@@ -241,6 +245,7 @@ create table queue (
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
   is_tab boolean not null default false, -- tabs are settled in batches of their own
+  may_be_voided boolean not null default false, -- its seller's own middleware gets time to void it before triggers count it
   -- Unix seconds at which the payment must be on its way, whatever its gas costs (packages/ledger/queue/triggers.ts): when two fifths of
   -- its window are left, and at the latest 15 minutes before it expires. With a window of five minutes, the middleware has
   -- 150 s to void a payment whose answer it never received, and the keeper has two minutes.
@@ -327,9 +332,12 @@ create table publication (
 create table lookup (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
-  requested_at timestamptz not null
+  requested_at timestamptz not null,
+  -- What isn't found is looked for again later, so that other requests pass it.
+  look_at timestamptz not null default '-infinity',
+  looks smallint not null default 0 -- without a result
 );
-create index on lookup (chain_id, requested_at);
+create index on lookup (chain_id, look_at, requested_at);
 
 -- Of payments that came through x402's facilitator: by whom, and how far it was answered.
 create table facilitation (
@@ -367,6 +375,17 @@ create table forgiven_debt (
   payment_id text primary key references payment,
   reason text not null check (length(reason) between 1 and 500),
   forgiven_at timestamptz not null default now()
+);
+
+-- How much an operator lets a payer owe on tabs, beyond what the payer has earned: instead of TAB_CREDIT_USDC, and without drawing the
+-- day's budget. 0: the payer buys on tabs only within earned credit.
+create table granted_credit (
+  chain_id integer not null,
+  payer address not null,
+  amount usdc_amount not null,
+  reason text not null check (length(reason) between 1 and 500),
+  granted_at timestamptz not null default now(),
+  primary key (chain_id, payer)
 );
 
 -- What a payment was presented with: of use only until it is over, so it is deleted some time after (packages/ledger/outcomes/retention.ts).
@@ -438,8 +457,8 @@ create table gas_cost (
 );
 
 -- What was drawn on a UTC day for gas that no fee carries, USDC base units: reserved, or spent. The drawer is a provider's
--- grant (its id), what all share who have none ('common'), or what the operator adds on a chain to fees that are too small
--- for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
+-- grant (its id), what all share who have none ('common'), each with ':test' behind it for test networks, or what the operator adds on a
+-- chain to fees that are too small for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
 create table gas_draw (
   day date not null,
   drawer text not null,
@@ -796,9 +815,9 @@ create table payer_revenue (
   gross numeric(78, 0) not null,
   settled_net numeric(78, 0) not null,
   last_accepted_at timestamptz not null,
-  -- A payer's credit grows with what ever settled of it, but no further than the fees that settled with that: money that moves
-  -- between wallets of one owner earns no credit.
-  settled_fee numeric(78, 0) not null default 0,
+  -- The fees that settled with that, less the rewards of those who settled it. A payer's credit grows with what ever settled of it, but
+  -- never beyond these fees, so money that moves between wallets of one owner earns no credit.
+  kept_fee numeric(78, 0) not null default 0,
   primary key (provider_id, period, starts_at, chain_id, payer)
 );
 create index payer_revenue_payer on payer_revenue (payer, chain_id) where period = 'all';
@@ -848,26 +867,71 @@ create table quota (
 -- Open tabs are in the tab store (packages/ledger/tabs), which may be another database. A tab that closes becomes one payment of source
 -- `tab` here: one authorization, which pays the TabSettlement contract, and its lines (docs/tabs.md).
 
--- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
-create table tab_reservation (
+-- Whose a tab is: a tab is identified by its payer and its id together, because clients choose ids. A client that knows the id alone
+-- finds the payer here. The row stays after the tab has ended, so the id never names another tab; it is deleted only with a reservation
+-- on which nothing was bought.
+create table tab_claim (
   tab_id text primary key check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   chain_id integer not null,
   token address not null,
   payer address not null,
-  reserved usdc_amount not null,
-  reserved_at timestamptz not null default now() -- the latest step
+  nonce bytes32 not null
 );
-create index on tab_reservation (payer);
+-- No payment may have the nonce of a tab: the tab could not become a payment.
+create unique index tab_claim_nonce on tab_claim (authorization_key(chain_id, token, payer, nonce));
+
+-- Credit for open tabs, reserved in steps: it counts as owed until the tab is closed and its payment stands in its place.
+create table tab_reservation (
+  payer address not null,
+  tab_id text not null,
+  chain_id integer not null,
+  token address not null,
+  reserved usdc_amount not null,
+  reserved_at timestamptz not null default now(), -- the latest step
+  primary key (payer, tab_id)
+);
+
+-- What all payers together owe of what they were lent on a UTC day, beyond what each has earned, USDC base units: outstanding, or lost. It
+-- is the sum of the loans of that day. Test networks have a budget of their own. The constraint refuses what would exceed the budget,
+-- whatever the code does.
+create table tab_budget (
+  day date not null,
+  money text not null check (money in ('real', 'test')),
+  lent numeric(78, 0) not null default 0,
+  budget numeric(78, 0) not null, -- the day's limit as of the latest loan, or what was lent if the operator lowered it below that
+  primary key (day, money),
+  check (lent between 0 and budget)
+);
+
+-- What a tab was lent, by the day whose budget it came from. A row shrinks when the tab closes, by what wasn't used, and is deleted once
+-- the tab has settled finally. Rows of tabs that failed stay, because that money is lost.
+create table tab_loan (
+  payer address not null,
+  tab_id text not null,
+  day date not null,
+  money text not null,
+  amount usdc_amount not null check (amount > 0),
+  primary key (payer, tab_id, day),
+  foreign key (day, money) references tab_budget
+);
+
+-- How new the tab store must be: see tabs.mark. At most one row.
+create table tab_store_mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
+);
 
 -- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
 create table tab_payment (
   payment_id text primary key,
-  tab_id text not null unique check (tab_id ~ '^tab_[0-9a-f]{32}$'),
+  payer address not null,
+  tab_id text not null check (tab_id ~ '^tab_[0-9a-f]{32}$'),
   sequence bigint not null check (sequence > 0 and sequence < 1099511627776), -- of the state that settles
   reward_share integer not null check (reward_share between 0 and 10000),     -- basis points of the platform's part, as signed
   requests integer not null check (requests > 0),
   close_reason text not null,
-  opened_at timestamptz not null
+  opened_at timestamptz not null,
+  unique (payer, tab_id)
 );
 
 -- What each line of a tab settles: all that it pays in these shares to one wallet.
@@ -878,9 +942,28 @@ create table tab_line (
   provider_share bigint not null check (provider_share >= 0 and provider_share < 281474976710656),
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
+  charged bigint not null check (charged between 0 and amount), -- what of that is owed: the rest, once it has moved, is the payer's credit
   moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
   primary key (payment_id, position)
 );
+
+-- What the platform owes to providers for tabs that defaulted within their payers' earned credit. It is paid out of the fees that earned
+-- this credit, so the platform never pays more than it kept. cover_defaults adds rows.
+create table covered_default (
+  payment_id text not null,
+  provider_id text not null,
+  payee address not null,
+  chain_id integer not null,
+  payer address not null,
+  amount usdc_amount not null check (amount > 0), -- of the provider's part that never arrived
+  covered_at timestamptz not null default now(),
+  paid_tx bytes32, -- the transaction in which the operator paid it; null: not paid yet
+  paid_at timestamptz,
+  primary key (payment_id, provider_id, payee),
+  check ((paid_tx is null) = (paid_at is null))
+);
+create index covered_default_unpaid on covered_default (covered_at) where paid_tx is null;
+create index covered_default_provider on covered_default (provider_id, covered_at);
 
 -- What was bought on a line of one endpoint within one hour: a provider's view of a tab.
 create table tab_sale (
@@ -896,12 +979,15 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
+  -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
+  taken_at timestamptz not null default date_trunc('milliseconds', now()),
   -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
   arrived usdc_amount,
   is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_taken on tab_sale (provider_id, taken_at, payment_id);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;

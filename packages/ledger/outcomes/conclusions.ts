@@ -20,6 +20,7 @@ const blocksAtOnce = 100
  * The payments that may need something: one of their halves was used or cancelled in a block that nobody looked at, or not
  * since it is final; nothing of them is left to settle; or their time is over.
  *
+ * @param except payments that could not be concluded lately, and are tried again later.
  * @param chain up to which block all is final, and the time of the recorded head: no block before that time can be unread, so
  *   none can still settle what ran out before it.
  */
@@ -28,13 +29,16 @@ export async function readPaymentsToConclude(
   chainId: number,
   { safeBlock, blockTime }: ChainFacts,
   limit: number,
+  except: readonly string[] = [],
 ): Promise<Concluding> {
   const blocks = await sql<{ id: bigint }[]>`
-    select id from recorded_block
-    where chain_id = ${chainId} and looked < 2 and (looked = 0 or number <= ${safeBlock})
-    order by number limit ${blocksAtOnce}`
+    select b.id from recorded_block b
+    where b.chain_id = ${chainId} and b.looked < 2 and (b.looked = 0 or b.number <= ${safeBlock})
+      and ${touchesNone(sql, except)}
+    order by b.number limit ${blocksAtOnce}`
   const blockIds = blocks.map(({ id }) => id)
-  const isNotLookedUp = (id: string) => sql`not exists (select from lookup where payment_id = ${sql(id)})`
+  const isNotLookedUp = (id: string) =>
+    sql`${sql(id)} <> all(${[...except]}::text[]) and not exists (select from lookup where payment_id = ${sql(id)})`
   const payments = await readOpenPayments(
     sql,
     sql`
@@ -55,16 +59,24 @@ export async function readPaymentsToConclude(
   return { blockIds, payments }
 }
 
-/** Marks blocks as looked at. */
+/** Marks blocks as looked at, but for those that touch a payment which could not be concluded. */
 export async function markLooked(
   sql: Queryable,
   blockIds: readonly bigint[],
   safeBlock: bigint,
+  failed: readonly string[] = [],
 ): Promise<void> {
   if (blockIds.length === 0) return
   await sql`
-    update recorded_block set looked = case when number <= ${safeBlock} then 2 else 1 end
-    where id = any(${blockIds.map(String)}::bigint[])`
+    update recorded_block b set looked = case when b.number <= ${safeBlock} then 2 else 1 end
+    where b.id = any(${blockIds.map(String)}::bigint[]) and ${touchesNone(sql, failed)}`
+}
+
+/** Whether the block `b` shows nothing of these payments. */
+function touchesNone(sql: Queryable, paymentIds: readonly string[]) {
+  return sql`not exists (
+    select from authorization_event e where e.block_id = b.id and e.payment_id = any(${[...paymentIds]}::text[])
+  )`
 }
 
 /** Reads chosen payments in the same form. */

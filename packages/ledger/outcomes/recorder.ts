@@ -1,7 +1,14 @@
 import { findMined } from '@tollkeeper/chain/receipts'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
+import { ChainUnavailable, failedDependency } from '@tollkeeper/runtime/dependencies'
 import type { Logger } from '@tollkeeper/runtime/log'
+import {
+  createStepBack,
+  forEachRow,
+  logBadRow,
+  type OnBadRow,
+  type StepBack,
+} from '@tollkeeper/runtime/stepBack'
 import type { Address, Hash } from 'viem'
 import { readIndexedHead } from '../facts/indexedHead.ts'
 import { planRescan, type Rescans } from '../facts/planRescan.ts'
@@ -21,10 +28,11 @@ import {
   recordPayouts,
   setConfirmed,
   setFinal,
+  type Unrecorded,
 } from '../facts/record.ts'
 import type { RecordState } from '../facts/recordState.ts'
 import { reopenPayments } from '../queue/stages.ts'
-import type { Database } from '../store/database.ts'
+import type { Database, Queryable } from '../store/database.ts'
 import { readUndone, unfinishPayments } from './conclusions.ts'
 import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
 
@@ -47,6 +55,8 @@ export type RecorderOptions = {
   onTold?: (event: 'payment.settled' | 'payment.reverted', payments: number) => void
   /** A reorg was deeper than anything we wait for. */
   onUndone?: () => void
+  /** Default: it is only logged. */
+  onBadRow?: OnBadRow
   checkpoint?: (name: 'before-conclusions-undone' | 'after-conclusions-undone') => Promise<void> | void
   /** How often to look at the chain while a block could be taken back, and while all is final. Default 1 s and 30 s. */
   lookEveryMs?: { young: number; final: number }
@@ -54,7 +64,7 @@ export type RecorderOptions = {
 
 export type Recorder = ReturnType<typeof createRecorder>
 
-type Recording = RecorderOptions & {
+type Recording = Omit<RecorderOptions, 'onBadRow'> & {
   chainId: number
   network: string
   token: Address
@@ -64,6 +74,11 @@ type Recording = RecorderOptions & {
   look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
   /** The heads of index and record when nothing was left to record. */
   recorded: string
+  /** Blocks whose confirmation could not be stored, by hash. */
+  unconfirmed: StepBack<Hash>
+  /** What of the index could not be recorded, as {@link keyOf} names it. */
+  unrecorded: StepBack<string>
+  onBadRow: OnBadRow
 }
 
 /**
@@ -80,6 +95,9 @@ export function createRecorder(options: RecorderOptions) {
     rescans: { replacedUpTo: 0n, rescannedAt: null },
     look: null,
     recorded: '',
+    unconfirmed: createStepBack(),
+    unrecorded: createStepBack(),
+    onBadRow: options.onBadRow ?? logBadRow(options.log),
   }
   return {
     /**
@@ -236,7 +254,7 @@ async function findLost(recording: Recording, head: bigint, stood: bigint): Prom
  *   as far as the record.
  */
 async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo: bigint } | null> {
-  const { sql, chainId, network, token, finalityBlocks, rescans } = recording
+  const { sql, chainId, token, finalityBlocks, rescans } = recording
   const known = await readRecordHead(sql, chainId)
   const head = await readIndexedHead(sql, chainId)
   if (head === null) return null
@@ -262,26 +280,108 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
   })
   const stays = ({ blockHash }: RecordedBlock) => !gone.has(blockHash)
   const lost = [...found.values()].filter((block) => !stays(block)).map((block) => block.blockNumber)
-  const limits = [...lost, ...(hole === null ? [] : [hole]), ...(cut ? [cut.blockNumber] : [])]
-  const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), blockNumber)
   const numbered = batches.filter(stays)
   await confirmOld(recording, numbered, blockNumber - finalityBlocks)
   const readUpTo = cut ? cut.blockNumber - 1n : blockNumber
-  await sql.begin(async (tx) => {
-    await recordEvents(tx, scope, events.filter(stays), 'index')
-    await recordPayouts(tx, scope, payouts.filter(stays))
-    await recordBatches(tx, scope, numbered)
-    const blockTime = (cut ?? head).blockTime
+  const blockTime = (cut ?? head).blockTime
+  /** @param bad blocks of which something could not be recorded. As behind a hole of the index, the record isn't complete there. */
+  const finish = async (tx: Queryable, bad: readonly bigint[]): Promise<bigint> => {
+    const limits = [...lost, ...bad, ...(hole === null ? [] : [hole]), ...(cut ? [cut.blockNumber] : [])]
+    const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), blockNumber)
     await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
-    // Batches in blocks that were confirmed before the index had their receipts.
-    await notifyBatches(tx, { chainId, network, ...range })
-  })
+    return upTo
+  }
+  const news = { events: events.filter(stays), payouts: payouts.filter(stays), batches: numbered }
+  const upTo = await recordNews(recording, news, finish)
+  // Batches in blocks that were confirmed before the index had their receipts.
+  await notifyOfRange(recording, range, numbered)
   if (lost.length > 0) recording.look = null
   if (upTo === blockNumber) {
     recording.recorded = `${blockNumber} ${upTo}`
     done()
   }
   return { head: blockNumber, readUpTo }
+}
+
+type News = Pick<Unrecorded, 'events' | 'payouts' | 'batches'>
+
+/**
+ * Records what is new, together with the head that says so. If something of it can't be recorded, each thing is recorded alone, and what
+ * fails is tried again later.
+ *
+ * @returns up to which block the record is complete.
+ */
+async function recordNews(
+  { sql, chainId, network, token, unrecorded, onBadRow }: Recording,
+  news: News,
+  finish: (tx: Queryable, bad: readonly bigint[]) => Promise<bigint>,
+): Promise<bigint> {
+  const scope = { chainId, token }
+  const record = async (tx: Queryable, { events, payouts, batches }: News) => {
+    await recordEvents(tx, scope, events, 'index')
+    await recordPayouts(tx, scope, payouts)
+    await recordBatches(tx, scope, batches)
+  }
+  const none: News = { events: [], payouts: [], batches: [] }
+  const parts: { key: string; number: bigint; news: News }[] = [
+    ...news.events.map((one) => partOf(one, { ...none, events: [one] })),
+    ...news.payouts.map((one) => partOf(one, { ...none, payouts: [one] })),
+    ...news.batches.map((one) => partOf(one, { ...none, batches: [one] })),
+  ]
+  const isClean = !parts.some(({ key }) => unrecorded.isWaiting(key))
+  if (isClean) {
+    try {
+      return await sql.begin(async (tx) => {
+        await record(tx, news)
+        return finish(tx, [])
+      })
+    } catch (error) {
+      if (failedDependency(error) !== undefined) throw error
+    }
+  }
+  const [waiting, due] = [true, false].map((is) =>
+    parts.filter(({ key }) => unrecorded.isWaiting(key) === is),
+  )
+  const failed = await forEachRow(
+    due ?? [],
+    ({ news: own }) => sql.begin((tx) => record(tx, own)),
+    (error, { key }) => {
+      unrecorded.failed(key)
+      onBadRow('record', error, { network, event: key })
+    },
+  )
+  return finish(
+    sql,
+    [...(waiting ?? []), ...failed].map(({ number }) => number),
+  )
+}
+
+function partOf(
+  { blockNumber, txHash, logIndex }: Pick<News['payouts'][number], 'blockNumber' | 'txHash' | 'logIndex'>,
+  news: News,
+) {
+  const [kind] = Object.entries(news).find(([, rows]) => rows.length > 0) ?? ['']
+  return { key: `${kind} ${txHash} ${logIndex}`, number: BigInt(blockNumber), news }
+}
+
+/** Notifies providers of new batches; if a batch is at fault, of those in each block alone. */
+async function notifyOfRange(
+  { sql, chainId, network, onBadRow }: Recording,
+  range: { after: bigint; upTo: bigint },
+  batches: readonly NumberedBatch[],
+): Promise<void> {
+  const notify = (after: bigint, upTo: bigint) => notifyBatches(sql, { chainId, network, after, upTo })
+  try {
+    await notify(range.after, range.upTo)
+  } catch (error) {
+    if (failedDependency(error) !== undefined) throw error
+    const blocks = [...new Set(batches.map(({ blockNumber }) => BigInt(blockNumber)))]
+    await forEachRow(
+      blocks,
+      (block) => notify(block - 1n, block),
+      (cause, block) => onBadRow('notification', cause, { network, number: `${block}` }),
+    )
+  }
 }
 
 /** Asks the chain about each item, some at a time. */
@@ -312,10 +412,10 @@ async function confirm(
   recording: Recording,
   { head, readUpTo }: { head: bigint; readUpTo: bigint },
 ): Promise<void> {
-  const { sql, served, chainId, network, confirmations, onTold } = recording
+  const { sql, served, chainId, network, confirmations, unconfirmed, onTold, onBadRow } = recording
   const deep = head - BigInt(confirmations)
   const upTo = deep < readUpTo ? deep : readUpTo
-  const blocks = await readUnconfirmedBlocks(sql, chainId, upTo, blocksAtOnce)
+  const blocks = await readUnconfirmedBlocks(sql, chainId, upTo, blocksAtOnce, unconfirmed.waiting())
   if (blocks.length === 0) return
   for (const block of [...(await readConfirmedBlocks(sql, chainId, { limit: 1 })), ...blocks]) {
     if (await stands(recording, block)) continue
@@ -323,7 +423,7 @@ async function confirm(
     recording.look = null
     return
   }
-  for (const block of blocks) {
+  async function tell(block: RecordedBlock): Promise<void> {
     const depth = await served.client.getBlock({ blockNumber: block.blockNumber + BigInt(confirmations) })
     const told = await sql.begin(async (tx) => {
       const about = { chainId, network, block }
@@ -334,4 +434,8 @@ async function confirm(
     })
     if (told > 0) onTold?.('payment.settled', told)
   }
+  await forEachRow(blocks, tell, (error, { blockNumber, blockHash }) => {
+    unconfirmed.failed(blockHash)
+    onBadRow('notification', error, { network, block: blockHash, number: `${blockNumber}` })
+  })
 }

@@ -1,4 +1,5 @@
 import { beforeAll, expect, test } from 'vitest'
+import { collectBadRows, noBadRows, refuseWrites } from '../../../test/support/badRows.ts'
 import { useDatabase } from '../../../test/support/database.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { newId } from '../store/identifiers.ts'
@@ -20,7 +21,7 @@ const daysAgo = (days: number) => new Date(now - days * day)
 
 /** Deletes two rows a page, until all tables were walked twice. */
 async function forget() {
-  const step = createRetention(database, { days: 30, now: () => now, limit: 2 })
+  const step = createRetention(database, { days: 30, now: () => now, limit: 2, onBadRow: noBadRows })
   for (let page = 0; page < 12; page++) await step()
 }
 
@@ -100,4 +101,24 @@ test('default: bytes of transactions go once their nonce is long over and their 
   // Nothing is deleted that may have to be sent again.
   const open = database`update transaction set raw = null where hash = ${kept[0] ?? ''}`
   await expect(open).rejects.toMatchObject({ code: '23514' })
+})
+
+test('behavior: 200 rows that can’t be deleted delay no other', async () => {
+  await database`truncate outbox cascade`
+  const bad: bigint[] = []
+  for (let n = 0; n < 200; n++) bad.push(await tell(daysAgo(50)))
+  const good = await tell(daysAgo(50))
+  const allow = await refuseWrites(database, 'outbox', 'delete', `old.id between ${bad[0]} and ${bad.at(-1)}`)
+  const reports = collectBadRows()
+  const step = createRetention(database, { days: 30, now: () => now, limit: 250, onBadRow: reports.onBadRow })
+  while ((await step()) === 'busy');
+  const left = await database<
+    { id: bigint }[]
+  >`select id from outbox where id >= ${bad[0] as bigint} order by id`
+  expect(left.map(({ id }) => id)).toEqual(bad)
+  expect(left).not.toContain(good)
+  expect(reports.bad.map(({ row }) => row.row)).toEqual(bad.map(String))
+  await allow()
+  while ((await step()) === 'busy');
+  expect(await database`select from outbox where id >= ${bad[0] as bigint}`).toEqual([])
 })

@@ -1,3 +1,5 @@
+import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Queryable } from '../store/database.ts'
 import { firstIdAt } from '../store/identifiers.ts'
 
@@ -101,29 +103,83 @@ async function forgetTransactionBytes(
   return row
 }
 
+type Walk = {
+  table: string
+  forget: (sql: Queryable, page: Page) => Promise<Forgotten | undefined>
+  /** The key of the row at which the next page begins. */
+  readNext: (sql: Queryable, after: string | null) => Promise<{ key: string | null }[]>
+}
+
+const walks: readonly Walk[] = [
+  {
+    table: 'presentation',
+    forget: forgetPresentations,
+    readNext: (sql, after) =>
+      sql`select min(payment_id) as key from presentation where payment_id > ${after ?? ''}`,
+  },
+  {
+    table: 'outbox',
+    forget: forgetMessages,
+    readNext: (sql, after) => sql`select min(id)::text as key from outbox where id > ${after ?? '0'}`,
+  },
+  {
+    table: 'transaction',
+    forget: forgetTransactionBytes,
+    readNext: (sql, after) =>
+      sql`select min(batch_id)::text as key from transaction where raw is not null and batch_id > ${after ?? '0'}`,
+  },
+]
+
+export type RetentionOptions = { days: number; now: () => number; onBadRow: OnBadRow; limit?: number }
+
 /**
  * A step of a background loop. It deletes, page by page and over and over, what nobody needs
- * `days` after it was over.
+ * `days` after it was over. A row that can't be deleted is passed over until the walk begins anew.
  */
 export function createRetention(
   sql: Queryable,
-  { days, now, limit = 1_000 }: { days: number; now: () => number; limit?: number },
+  { days, now, onBadRow, limit = 1_000 }: RetentionOptions,
 ): () => Promise<'busy' | 'idle'> {
-  const walks = [forgetPresentations, forgetMessages, forgetTransactionBytes].map((forget) => {
-    let after: string | null = null
-    return async (before: Date) => {
-      const { forgotten, next } = (await forget(sql, { before, after, limit })) ?? {
-        forgotten: 0,
-        next: null,
-      }
-      after = next
-      return forgotten > 0 && next !== null
-    }
-  })
+  const steps = walks.map((walk) => createWalk(sql, walk, { limit, onBadRow }))
   return async () => {
     const before = new Date(now() - days * 86_400_000)
     let isBusy = false
-    for (const walk of walks) isBusy = (await walk(before)) || isBusy
+    await takeParts(
+      ...steps.map((step) => async () => {
+        isBusy = (await step(before)) || isBusy
+      }),
+    )
     return isBusy ? 'busy' : 'idle'
+  }
+}
+
+/** @returns a function that forgets a page, and returns whether there is more to forget. */
+function createWalk(
+  sql: Queryable,
+  { table, forget, readNext }: Walk,
+  { limit, onBadRow }: Pick<Required<RetentionOptions>, 'limit' | 'onBadRow'>,
+): (before: Date) => Promise<boolean> {
+  let after: string | null = null
+  // After a page that failed: so many pages of one row each, to find the row at fault.
+  let alone = 0
+  return async (before) => {
+    const isAlone = alone > 0
+    try {
+      const page = await forget(sql, { before, after, limit: isAlone ? 1 : limit })
+      after = page?.next ?? null
+      if (isAlone) alone--
+      return after !== null && (isAlone || (page?.forgotten ?? 0) > 0)
+    } catch (error) {
+      if (!isRowFault(error)) throw error
+      if (!isAlone) {
+        alone = limit
+        return true
+      }
+      const [next] = await readNext(sql, after)
+      after = next?.key ?? null
+      alone--
+      onBadRow('retention', error, { table, row: after })
+      return after !== null
+    }
   }
 }

@@ -90,7 +90,7 @@ describe('a submission', () => {
 
   test.each([
     ['covers what it is expected to cost', cost, 10n, 0n, []],
-    ['is too small, and the allowance adds what it may cost', cost - 1n, 10n, 100n, ['23 common 31']],
+    ['is too small, and the allowance adds what it may cost', cost - 1n, 10n, 100n, ['23 common:test 31']],
     ['is any, where the operator asks for no more', 1n, 0n, 0n, []],
   ])('default: a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
     await submit(fee, platform, gasPerFee, left)
@@ -112,7 +112,7 @@ describe('acceptance', () => {
     const verdicts: (Verdict | undefined)[] = []
     for (let i = 0; i < 4; i++) verdicts.push((await accept()).verdict)
     expect(verdicts).toEqual(['accepted', 'accepted', 'accepted', 'gas_not_covered'])
-    expect(await drawn()).toEqual(['23 common 90'])
+    expect(await drawn()).toEqual(['23 common:test 90'])
     const refused = candidateOf()
     expect(await acceptPayments(sql, [refused, candidateOf({ amount: 10n })])).toEqual([
       'gas_not_covered',
@@ -128,7 +128,7 @@ describe('acceptance', () => {
       Array.from({ length: 40 }, (_, i) => accept({}, i % 2 === 0 ? sql : twin)),
     )
     expect(raced.filter(({ verdict }) => verdict === 'accepted')).toHaveLength(3)
-    expect(await drawn()).toEqual(['23 common 90'])
+    expect(await drawn()).toEqual(['23 common:test 90'])
   })
 
   test('behavior: a grant is its provider’s alone, and keys without one share what strangers have', async () => {
@@ -139,14 +139,14 @@ describe('acceptance', () => {
     await setGasGrant(sql, providerId, 40n)
     expect((await accept({ providerId })).verdict).toBe('accepted')
     expect((await accept({ providerId })).verdict).toBe('gas_not_covered')
-    expect(await drawn()).toEqual(['23 common 90', `23 ${providerId} 30`])
+    expect(await drawn()).toEqual(['23 common:test 90', `23 ${providerId}:test 30`])
   })
 
   test('behavior: each UTC day has its own', async () => {
     for (let i = 0; i < 3; i++) await accept()
     expect((await accept({ at: new Date(tomorrow.getTime() - 1) })).verdict).toBe('gas_not_covered')
     expect((await accept({ at: tomorrow })).verdict).toBe('accepted')
-    expect(await drawn()).toEqual(['23 common 90', '24 common 30'])
+    expect(await drawn()).toEqual(['23 common:test 90', '24 common:test 30'])
   })
 
   test('behavior: a copy draws nothing, and what lapses or ends unsent gives all of it back', async () => {
@@ -154,11 +154,11 @@ describe('acceptance', () => {
     const [first, copy] = [candidateOf({ nonce }), candidateOf({ nonce })]
     expect(await acceptPayments(sql, [first])).toEqual(['accepted'])
     expect(await acceptPayments(sql, [{ ...copy, payer: first.payer }])).toEqual(['replayed'])
-    expect(await drawn()).toEqual(['23 common 30'])
+    expect(await drawn()).toEqual(['23 common:test 30'])
     await accept({ reservedUntil: noon })
-    expect(await drawn()).toEqual(['23 common 60'])
+    expect(await drawn()).toEqual(['23 common:test 60'])
     expect(await releaseReservations(sql, new Date(noon.getTime() + 1))).toBe(1)
-    expect(await drawn()).toEqual(['23 common 30'])
+    expect(await drawn()).toEqual(['23 common:test 30'])
     await endPayments(sql, [{ paymentId: first.id, kind: 'failed', code: 'x', isFinal: false }], noon)
     expect(await drawn()).toEqual([])
   })
@@ -181,18 +181,18 @@ describe('a transaction', () => {
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
     // Of its four authorizations, two were bought.
     await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
-    expect(await drawn()).toEqual(['23 common 22'])
+    expect(await drawn()).toEqual(['23 common:test 22'])
     await sql`delete from queue`
-    expect(await drawn()).toEqual(['23 common 22'])
+    expect(await drawn()).toEqual(['23 common:test 22'])
   })
 
   test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
     const { paymentId } = await accept()
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
-    expect(await drawn()).toEqual(['23 common 30'])
+    expect(await drawn()).toEqual(['23 common:test 30'])
     await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
     // It cost more than was first offered, so others find less.
-    expect(await drawn()).toEqual(['23 common 42'])
+    expect(await drawn()).toEqual(['23 common:test 42'])
   })
 
   test('behavior: what a fee lacks is drawn from the network’s budget, whatever others have used up', async () => {
@@ -205,9 +205,9 @@ describe('a transaction', () => {
     // It draws again, and more: that replaces its first draw.
     const more = { ...want(first), amount: 45n }
     expect(await drawGas(sql, seedChainId, [more], limits, noon)).toEqual(new Set([first.paymentId]))
-    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
+    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common:test 90'])
     expect((await drawGas(sql, seedChainId, [{ ...more, amount: 51n }], limits, noon)).size).toBe(0)
-    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
+    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common:test 90'])
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
   })
 
@@ -269,7 +269,7 @@ describe('a transaction', () => {
     const { paymentId } = await accept()
     const want = { paymentId, amount: 40n, fromBudget: false }
     expect((await drawGas(sql, seedChainId, [want], limits, tomorrow)).size).toBe(1)
-    expect(await drawn()).toEqual(['24 common 40'])
+    expect(await drawn()).toEqual(['24 common:test 40'])
   })
 
   test('behavior: twins that plan at once draw no more than there is', async () => {

@@ -49,7 +49,7 @@ export async function drawGas(
     join locked q on q.payment_id = want.id
     left join facilitation f on f.payment_id = want.id
     left join refund r on r.payment_id = want.id
-    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}) source
+    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}, ${chainId}) source
     order by want.place`
   return new Set(rows.flatMap(({ id, isDrawn }) => (isDrawn ? id : [])))
 }
@@ -78,8 +78,8 @@ export async function coverSubmission(
   },
   now: Date,
 ): Promise<void> {
-  const [paid] = await tx<[{ id: string | null; fees: bigint | null; left: bigint | null }]>`
-    select min(q.payment_id) as id, sum(${feeOf(tx)}) as fees, sum(q.gas_reserved - q.gas_spent) as left
+  const [paid] = await tx<[{ id: string | null; chainId: number; fees: bigint | null; left: bigint | null }]>`
+    select min(q.payment_id) as id, min(p.chain_id) as "chainId", sum(${feeOf(tx)}) as fees, sum(q.gas_reserved - q.gas_spent) as left
     from queue q join payment p on p.id = q.payment_id where q.submission = ${key}`
   if (paid.id === null) return
   const fees = paid.fees ?? 0n
@@ -87,7 +87,7 @@ export async function coverSubmission(
   if (cost.most <= fees + (paid.left ?? 0n)) return
   const [drawn] = await tx<[{ isDrawn: boolean }]>`
     select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${dayOf(now)}) as "isDrawn"
-    from gas_source(${providerId}, ${common}) source`
+    from gas_source(${providerId}, ${common}, ${paid.chainId}) source`
   if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
 }
 

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type { App } from '@tollkeeper/api/http/app'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { type Citus, hasCitus, startCitus } from '../../../test/support/citus.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -74,7 +75,8 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
       tabs,
       networks: [gateway.served],
       minimumPrices: {},
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      onBadRow: noBadRows,
+      rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(Date.now() + 360_000),
     })
     await upkeep.watch(gateway.served)

@@ -2,21 +2,24 @@ import type { Hex } from 'viem'
 import { type TabDatabase, toBytes } from './tabDatabase.ts'
 import { type TabKey, tabBytes } from './tabStore.ts'
 
-/** When a tab is closed without its buyer. Milliseconds, and USDC base units. */
+/**
+ * When a tab is closed without its buyer. Milliseconds, and USDC base units. Besides, it is closed from four fifths of its payer's credit
+ * on.
+ */
 export type ClosingRules = {
   /** How long nothing was bought on it. */
   idleMs: number
   /** How long it has been open. */
   ageMs: number
+  /** How many times as long both may be while its payer has earned the credit for all that is charged on it. */
+  earnedTimes: number
   /** Number of requests on it: whoever takes it in reads all of them. */
   requests: number
   /** How much is charged on it. */
   amount: bigint
-  /** A payer's credit. A tab is closed from four fifths of it on. */
-  credit: bigint
   /** How long before its expiry: later it might not settle any more. */
   expiryLeadMs: number
-  /** By chain id, the least that settles. A smaller tab waits for more, and ends unpaid when it expires. */
+  /** By chain id, the least amount with which a tab of one line settles. A smaller tab waits for more, and ends unpaid when it expires. */
   least: ReadonlyMap<number, bigint>
 }
 
@@ -36,7 +39,7 @@ export type CloseReason =
 /** Closes the tabs that are due, by one update. @returns how many. */
 export async function closeDueTabs(
   { all: sql }: TabDatabase,
-  { idleMs, ageMs, requests, amount, credit, expiryLeadMs, least }: ClosingRules,
+  { idleMs, ageMs, earnedTimes, requests, amount, expiryLeadMs, least }: ClosingRules,
   now: Date,
 ): Promise<number> {
   const [chains, leasts] = [[...least.keys()], [...least.values()].map(String)]
@@ -48,16 +51,21 @@ export async function closeDueTabs(
         when charged < least then null
         when charged >= ${amount} then 'amount'
         when requests >= ${requests} then 'count'
-        when charged * 5 >= ${credit}::bigint * 4 then 'credit'
-        when used_at < ${new Date(now.getTime() - idleMs)} then 'idle'
-        when opened_at < ${new Date(now.getTime() - ageMs)} then 'old'
+        when charged * 5 >= credit * 4 then 'credit'
+        when used_at < ${now}::timestamptz - times * ${idleMs} * interval '1 ms' then 'idle'
+        when opened_at < ${now}::timestamptz - times * ${ageMs} * interval '1 ms' then 'old'
       end as reason
       from (
-        select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at,
-          (select sum(greatest(one, 0)) from unnest(o.charged) one) as charged,
-          -- A network that isn't served any more has nothing to settle with.
-          coalesce((${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)], 9223372036854775807) as least
-        from tabs.tab o where o.closed_at is null
+        select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at, o.credit, bought.charged,
+          case when bought.charged <= o.reserved - o.lent then ${earnedTimes}::integer else 1 end as times,
+          -- As leastTabAmount computes it. A network that isn't served any more has nothing to settle with.
+          coalesce(minimum + minimum * greatest(0, cardinality(o.charged) - 1) / 5, 9223372036854775807) as least
+        from tabs.tab o
+        cross join lateral (select sum(greatest(one, 0)) as charged from unnest(o.charged) one) bought
+        cross join lateral (
+          select (${leasts}::bigint[])[array_position(${chains}::integer[], o.chain_id)] as minimum
+        ) network
+        where o.closed_at is null
       ) open
     ) due
     where t.payer = due.payer and t.id = due.id and due.reason is not null and t.closed_at is null

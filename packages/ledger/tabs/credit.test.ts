@@ -1,217 +1,27 @@
-import type { PayerState } from '@tollkeeper/chain/chainReads'
-import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { BaseError } from '@tollkeeper/sdk/protocol/errors'
-import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
-import type { Address, Hex } from 'viem'
-import { expect, test } from 'vitest'
+import type { Address } from 'viem'
+import { describe, expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
+import { seedChainId, seedProvider } from '../../../test/support/seedPayments.ts'
 import {
-  seedChainId,
-  seedPayment,
-  seedPlatform,
-  seedProvider,
-  seedSettlement,
-  seedToken,
-} from '../../../test/support/seedPayments.ts'
-import { seedTabSettlement, settleTab } from '../../../test/support/seedTabs.ts'
+  type Market,
+  type MarketOptions,
+  openMarket as open,
+  price,
+  wallets,
+} from '../../../test/support/tabMarket.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { badDebt } from '../acceptance/badDebt.ts'
-import { createPayers } from '../acceptance/payers.ts'
-import { endPayments } from '../queue/stages.ts'
-import { closeDueTabs } from './closeTabs.ts'
-import { createReserveForTab } from './reserveForTab.ts'
-import { onOnePostgres } from './tabDatabase.ts'
-import { createTabStore } from './tabStore.ts'
-import { takeClosedTabs } from './takeClosedTabs.ts'
-import { closingTimes } from './upkeep.ts'
+import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDefaults.ts'
+import { forgiveDebts } from '../acceptance/forgiveDebt.ts'
+import { grantCredit } from '../acceptance/grantCredit.ts'
 
-// What liars with any number of wallets can win on tabs, with the real credit, tab store and ledger. Only the chain is played:
-// each wallet has all the USDC that it needs, until it doesn't.
+// What liars with any number of wallets can win on tabs.
 
 const sql = await useDatabase()
-const tabs = onOnePostgres(sql)
-const store = createTabStore(tabs)
 const provider = await seedProvider(sql)
-const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
-
-const base = 1_000_000n
-/** A tenth, as the gateway has it. */
-const basisPoints = 1_000n
-const dayMs = 86_400_000
-const price = 250_000n
-
-const rich: PayerState = {
-  blockNumber: 100n,
-  balance: 1_000_000_000n,
-  hasCode: false,
-  isBlacklisted: false,
-  isPaused: false,
-  isUsed: [false, false],
-}
-const served = {
-  network: networks.localhost,
-  token: seedToken,
-  client: { getBlockNumber: async () => 100n },
-} as unknown as ServedNetwork
-
-type Tab = {
-  payer: Address
-  tabId: string
-  paymentId: string
-  nonce: Hex
-  expiresAt: number
-  requests: number
-  /** USDC base units. */
-  charged: bigint
-}
-
-let firstDay = 0
-
-/** A gateway with its own clock, which starts on a day of its own, and what was won from it. */
-function openMarket({ budget = 5_000_000n, least = 5_000n } = {}) {
-  firstDay += 100
-  // It opens at noon: whatever the time is now, no day ends before it is told to.
-  let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
-  const now = () => Date.now() + ahead
-  const payers = createPayers(
-    served,
-    { read: async () => rich },
-    {
-      database: sql,
-      checkBalance: true,
-      caps: { payer: null, newPayer: null },
-      balanceTtlMs: 30_000,
-      tabCredit: { base, basisPoints },
-      now,
-    },
-  )
-  const reserve = createReserveForTab(sql, { budget, now })
-  const days = new Set<number>()
-  /** USDC base units: `lost` was served and never paid; `settled` is without fees. */
-  const sums = { lost: 0n, settled: 0n, fees: 0n }
-
-  async function buy(tab: Tab, price: bigint): Promise<void> {
-    const { payer, tabId, paymentId, nonce, expiresAt } = tab
-    const isNew = tab.requests === 0
-    const ask = () => {
-      days.add(Math.floor(now() / dayMs))
-      return reserve(tab, price, served, payers)
-    }
-    const accept = (reserved: bigint | null) =>
-      store.accept({
-        payer,
-        tabId,
-        paymentId,
-        nonce,
-        expiresAt,
-        reserved,
-        chainId: seedChainId,
-        token: seedToken,
-        contract: seedTabSettlement,
-        platform: seedPlatform,
-        rewardShare: 0,
-        hasCode: false,
-        sequence: tab.requests + 1,
-        amounts: [tab.charged + price],
-        position: 0,
-        price,
-        signature: randomHex(65),
-        requestHash: randomHex(16),
-        providerId: provider.providerId,
-        endpointId: provider.endpointIds[0] as string,
-        known: isNew ? 0 : 1,
-        splits: isNew ? [split] : [],
-      })
-    let { verdict } = await accept(isNew ? await ask() : null)
-    if (verdict === 'unreserved') verdict = (await accept(await ask())).verdict
-    if (verdict === 'unreserved') throw new BaseError('tab_limit_exceeded')
-    if (verdict !== 'accepted') throw new Error(verdict)
-    tab.requests += 1
-    tab.charged += price
-  }
-
-  const end = (tab: Tab, kind: 'settled' | 'failed', code: string | null) =>
-    endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: kind === 'settled' }], new Date(now()))
-
-  return {
-    sums,
-    buy,
-    openTab(payer: Address): Tab {
-      const id = randomHex(16).slice(2)
-      const expiresAt = Math.floor(now() / 1000) + 93_600
-      return {
-        payer,
-        tabId: `tab_${id}`,
-        paymentId: `pay_${id}`,
-        nonce: randomHex(32),
-        expiresAt,
-        requests: 0,
-        charged: 0n,
-      }
-    },
-    /** Buys until a purchase is refused. @returns why. */
-    async buyAll(tab: Tab, each = price): Promise<string> {
-      for (;;) {
-        // Errors of Postgres have codes as well, but they are no refusals.
-        const code = await buy(tab, each).catch((error: unknown) => {
-          if (error instanceof BaseError) return error.code
-          throw error
-        })
-        if (code !== undefined) return code
-      }
-    },
-    /** The gateway closes all tabs, and takes them in. */
-    async close(afterMs = 600_000): Promise<void> {
-      ahead += afterMs
-      const leasts = new Map([[seedChainId, least]])
-      const rules = { ...closingTimes, amount: 10_000_000n, credit: base, least: leasts }
-      await closeDueTabs(tabs, rules, new Date(now()))
-      await takeClosedTabs({ sql, tabs, least: leasts, separators: new Map(), limit: 1_000, checkpoint() {} })
-    },
-    async settle(tab: Tab): Promise<void> {
-      const { charged: amount, nonce, ...own } = tab
-      const lines = [{ payee: provider.wallet, amount }]
-      await settleTab(sql, { ...own, nonces: [nonce, nonce], token: seedToken, lines })
-      await end(tab, 'settled', null)
-      sums.settled += (amount * 9n) / 10n
-      sums.fees += amount / 10n
-    },
-    /** The tab fails because its wallet was empty when it came to settle. */
-    async fail(tab: Tab): Promise<void> {
-      await end(tab, 'failed', 'insufficient_balance')
-      sums.lost += tab.charged
-    },
-    /** Makes a payment without a tab. */
-    async pay(payer: Address, providerAmount: bigint, feeAmount = providerAmount / 9n): Promise<void> {
-      const payment = await seedPayment(sql, { provider, payer, providerAmount, feeAmount })
-      await seedSettlement(sql, payment)
-      await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date(now()))
-      sums.settled += providerAmount
-      sums.fees += feeAmount
-    },
-    /** How much of today's budget is lent, USDC base units. */
-    async lent(): Promise<bigint> {
-      const day = new Date(now()).toISOString().slice(0, 10)
-      const [row] = await sql<{ drawn: bigint }[]>`
-        select drawn from gas_draw where drawer = 'tab_credit' and day = ${day}`
-      return row?.drawn ?? 0n
-    },
-    nextDay() {
-      ahead += dayMs
-    },
-    /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
-    bound() {
-      const share = sums.settled / 10n
-      return BigInt(days.size) * budget + (share < sums.fees ? share : sums.fees)
-    },
-  }
-}
-
-type Market = ReturnType<typeof openMarket>
-
-const wallets = (count: number): Address[] => Array.from({ length: count }, () => randomHex(20))
+const openMarket = (options: Omit<MarketOptions, 'sql' | 'provider'> = {}) =>
+  open({ sql, provider, ...options })
 
 /** Each wallet buys all it may on a tab of its own, all at once, and never pays. @returns why they were refused. */
 async function takeAll(market: Market, payers: readonly Address[]): Promise<string[]> {
@@ -237,8 +47,8 @@ test('behavior: wallets that never paid win a budget a day, however many they ar
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // On the second day, the newcomer was lent one step.
-    expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_000_000n)
+    // On the second day, the newcomer was lent one price.
+    expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_750_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })
     await market.buy(market.openTab(established), price)
@@ -316,6 +126,145 @@ test('behavior: what is left too small to settle, tab by tab and day by day, cou
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
+/** What these payers' final defaults cost providers and the platform, and what the platform kept of them. USDC base units. */
+async function readCovers(payers: readonly Address[]) {
+  return sql<{ payer: Address; defaulted: bigint; covered: bigint; kept: bigint; listed: bigint }[]>`
+    select asked.payer,
+      coalesce((
+        select sum(default_of_tab(o.payment_id)) from outcome o
+        where o.payer = asked.payer and o.final_at is not null and o.kind = 'failed'
+      ), 0) as defaulted,
+      coalesce((select sum(y.covered) from payer y where y.address = asked.payer), 0) as covered,
+      coalesce((select sum(r.kept_fee) from payer_revenue r where r.payer = asked.payer and r.period = 'all'), 0) as kept,
+      coalesce((select sum(c.amount) from covered_default c where c.payer = asked.payer), 0) as listed
+    from unnest(${[...payers]}::text[]) asked (payer)`
+}
+
+describe('credit that an operator grants', () => {
+  const grant = (payer: Address, amount: bigint | null) =>
+    grantCredit(sql, { chainId: seedChainId, payer, amount, reason: 'a test' })
+
+  test('behavior: lets one payer owe more, draws no budget, and is borne by the platform', async () => {
+    const market = openMarket({ budget: 0n })
+    const [payer] = wallets(1) as [Address]
+    await grant(payer, 3_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    expect(tab.charged).toBe(3_000_000n)
+    expect(await market.lent()).toBe(0n)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    expect(await readCovers([payer])).toMatchObject([
+      { defaulted: 2_700_000n, covered: 2_700_000n, kept: 0n },
+    ])
+  })
+
+  test('behavior: 0 refuses a payer who has earned nothing, until it is reset', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await grant(payer, 0n)
+    await expect(market.buy(market.openTab(payer), price)).rejects.toMatchObject({
+      code: 'tab_limit_exceeded',
+    })
+    await grant(payer, null)
+    // What is known of a payer is read again after 100 ms at the earliest.
+    await market.close(1_000)
+    await market.buy(market.openTab(payer), price)
+  })
+
+  test('behavior: where any payer may owe 0, only those are served who have earned credit or were granted some', async () => {
+    const market = openMarket({ base: 0n })
+    const [stranger, trusted, known] = wallets(3) as [Address, Address, Address]
+    await grant(trusted, price)
+    await market.pay(known, 10_000_000n)
+    await expect(market.buy(market.openTab(stranger), price)).rejects.toMatchObject({
+      code: 'tab_limit_exceeded',
+    })
+    for (const payer of [trusted, known]) await market.buy(market.openTab(payer), price)
+    expect(await market.lent()).toBe(0n)
+  })
+})
+
+describe('who bears a default', () => {
+  test('behavior: within what its payer has earned the platform does, out of the fees it kept; beyond that the provider', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    // Of 20 USDC, the platform kept a fee of 1 USDC.
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    // 1 USDC is lent, and 1 USDC is earned.
+    expect(tab.charged).toBe(2_000_000n)
+    await market.close()
+    await market.fail(tab)
+    const [before] = await readCovers([payer])
+    expect(before?.covered).toBe(0n)
+    await market.expireFailed()
+    const [after] = await readCovers([payer])
+    // Nine tenths of what was bought are the provider's part.
+    expect(after).toMatchObject({
+      defaulted: 1_800_000n,
+      covered: 1_000_000n,
+      kept: 1_000_000n,
+      listed: 1_000_000n,
+    })
+    const filter = { chainId: seedChainId, payee: provider.wallet }
+    const owed = async () => (await findCoveredDefaults(sql, filter, 10)).map(({ amount }) => amount)
+    const [due] = await owed()
+    const txHash = randomHex(32)
+    expect(await recordCoverPayment(sql, filter, { amount: 1n, txHash })).toBe(due)
+    expect(await recordCoverPayment(sql, filter, { amount: due ?? 0n, txHash })).toBeUndefined()
+    expect(await owed()).toEqual([])
+  })
+
+  test('behavior: what was borne no longer counts as earned once the debt is forgiven', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    await forgiveDebts(sql, { payer }, 'a test')
+    const lent = await market.lent()
+    await market.buy(market.openTab(payer), price)
+    expect(await market.lent()).toBeGreaterThan(lent)
+  })
+
+  test('behavior: a reorg that takes the end of a default back withdraws what is not paid yet', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    await sql`update outcome set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
+    expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
+  })
+
+  test('behavior: trading with oneself is never profitable: the fees of it and its rewards are more than can be taken', async () => {
+    const market = openMarket({ budget: 0n })
+    const [payer] = wallets(1) as [Address]
+    await market.pay(payer, 10_000_000n, 100_000n)
+    // The trader settles its own tabs, so it also gets the rewards.
+    const trade = async () => {
+      const tab = market.openTab(payer)
+      await market.buyAll(tab, 10_000n)
+      await market.close()
+      return tab
+    }
+    for (let round = 0; round < 10; round++) await market.settle(await trade())
+    const paid = market.sums.fees
+    await market.fail(await trade())
+    expect(market.sums.rewards).toBeGreaterThan(0n)
+    expect(market.sums.lost).toBeLessThanOrEqual(paid)
+  })
+})
+
 test.each([1, 2, 3])('behavior: whatever wallets mix of it: seed %i', async (seed) => {
   const draw = drawFrom(`credit ${seed}`)
   const market = openMarket({ budget: 1_000_000n })
@@ -333,4 +282,15 @@ test.each([1, 2, 3])('behavior: whatever wallets mix of it: seed %i', async (see
     }
     expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
   }
+  await market.expireFailed()
+  const covers = await readCovers(own)
+  // The platform never bears more of a payer's defaults than it kept of that payer's fees.
+  for (const { payer, covered, kept, listed } of covers) {
+    expect(covered, payer).toBe(listed)
+    expect(covered, payer).toBeLessThanOrEqual(kept)
+  }
+  // What is left to providers is at most what was lent of the budgets.
+  const borne = covers.reduce((sum, { defaulted, covered }) => sum + defaulted - covered, 0n)
+  expect(borne).toBeLessThanOrEqual(market.days() * 1_000_000n)
+  expect(covers.some(({ covered }) => covered > 0n)).toBe(true)
 })

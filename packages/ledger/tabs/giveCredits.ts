@@ -1,56 +1,87 @@
+import { forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
-import type { Database } from '../store/database.ts'
-import { type TabDatabase, toHex } from './tabDatabase.ts'
+import type { Database, Queryable } from '../store/database.ts'
+import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
-type WaitingCredit = { payer: Uint8Array; id: Uint8Array; paymentId: string; key: Uint8Array }
+type WaitingTab = { payer: Uint8Array; id: Uint8Array; paymentId: string; key: Uint8Array }
 
-const creditsAtOnce = 100
+const tabsAtOnce = 500
 
 /**
- * Credits buyers with what they signed too much, tab by tab, once the tab's payment has settled for good. If it ended otherwise,
- * nothing is credited. After a crash in between it runs again, and credits once.
+ * Credits buyers with what moved beyond what was charged, tab by tab, once the end of the tab's payment is final: the state that settled
+ * may have signed more, or the buyer or a stranger may have settled another one. After a crash in between it runs again, and credits once.
  */
-export async function giveCredits(sql: Database, tabs: TabDatabase): Promise<void> {
+export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: OnBadRow): Promise<void> {
   let after: Uint8Array = Buffer.alloc(0)
   for (;;) {
-    const waiting = await tabs.all<WaitingCredit[]>`
+    const waiting = await tabs.all<WaitingTab[]>`
       select payer, id, payment_id as "paymentId", payer || id as key from tabs.tab
-      where credits is not null and payer || id > ${after}
-      order by payer || id limit ${creditsAtOnce}`
-    const ended = await sql<{ paymentId: string; isSettled: boolean }[]>`
-      select payment_id as "paymentId", kind = 'settled' as "isSettled" from outcome
-      where payment_id = any(${waiting.map(({ paymentId }) => paymentId)}::text[]) and final_at is not null`
-    const isSettled = new Map(ended.map((one) => [one.paymentId, one.isSettled]))
-    for (const one of waiting) {
-      const settled = isSettled.get(one.paymentId)
-      if (settled !== undefined) await giveCredit(tabs, one, settled)
-    }
-    if (waiting.length < creditsAtOnce) return
-    after = (waiting.at(-1) as WaitingCredit).key
+      where awaits_end and payer || id > ${after}
+      order by payer || id limit ${tabsAtOnce}`
+    const ended = await readMoved(
+      sql,
+      waiting.map(({ paymentId }) => paymentId),
+    )
+    await forEachRow(
+      waiting.filter(({ paymentId }) => ended.has(paymentId)),
+      (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as bigint[]),
+      (error, { payer, paymentId }) => onBadRow('credit', error, { payer: toHex(payer), paymentId }),
+    )
+    if (waiting.length < tabsAtOnce) return
+    after = (waiting.at(-1) as WaitingTab).key
   }
+}
+
+/** What moved on each line of those payments whose end is final. */
+async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<Map<string, bigint[]>> {
+  const rows = await sql<{ paymentId: string; moved: bigint[] }[]>`
+    select o.payment_id as "paymentId", array(
+      select case
+        when e.state = 'foreign_use' then coalesce(l.moved, 0)
+        when e.state = 'settled' or o.kind = 'settled' then coalesce(l.moved, l.amount)
+        else 0
+      end
+      from tab_line l left join authorization_event e on e.payment_id = l.payment_id and e.half = 0
+      where l.payment_id = o.payment_id order by l.position
+    ) as moved
+    from outcome o where o.payment_id = any(${[...paymentIds]}::text[]) and o.final_at is not null`
+  return new Map(rows.map(({ paymentId, moved }) => [paymentId, moved.map(BigInt)]))
 }
 
 async function giveCredit(
   tabs: TabDatabase,
-  { payer, id }: WaitingCredit,
-  isSettled: boolean,
+  { payer: bytes, id }: WaitingTab,
+  moved: readonly bigint[],
 ): Promise<void> {
-  const own = await tabs.of(toHex(payer) as Address)
+  const payer = toHex(bytes) as Address
+  const own = await tabs.of(payer)
   await own.begin(async (tx) => {
-    const [tab] = await tx<{ chainId: number; credits: bigint[] }[]>`
-      select chain_id as "chainId", credits from tabs.tab
-      where payer = ${payer} and id = ${id} and credits is not null for update`
+    const [tab] = await tx<{ chainId: number; charged: bigint[] }[]>`
+      update tabs.tab set awaits_end = false where payer = ${bytes} and id = ${id} and awaits_end
+      returning chain_id as "chainId", charged`
     if (tab === undefined) return
-    await tx`update tabs.tab set credits = null where payer = ${payer} and id = ${id}`
-    if (!isSettled) return
     const lines = await tx<{ position: number; split: Uint8Array }[]>`
-      select position, split from tabs.line where payer = ${payer} and tab_id = ${id} order by position`
-    for (const { position, split } of lines) {
-      const amount = BigInt(tab.credits[position] ?? 0n)
-      if (amount <= 0n) continue
-      await tx`
-        insert into tabs.credit as c (payer, chain_id, split, amount) values (${payer}, ${tab.chainId}, ${split}, ${amount})
-        on conflict (payer, chain_id, split) do update set amount = c.amount + excluded.amount`
-    }
+      select position, split from tabs.line where payer = ${bytes} and tab_id = ${id} order by position`
+    const credits = lines.map(({ position, split }) => {
+      const charged = BigInt(tab.charged[position] ?? 0n)
+      return { split: BigInt(toHex(split)), amount: (moved[position] ?? 0n) - (charged > 0n ? charged : 0n) }
+    })
+    await addCredits(tx, { payer, chainId: tab.chainId }, credits)
   })
+}
+
+/** Adds to what a buyer's next tab begins with. Amounts that aren't above 0 are left out. */
+export async function addCredits(
+  sql: Queryable,
+  { payer, chainId }: { payer: Address; chainId: number },
+  credits: readonly { split: bigint; amount: bigint }[],
+): Promise<void> {
+  for (const { split, amount } of credits) {
+    if (amount <= 0n) continue
+    await sql`
+      insert into tabs.credit as c (payer, chain_id, split, amount)
+      values (${toBytes(payer)}, ${chainId}, ${toBytes(toWord(split))}, ${amount})
+      on conflict (payer, chain_id, split) do update set amount = c.amount + excluded.amount`
+  }
 }

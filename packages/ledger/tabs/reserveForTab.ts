@@ -1,87 +1,122 @@
 import type { PayerState } from '@tollkeeper/chain/chainReads'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
+import type { Hex } from 'viem'
 import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
 import type { Allowance, Payers } from '../acceptance/payers.ts'
 import type { Database } from '../store/database.ts'
 import type { TabKey } from './tabStore.ts'
 
-/** How many times the price a step of credit is; the largest that fits. Steps let most requests touch no payer's row. */
-const pricesAStep = [32n, 4n, 1n]
+/** A tab for which credit is reserved. Its payer has signed for it. */
+export type ReservingTab = TabKey & { nonce: Hex }
+
+/** What is reserved for a tab in all, USDC base units. */
+export type Reservation = {
+  reserved: bigint
+  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
+  lent: bigint
+  /** What its payer may owe on tabs; null: nothing limits it. */
+  credit: bigint | null
+}
 
 export type ReserveForTab = (
-  tab: TabKey,
+  tab: ReservingTab,
   price: bigint,
   served: ServedNetwork,
   payers: Payers,
   /** What the chain just said of the payer, if it was asked. */
   state?: PayerState,
-) => Promise<bigint>
+) => Promise<Reservation>
 
 /**
  * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far bound it.
  * Requests of one tab at the same time share a step.
  *
- * @param options.budget USDC base units that all payers together may be lent on a UTC day, beyond each one's share of what it
- *   settled. So what is never paid stays below the budgets and these shares, however many wallets there are.
- * @returns what is reserved for the tab in all, USDC base units: no more than before if others reserved the last credit.
- * @throws {BaseError} `tab_limit_exceeded`, and as an acceptance (acceptance.ts).
+ * @param options.budget USDC base units that all payers together may owe of what they were lent on a UTC day, beyond each one's share
+ *   of what it settled. Test networks have a budget of their own of this amount. So what is never paid stays below the budgets and these
+ *   shares, however many wallets there are.
+ * @returns what is reserved for the tab in all: no more than before if others reserved the last credit.
+ * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the
+ *   tab has ended; and as an acceptance (acceptance.ts).
  */
 export function createReserveForTab(
   database: Database,
   { budget, now }: { budget: bigint; now: () => number },
 ): ReserveForTab {
-  const underWay = new Map<string, Promise<bigint>>()
+  const underWay = new Map<string, Promise<Reservation>>()
 
   const reserveStep: ReserveForTab = async (tab, price, served, payers, state) => {
     const { chainId } = served.network
     const day = new Date(now()).toISOString().slice(0, 10)
 
-    /** @returns null if a limit was reached. */
+    /**
+     * @returns null if a limit was reached.
+     * @throws {BaseError} if the tab is not this payer's to open.
+     */
     async function reserve(
-      step: bigint,
-      { limit, tabLimit, earnedLimit }: Allowance,
-      budget: bigint,
-    ): Promise<bigint | null> {
+      { limit, tabLimit, earnedLimit, credit }: Allowance,
+      budget: bigint | null,
+    ): Promise<Reservation | null> {
       const least = limit === null || (tabLimit !== null && tabLimit < limit) ? tabLimit : limit
-      const [row] = await database<[{ reserved: bigint | null }]>`
-        select reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${step}::numeric, ${least}::numeric,
-          ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date) as reserved`
-      return row.reserved
-    }
-
-    async function reserveAny(allowance: Allowance, budget: bigint): Promise<bigint | null> {
-      for (const prices of pricesAStep) {
-        const reserved = await reserve(price * prices, allowance, budget)
-        if (reserved !== null) return reserved
-      }
-      return null
+      const [{ verdict, total, lent }] = await database<[Reserved]>`
+        select verdict, total, lent from reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${tab.nonce},
+          ${price}::numeric, ${least}::numeric, ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date)`
+      if (verdict === 'reserved') return { reserved: total ?? 0n, lent: lent ?? 0n, credit }
+      if (verdict === 'limit') return null
+      const { code, message } = claimRefusals[verdict]
+      throw new BaseError(code, message)
     }
 
     const known = await payers.allowance(tab.payer, state)
     // The cached values may lack recent settlements, so a payer who may have earned credit isn't lent any before they are read.
-    const lendable = known.earnedLimit === null ? budget : 0n
-    const reserved = standingRefusal(known) ? null : await reserveAny(known, lendable)
+    const lendable = known.earnedLimit === null ? budget : null
+    const reserved = standingRefusal(known) ? null : await reserve(known, lendable)
     if (reserved !== null) return reserved
     const fresh = await payers.freshAllowance(tab.payer, state)
     const refusal = standingRefusal(fresh)
     if (refusal) throw refusal
-    const again = await reserveAny(fresh, budget)
+    const again = await reserve(fresh, budget)
     if (again !== null) return again
-    const [kept] = await database<{ reserved: bigint }[]>`
-      select reserved from tab_reservation where tab_id = ${tab.tabId} and payer = ${tab.payer}`
-    if (kept) return kept.reserved
+    const [kept] = await database<[Omit<Reservation, 'credit'>?]>`
+      select r.reserved, coalesce((
+        select sum(l.amount) from tab_loan l where l.payer = r.payer and l.tab_id = r.tab_id
+      ), 0) as lent
+      from tab_reservation r
+      where r.payer = ${tab.payer} and r.tab_id = ${tab.tabId} and r.chain_id = ${chainId}`
+    if (kept) return { ...kept, credit: fresh.credit }
     throw refusalOf(fresh, price)
   }
 
-  return (tab, ...rest) => {
-    const known = underWay.get(tab.tabId)
+  return (tab, price, served, ...rest) => {
+    // Clients choose ids, and the same payer may name one id on two networks: a step is shared only by requests of the same tab.
+    const key = `${served.network.chainId}:${tab.payer}:${tab.tabId}`
+    const known = underWay.get(key)
     if (known) return known
-    const step = reserveStep(tab, ...rest).finally(() => underWay.delete(tab.tabId))
-    underWay.set(tab.tabId, step)
+    const step = reserveStep(tab, price, served, ...rest).finally(() => underWay.delete(key))
+    underWay.set(key, step)
     return step
   }
 }
+
+/** As reserve_for_tab returns it. */
+type Reserved = {
+  verdict: 'reserved' | 'limit' | keyof typeof claimRefusals
+  total: bigint | null
+  lent: bigint | null
+}
+
+/** Why a payer can't have a tab of this id. In each case its client opens another tab. */
+const claimRefusals = {
+  ended: { code: 'tab_closed', message: 'The tab has ended: open another one' },
+  taken: {
+    code: 'tab_mismatch',
+    message: 'Another payer or network has a tab with this id: open one with a random id',
+  },
+  spent: {
+    code: 'tab_mismatch',
+    message: 'A payment was made with the nonce of this tab: open one with a random id',
+  },
+} as const satisfies Record<string, { code: ErrorCode; message: string }>
 
 /** Why not even one price can be reserved: the balance is too low, or the payer has settled too little so far. */
 export function refusalOf(allowance: Allowance, price: bigint): BaseError {

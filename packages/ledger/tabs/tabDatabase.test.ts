@@ -1,4 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
+import { noBadRows } from '../../../test/support/badRows.ts'
 import { createTestDatabase } from '../../../test/support/database.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
@@ -37,13 +38,14 @@ test('default: a tab of another database is bought on, charged less, closed, tak
       tabs,
       networks: [gateway.served],
       minimumPrices: {},
-      rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+      onBadRow: noBadRows,
+      rules: { ...closingTimes, amount: 10_000_000n },
       now: () => new Date(now),
     })
   await upkeepAt(Date.now()).watch(gateway.served)
   await upkeepAt(Date.now() + 360_000).closeAndTake()
   await upkeepAt(Date.now() + 3_600_000).releaseUnopened()
-  const stored = await store.read(tab.tabId)
+  const stored = await store.read(tab)
   expect(stored).toMatchObject({ closeReason: 'idle', takenAt: expect.any(Date) })
   const paymentId = stored?.paymentId ?? ''
   expect(await findTakenTab(gateway.database, paymentId)).toMatchObject({ value: 100_000n, requests: 2 })

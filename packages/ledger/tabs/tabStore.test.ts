@@ -109,7 +109,7 @@ test.each(Array.from({ length: 6 }, (_, seed) => seed))(
       }
     }
     expect([...seen]).toEqual(expect.arrayContaining(['accepted', 'replayed', 'behind', 'charged', 'over']))
-    const stored = await stores[0].read(key.tabId)
+    const stored = await stores[0].read(key)
     expect(stored?.lines.map(({ charged }) => charged)).toEqual(
       Array.from({ length: lines }, (_, at) => model.charged(at)),
     )
@@ -142,7 +142,7 @@ function candidateOf({
     rewardShare: 0,
     expiresAt: 2_000_000_000,
     hasCode: false,
-    reserved: 1_000_000n,
+    reservation: { reserved: 1_000_000n, lent: 1_000_000n, credit: 1_000_000n },
     signature: randomHex(65),
     requestHash: randomHex(16),
     providerId: provider.providerId,

@@ -6,11 +6,12 @@ import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
 import { createOpenTabLimit } from './openTabLimit.ts'
+import type { Reservation } from './reserveForTab.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
 
-/** A payer's tab. */
+/** A payer's tab. Its id is chosen by a client, so it identifies nothing without the payer. */
 export type TabKey = { payer: Address; tabId: string }
 
 /** What stays the same of a tab. */
@@ -30,8 +31,8 @@ type TabHead = TabKey & {
 /** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */
 export type TabCandidate = TabHead & {
   hasCode: boolean
-  /** What the ledger has reserved for it in all, where that is new. */
-  reserved: bigint | null
+  /** What the ledger has reserved for it in all, if that is new. */
+  reservation: Reservation | null
   sequence: number
   /** The signed amount of each line. */
   amounts: readonly bigint[]
@@ -57,10 +58,11 @@ export type TabCandidate = TabHead & {
  * - `closed`: the tab takes no more requests
  * - `mismatch`: the tab has other terms, or another line at that place
  * - `behind`: the newest state doesn't cover what is charged
+ * - `crowded`: the tab would have too many lines on which nothing was bought (`maxIdleTabLines`)
  */
 export type TabVerdict =
   | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
-  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' }
+  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' | 'crowded' }
 
 export type AcceptedOnTab = {
   paymentId: string
@@ -77,6 +79,8 @@ export type AcceptedOnTab = {
   charged: bigint | null
   /** The credit that the line began with, if this request opened it. */
   credit: bigint | null
+  /** What the tab's payer may owe on all tabs; null: nothing limits it, or the request is a repeated one. */
+  payerCredit: bigint | null
 }
 
 /** A tab as it stands. Amounts in USDC base units, a line each. */
@@ -109,6 +113,8 @@ export type TabRequest = TabKey & {
   /** How far the charges of the line before it are below their prices; null: not at all. */
   lineReduced: bigint | null
   acceptedAt: Date
+  /** The buyer's, of its state. */
+  signature: Hex
 }
 
 /** The result of charging less. `over`: more than the price, or than is signed. */
@@ -195,21 +201,16 @@ export function createTabStore(database: TabDatabase) {
       const known = await splits.get(key)
       return known.length >= atLeast && (known.length > 0 || !isRead) ? known : splits.refresh(key, 0)
     },
-    async read(tabId: string): Promise<StoredTab | undefined> {
-      const [row] = await database.all<TabRow[]>`
-        select ${tabColumns(database.all)} from tabs.tab t where t.id = ${tabBytes(tabId)}`
+    async read({ payer, tabId }: TabKey): Promise<StoredTab | undefined> {
+      const sql = await database.of(payer)
+      const [row] = await sql<TabRow[]>`
+        select ${tabColumns(sql)} from tabs.tab t where t.payer = ${toBytes(payer)} and t.id = ${tabBytes(tabId)}`
       return row && toStoredTab(row)
     },
-    async readRequest(tabId: string, sequence: number): Promise<TabRequest | undefined> {
-      const [tab] = await database.all<{ payer: Address }[]>`
-        select '0x' || encode(payer, 'hex') as payer from tabs.tab where id = ${tabBytes(tabId)}`
-      if (tab === undefined) return undefined
-      const { payer } = tab
+    async readRequest({ payer, tabId }: TabKey, sequence: number): Promise<TabRequest | undefined> {
       const sql = await database.of(payer)
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
-        select i.provider_id as "providerId", i.endpoint_id as "endpointId",
-          '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
-          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"
+        select ${requestColumns(sql)}, '0x' || encode(r.signature, 'hex') as signature
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
@@ -259,7 +260,8 @@ async function acceptOnTabs(sql: Database, asked: Asked[]): Promise<TabVerdict[]
       a.key < b.key ? -1 : a.key > b.key ? 1 : a.candidate.sequence - b.candidate.sequence,
     )
   const rows = await sql<TabVerdict[]>`
-    select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit
+    select verdict, payment_id as "paymentId", line_total as "lineTotal", line_reduced as "lineReduced", accepted_at as "acceptedAt", known, requests, charged, credit,
+      payer_credit as "payerCredit"
     from tabs.accept(${compositeArray(order.map(({ candidate }) => toFields(candidate)))}::text::tabs.candidate[],
       ${order.map(({ deadline }) => deadline)}::float8[])`
   const verdicts: TabVerdict[] = new Array(asked.length)
@@ -283,7 +285,9 @@ function toFields(candidate: TabCandidate) {
     candidate.expiresAt,
     candidate.hasCode,
     candidate.paymentId,
-    candidate.reserved,
+    candidate.reservation?.reserved ?? null,
+    candidate.reservation?.lent ?? null,
+    candidate.reservation?.credit ?? null,
     candidate.sequence,
     toArray(candidate.amounts),
     bytea(candidate.signature),
@@ -318,6 +322,13 @@ export type TabRow = Omit<StoredTab, 'lines'> & {
   charged: bigint[]
   splits: Hex[] | null
   credits: bigint[] | null
+}
+
+/** The columns of a {@link TabRequest} of the request `r`, its item `i` and its line `l`, without its key. */
+export function requestColumns(sql: Database) {
+  return sql`i.provider_id as "providerId", i.endpoint_id as "endpointId",
+    '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
+    r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"`
 }
 
 /** The columns of {@link TabRow} of the tab `t`. */

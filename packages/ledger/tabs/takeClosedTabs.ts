@@ -1,10 +1,17 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
-import { describeError } from '@tollkeeper/runtime/log'
-import { platformPart, providerOfSplit, type TabTerms, tabAuthorization } from '@tollkeeper/sdk/protocol/tab'
+import { forEachRow, type OnBadRow, pauseAfter } from '@tollkeeper/runtime/stepBack'
+import {
+  leastTabAmount,
+  platformPart,
+  providerOfSplit,
+  type TabTerms,
+  tabAuthorization,
+} from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
-import { type ClosedTab, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
+import { type ClosedTab, endUnpaid, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
+import { addCredits } from './giveCredits.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 import { type StoredTab, type TabRow, tabBytes, tabColumns, toStoredTab } from './tabStore.ts'
 
@@ -14,11 +21,15 @@ export type TakeOptions = {
   tabs: TabDatabase
   /** Domain separators of USDC on the served networks, by chain id. */
   separators: ReadonlyMap<number, Hex>
-  /** By chain id, the least that settles. */
+  /** By chain id, the least amount with which a tab of one line settles. */
   least: ReadonlyMap<number, bigint>
   limit: number
+  now: Date
+  onBadRow: OnBadRow
   checkpoint: (name: 'after-tab-taken') => void | Promise<void>
 }
+
+type LedgerOptions = Omit<TakeOptions, 'limit' | 'now'>
 
 /** A request on a tab, as it is stored. */
 type Request = {
@@ -32,49 +43,66 @@ type Request = {
   signature: Uint8Array
 }
 
-type ClosedRow = StoredTab & { hasCode: boolean; lastSignature: Uint8Array | null }
+type ClosedRow = TabRow & { hasCode: boolean; lastSignature: Uint8Array | null; retries: number }
+type ClosedStoredTab = ReturnType<typeof toStoredTab<ClosedRow>>
 
-/** The state that settles, and on each line what its buyer signed too much. */
-type Settling = { sequence: number; amounts: bigint[]; signature: Hex; credits: bigint[] }
+/** The state that settles. */
+type Settling = { sequence: number; amounts: bigint[]; signature: Hex }
 
 /**
  * Takes closed tabs into the ledger, each as a payment. They are stored there first and marked afterwards: after a crash between the
  * two it runs again, with the same outcome.
  *
- * @returns how many it took; if that is `limit`, there may be more.
- * @throws {AggregateError} if some can't be taken in, once all others are.
+ * A tab that can't be taken in is tried again later, so that it doesn't keep the others from being read. One that can never become a
+ * payment ends unpaid.
+ *
+ * @returns how many it read; if that is `limit`, there may be more.
  */
-export async function takeClosedTabs({ sql, tabs, limit, ...options }: TakeOptions): Promise<number> {
-  const closed = await readClosed(tabs, limit)
-  const failed: Error[] = []
-  for (const tab of closed) {
-    await takeTab({ sql, tabs, ...options }, tab).catch((cause: unknown) => {
-      failed.push(new Error(`${tab.tabId} can't be taken in: ${describeError(cause)}`, { cause }))
+export async function takeClosedTabs({ tabs, limit, now, ...options }: TakeOptions): Promise<number> {
+  const closed = await readClosed(tabs, limit, now)
+  const { onBadRow, checkpoint } = options
+  for (const row of closed) {
+    const step = (work: () => Promise<void>) =>
+      forEachRow([row], work, (error, { payer, tabId }) => onBadRow('take', error, { payer, tabId }))
+    let ending: Ending | undefined
+    await step(async () => {
+      ending = await takeIntoLedger({ tabs, ...options }, toStoredTab(row))
     })
+    if (ending !== undefined) {
+      await checkpoint('after-tab-taken')
+      const [unmarked] = await step(() => markTaken(tabs, toStoredTab(row), ending as Ending))
+      if (unmarked === undefined) continue
+    }
+    await stepBack(tabs, row, now)
   }
-  if (failed.length > 0) throw new AggregateError(failed, failed.map(({ message }) => message).join('; '))
   return closed.length
 }
 
-async function readClosed({ all: sql }: TabDatabase, limit: number): Promise<ClosedRow[]> {
-  const rows = await sql<(TabRow & Pick<ClosedRow, 'hasCode' | 'lastSignature'>)[]>`
-    select ${tabColumns(sql)}, t.has_code as "hasCode", t.last_signature as "lastSignature"
-    from tabs.tab t where t.closed_at is not null and t.taken_at is null
-    order by t.closed_at limit ${limit}`
-  return rows.map(toStoredTab)
+async function readClosed({ all: sql }: TabDatabase, limit: number, now: Date): Promise<ClosedRow[]> {
+  return sql<ClosedRow[]>`
+    select ${tabColumns(sql)}, t.has_code as "hasCode", t.last_signature as "lastSignature", t.retries
+    from tabs.tab t
+    where t.closed_at is not null and t.taken_at is null and (t.retry_at is null or t.retry_at <= ${now})
+    order by coalesce(t.retry_at, t.closed_at) limit ${limit}`
 }
 
-async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Promise<void> {
-  const { sql, tabs, least } = options
+/** Lets the other closed tabs pass one that failed. */
+async function stepBack(tabs: TabDatabase, { payer, tabId, retries }: ClosedRow, now: Date): Promise<void> {
+  const sql = await tabs.of(payer)
+  await sql`
+    update tabs.tab set retries = least(retries + 1, 30), retry_at = ${new Date(now.getTime() + pauseAfter(retries + 1))}
+    where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null`
+}
+
+/** How a tab ended: as a payment, or unpaid. */
+type Ending = 'payment' | 'unpaid'
+
+async function takeIntoLedger(options: LedgerOptions, tab: ClosedStoredTab): Promise<Ending> {
+  const { sql, tabs, least, onBadRow } = options
   const charged = tab.lines.reduce((sum, line) => sum + atLeastZero(line.charged), 0n)
-  if (charged === 0n || charged < (least.get(tab.chainId) ?? 0n)) {
-    await sql`
-      with freed as (delete from tab_reservation where tab_id = ${tab.tabId} returning chain_id, token, payer)
-      update payer p set left_unpaid = p.left_unpaid + ${charged} from freed
-      where p.chain_id = freed.chain_id and p.token = freed.token and p.address = freed.payer`
-    await options.checkpoint('after-tab-taken')
-    await markTaken(tabs, tab, [])
-    return
+  if (charged === 0n || charged < leastTabAmount(least.get(tab.chainId) ?? 0n, tab.lines.length)) {
+    await endUnpaid(sql, tab, charged)
+    return 'unpaid'
   }
   const requests = await readRequests(tabs, tab)
   const settling = chooseState(options, tab, requests)
@@ -86,31 +114,41 @@ async function takeTab(options: Omit<TakeOptions, 'limit'>, tab: ClosedRow): Pro
     closeReason: tab.closeReason ?? '',
     openedAt: tab.openedAt.getTime(),
     closedAt: (tab.closedAt as Date).getTime(),
-    lines: settling.amounts.map((amount, index) => toLine(tab.lines[index]?.split as bigint, amount)),
+    lines: settling.amounts.map((amount, index) =>
+      toLine(tab.lines[index] as StoredTab['lines'][number], amount),
+    ),
     sales: toSales(tab, requests).filter(({ line }) => line < settling.amounts.length),
   }
-  await takeTabs(sql, [closed])
-  await options.checkpoint('after-tab-taken')
-  await markTaken(tabs, tab, settling.credits)
+  const refused = await takeTabs(sql, [closed])
+  if (refused.length === 0) return 'payment'
+  const { payer, tabId } = tab
+  onBadRow('take', new Error('another payment has its nonce, so it ends unpaid'), {
+    payer,
+    tabId,
+    charged: `${charged}`,
+  })
+  await endUnpaid(sql, tab, charged)
+  return 'unpaid'
 }
 
-function toLine(split: bigint, amount: bigint): ClosedTab['lines'][number] {
+function toLine({ split, charged }: StoredTab['lines'][number], amount: bigint): ClosedTab['lines'][number] {
   const share = 2n ** 48n - 1n
   return {
     payee: providerOfSplit(split),
     providerShare: (split >> 48n) & share,
     platformShare: split & share,
     amount,
+    charged: atLeastZero(charged),
   }
 }
 
 /**
  * Chooses the state that settles: the newest, if it is just what is charged; else an older one that is, because later requests were
- * not charged. If there is none, the newest settles, and its buyer is credited afterwards with what it signed too much.
+ * not charged. If there is none, the newest settles, and its buyer is credited afterwards with what moved beyond the charges.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,
-  tab: ClosedRow,
+  tab: ClosedStoredTab,
   requests: readonly Request[],
 ): Settling {
   const charged = tab.lines.map((line) => atLeastZero(line.charged))
@@ -119,10 +157,10 @@ function chooseState(
     sequence: tab.sequence,
     amounts,
     signature: toHex(tab.lastSignature ?? (signatureOf(requests, tab.sequence) as Uint8Array)),
-    credits: amounts.map((amount, index) => amount - (charged[index] ?? 0n)),
   }
   const separator = separators.get(tab.chainId)
-  if (newest.credits.every((credit) => credit === 0n) || tab.hasCode || separator === undefined) return newest
+  const isExact = amounts.every((amount, index) => amount === charged[index])
+  if (isExact || tab.hasCode || separator === undefined) return newest
   // What a credit paid for alone is a sale on its line, too, though that settles nothing.
   const soldLines = requests.reduce(
     (most, { charged, position }) => (charged > 0n ? Math.max(most, position + 1) : most),
@@ -133,7 +171,7 @@ function chooseState(
     for (let width = tab.lines.length; width >= soldLines; width--) {
       const amounts = charged.slice(0, width)
       if (isSigned(separator, tab, { sequence, amounts, signature: toHex(signature) }))
-        return { sequence, amounts, signature: toHex(signature), credits: [] }
+        return { sequence, amounts, signature: toHex(signature) }
       // A state without a line doesn't pay for it.
       if (amounts[width - 1] !== 0n) break
     }
@@ -202,17 +240,21 @@ async function readRequests(tabs: TabDatabase, { payer, tabId }: StoredTab): Pro
   return [...rows]
 }
 
-/** Marks a tab as taken in, once, with its buyer's credit for when it has settled (giveCredits.ts). */
+/** Marks a tab as over, and returns the unused rest of its lines' credits to its buyer: once, however often it is called. */
 async function markTaken(
   tabs: TabDatabase,
-  { payer, tabId }: StoredTab,
-  credits: readonly bigint[],
+  { payer, tabId, lines }: StoredTab,
+  ending: Ending,
 ): Promise<void> {
+  const unused = lines.map(({ split, charged }) => ({ split, amount: atLeastZero(-charged) }))
   const sql = await tabs.of(payer)
-  const waiting = credits.some((amount) => amount > 0n) ? `{${credits.join()}}` : null
-  await sql`
-    update tabs.tab set taken_at = now(), credits = ${waiting}::text::bigint[]
-    where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null`
+  await sql.begin(async (tx) => {
+    const [taken] = await tx<{ chainId: number }[]>`
+      update tabs.tab set taken_at = now(), awaits_end = ${ending === 'payment'}
+      where payer = ${toBytes(payer)} and id = ${tabBytes(tabId)} and taken_at is null
+      returning chain_id as "chainId"`
+    if (taken) await addCredits(tx, { payer, chainId: taken.chainId }, unused)
+  })
 }
 
 function atLeastZero(amount: bigint): bigint {

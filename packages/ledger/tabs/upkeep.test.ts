@@ -1,12 +1,13 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../../test/crash/checkpoints.ts'
+import { collectBadRows, noBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
-import { endPayments } from '../queue/stages.ts'
+import { endPayments, reopenPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
@@ -27,8 +28,9 @@ function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[
     sql: gateway.database,
     tabs: onOnePostgres(gateway.database),
     networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n, credit: 1_000_000n },
+    rules: { ...closingTimes, amount: 10_000_000n },
     minimumPrices: {},
+    onBadRow: noBadRows,
     now: () => new Date(now),
     ...more,
   })
@@ -47,12 +49,40 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
   })
 
-  test('behavior: once it is an hour old, used or not', async () => {
+  test('behavior: a minute before it is an hour old, used or not', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
-    expect(await reasonAt(tab, minutes(59))).toBeNull()
-    expect(await reasonAt(tab, minutes(60.1))).toBe('old')
+    expect(await reasonAt(tab, minutes(58.9))).toBeNull()
+    expect(await reasonAt(tab, minutes(59.1))).toBe('old')
+  })
+
+  test('behavior: as many hours later as its operator says, while its payer has earned the credit for it', async () => {
+    const [earned, lent] = [await openedTab(), await openedTab()]
+    for (const tab of [earned, lent]) await tab.buy(shop)
+    await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    const reasonAfter = async (tab: Tab, now: number) => {
+      await upkeepAt(now, { rules }).closeAndTake()
+      return (await tab.read()).body.closeReason
+    }
+    expect(await reasonAfter(lent, minutes(5.1))).toBe('idle')
+    expect(await reasonAfter(earned, minutes(119))).toBeNull()
+    await gateway.database`update tabs.tab set used_at = used_at + interval '23 hours' where id = ${idOf(earned)}`
+    expect(await reasonAfter(earned, minutes(24 * 60 - 1))).toBeNull()
+    expect(await reasonAfter(earned, minutes(24 * 60 + 1))).toBe('old')
+  })
+
+  test('behavior: as any other tab once more is charged than its payer has earned', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    await gateway.database`update tabs.tab set reserved = 100000, lent = 40000 where id = ${idOf(tab)}`
+    const rules = { ...closingTimes, earnedTimes: 24, amount: 10_000_000n }
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBeNull()
+    await tab.buy(shop)
+    await upkeepAt(minutes(6), { rules }).closeAndTake()
+    expect((await tab.read()).body.closeReason).toBe('idle')
   })
 
   test('behavior: from four fifths of its payer’s credit on', async () => {
@@ -66,7 +96,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so much is charged, and not of what is only signed', async () => {
     const tab = await openedTab()
-    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n, credit: 1_000_000n } })
+    const upkeep = upkeepAt(Date.now(), { rules: { ...closingTimes, amount: 600_000n } })
     const reason = async () => {
       await upkeep.closeAndTake()
       return (await tab.read()).body.closeReason
@@ -79,7 +109,7 @@ describe('a tab is closed', () => {
 
   test('behavior: once so many requests are on it', async () => {
     const tab = await openedTab()
-    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n, credit: 1_000_000n }
+    const rules = { ...closingTimes, requests: 2, amount: 10_000_000n }
     const upkeep = upkeepAt(Date.now(), { rules })
     for (const expected of [null, 'count']) {
       await tab.buy(shop)
@@ -201,16 +231,30 @@ describe('a closed tab is one payment', () => {
     expect(await reservedOf(tab)).toBeUndefined()
   })
 
-  test('behavior: it is accepted and queued as of the time at which the tab was closed', async () => {
+  test('behavior: it is accepted as of the time at which the tab was closed, and queued as of its first purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const closedAt = minutes(6)
     await upkeepAt(closedAt).closeAndTake()
-    const { body } = await tab.read()
-    const [times] = await gateway.database`
-      select q.accepted_at as queued, p.accepted_at as accepted, p.challenged_at < p.accepted_at as "isLater"
-      from queue q join payment p on p.id = q.payment_id where p.id = ${body.paymentId as string}`
-    expect(times).toEqual({ queued: new Date(closedAt), accepted: new Date(closedAt), isLater: true })
+    const { paymentId, openedAt } = (await tab.read()).body
+    const readTimes = async () => {
+      const [times] = await gateway.database`
+        select q.accepted_at as queued, p.accepted_at as accepted
+        from queue q join payment p on p.id = q.payment_id where p.id = ${paymentId as string}`
+      return times
+    }
+    const times = { queued: new Date(openedAt as string), accepted: new Date(closedAt) }
+    expect(await readTimes()).toEqual(times)
+    // Also after it has ended, and is to be tried again.
+    const end = {
+      paymentId: paymentId as string,
+      kind: 'failed',
+      code: 'insufficient_balance',
+      isFinal: false,
+    } as const
+    await endPayments(gateway.database, [end], new Date())
+    await reopenPayments(gateway.database, [paymentId as string])
+    expect(await readTimes()).toEqual(times)
   })
 
   test('behavior: the platform’s part is rounded once for each line, not for each hour of sales', async () => {
@@ -255,6 +299,21 @@ describe('a closed tab is one payment', () => {
     await end(tab, 'settled')
     await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
     expect(await creditOf(tab)).toEqual([30_000n])
+  })
+
+  test('behavior: a tab of several lines waits for a fifth of the minimum more for each further line', async () => {
+    const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
+    const [small, enough] = [await openedTab(), await openedTab()]
+    for (const own of shops) for (const tab of [small, enough]) await tab.buy(own)
+    await enough.buy(shops[0] as Shop)
+    await upkeepAt(minutes(6)).closeAndTake()
+    const reasons = [small, enough].map(async (tab) => (await tab.read()).body.closeReason)
+    expect(await Promise.all(reasons)).toEqual([null, 'idle'])
+    // At its expiry it ends without a payment.
+    await upkeepAt(minutes(25.5 * 60)).closeAndTake()
+    const { body } = await call(gateway.app, 'GET', `/tabs/${small.tabId}`)
+    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect(await gateway.database`select from payment where id = ${body.paymentId as string}`).toEqual([])
   })
 
   test('behavior: after a crash, what one too small took is taken off its payer’s credit once', async () => {
@@ -371,16 +430,41 @@ describe('a closed tab is one payment', () => {
     })
   })
 
-  test('behavior: one that can’t be taken in is told, and holds up no other', async () => {
+  test('behavior: a tab that can’t be taken in is reported and tried again later, and holds up no other', async () => {
     const [bad, good] = [await openedTab(), await openedTab()]
     for (const tab of [bad, good]) await tab.buy(shop)
     const requests = await gateway.database`delete from tabs.request where tab_id = ${idOf(bad)} returning *`
     const lost = requests.map((row) => ({ ...row }))
-    await expect(reasonAt(bad, minutes(6))).rejects.toThrow(bad.tabId)
+    const reports = collectBadRows()
+    const later = (seconds: number) => upkeepAt(minutes(6) + seconds * 1_000, reports)
+    await later(0).closeAndTake()
     expect([(await bad.read()).body.isTaken, (await good.read()).body.isTaken]).toEqual([false, true])
+    expect(reports.bad).toEqual([{ step: 'take', row: { payer: bad.payer, tabId: bad.tabId } }])
     await gateway.database`insert into tabs.request ${gateway.database(lost)}`
-    await upkeepAt(Date.now()).closeAndTake()
+    await later(3).closeAndTake()
+    expect((await bad.read()).body.isTaken).toBe(false)
+    await later(7).closeAndTake()
     expect((await bad.read()).body.isTaken).toBe(true)
+    expect(reports.bad).toHaveLength(1)
+  })
+
+  test('behavior: one whose nonce another payment has ends unpaid, at its payer’s expense', async () => {
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'e'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    const reports = collectBadRows()
+    await tab.close()
+    for (let round = 0; round < 2; round++) await upkeepAt(Date.now(), reports).closeAndTake()
+    expect((await tab.read()).body.isTaken).toBe(true)
+    expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
+    expect(await reservedOf(tab)).toBeUndefined()
+    const [row] = await gateway.database`select left_unpaid from payer where address = ${tab.payer}`
+    expect(row).toEqual({ left_unpaid: 50_000n })
+    expect(reports.bad).toHaveLength(1)
   })
 
   test('behavior: what was signed far too much buys nothing before it has settled, nor where it never does', async () => {
@@ -434,6 +518,8 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   await old.close()
   await upkeepAt(Date.now()).closeAndTake()
   const { body } = await old.read()
+  await end(old, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
   expect(await upkeepAt(Date.now()).forget(new Date(Date.now() - 60_000))).toBe(false)
   expect((await old.read()).status).toBe(200)
   await upkeepAt(Date.now()).forget(new Date(Date.now() + 60_000))
@@ -443,6 +529,84 @@ test('behavior: what was taken in long ago is deleted, and nothing else', async 
   expect(left).toBe(0n)
   // The ledger has the tab.
   expect(await findTakenTab(gateway.database, body.paymentId as string)).toMatchObject({ requests: 1 })
+})
+
+describe('what is left of a credit returns when its tab ends', () => {
+  /** A tab whose only line begins with a credit of 0.3 USDC, of which a purchase used 0.05. */
+  async function openedWithCredit(): Promise<Tab> {
+    const tab = await openedTab()
+    await gateway.database`
+      insert into tabs.credit (payer, chain_id, split, amount)
+      select ${bytesOf(tab.payer)}, ${gateway.served.network.chainId}, ${bytesOf((await tab.challenge(shop)).tab?.split ?? '0x')}, 300000`
+    expect((await tab.buy(shop)).body.tab.credit).toBe('300000')
+    expect(await creditOf(tab)).toEqual([])
+    return tab
+  }
+
+  test('behavior: of one that is taken in, once, also after a crash', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    const dying = upkeepAt(Date.now(), {
+      checkpoint: (name) => {
+        if (name === 'after-tab-taken') throw new Error('killed')
+      },
+    })
+    await expect(dying.closeAndTake()).rejects.toThrow('killed')
+    expect(await creditOf(tab)).toEqual([])
+    await Promise.all([upkeepAt(Date.now()).closeAndTake(), upkeepAt(Date.now()).closeAndTake()])
+    expect(await creditOf(tab)).toEqual([250_000n])
+    await end(tab, 'settled')
+    await upkeepAt(Date.now()).closeAndTake()
+    // The first state signed 0.05 USDC on the line, which the credit had paid already.
+    expect(await creditOf(tab)).toEqual([300_000n])
+  })
+
+  test('behavior: of one whose payment fails, but not what never moved', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    await tab.close()
+    await upkeepAt(Date.now()).closeAndTake()
+    await end(tab, 'failed')
+    await upkeepAt(Date.now()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that is too small to settle', async () => {
+    const tab = await openedWithCredit()
+    await reasonAt(tab, minutes(25.5 * 60))
+    expect((await tab.read()).body).toMatchObject({ isTaken: true, chargedUsdc: '0.000000' })
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+
+  test('behavior: of one that can never become a payment', async () => {
+    const tab = await openedWithCredit()
+    await tab.buy(dear)
+    const { body } = await tab.read()
+    await gateway.database`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce)
+      values (${`pay_${'f'.repeat(32)}`}, 0, ${gateway.served.network.chainId}, ${gateway.served.token}, ${tab.payer}, ${shop.wallet}, 1,
+        0, 2000000000, ${body.nonce as string})`
+    await tab.close()
+    await upkeepAt(Date.now(), collectBadRows()).closeAndTake()
+    expect(await creditOf(tab)).toEqual([250_000n])
+  })
+})
+
+test('behavior: a buyer is credited with what another state moved beyond what was charged', async () => {
+  const tab = await openedTab()
+  await tab.buy(shop)
+  await tab.buy(dear)
+  await tab.charge(dear, 2, '0.1')
+  await tab.buy(shop, { amount: 60_000n })
+  await tab.close()
+  await upkeepAt(Date.now()).closeAndTake()
+  const { paymentId } = (await tab.read()).body as { paymentId: string }
+  // As facts/record.ts leaves it after an older state of the tab moved.
+  await gateway.database`update tab_line set moved = case position when 0 then 20000 else 300000 end where payment_id = ${paymentId}`
+  await end(tab, 'settled')
+  await upkeepAt(Date.now()).closeAndTake()
+  expect(await creditOf(tab)).toEqual([200_000n])
 })
 
 /** Ends the payment of a taken tab for good. */
@@ -460,6 +624,10 @@ async function reservedOf({ tabId }: Tab): Promise<bigint | undefined> {
   const [row] = await gateway.database<{ reserved: bigint }[]>`
     select reserved from tab_reservation where tab_id = ${tabId}`
   return row?.reserved
+}
+
+function bytesOf(address: string): Buffer {
+  return Buffer.from(address.slice(2), 'hex')
 }
 
 async function creditOf({ payer }: Tab): Promise<bigint[]> {

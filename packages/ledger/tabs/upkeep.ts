@@ -1,5 +1,7 @@
 import { createChainReads, type PayerState } from '@tollkeeper/chain/chainReads'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { failedDependency } from '@tollkeeper/runtime/dependencies'
+import { createStepBack, forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
 import { type Exposure, readExposures } from '../acceptance/exposure.ts'
 import type { Database } from '../store/database.ts'
@@ -12,7 +14,9 @@ import {
   readOpenTabs,
 } from './closeTabs.ts'
 import { giveCredits } from './giveCredits.ts'
+import { raiseMark } from './storeMark.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
+import type { TabKey } from './tabStore.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
 export type TabUpkeepOptions = {
@@ -24,12 +28,26 @@ export type TabUpkeepOptions = {
   /** USDC base units by network, if above the network's own minimum. */
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
+  onBadRow: OnBadRow
   /** For crash tests; does nothing otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
 
-/** When tabs are closed without their buyers: idle for 5 minutes, open for an hour, an hour before expiry, with 50,000 requests. */
-export const closingTimes = { idleMs: 300_000, ageMs: 3_600_000, expiryLeadMs: 3_600_000, requests: 50_000 }
+/**
+/**
+ * When tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, with 50,000 requests. An
+ * operator may let them be idle and open for several times as long within earned credit.
+ *
+ * In the queue a tab has waited since its first purchase, so a tab of 59 minutes is due at once, and its transaction is sent before the
+ * first purchase is an hour old (conformance 8.1-8).
+ */
+export const closingTimes = {
+  idleMs: 300_000,
+  ageMs: 3_540_000,
+  earnedTimes: 1,
+  expiryLeadMs: 3_600_000,
+  requests: 50_000,
+}
 
 /** How old a step of credit is released, if its tab was never opened. */
 const unopenedMs = 600_000
@@ -48,6 +66,7 @@ export function createTabUpkeep({
   tabs,
   networks,
   now,
+  onBadRow,
   checkpoint = () => {},
   ...options
 }: TabUpkeepOptions) {
@@ -61,47 +80,60 @@ export function createTabUpkeep({
     networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
   )
   const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
+  const unforgotten = createStepBack<string>(() => now().getTime())
 
   return {
     /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
     async closeAndTake(): Promise<void> {
+      await raiseMark({ sql, tabs })
       await closeDueTabs(tabs, { ...options.rules, least }, now())
       await checkpoint('after-tabs-closed')
-      await giveCredits(sql, tabs)
-      const take = () => takeClosedTabs({ sql, tabs, least, separators, limit: takenAtOnce, checkpoint })
+      await giveCredits(sql, tabs, onBadRow)
+      const taking = { sql, tabs, least, separators, limit: takenAtOnce, onBadRow, checkpoint }
+      const take = () => takeClosedTabs({ ...taking, now: now() })
       while ((await take()) === takenAtOnce);
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
-      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array }[]>`
-        select payer, id from tabs.tab where taken_at < ${before} and credits is null order by taken_at limit ${takenAtOnce}`
-      for (const { payer, id } of old) {
-        const own = await tabs.of(toHex(payer) as Address)
-        await own.begin(async (tx) => {
-          for (const table of ['request', 'item', 'line'])
-            await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
-          await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
-        })
-      }
+      const old = await tabs.all<{ payer: Uint8Array; id: Uint8Array; key: string }[]>`
+        select payer, id, encode(payer || id, 'hex') as key from tabs.tab
+        where taken_at < ${before} and not awaits_end
+          and encode(payer || id, 'hex') <> all(${unforgotten.waiting()}::text[])
+        order by taken_at limit ${takenAtOnce}`
+      await forEachRow(old, deleteTab, (error, { payer, key }) => {
+        unforgotten.failed(key)
+        onBadRow('forget', error, { payer: toHex(payer) })
+      })
       return old.length === takenAtOnce
     },
-    /** Gives back credit that was reserved for refused requests, or by a process that died before it opened the tab. */
+    /**
+     * Releases credit, and the claim on the tab's id, that was reserved for refused requests or by a process that died before it opened the
+     * tab.
+     */
     async releaseUnopened(): Promise<void> {
       const before = new Date(now().getTime() - unopenedMs)
-      let after = ''
+      let after: TabKey = { payer: '0x', tabId: '' }
       for (;;) {
-        const old = await sql<{ tabId: string }[]>`
-          select tab_id as "tabId" from tab_reservation where reserved_at < ${before} and tab_id > ${after}
-          order by tab_id limit ${reservationsAtOnce}`
+        const old = await sql<TabKey[]>`
+          select payer, tab_id as "tabId" from tab_reservation
+          where reserved_at < ${before} and (payer, tab_id) > (${after.payer}, ${after.tabId})
+          order by payer, tab_id limit ${reservationsAtOnce}`
         if (old.length === 0) return
-        const ids = old.map(({ tabId }) => tabId)
-        const open = await tabs.all<{ tabId: string }[]>`
-          select 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
-          where id = any(select decode(substr(one, 5), 'hex') from unnest(${ids}::text[]) one)`
-        const opened = new Set(open.map(({ tabId }) => tabId))
-        const unopened = ids.filter((id) => !opened.has(id))
-        await sql`delete from tab_reservation where tab_id = any(${unopened}::text[]) and reserved_at < ${before}`
-        after = ids.at(-1) as string
+        const open = await tabs.all<TabKey[]>`
+          select '0x' || encode(payer, 'hex') as payer, 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
+          where id = any(select decode(substr(one, 5), 'hex') from unnest(${old.map(({ tabId }) => tabId)}::text[]) one)`
+        const opened = new Set(open.map(nameOf))
+        const unopened = old.filter((tab) => !opened.has(nameOf(tab)))
+        await sql`
+          with old as materialized (
+            select r.payer, r.tab_id from tab_reservation r
+            join unnest(${unopened.map(({ payer }) => payer)}::text[], ${unopened.map(({ tabId }) => tabId)}::text[]) u (payer, tab_id)
+              on r.payer = u.payer and r.tab_id = u.tab_id
+            where r.reserved_at < ${before}
+            order by r.payer, r.tab_id for update of r
+          )
+          delete from tab_claim c using old where c.tab_id = old.tab_id and end_reservation(old.payer, old.tab_id, 0)`
+        after = old.at(-1) as TabKey
       }
     },
     /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
@@ -115,12 +147,35 @@ export function createTabUpkeep({
         // The last payer may have more tabs on the next page.
         const payer = isLast ? undefined : page.at(-1)?.payer
         const whole = own.filter((tab) => tab.payer !== payer)
-        await closeTabs(tabs, await findEndangered(served, whole), now())
+        await closeEndangered(served, whole)
         if (isLast) return
         own = own.slice(whole.length)
         after = (page.at(-1) as OpenTab).key
       }
     },
+  }
+
+  async function deleteTab({ payer, id }: { payer: Uint8Array; id: Uint8Array }): Promise<void> {
+    const own = await tabs.of(toHex(payer) as Address)
+    await own.begin(async (tx) => {
+      for (const table of ['request', 'item', 'line'])
+        await tx`delete from ${tx(`tabs.${table}`)} where payer = ${payer} and tab_id = ${id}`
+      await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
+    })
+  }
+
+  /** @param open all open tabs of their payers. */
+  async function closeEndangered(served: ServedNetwork, open: readonly OpenTab[]): Promise<void> {
+    const close = async (own: readonly OpenTab[]) => closeTabs(tabs, await findEndangered(served, own), now())
+    try {
+      await close(open)
+    } catch (error) {
+      if (failedDependency(error) !== undefined) throw error
+      // Something about one payer can't be read. The others are looked at all the same.
+      await forEachRow([...Map.groupBy(open, ({ payer }) => payer).values()], close, (cause, [tab]) =>
+        onBadRow('watch', cause, { payer: tab?.payer }),
+      )
+    }
   }
 
   /** @param open all open tabs of their payers. */
@@ -157,4 +212,8 @@ export function createTabUpkeep({
       return reason ? [{ ...tab, reason }] : []
     })
   }
+}
+
+function nameOf({ payer, tabId }: TabKey): string {
+  return `${payer}:${tabId}`
 }

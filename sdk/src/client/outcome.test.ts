@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { payloads } from '../../test/signedPayment.ts'
+import { encodeTabPayload } from '../protocol/tab.ts'
 import { askGateway, isFree, isServed, isUnclear, outcomeOf } from './outcome.ts'
 import type { Answer } from './transport.ts'
 
@@ -36,6 +37,28 @@ describe('askGateway', () => {
     [500, { payment_status: 'voided' }, 'unknown'],
   ])('default: status %d with %j says %s', async (status, body, expected) => {
     expect(await ask(status, body)).toBe(expected)
+  })
+
+  test('behavior: the buyer of a request on a tab shows the signature of its state', async () => {
+    const tab = encodeTabPayload({
+      tabId: `tab_${'0'.repeat(32)}`,
+      payer: `0x${'d'.repeat(40)}`,
+      sequence: 3,
+      expiry: 1_800_093_600,
+      line: 0,
+      known: 1,
+      splits: [],
+      amounts: [3_000n],
+      signature: `0x${'a'.repeat(130)}`,
+    })
+    const asked: [string, string | null][] = []
+    const fetch: typeof globalThis.fetch = async (input, init) => {
+      const request = new Request(input, init)
+      asked.push([new URL(request.url).pathname, request.headers.get('tab-signature')])
+      return Response.json({ chargedUsdc: '0.000001' })
+    }
+    await askGateway(fetch, 'https://gateway.example', { tab, payloads: [] }, signal)
+    expect(asked).toEqual([[`/tabs/${tab.tab}/requests/3`, tab.signature]])
   })
 
   test('error: a gateway that does not answer says nothing', async () => {

@@ -27,7 +27,10 @@ export async function askGateway(
 ): Promise<GatewayWord> {
   if (signal.aborted) return 'unknown'
   try {
-    const init = { headers: { accept: 'application/json' } }
+    const headers: Record<string, string> = { accept: 'application/json' }
+    // What a tab bought is for its buyer alone, who shows that the state is theirs.
+    if (payment.tab) headers['tab-signature'] = payment.tab.signature
+    const init = { headers }
     return readWord(
       await send(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, startDeadline(timeoutMs, signal)),
     )

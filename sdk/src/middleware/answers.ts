@@ -26,17 +26,36 @@ export type AnswerOptions = {
   secret?: string
 }
 
-/** Reads a copy of a request's body. @returns undefined if it is longer, breaks off, or was read before. */
-export type ReadBody = (maxBytes: number) => Promise<Uint8Array | undefined>
+/**
+ * Reads a copy of a request's body.
+ *
+ * @returns a text instead of a longer body: its digest. Undefined if it is longer and has none, breaks off, or was read before.
+ */
+export type ReadBody = (maxBytes: number) => Promise<Uint8Array | string | undefined>
 
 /** The parts of a request that its answer is bound to. */
 export type AnswerRequest = {
   method: string
   /** Path and query. */
   resource: string
+  /** The values of its {@link selectingHeaders}. Absent: it has none, as an MCP call. */
+  selection?: string | undefined
   /** Absent: it has no body. */
   readBody: ReadBody | undefined
 }
+
+/**
+ * Request headers that choose which representation of a resource, or which part of it, is the answer (RFC 9110 sections 12 to 14). Not
+ * `Accept-Encoding`: the answer is the same in any encoding.
+ */
+export const selectingHeaders = [
+  'accept',
+  'accept-language',
+  'if-modified-since',
+  'if-none-match',
+  'if-range',
+  'range',
+] as const
 
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'
@@ -117,7 +136,7 @@ export function createAnswers(
     const { macaroon } = presented
     if (macaroon === undefined) return make()
     const name = nameOf(presented, macaroon)
-    const target = `${request.method} ${request.resource}`
+    const target = `${request.method} ${request.resource} ${request.selection ?? ''}`
     let body: Body | undefined
     const bodyOf = () => {
       body ??= readBody(request.readBody)
@@ -254,7 +273,8 @@ function readBody(read: ReadBody | undefined): Body {
   return { isRead: reading.then(() => true), digest: reading.then(digest) }
 }
 
-async function digest(body: Uint8Array | undefined): Promise<string | undefined> {
+async function digest(body: Uint8Array | string | undefined): Promise<string | undefined> {
+  if (typeof body === 'string') return body
   if (body === undefined || body.length === 0) return body && ''
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }

@@ -23,6 +23,22 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
  */
 export const maxTabLines = 128
 
+/**
+ * Maximum number of a tab's lines on which nothing was bought: those of requests in flight. The gateway rejects a state with more,
+ * because each line costs gas when the tab settles.
+ */
+export const maxIdleTabLines = 8
+
+/**
+ * Returns the least amount with which a tab settles. It grows with the number of lines, because each line costs about a fifth of the gas
+ * of a tab with one line.
+ *
+ * @param minimum USDC base units: the least for one line, which is the network's minimum price.
+ */
+export function leastTabAmount(minimum: bigint, lines: number): bigint {
+  return minimum + (minimum * BigInt(Math.max(0, lines - 1))) / 5n
+}
+
 /** A line's amount has 48 bits on chain, `sequence` and `expiry` 40. */
 const maxLineAmount = 2n ** 48n - 1n
 const maxUint40 = 2 ** 40 - 1

@@ -152,7 +152,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
       const charged = /^\d{1,20}$/.test(textOf(settleResponse.amount)) ? settleResponse.amount : undefined
       this.#tabs.conclude(payload, { charged: BigInt(charged ?? requirements.amount) })
       const response = readTabResponse(settleResponse)
-      if (response?.id === payload.tab) this.#tabs.acknowledge(response, payload.line)
+      if (response) this.#tabs.acknowledge(response, payload)
       return undefined
     }
     if (!paymentRequired) return undefined

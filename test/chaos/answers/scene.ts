@@ -67,7 +67,12 @@ async function listen(app: Served): Promise<{ port: number; close: () => Promise
 /** One gateway in this process, sellers of all kinds behind cutters, and buyers of both kinds, on tabs and not. */
 export async function openAnswersScene(draw: () => number): Promise<AnswersScene> {
   const plenty = 10n ** 12n
-  const tabs = { credit: { base: plenty, basisPoints: 1_000n }, budget: plenty, rewardShare: 1_000 }
+  const tabs = {
+    credit: { base: plenty, basisPoints: 1_000n },
+    budget: plenty,
+    rewardShare: 1_000,
+    earnedHours: 1,
+  }
   const gateway = await startGateway({ tabs })
   const closing: (() => Promise<void>)[] = []
   /** A server behind a cutter, whose URL it is made with. */

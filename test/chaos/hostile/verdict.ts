@@ -184,7 +184,10 @@ async function readDrained(scene: Market): Promise<string[]> {
   const { database, events } = scene
   const drawn = await database<{ drawer: string; drawn: bigint; grant: bigint | null }[]>`
     select d.drawer, max(d.drawn) as drawn, max(p.gas_grant) as grant
-    from gas_draw d left join provider p on p.id = d.drawer group by 1 order by 1`
+    from gas_draw d left join provider p on p.id = split_part(d.drawer, ':', 1) group by 1
+    union all
+    select 'tab_budget:' || money, max(lent), null from tab_budget group by 1
+    order by 1`
   const replaced = await sumReplaced(scene)
   const [row] = await database<[{ free: number; batches: number; vain: number }]>`
     select (
@@ -198,8 +201,8 @@ async function readDrained(scene: Market): Promise<string[]> {
     `replaced transactions cost ${formatUsdc(replaced)} USD`,
   )
   const limitOf = (drawer: string, grant: bigint | null) => {
-    if (drawer === 'tab_credit') return parseUsdc(tabBudget)
-    if (drawer === 'common') return parseUsdc(gasBudget.common)
+    if (drawer === 'tab_budget:test') return parseUsdc(tabBudget)
+    if (drawer === 'common:test') return parseUsdc(gasBudget.common)
     return drawer.startsWith('budget:') ? parseUsdc(gasBudget.fees) : BigInt(grant ?? 0)
   }
   return drawn.flatMap(({ drawer, drawn, grant }) => {
@@ -238,7 +241,7 @@ async function readLent({ database, events }: Market): Promise<string[]> {
         select coalesce(sum(d.value), 0) from ${badDebt(database)} d
         join payment p on p.id = d.payment_id and p.source = 'tab'
       ) as owed,
-      (select coalesce(sum(drawn), 0) from gas_draw where drawer = 'tab_credit') as lent,
+      (select coalesce(sum(lent), 0) from tab_budget) as lent,
       (select coalesce(sum(settled_net), 0) from payer_revenue where period = 'all') as settled`
   const [owed, lent, settled] = [row.owed, row.lent, row.settled].map((sum) => BigInt(sum)) as [
     bigint,

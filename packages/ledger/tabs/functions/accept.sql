@@ -2,6 +2,7 @@
 -- order: those of judge_terms and judge_amounts, or
 --
 -- accepted: durable once the transaction is
+-- crowded:  with it, the tab would have more than 8 lines on which nothing was bought
 -- late:     its caller no longer waits for an answer, so nothing is charged
 --
 -- deadlines: milliseconds by this server's clock, one a candidate; null: none
@@ -31,9 +32,9 @@ begin
       if t.payment_id is null or cardinality(t.charged) < width then
         if t.payment_id is null and c.reserved is not null then
           insert into tabs.tab (payer, id, chain_id, token, contract, platform, reward_share, nonce, expires_at, has_code,
-            payment_id, reserved, opened_at, used_at)
+            payment_id, reserved, lent, credit, opened_at, used_at)
           values (c.payer, c.tab_id, c.chain_id, c.token, c.contract, c.platform, c.reward_share, c.nonce, c.expires_at,
-            c.has_code, c.payment_id, c.reserved, started_at, started_at)
+            c.has_code, c.payment_id, c.reserved, c.lent, c.payer_credit, started_at, started_at)
           on conflict do nothing;
         end if;
         select payment_id, chain_id, token, contract, platform, reward_share, expires_at, closed_at, used_at, reserved, requests,
@@ -66,6 +67,13 @@ begin
           v.accepted_at := extract(epoch from earlier.accepted_at) * 1000;
           v.requests := t.requests;
         end if;
+        exit;
+      end if;
+
+      -- Each line costs gas when the tab settles, so lines on which nothing was bought are limited to those of requests in flight.
+      if width > known and width - tabs.count_bought_lines(c) > 8 then
+        v.verdict := 'crowded';
+        if t.requests = 0 then delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0; end if;
         exit;
       end if;
 

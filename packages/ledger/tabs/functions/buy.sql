@@ -13,10 +13,13 @@ declare
   bought smallint;                         -- number of what is bought
 begin
   update tabs.tab set requests = t.requests + 1, used_at = bought_at, reserved = greatest(t.reserved, c.reserved),
+    lent = case when c.reserved > t.reserved then c.lent else lent end,
+    credit = case when c.reserved > t.reserved then c.payer_credit else credit end,
     sequence = greatest(t.sequence, c.sequence), signed = nullif(j.signed, j.charged), charged = j.charged
   -- A plain "closed_at is null" may be looked up in the index of all open tabs.
   where payer = c.payer and id = c.tab_id and requests = t.requests and charged = t.charged
-    and closed_at is not distinct from t.closed_at;
+    and closed_at is not distinct from t.closed_at
+  returning credit into v.payer_credit;
   if not found then return null; end if;
   v.payment_id := t.payment_id;
 

@@ -24,17 +24,23 @@ create table tabs.tab (
   closed_at timestamptz,
   close_reason text,
   taken_at timestamptz,       -- since when the ledger has it, or it ended without a payment
+  -- Of a closed tab that could not be taken in: when to try again, and how often it has failed. Other tabs pass it meanwhile.
+  retry_at timestamptz,
+  retries smallint not null default 0,
+  -- It was taken in as a payment, and the end of that isn't final. Then its buyer is credited with what moved beyond what was charged.
+  -- Not earlier, because until then the buyer hasn't paid it: a buyer who signed far more than was charged, and emptied the wallet, was
+  -- served for all of that.
+  awaits_end boolean not null default false,
   reserved bigint not null,   -- credit that the ledger reserved for it
+  lent bigint not null,       -- the part of it beyond what its payer has earned
+  credit bigint,              -- what its payer may owe on all tabs, as of the latest reservation; null: nothing limits it
   -- From here on is what each request changes: the log holds a row's changed bytes, from the first one to the last.
   used_at timestamptz not null, -- of its latest request
   requests integer not null default 0,
   sequence bigint not null default 0, -- of the newest state
-  charged bigint[] not null default '{}', -- an amount a line
+  charged bigint[] not null default '{}', -- an amount a line; below 0: so much of the line's credit isn't used
   signed bigint[],            -- by the newest state; null: just what is charged
   reduced bigint[],           -- how much less than the prices was charged, an amount a line; null: nothing
-  -- What is credited once the tab has settled, an amount a line; null: nothing, or it was. Not earlier, because until then the
-  -- buyer hasn't paid it: a buyer who signed far more than was charged, and emptied the wallet, was served for all of that.
-  credits bigint[],
   check ((closed_at is null) = (close_reason is null)),
   check (taken_at is null or closed_at is not null),
   primary key (payer, id)
@@ -42,10 +48,11 @@ create table tabs.tab (
 -- Each request updates its row in place, so no index has a column that a request changes.
 with (fillfactor = 50);
 create index tab_id on tabs.tab (id);
+create index tab_payment on tabs.tab (payment_id);
 create index tab_open on tabs.tab ((payer || id)) where closed_at is null;
 create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
-create index tab_closed on tabs.tab (closed_at) where closed_at is not null and taken_at is null;
-create index tab_credits on tabs.tab ((payer || id)) where credits is not null;
+create index tab_closed on tabs.tab (coalesce(retry_at, closed_at)) where closed_at is not null and taken_at is null;
+create index tab_awaits_end on tabs.tab ((payer || id)) where awaits_end;
 
 -- Whom its lines pay, in the order in which they came: never changed, only added to.
 create table tabs.line (
@@ -88,13 +95,21 @@ create table tabs.request (
   primary key (payer, tab_id, sequence)
 );
 
--- What a buyer was charged too much, because nobody signed less: its next tab begins with it.
+-- What a buyer paid and wasn't charged: the payer's next tab with a line of this split begins with it, and what is left of it then returns
+-- here when that tab ends, however it ends.
 create table tabs.credit (
   payer bytea not null,
   chain_id integer not null,
   split bytea not null,
   amount bigint not null check (amount > 0),
   primary key (payer, chain_id, split)
+);
+
+-- A number that each round of upkeep raises, first here and then in the ledger. If the ledger's is higher, this store was restored from an
+-- earlier time than the ledger, or is another one (packages/ledger/tabs/storeMark.ts). At most one row. On Citus it stays on the coordinator.
+create table tabs.mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
 );
 
 -- Arguments and results of functions. None of them is a row type of a table: a function that needs one can't be created on the
@@ -105,6 +120,7 @@ create type tabs.candidate as (
   payer bytea, tab_id bytea, chain_id integer, token bytea, contract bytea, platform bytea, reward_share integer, nonce bytea,
   expires_at bigint, has_code boolean, payment_id text,
   reserved bigint, -- in all for this tab; null: nothing new was reserved
+  lent bigint, payer_credit bigint, -- with it: the part that is lent, and what the payer may owe on all tabs
   sequence bigint, amounts bigint[], signature bytea, request_hash bytea,
   position integer, price bigint, provider_id text, endpoint_id text,
   splits bytea[], -- of the lines from `known` on
@@ -121,5 +137,6 @@ create type tabs.judgment as (verdict text, charged bigint[], signed bigint[], t
 create type tabs.verdict as (
   verdict text, payment_id text, line_total bigint, accepted_at float8, known integer, requests integer, charged bigint,
   credit bigint, -- that the request's line began with, where this request opened it
-  line_reduced bigint
+  line_reduced bigint,
+  payer_credit bigint -- what the tab's payer may owe on all tabs; null: nothing limits it
 );

@@ -1,0 +1,36 @@
+import type { Queryable } from '@tollkeeper/ledger/store/database'
+import type { OnBadRow } from '@tollkeeper/runtime/stepBack'
+
+/** For tests in which no row may fail: the loop's step then fails, and with it the test. */
+export const noBadRows: OnBadRow = (_step, error) => {
+  throw error
+}
+
+/** Keeps which rows failed, by step. */
+export function collectBadRows() {
+  const bad: { step: string; row: Record<string, unknown> }[] = []
+  const onBadRow: OnBadRow = (step, _error, row) => void bad.push({ step, row })
+  return { bad, onBadRow }
+}
+
+/**
+ * Makes writes of chosen rows fail forever, as a row that breaks a constraint does.
+ *
+ * @param when SQL that says of `old` and `new` whether the write fails.
+ * @returns a function that lets them pass again.
+ */
+export async function refuseWrites(
+  sql: Queryable,
+  table: string,
+  on: 'insert' | 'update' | 'delete',
+  when: string,
+): Promise<() => Promise<void>> {
+  const name = `refuse_${table.replace('.', '_')}`
+  await sql.unsafe(`
+    create or replace function ${name}() returns trigger language plpgsql as $$
+      begin raise exception 'refused for a test' using errcode = 'check_violation'; end $$;
+    create trigger ${name} before ${on} on ${table} for each row when (${when}) execute function ${name}()`)
+  return async () => {
+    await sql.unsafe(`drop trigger ${name} on ${table}`)
+  }
+}

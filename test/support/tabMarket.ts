@@ -1,0 +1,274 @@
+import type { PayerState } from '@tollkeeper/chain/chainReads'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { createPayers } from '@tollkeeper/ledger/acceptance/payers'
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { closeDueTabs } from '@tollkeeper/ledger/tabs/closeTabs'
+import { createReserveForTab, type Reservation } from '@tollkeeper/ledger/tabs/reserveForTab'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import { takeClosedTabs } from '@tollkeeper/ledger/tabs/takeClosedTabs'
+import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { BaseError } from '@tollkeeper/sdk/protocol/errors'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import type { Address, Hex } from 'viem'
+import { noBadRows } from './badRows.ts'
+import {
+  type SeedProvider,
+  seedChainId,
+  seedPayment,
+  seedPlatform,
+  seedSettlement,
+  seedToken,
+} from './seedPayments.ts'
+import { seedTabSettlement, settleTab } from './seedTabs.ts'
+import { randomHex } from './usdc.ts'
+
+/** A tenth, as the gateway has it. */
+const basisPoints = 1_000n
+/** Of the fee, to whoever settles. */
+const rewardShare = 1_000n
+const dayMs = 86_400_000
+/** USDC base units of a purchase. */
+export const price = 250_000n
+
+const rich: PayerState = {
+  blockNumber: 100n,
+  balance: 1_000_000_000n,
+  hasCode: false,
+  isBlacklisted: false,
+  isPaused: false,
+  isUsed: [false, false],
+}
+const served = {
+  network: networks.localhost,
+  token: seedToken,
+  client: { getBlockNumber: async () => 100n },
+} as unknown as ServedNetwork
+
+export type MarketTab = {
+  payer: Address
+  tabId: string
+  paymentId: string
+  nonce: Hex
+  expiresAt: number
+  requests: number
+  /** USDC base units. */
+  charged: bigint
+}
+
+let firstDay = 0
+
+export type Market = ReturnType<typeof openMarket>
+
+export type MarketOptions = {
+  sql: Database
+  provider: SeedProvider
+  /** USDC base units that all payers together may owe of what they were lent on a day. */
+  budget?: bigint
+  /** USDC base units that each payer may owe beyond what it has earned. */
+  base?: bigint
+  /** The least with which a tab of one line settles. */
+  least?: bigint
+}
+
+/**
+ * Opens a gateway with its own clock, which starts on a day of its own, and counts what is won from it. Credit, tab store and ledger are
+ * the real ones. Only the chain is played: each wallet has all the USDC that it needs, until it doesn't.
+ */
+export function openMarket({
+  sql,
+  provider,
+  budget = 5_000_000n,
+  base = 1_000_000n,
+  least = 5_000n,
+}: MarketOptions) {
+  const tabs = onOnePostgres(sql)
+  const store = createTabStore(tabs)
+  const split = encodeSplit({ provider: provider.wallet, providerShare: 9n, platformShare: 1n })
+  firstDay += 100
+  // It opens at noon: whatever the time is now, no day ends before it is told to.
+  let ahead = firstDay * dayMs + dayMs / 2 - (Date.now() % dayMs)
+  const now = () => Date.now() + ahead
+  const payers = createPayers(
+    served,
+    { read: async () => rich },
+    {
+      database: sql,
+      checkBalance: true,
+      caps: { payer: null, newPayer: null },
+      balanceTtlMs: 30_000,
+      tabCredit: { base, basisPoints },
+      now,
+    },
+  )
+  const reserve = createReserveForTab(sql, { budget, now })
+  const days = new Set<number>()
+  /**
+   * USDC base units: `lost` was served and never paid; `settled` is without fees; `fees` are what the platform kept, and `rewards` what it
+   * left to those who settled.
+   */
+  const sums = { lost: 0n, settled: 0n, fees: 0n, rewards: 0n }
+  const failed: MarketTab[] = []
+
+  function reserveFor(tab: MarketTab, price: bigint): Promise<Reservation> {
+    days.add(Math.floor(now() / dayMs))
+    return reserve(tab, price, served, payers)
+  }
+
+  async function buy(tab: MarketTab, price: bigint): Promise<void> {
+    const { payer, tabId, paymentId, nonce, expiresAt } = tab
+    const isNew = tab.requests === 0
+    const ask = () => reserveFor(tab, price)
+    const accept = (reservation: Reservation | null) =>
+      store.accept({
+        payer,
+        tabId,
+        paymentId,
+        nonce,
+        expiresAt,
+        reservation,
+        chainId: seedChainId,
+        token: seedToken,
+        contract: seedTabSettlement,
+        platform: seedPlatform,
+        rewardShare: Number(rewardShare),
+        hasCode: false,
+        sequence: tab.requests + 1,
+        amounts: [tab.charged + price],
+        position: 0,
+        price,
+        signature: randomHex(65),
+        requestHash: randomHex(16),
+        providerId: provider.providerId,
+        endpointId: provider.endpointIds[0] as string,
+        known: isNew ? 0 : 1,
+        splits: isNew ? [split] : [],
+      })
+    let { verdict } = await accept(isNew ? await ask() : null)
+    if (verdict === 'unreserved') verdict = (await accept(await ask())).verdict
+    if (verdict === 'unreserved') throw new BaseError('tab_limit_exceeded')
+    if (verdict === 'closed') throw new BaseError('tab_closed')
+    if (verdict !== 'accepted') throw new Error(verdict)
+    tab.requests += 1
+    tab.charged += price
+  }
+
+  const end = (tab: MarketTab, kind: 'settled' | 'failed', code: string | null) =>
+    endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: kind === 'settled' }], new Date(now()))
+
+  return {
+    sums,
+    buy,
+    /** Reserves a step of credit, and buys nothing. */
+    reserveFor,
+    /** Releases what was reserved for tabs that were never opened. */
+    async release(): Promise<void> {
+      ahead += 660_000
+      const rules = { ...closingTimes, amount: 10_000_000n }
+      const options = {
+        sql,
+        tabs,
+        networks: [],
+        rules,
+        minimumPrices: {},
+        onBadRow: noBadRows,
+        now: () => new Date(now()),
+      }
+      await createTabUpkeep(options).releaseUnopened()
+    },
+    openTab(payer: Address): MarketTab {
+      const id = randomHex(16).slice(2)
+      const expiresAt = Math.floor(now() / 1000) + 93_600
+      return {
+        payer,
+        tabId: `tab_${id}`,
+        paymentId: `pay_${id}`,
+        nonce: randomHex(32),
+        expiresAt,
+        requests: 0,
+        charged: 0n,
+      }
+    },
+    /** Buys until a purchase is refused. @returns why. */
+    async buyAll(tab: MarketTab, each = price): Promise<string> {
+      for (;;) {
+        // Errors of Postgres have codes as well, but they are no refusals.
+        const code = await buy(tab, each).catch((error: unknown) => {
+          if (error instanceof BaseError) return error.code
+          throw error
+        })
+        if (code !== undefined) return code
+      }
+    },
+    /** The gateway closes all tabs, and takes them in. */
+    async close(afterMs = 600_000): Promise<void> {
+      ahead += afterMs
+      const leasts = new Map([[seedChainId, least]])
+      const rules = { ...closingTimes, amount: 10_000_000n, least: leasts }
+      await closeDueTabs(tabs, rules, new Date(now()))
+      await takeClosedTabs({
+        sql,
+        tabs,
+        least: leasts,
+        separators: new Map(),
+        limit: 1_000,
+        now: new Date(now()),
+        onBadRow: noBadRows,
+        checkpoint() {},
+      })
+    },
+    async settle(tab: MarketTab): Promise<void> {
+      const { charged: amount, nonce, ...own } = tab
+      const lines = [{ payee: provider.wallet, amount }]
+      await settleTab(sql, { ...own, nonces: [nonce, nonce], token: seedToken, lines })
+      await end(tab, 'settled', null)
+      const fee = amount / 10n
+      const reward = (fee * rewardShare + 9_999n) / 10_000n
+      sums.settled += amount - fee
+      sums.fees += fee - reward
+      sums.rewards += reward
+    },
+    /** The tab fails because its wallet was empty when it came to settle. */
+    async fail(tab: MarketTab): Promise<void> {
+      await end(tab, 'failed', 'insufficient_balance')
+      sums.lost += tab.charged
+      failed.push(tab)
+    },
+    /** The tabs that failed expire, so nothing of them can move any more. */
+    async expireFailed(): Promise<void> {
+      ahead += 93_700_000
+      for (const { paymentId } of failed.splice(0))
+        await endPayments(sql, [{ paymentId, kind: 'failed', code: null, isFinal: true }], new Date(now()))
+    },
+    /** Makes a payment without a tab. */
+    async pay(payer: Address, providerAmount: bigint, feeAmount = providerAmount / 9n): Promise<void> {
+      const payment = await seedPayment(sql, { provider, payer, providerAmount, feeAmount })
+      await seedSettlement(sql, payment)
+      await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date(now()))
+      sums.settled += providerAmount
+      sums.fees += feeAmount
+    },
+    today: () => new Date(now()).toISOString().slice(0, 10),
+    /** How much of today's budget is lent, USDC base units. */
+    async lent(): Promise<bigint> {
+      const day = new Date(now()).toISOString().slice(0, 10)
+      const [row] = await sql<{ lent: bigint }[]>`
+        select lent from tab_budget where day = ${day} and money = 'test'`
+      return row?.lent ?? 0n
+    },
+    nextDay() {
+      ahead += dayMs
+    },
+    /** On how many days something was bought. */
+    days: () => BigInt(days.size),
+    /** The most that may be lost by now: each day's budget, and a tenth of what settled, or its fees if they are less. */
+    bound() {
+      const share = sums.settled / 10n
+      return BigInt(days.size) * budget + (share < sums.fees ? share : sums.fees)
+    },
+  }
+}
+
+export const wallets = (count: number): Address[] => Array.from({ length: count }, () => randomHex(20))
