@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http'
 import type { DiscoveryResource } from '@tollkeeper/ledger/discovery/catalogue'
 import { listDeclaration } from '@tollkeeper/ledger/discovery/declarations'
 import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { urlOf } from '../../sdk/test/serve.ts'
 import { collectBadRows, noBadRows, refuseWrites } from '../../test/support/badRows.ts'
 import { call, openShop, type Shop } from '../../test/support/gateway.ts'
@@ -334,29 +334,6 @@ describe('declared resources', () => {
     expect(await find(resource)).toMatchObject(truth)
     await declare('/paid', payTo)
     expect(await find(resource)).toMatchObject(truth)
-  })
-
-  test('behavior: a 402 that can’t be stored is asked for later, and holds up no other', async () => {
-    const sql = gateway.database
-    await sql`alter table declared_resource add constraint no_storm check (description <> 'storm')`
-    onTestFinished(async () => {
-      await sql`alter table declared_resource drop constraint no_storm`
-    })
-    const [bad, good] = [randomHex(20), randomHex(20)]
-    const said = (payTo: string, path: string, description: string) =>
-      exact(payTo, {
-        resource: { url: `${origin}${path}`, description },
-        extensions: { bazaar: bazaar('POST') },
-      })
-    answers.set('/storm', { status: 402, required: said(bad, '/storm', 'storm') })
-    answers.set('/calm', { status: 402, required: said(good, '/calm', 'calm') })
-    const [storm, calm] = [await declare('/storm', bad), await declare('/calm', good)]
-    await checkAll()
-    expect((await find(calm))?.quality.proven).toBe(true)
-    expect((await find(storm))?.quality).toMatchObject({
-      proven: false,
-      finding: 'its answer can not be read or stored',
-    })
   })
 
   test('behavior: a price that a payment shows to be another is read within minutes', async () => {
