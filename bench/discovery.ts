@@ -11,7 +11,7 @@ import { startRig } from './gateway/rig.ts'
 import { readPeakRssMb } from './support/ground.ts'
 import { median, percentile, round2, type Say } from './support/statistics.ts'
 
-export const options = { endpoints: 3_000, readers: 20, seconds: 20, rate: 50 }
+export const options = { endpoints: 3_000, readers: 20, seconds: 20, rate: 10 }
 
 export const figures = () => [
   'quietChallengeMsP50',
@@ -20,6 +20,7 @@ export const figures = () => [
   'challengeMsP99',
   'challengeMsMax',
   'pagesPerSecond',
+  'cpuMsPerPage',
   'pagesRefused',
   'quietRssMb',
   'peakRssMb',
@@ -66,10 +67,13 @@ export async function run({ endpoints, readers, seconds, rate }: typeof options,
       if (!answer.ok) pages.refused++
     }
   }
+  const cpuBefore = (await rig.cpu()).api
   const reading = Promise.allSettled(Array.from({ length: readers }, (_, reader) => read(reader)))
   const busy = await challenge(seconds)
   over.abort()
   await reading
+  // Of the challenges, too, which are few.
+  const cpuUs = (await rig.cpu()).api - cpuBefore
   say(`${pages.read} pages, ${pages.refused} refused; p99 ${round2(percentile(busy, 0.99))} ms`)
   return {
     quietChallengeMsP50: round2(median(quiet)),
@@ -78,6 +82,7 @@ export async function run({ endpoints, readers, seconds, rate }: typeof options,
     challengeMsP99: round2(percentile(busy, 0.99)),
     challengeMsMax: round2(Math.max(...busy)),
     pagesPerSecond: round2(pages.read / seconds),
+    cpuMsPerPage: round2(cpuUs / 1_000 / pages.read),
     pagesRefused: pages.refused,
     quietRssMb,
     peakRssMb: await readPeakRssMb(pid),
