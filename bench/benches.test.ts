@@ -6,6 +6,7 @@ import { killAll, runCommand } from '../test/support/processes.ts'
 /** Options that make each bench small. What they leave out has its default, as in a run for figures. */
 const sizes: Record<string, Record<string, number>> = {
   burst: { requests: 64 },
+  discovery: { endpoints: 100, readers: 2, seconds: 1 },
   facilitator: { rounds: 1, verified: 64, settled: 16 },
   gas: {},
   index: { authorizations: 600, runs: 1 },

@@ -29,9 +29,11 @@ const open = () =>
     now: () => clock.ms,
   })
 
+const textOf = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
+
 type Item = { resource: string; extensions: { bazaar: { info: { input: object; output?: object } } } }
 const page = async (catalogue: ReturnType<typeof open>, asked: Record<string, string> = {}) => {
-  const text = await answerDiscovery(catalogue, 'resources', { limit: '100', ...asked })
+  const text = textOf(await answerDiscovery(catalogue, 'resources', { limit: '100', ...asked }))
   return { text, ...(JSON.parse(text) as { items: Item[]; pagination: { total: number } }) }
 }
 
@@ -119,7 +121,7 @@ test('behavior: what many ask is answered from one text', async () => {
   await seedProvider(sql)
   const catalogue = open()
   let made = 0
-  const ask = (key: string) => catalogue.remember(key, async () => `${key} ${++made}`)
+  const ask = async (key: string) => textOf(await catalogue.remember(key, async () => `${key} ${++made}`))
   expect(await Promise.all([ask('a'), ask('a'), ask('b')])).toEqual(['a 1', 'a 1', 'b 2'])
   clock.ms += 10_000
   expect(await ask('a')).toBe('a 3')
@@ -129,7 +131,6 @@ test('behavior: an answer that fails is not kept', async () => {
   await expect(answerDiscovery(open(), 'merchant', { payTo: 'nobody' })).rejects.toMatchObject({
     code: 'invalid_field',
   })
-  await expect(answerDiscovery(open(), 'search', { query: 'x'.repeat(20_000) })).resolves.toContain(
-    '"resources":[]',
-  )
+  const found = await answerDiscovery(open(), 'search', { query: 'x'.repeat(20_000) })
+  expect(textOf(found)).toContain('"resources":[]')
 })

@@ -1,6 +1,5 @@
 import { newId } from '@tollkeeper/ledger/store/identifiers'
-import type { Reservation } from '@tollkeeper/ledger/tabs/reserveForTab'
-import type { TabCandidate } from '@tollkeeper/ledger/tabs/tabStore'
+import type { Reservation, TabCandidate } from '@tollkeeper/ledger/tabs/tabStore'
 import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { type TabLine, tabAuthorization, tabNonce } from '@tollkeeper/sdk/protocol/tab'
@@ -71,7 +70,13 @@ export async function signNext(
   })
   const sequence = ++tab.sequence
   const state = { tabId: tab.tabId, payer: tab.payer, sequence, expiry: tab.expiry, lines }
-  const terms = { issuer, contract: seedTabSettlement, platform: seedPlatform, rewardShare: 0 }
+  const terms = {
+    issuer,
+    chainId: seedChainId,
+    contract: seedTabSettlement,
+    platform: seedPlatform,
+    rewardShare: 0,
+  }
   const { primaryType, ...message } = tabAuthorization(terms, state)
   const signature = await tab.account.signTypedData({
     domain: eip712Domain(networks.localhost, seedToken),
