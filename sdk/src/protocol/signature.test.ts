@@ -7,9 +7,8 @@ import { parsePayload, parseSignature, toDecimal } from './payload.ts'
 import { faultOfForm, normalizeSignature } from './signature.ts'
 
 const canonical = cases.signatures[0]?.value as Hex
-const [right, wrong] = [true, false].map((isRight) =>
-  cases.signatures.filter(({ right }) => right === isRight),
-)
+const right = cases.signatures.filter((one) => one.right)
+const wrong = cases.signatures.filter((one) => !one.right)
 
 test('default: the fixture’s first form is what the test key signs', async () => {
   const key = '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80'
@@ -23,7 +22,7 @@ test('default: the fixture’s first form is what the test key signs', async () 
 })
 
 describe('parseSignature', () => {
-  test.each(right ?? [])('args: $form is read as 65 bytes with v 27 or 28', ({ value }) => {
+  test.each(right)('args: $form is read as 65 bytes with v 27 or 28', ({ value }) => {
     expect(parseSignature(value)).toBe(canonical)
     const { from, to, value: amount, validAfter, validBefore, nonce } = cases.message
     const payload = [from, to, amount, validAfter, validBefore, nonce, value].join()
@@ -62,7 +61,7 @@ describe('faultOfForm', () => {
     ['high s', /low s/],
     ['v 29', /v is 29, expected 27 or 28/],
   ])('error: %s', (form, message) => {
-    const { value } = wrong?.find((one) => one.form === form) as { value: Hex }
+    const { value } = wrong.find((one) => one.form === form) as { value: Hex }
     expect(faultOfForm(normalizeSignature(value))).toMatch(message)
   })
 
