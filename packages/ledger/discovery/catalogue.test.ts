@@ -89,6 +89,15 @@ test('behavior: each document is found on the page where it comes first', async 
   expect((await page(catalogue, { offset: '39' })).items).toEqual([first])
 })
 
+test('behavior: documents that other answers have read make no answer longer', async () => {
+  await seedLong(40)
+  const catalogue = open()
+  for (const offset of ['30', '20', '10', '0']) await page(catalogue, { offset, limit: '10' })
+  const { items, text } = await page(catalogue)
+  expect(items[0]?.extensions.bazaar.info.output).toBeDefined()
+  expect(Buffer.byteLength(text)).toBeLessThan(350_000)
+})
+
 test('behavior: declared resources have whole documents while there is room, too', async () => {
   for (let n = 0; n < 3; n++)
     for (let m = 0; m < 10; m++) await declare(randomHex(20), `${n}/${m}`, 'x'.repeat(16_000))
