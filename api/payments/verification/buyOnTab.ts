@@ -102,7 +102,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       }),
       network.payees.requirePayable(terms.payTo),
     ])
-    if (isNew) await tabStore.requireRoom(tab.payer)
+    if (isNew) await tabStore.requireRoom({ payer: tab.payer, tabId: tab.tabId })
 
     if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
     const reservable = { ...tab, nonce: signed.nonce }

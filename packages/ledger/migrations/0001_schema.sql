@@ -1026,7 +1026,7 @@ create table declared_resource (
   service_name text,
   tags text[] not null,
   icon_url text,
-  bazaar jsonb not null check (octet_length(bazaar::text) <= 16384),
+  bazaar jsonb not null check (octet_length(bazaar::text) <= 32768), -- Postgres writes it with spaces
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute

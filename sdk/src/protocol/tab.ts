@@ -3,7 +3,7 @@ import { formatUsdc, maxAmount } from './amount.ts'
 import { bytesToHex, encodeUtf8, writeHex, writeUint, writeWord } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { addressPattern, fieldsOf, wordPattern } from './fields.ts'
-import type { SignedAuthorization } from './payload.ts'
+import { parseSignature, type SignedAuthorization } from './payload.ts'
 import type { SplitterTerms } from './splitter.ts'
 import { type FeeSchedule, tabPercentage } from './tier.ts'
 
@@ -309,12 +309,10 @@ export function toWord(split: bigint): Hex {
 }
 
 const amountsPattern = new RegExp(`^0x(?:[0-9a-f]{12}){1,${maxTabLines}}$`)
-const signaturePattern = /^0x(?:[0-9a-f]{2}){65,1024}$/
-
 const { invalid, object, text, integer } = fieldsOf('invalid_payload', 'Tab')
 
 /**
- * Reads a payment by a tab. Hex is lower-case; nothing is trimmed; the signature is not verified.
+ * Reads a payment by a tab. Hex is lower-case, except for the signature's; nothing is trimmed; the signature is not verified.
  *
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
  * @example
@@ -356,7 +354,7 @@ export function parseTabPayload(json: unknown): TabPayment {
       return BigInt(text({ [name]: split }, name, wordPattern))
     }),
     amounts,
-    signature: text(payload, 'signature', signaturePattern) as Hex,
+    signature: parseSignature(text(payload, 'signature')),
   }
 }
 
