@@ -1,5 +1,6 @@
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { readIndexerConfig } from '@tollkeeper/indexer/config'
+import { poolServer } from '@tollkeeper/indexer/poolServer'
 import { filterNodes } from '@tollkeeper/indexer/rpcFilter'
 import { endWhenSilent, heedLauncher } from '@tollkeeper/indexer/silence'
 import { lostHostLimits } from '@tollkeeper/ledger/store/database'
@@ -33,6 +34,8 @@ const sessionSettings = {
   transaction_timeout: '1h',
   ...lostHostLimits,
 }
+const ownOptions = Object.entries(sessionSettings).map(([name, value]) => `-c ${name}=${value}`)
+const server = await poolServer(databaseUrl)
 
 const nodes = networks.flatMap(({ network, deployment, rpcUrls }) =>
   rpcUrls.map((url) => ({
@@ -49,19 +52,17 @@ const filteredUrls = filterNodes(nodes)
 export default createConfig({
   database: {
     kind: 'postgres',
-    connectionString: databaseUrl,
     // All of it can be read from the chain again. A crash of Postgres loses at most the newest commits, in their
     // order, and the checkpoint with them.
     // Sessions outlive the ten seconds between two heartbeats: where there are none, the process is gone.
     poolConfig: {
-      options: Object.entries(sessionSettings)
-        .map(([name, value]) => `-c ${name}=${value}`)
-        .join(' '),
+      ...server,
+      // The last of two options with one name wins.
+      options: [server.options, ...ownOptions].join(' '),
       idleTimeoutMillis: 60_000,
       keepAlive: true,
       // Then a probe a second, ten of them (libuv): else a host that is gone is asked after two hours of rest.
       keepAliveInitialDelayMillis: 5_000,
-      connectionTimeoutMillis: 5_000,
       // Not in Ponder's types, which names a few of the pool's options and passes on all.
       onConnect: endWhenSilent,
     },

@@ -45,7 +45,7 @@ export default defineConfig({
           name: 'default',
           include: [
             'test/stack/**/*.test.ts',
-            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,support,vectors}}/**/*.test.ts',
+            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,internet,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**', '**/*.system.test.ts'],
         },

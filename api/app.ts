@@ -8,6 +8,7 @@ import { findKey } from '@tollkeeper/ledger/registry/apiKeys'
 import { createKeyOwners } from '@tollkeeper/ledger/registry/keyOwners'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads, type TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
@@ -63,6 +64,7 @@ import { addFailureRoute } from './views/failures.ts'
 import { addHealthRoutes } from './views/health.ts'
 import { addHomeRoute } from './views/home.ts'
 import { addNetworkRoutes } from './views/network.ts'
+import { addNetworksRoute } from './views/networks.ts'
 import { addOperationRoute } from './views/operation.ts'
 import { addOperatorProvidersRoute } from './views/operatorProviders.ts'
 import { addPayersRoute } from './views/payers.ts'
@@ -86,6 +88,8 @@ export type AppOptions = {
   sql: Database
   /** The tab store. Default: in the same database. */
   tabStore?: TabStore
+  /** Reads the tab store for views, with the same default. */
+  tabReads?: TabReads
   /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
@@ -127,6 +131,7 @@ const publicPaths = [
   '/tabs/:tabId/requests/:sequence',
   '/tabs/:tabId/close',
   '/settlements/*',
+  '/networks',
   '/network',
   '/network/*',
   '/discovery/*',
@@ -163,6 +168,7 @@ const routes = [
   addSettlementStatusRoute,
   addSettlementBatchRoute,
   addSettlementExportRoute,
+  addNetworksRoute,
   addNetworkRoutes,
   addDiscoveryRoutes,
   addPendingRoute,
@@ -180,6 +186,7 @@ const routes = [
 export function createApp({
   sql,
   tabStore = createTabStore(onOnePostgres(sql)),
+  tabReads = createTabReads(onOnePostgres(sql)),
   networks: served,
   settings,
   receiptKeys,
@@ -214,6 +221,7 @@ export function createApp({
   const options = {
     sql,
     tabStore,
+    tabReads,
     networks,
     offers,
     catalogue,

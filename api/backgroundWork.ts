@@ -149,7 +149,7 @@ export function startBackgroundWork({
       repeat({
         name: 'origins',
         everyMs: 2_000,
-        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, onBadRow }),
+        step: createOriginChecks({ sql, guard: addressGuard, issuer: settings.issuer, networks, onBadRow }),
         onError(error) {
           log.warn({ err: error }, 'sellers can not be asked whose they are for now')
           failed('origins')()

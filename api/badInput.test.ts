@@ -74,6 +74,15 @@ describe('bodies', () => {
     ['JSON that is no object', { json: [1] }, 400, 'invalid_request'],
     ['1 MB', { json: { name: 'x'.repeat(1_000_000) } }, 413, 'payload_too_large'],
     [
+      'a compressed body',
+      {
+        text: '{}',
+        headers: { 'content-type': 'application/json', 'content-length': '2', 'content-encoding': 'gzip' },
+      },
+      415,
+      'unsupported_media_type',
+    ],
+    [
       'another media type',
       { text: 'name=x', headers: { 'content-type': 'text/plain' } },
       415,
@@ -327,6 +336,8 @@ describe('challenges', () => {
     ['0.0500001', 'invalid_field'],
     ['-1', 'invalid_field'],
     [5e-7, 'invalid_field'],
+    ['18446744073709.551616', 'invalid_field'],
+    ['99999999999999', 'invalid_field'],
     ['1e3', 'invalid_field'],
   ])('error: a price of %s', async (usdcPerUnit, code) => {
     const { providerId, endpointId } = shop
@@ -396,6 +407,8 @@ describe('registration', () => {
       422,
       'price_below_minimum',
     )
+    const tooMuch = { ...good, pricing: { usdcPerUnit: '18446744073709.551616' } }
+    await expectProblem(under('/endpoints', tooMuch), 422, 'invalid_field')
     await expectProblem(
       under('/endpoints', { ...good, url: shop.url, method: 'GET' }),
       409,

@@ -97,3 +97,9 @@ describe('error', () => {
     expect(message).not.toMatch(/hunter2|abab/)
   })
 })
+
+test('error: without variables, all that are required are named at once', () => {
+  expect(() => readApiConfig({})).toThrow(
+    /^DATABASE_URL: .*\nNETWORKS: .*\nPLATFORM_WALLET: .*\nMACAROON_SECRETS: .*$/,
+  )
+})

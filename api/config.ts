@@ -5,7 +5,13 @@ import { balanceTtlMs } from '@tollkeeper/ledger/acceptance/payers'
 import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { readTriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { ConfigError, type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import {
+  ConfigError,
+  type Environment,
+  readVariable,
+  requireTogether,
+  requireVariable,
+} from '@tollkeeper/runtime/env'
 import { readTraceSettings } from '@tollkeeper/runtime/trace'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { offerTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
@@ -20,6 +26,12 @@ import { registrationsAnHour } from './registry/registration.ts'
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readApiConfig(env: Environment) {
+  requireTogether(
+    () => readDatabaseUrls(env),
+    () => readNetworkSettings(env),
+    () => requireVariable(env, 'PLATFORM_WALLET'),
+    () => requireVariable(env, 'MACAROON_SECRETS'),
+  )
   const host = readVariable(env, 'API_HOST')
   const port = readVariable(env, 'API_PORT')
   return {

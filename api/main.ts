@@ -1,8 +1,11 @@
 import { checkSignaturesHere, startSignatureThreads } from '@tollkeeper/chain/payerSignatures'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
+import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
@@ -15,11 +18,15 @@ import { readApiConfig } from './config.ts'
 import { loadReceiptKeys } from './payments/receipts/keys.ts'
 import { watchReceiptKeys } from './payments/receipts/watchKeys.ts'
 
+/** How long SIGTERM may take. Docker kills the process after ten seconds. */
+const stopMs = 9_000
+
 async function main(): Promise<void> {
   growYoungGenerationAtOnce()
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   for (const unread of findUnread(process.env)) log.warn(unread, 'no process reads this variable')
+  logIgnoredParameters(process.env, log)
   const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,
@@ -40,6 +47,7 @@ async function main(): Promise<void> {
     max: config.databasePool,
     applicationName: 'tollkeeper-api',
   })
+  await requireTabStore({ sql, tabs: tabDatabase })
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, tabDatabase, networks, settings: config.gateway, log })
   const tracer = await openTracer(config.tracing, 'tollkeeper-api', log)
@@ -47,6 +55,7 @@ async function main(): Promise<void> {
     sql,
     tracer,
     tabStore: createTabStore(tabDatabase),
+    tabReads: createTabReads(tabDatabase),
     networks,
     settings: config.gateway,
     receiptKeys,
@@ -63,6 +72,10 @@ async function main(): Promise<void> {
 
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
+    setTimeout(() => {
+      log.warn('background work did not end in time; the next start resumes it')
+      process.exit(0)
+    }, stopMs).unref()
     await keyWatch.stop()
     await server.close()
     await Promise.all([work.close(), tracer?.stop()])

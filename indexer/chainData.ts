@@ -1,6 +1,6 @@
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { openReader } from '@tollkeeper/chain/reader'
-import type postgres from 'postgres'
+import type { Queryable } from '@tollkeeper/ledger/store/database'
 import { forgetStartHashes } from './startBlocks.ts'
 import { withSql } from './withSql.ts'
 
@@ -128,8 +128,6 @@ export function releaseDeadLock(databaseUrl: string, schema: string): Promise<vo
     }
   })
 }
-
-type Queryable = postgres.Sql | postgres.TransactionSql
 
 async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
   if (!(await exists(sql, schema, '_ponder_meta'))) return false

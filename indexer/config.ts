@@ -1,7 +1,7 @@
 import { findDeployments } from '@tollkeeper/chain/deploymentsFile'
 import { readNetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { type Environment, readVariable, requireVariable } from '@tollkeeper/runtime/env'
+import { type Environment, readVariable, requireTogether, requireVariable } from '@tollkeeper/runtime/env'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
 
@@ -35,6 +35,11 @@ export type IndexerOptions = {
 
 /** The environment's settings, for Ponder (ponder.config.ts) and for its launcher (launch.ts). @throws {ConfigError} */
 export function readIndexerConfig(env: Environment) {
+  requireTogether(
+    () => readDatabaseUrls(env),
+    () => readNetworkSettings(env),
+    () => requireVariable(env, 'PLATFORM_WALLET'),
+  )
   return {
     /** Postgres' own URL: Ponder can't work through a pooler in transaction mode. */
     databaseUrl: readDatabaseUrls(env).directDatabaseUrl,

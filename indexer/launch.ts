@@ -115,7 +115,8 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const ready = Promise.race([
     untilReady(url, ended.signal).then(() => {
       child.send(caughtUp, () => {}) // if it has ended, `exited` says so
-      if (!isReader) return showIndex(config.databaseUrl, schema, present, ended.signal)
+      if (!isReader)
+        return showIndex(config.databaseUrl, schema, present, { signal: ended.signal, onLog: options.onLog })
     }),
     exited.then((code) => {
       ended.abort()
@@ -277,8 +278,12 @@ function environmentOf(options: IndexerOptions): Record<string, string> {
 
 async function untilReady(url: string, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    const answer = await fetch(`${url}/ready`, { signal }).catch(() => undefined)
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(readyLimitMs)])
+    const answer = await fetch(`${url}/ready`, { signal: limit }).catch(() => undefined)
     if (answer?.ok) return
     await delay(50)
   }
 }
+
+/** Time limit for Ponder's answer to whether it has caught up. */
+const readyLimitMs = 5_000

@@ -1,4 +1,6 @@
-import { findUnread } from '@tollkeeper/runtime/env'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
+import { findUnread, readVariable } from '@tollkeeper/runtime/env'
+import { createLogger } from '@tollkeeper/runtime/log'
 import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
@@ -36,6 +38,7 @@ async function run(): Promise<true | number | null> {
 for (const { name, hint } of findUnread(process.env))
   console.warn(`indexer: no process reads ${name} (${hint})`)
 try {
+  logIgnoredParameters(process.env, createLogger('indexer', readVariable(process.env, 'LOG_LEVEL')))
   while (!isStopping) {
     const outcome = await run()
     if (outcome !== true) {

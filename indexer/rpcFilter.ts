@@ -1,8 +1,30 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { createLogRangeSearch, type LogFilter, TooManyParts } from '@tollkeeper/sdk/nodes/logRanges'
+import {
+  type NodeAnswer,
+  NodeRefusal,
+  readNodeAnswer,
+  readRetryAfter,
+} from '@tollkeeper/sdk/nodes/nodeErrors'
+import { createRangeLength, type RangeLength } from '@tollkeeper/sdk/nodes/rangeLength'
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
-import { type Address, getAbiItem, type Hex, pad, toEventSelector } from 'viem'
+import {
+  type Address,
+  getAbiItem,
+  type Hex,
+  hexToBigInt,
+  isHex,
+  pad,
+  type RpcLog,
+  toEventSelector,
+} from 'viem'
 
-// Stands between Ponder and the nodes. A batch's receipt proves all that its transaction did, so Ponder doesn't need the
+// Stands between Ponder and the nodes, and asks them by the rules that the keeper and the audit follow as well: for fewer blocks
+// where a node refuses a range, later where it limits the rate. Ponder knows the words of some providers only, and ends when it
+// doesn't understand one.
+//
+// It also leaves out what the index doesn't need. A batch's receipt proves all that its transaction did, so Ponder doesn't need the
 // transaction's other logs. Half of them match a filter of ours, as Transfers of fees; Ponder would store
 // each, and call a handler for it that has nothing to do.
 
@@ -21,25 +43,40 @@ export type FilteredNode = {
   platforms: readonly Address[]
 }
 
-type Log = { address: Hex; topics: readonly Hex[]; blockHash: Hex; transactionHash: Hex }
+type Log = Pick<RpcLog, 'address' | 'topics' | 'blockHash' | 'transactionHash'>
 type Question = {
   id: unknown
   method: string
-  params?: [{ fromBlock?: Hex; toBlock?: Hex; topics?: unknown[] }?, ...unknown[]]
+  params?: [Filter?, ...unknown[]]
 }
-type Answer = { status: number; body: string }
+type Answer = { status: number; body: string; retryAfterMs?: number }
+type Filter = { fromBlock?: Hex; toBlock?: Hex; address?: unknown; topics?: unknown[] }
+
+/** A node, and what it taught us about the ranges that it answers for. */
+type AskedNode = FilteredNode & { length: RangeLength }
+
+/** Maximum number of questions that one of Ponder's becomes. Ponder gives an answer ten seconds. */
+const mostParts = 16n
+/** When each node that limits the rate may be asked again, by URL. */
+const restsUntil = new Map<string, number>()
+const longestRestMs = 60_000
 
 /** Number of filtered nodes so far. */
 let filtered = 0
 
 /**
- * Makes `fetch` leave out of each node's answers what the index doesn't need. Anything else, errors included, is passed on
- * as it came. It replaces URLs, because Ponder takes several nodes only as URLs that it fetches.
+ * Makes `fetch` leave out of each node's answers what the index doesn't need, and split ranges that the node refuses. Anything else,
+ * errors included, is passed on as it came, except that each rate limit gets the status 429, which Ponder understands. It replaces URLs, because Ponder takes several nodes only as URLs that it fetches.
  *
  * @returns for each node a URL of a host that doesn't exist: only the `fetch` of this process knows it.
  */
 export function filterNodes(nodes: readonly FilteredNode[]): string[] {
-  const byUrl = new Map(nodes.map((node) => [`http://node-${++filtered}.invalid/`, node]))
+  const byUrl = new Map(
+    nodes.map((node): [string, AskedNode] => {
+      const asked = { ...node, length: createRangeLength() }
+      return [`http://node-${++filtered}.invalid/`, asked]
+    }),
+  )
   const fetchDirectly = globalThis.fetch
   globalThis.fetch = async (input, init) => {
     const node = byUrl.get(input instanceof Request ? input.url : String(input))
@@ -51,7 +88,7 @@ export function filterNodes(nodes: readonly FilteredNode[]): string[] {
   return [...byUrl.keys()]
 }
 
-async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
+async function answer(node: AskedNode, body: string, signal: AbortSignal): Promise<Answer> {
   const { id, method, params = [] } = JSON.parse(body) as Question
   const ask = (body: string) => askOneOf([node.url, ...(node.others ?? [])], body, signal)
   if (method === 'eth_getBlockByNumber' || method === 'eth_getBlockByHash') {
@@ -68,32 +105,97 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
       return kept.length > 0 ? kept : logs.slice(0, 1)
     })
   }
-  if (filter.topics?.[0] !== transfer) return ask(body)
+  const askRange = (filter: Filter) => askInParts(node, { id, filter }, ask)
+  if (filter.topics?.[0] !== transfer) return askRange(filter)
   const { fromBlock, toBlock } = filter
   const topics = [batchSettled, null, null, pad(node.token).toLowerCase()]
   const ofBatches = { fromBlock, toBlock, address: node.settlements, topics }
-  const [transfers, settled] = await Promise.all([
-    ask(body),
-    ask(JSON.stringify({ jsonrpc: '2.0', id, method, params: [ofBatches] })),
-  ])
+  const [transfers, settled] = await Promise.all([askRange(filter), askRange(ofBatches as Filter)])
   const batches = batchesOf(readLogs(settled) ?? [], node)
   return changeLogs(transfers, id, (logs) => logs.filter((log) => !isExplained(log, batches)))
 }
 
-/** Asks the first of these nodes that can be reached. */
-async function askOneOf(
-  [first = '', ...others]: readonly string[],
-  body: string,
-  signal: AbortSignal,
+/** Asks for a range's logs, in parts if a node refuses it. A range of very many parts is answered by the longest that Ponder should ask for. */
+async function askInParts(
+  { length }: AskedNode,
+  { id, filter }: { id: unknown; filter: Filter },
+  ask: (body: string) => Promise<Answer>,
 ): Promise<Answer> {
+  const askPart = (filter: object) =>
+    ask(JSON.stringify({ jsonrpc: '2.0', id, method: 'eth_getLogs', params: [filter] }))
+  const { fromBlock, toBlock } = filter
+  if (!isHex(fromBlock) || !isHex(toBlock)) return askPart(filter)
+  let last: Answer = { status: 200, body: '' }
+  const request = async ({ params }: { params: [object] }) => {
+    last = await askPart({ ...filter, ...params[0] })
+    const logs = readLogs(last)
+    if (logs === null) throw new NodeRefusal(readRefusal(last))
+    return logs as RpcLog[]
+  }
+  const search = createLogRangeSearch({ request }, { length, mostParts, patienceMs: 0 })
+  const range = { fromBlock: hexToBigInt(fromBlock), toBlock: hexToBigInt(toBlock) }
+  const found: Log[] = []
+  try {
+    for await (const { logs } of search(filter as LogFilter, range)) found.push(...logs)
+  } catch (error) {
+    if (error instanceof NodeRefusal) return last
+    if (!(error instanceof TooManyParts)) throw error
+    // In words that Ponder knows.
+    const message = `Max range: ${error.longest}`
+    return { status: 200, body: JSON.stringify({ jsonrpc: '2.0', id, error: { code: -32_602, message } }) }
+  }
+  return { status: 200, body: JSON.stringify({ jsonrpc: '2.0', id, result: found }) }
+}
+
+/** Asks the first of these nodes that can be reached, those that limit the rate last. */
+async function askOneOf(urls: readonly string[], body: string, signal: AbortSignal): Promise<Answer> {
+  const [first = '', ...others] = urls.toSorted((a, b) => restOf(a) - restOf(b))
+  await untilRested(first, signal)
   const { url, authorization } = splitCredentials(first)
   const headers = { 'content-type': 'application/json', ...(authorization && { authorization }) }
   try {
     const response = await fetch(url, { method: 'POST', headers, body, signal })
-    return { status: response.status, body: await response.text() }
+    const retryAfterMs = readRetryAfter(response.headers.get('retry-after'))
+    const found = {
+      status: response.status,
+      body: await response.text(),
+      ...(retryAfterMs && { retryAfterMs }),
+    }
+    return markLimit(first, found)
   } catch (error) {
     if (signal.aborted || others.length === 0) throw error
     return askOneOf(others, body, signal)
+  }
+}
+
+function restOf(url: string): number {
+  return Math.max(0, (restsUntil.get(url) ?? 0) - Date.now())
+}
+
+async function untilRested(url: string, signal: AbortSignal): Promise<void> {
+  const ms = restOf(url)
+  if (ms > 0) await delay(ms, undefined, { signal })
+}
+
+/** Gives a rate limit the status that Ponder understands, and lets the node rest as long as it asks for. */
+function markLimit(url: string, found: Answer): Answer {
+  // Only short answers are errors, and logs aren't parsed twice.
+  if (found.status === 200 && (found.body.length > 4_096 || !found.body.includes('"error"'))) return found
+  const { kind, retryAfterMs } = readNodeAnswer(readRefusal(found))
+  if (kind !== 'rate') return found
+  if (retryAfterMs) restsUntil.set(url, Date.now() + Math.min(retryAfterMs, longestRestMs))
+  return { ...found, status: 429 }
+}
+
+function readRefusal({ status, body, retryAfterMs }: Answer): NodeAnswer {
+  const answer = { status, ...(retryAfterMs !== undefined && { retryAfterMs }) }
+  try {
+    const { error } = JSON.parse(body) as { error?: { code?: number; message?: string } | string }
+    if (typeof error === 'string') return { ...answer, message: error }
+    const { code, message = '' } = error ?? {}
+    return { ...answer, message, ...(typeof code === 'number' && { code }) }
+  } catch {
+    return { ...answer, message: body.slice(0, 1_000) }
   }
 }
 

@@ -1,7 +1,7 @@
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { openReader } from '@tollkeeper/chain/reader'
+import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
 import type { NetworkName } from '@tollkeeper/sdk/protocol/networks'
-import type postgres from 'postgres'
 import { withSql } from './withSql.ts'
 
 /** Our own schema beside Ponder's. It survives every rebuild of an index. */
@@ -46,7 +46,7 @@ async function askStartHash(settings: NetworkSettings): Promise<string | undefin
   return block?.hash
 }
 
-async function readKept(sql: postgres.Sql): Promise<Map<string, string>> {
+async function readKept(sql: Database): Promise<Map<string, string>> {
   const [{ exists }] = await sql<[{ exists: boolean }]>`
     select to_regclass(${`${schema}.start_block`}) is not null as exists`
   if (!exists) return new Map()
@@ -55,11 +55,7 @@ async function readKept(sql: postgres.Sql): Promise<Map<string, string>> {
   return new Map(rows.map(({ chainId, number, hash }) => [keyOf(chainId, number), hash]))
 }
 
-async function keep(
-  sql: postgres.Sql,
-  networks: readonly NetworkSettings[],
-  hashes: StartHashes,
-): Promise<void> {
+async function keep(sql: Database, networks: readonly NetworkSettings[], hashes: StartHashes): Promise<void> {
   await sql`create schema if not exists ${sql(schema)}`
   await sql`create table if not exists ${sql(schema)}.start_block (
     chain_id bigint not null, number bigint not null, hash text not null, primary key (chain_id, number))`
@@ -74,10 +70,7 @@ async function keep(
 }
 
 /** For a rebuild: the next start asks the chains again. */
-export async function forgetStartHashes(
-  sql: postgres.Sql | postgres.TransactionSql,
-  chainIds: readonly number[],
-): Promise<void> {
+export async function forgetStartHashes(sql: Queryable, chainIds: readonly number[]): Promise<void> {
   const [row] = await sql<{ exists: boolean }[]>`
     select to_regclass(${`${schema}.start_block`}) is not null as exists`
   if (row?.exists) await sql`delete from ${sql(schema)}.start_block where chain_id in ${sql([...chainIds])}`

@@ -1,6 +1,9 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { NetworkSettings } from '@tollkeeper/chain/networkSettings'
 import { openReader } from '@tollkeeper/chain/reader'
-import type postgres from 'postgres'
+import type { Database } from '@tollkeeper/ledger/store/database'
+import { failedDependency } from '@tollkeeper/runtime/dependencies'
+import { describeError } from '@tollkeeper/runtime/log'
 import { withSql } from './withSql.ts'
 
 // Ponder makes the tables; this module makes what readers see of them. Ponder drops and builds its own database indexes and
@@ -25,32 +28,46 @@ export const databaseIndexes = {
  * Shows readers an index that has caught up: builds its database indexes and moves the views to it. If the views show it
  * already, as after a restart, this does nothing.
  *
+ * If Postgres restarts or fails over meanwhile, Ponder connects again and goes on. So this tries again until the views show the index
+ * or the signal ends it. What is built already isn't built again.
+ *
  * @param schema of the index
  */
-export function showIndex(
+export async function showIndex(
   databaseUrl: string,
   schema: string,
   networks: readonly NetworkSettings[],
-  signal: AbortSignal,
+  { signal, onLog }: { signal: AbortSignal; onLog?: ((line: string) => void) | undefined },
 ): Promise<void> {
-  return withSql(databaseUrl, async (sql) => {
-    if (await isShown(sql, schema)) return
-    await createIndexes(sql, schema)
-    await untilCaughtUp(sql, schema, networks, signal)
-    // The index may have ended before it caught up.
-    signal.throwIfAborted()
-    await moveViews(sql, schema)
-  })
+  for (;;) {
+    try {
+      return await withSql(databaseUrl, async (sql) => {
+        if (await isShown(sql, schema)) return
+        await createIndexes(sql, schema)
+        await untilCaughtUp(sql, schema, networks, signal)
+        // The index may have ended before it caught up.
+        signal.throwIfAborted()
+        await moveViews(sql, schema)
+      })
+    } catch (error) {
+      if (signal.aborted || failedDependency(error) !== 'database') throw error
+      const msg = `the views don't show ${schema} yet, because the connection to Postgres was lost; trying again`
+      onLog?.(JSON.stringify({ level: 40, time: Date.now(), msg, err: describeError(error) }))
+      await delay(againMs, undefined, { signal }).catch(() => {})
+    }
+  }
 }
 
-async function isShown(sql: postgres.Sql, schema: string): Promise<boolean> {
+const againMs = 500
+
+async function isShown(sql: Database, schema: string): Promise<boolean> {
   const [row] = await sql<[{ isShown: boolean }]>`
     select coalesce(obj_description(to_regnamespace(${viewsSchema}), 'pg_namespace') = ${schema}
       and to_regclass(${`${viewsSchema}._ponder_checkpoint`}) is not null, false) as "isShown"`
   return row.isShown
 }
 
-async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
+async function createIndexes(sql: Database, schema: string): Promise<void> {
   // Ponder goes on writing meanwhile. An interrupted build leaves an index that is never used.
   const broken = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
@@ -70,7 +87,7 @@ async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
  * nodes don't answer.
  */
 async function untilCaughtUp(
-  sql: postgres.Sql,
+  sql: Database,
   schema: string,
   networks: readonly NetworkSettings[],
   signal: AbortSignal,
@@ -102,7 +119,7 @@ async function untilCaughtUp(
   }
 }
 
-async function readBlocks(sql: postgres.Sql, schema: string): Promise<Map<number, bigint>> {
+async function readBlocks(sql: Database, schema: string): Promise<Map<number, bigint>> {
   const [{ table }] = await sql<[{ table: string | null }]>`
     select to_regclass(${`${schema}._ponder_checkpoint`}) as table`
   if (table === null) return new Map()
@@ -116,7 +133,7 @@ async function readBlocks(sql: postgres.Sql, schema: string): Promise<Map<number
  * Moves the views by renaming schemas: a query sees either all old views or all new ones, and none waits for
  * another or ends in a deadlock, as happens with views that are dropped and made one after the other.
  */
-async function moveViews(sql: postgres.Sql, schema: string): Promise<void> {
+async function moveViews(sql: Database, schema: string): Promise<void> {
   const [next, former] = [`${viewsSchema}_next`, `${viewsSchema}_former`]
   const tables = await sql<{ name: string }[]>`
     select table_name as name from information_schema.tables

@@ -83,6 +83,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
   const loops: Loop[] = []
   const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]
   const releases: (() => Promise<void>)[] = []
+  const stopping = new AbortController()
   const contexts = networks.map((served) => createContext(options, served, metrics))
   const wallets = new Map(
     contexts.map((context) => [context, accounts.map((one) => createWallet(one, context.served.network))]),
@@ -122,8 +123,13 @@ export function createKeeper(options: KeeperOptions): Keeper {
         await concludeMined(context, safeBlock)
         context.memory.isFollowed = safeBlock !== null && record.status === 'current'
         if (safeBlock !== null) await recorder.record()
-        if (context.memory.isFollowed) await lookUpRequested(context)
       })
+      // Apart, because a node that limits the range or the rate may keep a search waiting for a minute. It has no probe, because
+      // nothing else waits for it.
+      const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
+        if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
+      })
+      loops.push(lookups)
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
@@ -143,6 +149,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
   }
 
   async function stop(): Promise<void> {
+    stopping.abort()
     await Promise.all(loops.map((one) => one.stop()))
     await Promise.allSettled(releases.map((release) => release()))
   }

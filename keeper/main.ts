@@ -3,7 +3,9 @@ import { once } from 'node:events'
 import { hostname } from 'node:os'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
+import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { findUnread, isSet } from '@tollkeeper/runtime/env'
 import { createLogger, type Logger } from '@tollkeeper/runtime/log'
@@ -36,6 +38,7 @@ async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
   const log = createLogger('keeper', config.logLevel)
   warnAboutUnread(log)
+  logIgnoredParameters(process.env, log)
   // Whoever takes over a frozen keeper's wallet needs its locks, too.
   const applicationName = 'tollkeeper-keeper'
   const idleInTransactionMs = Math.min(5_000, config.settings.leaseMs)
@@ -51,6 +54,7 @@ async function mainOfOperator(): Promise<void> {
   })
   const { databaseUrl: url, ...tabs } = config.tabs
   const tabDatabase = await openTabDatabase({ url, ledger: database, applicationName })
+  await requireTabStore({ sql: database, tabs: tabDatabase })
   const tracer = await openTracer(config.tracing, 'tollkeeper-keeper', log)
   const keeper = createKeeper({
     ...config,

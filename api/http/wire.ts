@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
-import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { formatUsdc, maxAmount, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { type Address, checksumAddress, formatEther, type Hash } from 'viem'
@@ -43,7 +43,17 @@ export const ether = written((wei: bigint) => formatEther(wei), z.string())
 /** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
 const usdcPerUnit = z
   .union([z.string().max(40), z.number()])
+  .refine(fitsPayment, `expected at most ${formatUsdc(maxAmount)} USDC`)
   .openapi({ type: 'string', example: '0.05', description: 'USDC, at most 6 decimals' })
+
+/** False for an amount that no payment can carry. `parseUsdc` judges what isn't an amount. */
+function fitsPayment(decimal: string | number): boolean {
+  try {
+    return parseUsdc(decimal) <= maxAmount
+  } catch {
+    return true
+  }
+}
 
 export const pricing = z.object({ usdcPerUnit }).openapi('Pricing')
 

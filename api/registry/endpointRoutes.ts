@@ -1,7 +1,9 @@
 import { z } from '@hono/zod-openapi'
 import { type Described, findInterfaceFault, type Interface } from '@tollkeeper/ledger/discovery/bazaar'
+import { type Proof, readProofs } from '@tollkeeper/ledger/discovery/originProofs'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
+import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import type { App } from '../http/app.ts'
@@ -38,10 +40,16 @@ const endpointUrl = wire.resource.openapi({
 
 /** Most bytes of each of the four, as JSON. */
 const maxJsonBytes = 4_096
+/** Maximum levels of each of the four, one within the other. */
+const maxJsonLevels = 64
 
 const json = (description: string, example: unknown) =>
   z
     .unknown()
+    .refine((value) => !isDeeperThan(maxJsonLevels, value), {
+      error: `at most ${maxJsonLevels} levels of JSON`,
+      abort: true,
+    })
     .refine(
       (value) => Buffer.byteLength(JSON.stringify(value) ?? '') <= maxJsonBytes,
       `at most ${maxJsonBytes} bytes of JSON`,
@@ -110,6 +118,18 @@ const endpoint = z
     version,
     createdAt: wire.isoTime,
     disabledAt: wire.isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+    proof: z
+      .object({
+        status: z.enum(['unasked', 'unproven', 'proven']),
+        finding: z.string().nullable().openapi({ description: 'Why it is not proven, and what to do' }),
+        checkedAt: wire.isoTime.nullable(),
+        nextCheckAt: wire.isoTime.openapi({ description: 'A change of the endpoint brings it forward' }),
+      })
+      .nullable()
+      .openapi({
+        description:
+          "Whether its URL itself asks for payments to the endpoint's wallet; null: it is no http URL",
+      }),
   })
   .openapi('Endpoint')
 
@@ -191,6 +211,11 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
       )
   }
 
+  async function answerWith(endpoint: Endpoint) {
+    const proofs = await readProofs(sql, [endpoint.endpointId])
+    return { ...toEndpoint(endpoint), proof: toProof(proofs.get(endpoint.endpointId)) }
+  }
+
   app.openapi(createEndpoint, async (c) => {
     const providerId = c.req.valid('param').id
     const body = c.req.valid('json')
@@ -208,7 +233,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     })
     if (inserted === undefined) throw new Refusal('unknown_provider')
     setVersion(c, inserted)
-    return c.json(toEndpoint(inserted), 201)
+    return c.json(await answerWith(inserted), 201)
   })
 
   app.openapi(patchEndpoint, async (c) => {
@@ -242,12 +267,20 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     })
     if (changed === undefined) throw new Refusal('unknown_provider')
     setVersion(c, changed)
-    return c.json(toEndpoint(changed), 200)
+    return c.json(await answerWith(changed), 200)
   })
 
   app.openapi(getEndpoints, async (c) => {
     const endpoints = await listEndpoints(sql, c.req.valid('param').id)
-    return c.json({ endpoints: endpoints.map(toEndpoint) }, 200)
+    const proofs = await readProofs(
+      sql,
+      endpoints.map(({ endpointId }) => endpointId),
+    )
+    const answers = endpoints.map((one) => ({
+      ...toEndpoint(one),
+      proof: toProof(proofs.get(one.endpointId)),
+    }))
+    return c.json({ endpoints: answers }, 200)
   })
 
   app.openapi(getEndpoint, async (c) => {
@@ -255,7 +288,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     const found = await findEndpoint(sql, id, endpointId)
     if (found === undefined) throw new Refusal('unknown_endpoint')
     setVersion(c, found)
-    return c.json(toEndpoint(found), 200)
+    return c.json(await answerWith(found), 200)
   })
 }
 
@@ -352,6 +385,18 @@ async function findUsable(sql: Queryable, providerId: string, walletId: string):
   return wallet
 }
 
+function toProof(proof: Proof | undefined) {
+  if (proof === undefined) return null
+  const { isProven, finding, checkedAt, nextCheckAt } = proof
+  const status = isProven
+    ? ('proven' as const)
+    : checkedAt === null
+      ? ('unasked' as const)
+      : ('unproven' as const)
+  return { status, finding, checkedAt, nextCheckAt }
+}
+
+/** An endpoint as it is registered, which the registry's changes record. */
 export function toEndpoint({ wallets, price, ...found }: Endpoint) {
   const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
   const [first] = networks

@@ -1,9 +1,10 @@
+import { askAgain } from '@tollkeeper/ledger/discovery/originProofs'
 import type { Queryable, Transaction } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { JsonSchema } from '@tollkeeper/runtime/jsonSchema'
 import postgres from 'postgres'
 import { Refusal } from '../http/refusal.ts'
-import { isShadowed, parseRoute } from './routeTable.ts'
+import { isShadowed, parseNewRoute } from './routeTable.ts'
 
 /** The methods that an endpoint can be registered for; `*` stands for all of them. */
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
@@ -58,7 +59,7 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
   const endpointId = newId('ep')
   const [first, ...others] = endpoint.wallets
   if (first === undefined) throw new TypeError('An endpoint needs a wallet')
-  const { path, shape } = parseRoute(new URL(endpoint.url))
+  const { path, shape } = parseNewRoute(new URL(endpoint.url))
   const [registered] = await tx<[{ count: number }]>`
     select count(*)::int as count from endpoint where provider_id = ${endpoint.providerId}`
   if (registered.count >= maxEndpoints) throw new Refusal('endpoint_limit_reached')
@@ -71,6 +72,7 @@ export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Pr
       ${jsonOf(tx, endpoint.inputExample)}, ${jsonOf(tx, endpoint.outputExample)})`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
+  await askAgain(tx, endpointId)
   return readEndpoint(tx, endpointId)
 }
 
@@ -81,7 +83,7 @@ export async function updateEndpoint(
 ): Promise<Endpoint> {
   const [first, ...others] = endpoint.wallets
   if (first === undefined) throw new TypeError('An endpoint needs a wallet')
-  const { path, shape } = parseRoute(new URL(endpoint.url))
+  const { path, shape } = parseNewRoute(new URL(endpoint.url))
   // Deleted first, since the later ones must be of the first one's kind: test or production.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   await refuseTaken(tx`
@@ -94,6 +96,7 @@ export async function updateEndpoint(
     where id = ${endpointId}`)
   await refuseShadowed(tx, endpoint.providerId, shape)
   await insertFurtherWallets(tx, endpointId, others)
+  await askAgain(tx, endpointId)
   return readEndpoint(tx, endpointId)
 }
 

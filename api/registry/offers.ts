@@ -51,6 +51,14 @@ export type OffersOptions = {
 
 const maxEntries = 50_000
 const maxTables = 2_000
+/**
+ * Most bytes of cached offers, about, and most routes of cached tables: whoever registers endpoints for nothing can have challenges of all
+ * of them made.
+ */
+const maxOfferBytes = 67_108_864
+const maxRoutes = 200_000
+/** About what an offer takes besides its fields for discovery. */
+const offerBytes = 1_000
 
 type RegisteredRoute = { endpointId: string; method: Method; route: Route }
 
@@ -81,6 +89,9 @@ export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOp
 
   const endpoints = createCache<string, Offer | undefined>({
     ...shared,
+    maxSize: maxOfferBytes,
+    // Objects take several times the bytes of their JSON.
+    sizeOf: (offer) => offerBytes + 4 * JSON.stringify(offer?.discovery ?? null).length,
     load: async (endpointId) => {
       const [row] = await sql<OfferRow[]>`
         ${select} where e.id = ${endpointId}`
@@ -91,6 +102,8 @@ export function createOffers({ sql, discovery: isListing, ttlMs, now }: OffersOp
   const tables = createCache<string, RouteTable<RegisteredRoute> | undefined>({
     ...shared,
     max: maxTables,
+    maxSize: maxRoutes,
+    sizeOf: (table) => table?.size ?? 0,
     load: async (providerId) => {
       const rows = await sql<{ endpointId: string; method: Method; url: string }[]>`
         select distinct on (method, shape) id as "endpointId", method, url from endpoint

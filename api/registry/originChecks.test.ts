@@ -12,7 +12,7 @@ import { useGateway } from '../../test/support/useGateway.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import { createOriginChecks } from './originChecks.ts'
 
-// Anybody can register or declare anybody's URL with a wallet of his own: only the URL's own 402 makes it his.
+// Anyone can register or declare anyone's URL with a wallet of their own: only the URL's own 402 makes it theirs.
 
 const gateway = useGateway()
 let shop: Shop
@@ -41,6 +41,7 @@ const check = (allowPrivate = true, onBadRow = noBadRows) =>
     sql: gateway.database,
     guard: createAddressGuard({ allowPrivate }),
     issuer: gateway.settings.issuer,
+    networks: [gateway.served],
   })
 
 /** Asks all that is due. */
@@ -68,7 +69,7 @@ async function find(resource: string): Promise<DiscoveryResource | undefined> {
   return body.items.find((one) => one.resource === resource)
 }
 
-const dueAgain = () => gateway.database`update origin_proof set next_check_at = now()`
+const dueAgain = () => gateway.database`update endpoint_proof set next_check_at = now()`
 const exact = (payTo: string, more: object = {}) => ({
   x402Version: 2,
   accepts: [
@@ -76,7 +77,7 @@ const exact = (payTo: string, more: object = {}) => ({
       scheme: 'exact',
       network: 'eip155:31337',
       amount: '70000',
-      asset: randomHex(20),
+      asset: gateway.served.token,
       payTo,
       maxTimeoutSeconds: 60,
     },
@@ -85,7 +86,7 @@ const exact = (payTo: string, more: object = {}) => ({
 })
 
 describe('endpoints', () => {
-  test('default: an origin that asks for payments to the wallet is proven; asked once, and of one of its URLs', async () => {
+  test('default: a URL that asks for payments to the wallet is proven, and asked once', async () => {
     answers.set('/cities/city', { status: 402, required: exact(shop.wallet) })
     const url = await addEndpoint('/cities/:city')
     expect((await find(url))?.quality.proven).toBe(false)
@@ -94,6 +95,104 @@ describe('endpoints', () => {
     expect((await find(url))?.quality.proven).toBe(true)
     await checkAll()
     expect(asked).toEqual(['GET /cities/city'])
+  })
+
+  test('error: a seller on a shared host is not proven for its neighbor’s URL', async () => {
+    const [seller, neighbor] = [await openShop(gateway.app), await openShop(gateway.app)]
+    answers.set('/own', { status: 402, required: exact(seller.wallet) })
+    answers.set('/neighbor', { status: 402, required: exact(neighbor.wallet) })
+    const [own, foreign] = [await addEndpoint('/own', seller), await addEndpoint('/neighbor', seller)]
+    await checkAll()
+    expect((await find(own))?.quality).toMatchObject({ proven: true, finding: null })
+    expect((await find(foreign))?.quality).toMatchObject({
+      proven: false,
+      finding: 'its 402 asks for payments to others',
+    })
+  })
+
+  test('error: what was proven of one URL or wallet is not proven of another that replaces it', async () => {
+    const seller = await openShop(gateway.app)
+    for (const path of ['/before', '/after'])
+      answers.set(path, { status: 402, required: exact(seller.wallet) })
+    const before = await addEndpoint('/before', seller)
+    await checkAll()
+    expect((await find(before))?.quality.proven).toBe(true)
+    const path = `/providers/${seller.providerId}/endpoints`
+    const { body } = await call<{ endpoints: { endpointId: string; url: string }[] }>(
+      gateway.app,
+      'GET',
+      path,
+      {
+        key: seller.key,
+      },
+    )
+    const { endpointId } = body.endpoints.find(({ url }) => url === before) ?? {}
+    answers.set('/after', { status: 402, required: exact(randomHex(20)) })
+    const after = `${origin}/after`
+    await call(gateway.app, 'PATCH', `${path}/${endpointId}`, {
+      key: seller.key,
+      headers: { 'if-match': '*' },
+      json: { url: after },
+    })
+    expect((await find(after))?.quality.proven).toBe(false)
+    await gateway.database`update endpoint_proof set next_check_at = now() where endpoint_id = ${endpointId ?? ''}`
+    await checkAll()
+    expect((await find(after))?.quality).toMatchObject({
+      proven: false,
+      finding: expect.stringContaining('others'),
+    })
+  })
+
+  test('behavior: a seller that checks its input first is asked with its example, and is told what was found', async () => {
+    const seller = await openShop(gateway.app)
+    const example = { city: 'Oslo', days: 3 }
+    answers.set('/strict?city=Oslo&days=3', { status: 402, required: exact(seller.wallet) })
+    answers.set('/strict', { status: 400 })
+    const path = `/providers/${seller.providerId}/endpoints`
+    const endpoint = {
+      url: `${origin}/strict`,
+      method: 'GET',
+      pricing: { usdcPerUnit: '0.05' },
+      walletId: seller.walletId,
+    }
+    const { body } = await call<{ endpointId: string }>(gateway.app, 'POST', path, {
+      key: seller.key,
+      json: endpoint,
+    })
+    const at = `${path}/${body.endpointId}`
+    const read = async () => (await call(gateway.app, 'GET', at, { key: seller.key })).body
+    expect(await read()).toMatchObject({ proof: { status: 'unasked', finding: null } })
+    await checkAll()
+    expect(await read()).toMatchObject({
+      proof: {
+        status: 'unproven',
+        finding: expect.stringContaining('it answered 400 to a request without a payment'),
+      },
+    })
+    await call(gateway.app, 'PATCH', at, {
+      key: seller.key,
+      headers: { 'if-match': '*' },
+      json: { inputExample: example },
+    })
+    await gateway.database`update endpoint_proof set next_check_at = now() where endpoint_id = ${body.endpointId}`
+    await checkAll()
+    expect(await read()).toMatchObject({ proof: { status: 'proven', finding: null } })
+  })
+
+  test('behavior: one provider’s many URLs delay no other’s, and what isn’t listed is asked nothing', async () => {
+    const [many, one] = [await openShop(gateway.app), await openShop(gateway.app)]
+    for (let n = 0; n < 12; n++) await addEndpoint(`/many/${n}`, many)
+    answers.set('/one', { status: 402, required: exact(one.wallet) })
+    const url = await addEndpoint('/one', one)
+    await gateway.database`update endpoint set listed = false where url like ${`${origin}/many/%1`}`
+    asked.length = 0
+    await check()()
+    expect(asked).toContain('GET /one')
+    expect((await find(url))?.quality.proven).toBe(true)
+    await checkAll()
+    expect(asked.filter((path) => path.includes('/many/')).toSorted()).toEqual(
+      [0, 2, 3, 4, 5, 6, 7, 8, 9, 10].map((n) => `GET /many/${n}`).toSorted(),
+    )
   })
 
   test('behavior: reads our own body of a 402, and whom a splitter pays', async () => {
@@ -118,7 +217,7 @@ describe('endpoints', () => {
     await dueAgain()
     await checkAll()
     expect(await proven()).toBe(true)
-    await gateway.database`update origin_proof set proven_at = now() - interval '4 days'`
+    await gateway.database`update endpoint_proof set proven_at = now() - interval '4 days'`
     await dueAgain()
     await checkAll()
     expect(await proven()).toBe(false)
@@ -176,7 +275,8 @@ describe('endpoints', () => {
     asked.length = 0
     await checkAll(false)
     expect(asked).toEqual([])
-    const rows = await gateway.database`select finding from origin_proof where origin = ${origin}`
+    const rows =
+      await gateway.database`select finding from endpoint_proof where url like ${`${origin}/cities/%`}`
     expect(rows[0]?.finding).toContain('address_refused')
   })
 })
@@ -186,7 +286,7 @@ describe('declared resources', () => {
     info: { input: { type: 'http', method, bodyType: 'json', body: {} } },
     schema: { type: 'object' },
   })
-  const declare = async (path: string, payTo: string) => {
+  const declare = async (path: string, payTo: string, amount = 10_000n) => {
     const resource = `${origin}${path}`
     await listDeclaration(gateway.database, {
       resource,
@@ -194,7 +294,7 @@ describe('declared resources', () => {
       payTo: payTo as `0x${string}`,
       providerId: null,
       x402Version: 2 as const,
-      amount: 10_000n,
+      amount,
       maxTimeoutSeconds: 60,
       description: 'Free money',
       mimeType: 'text/html',
@@ -234,6 +334,47 @@ describe('declared resources', () => {
     expect(await find(resource)).toMatchObject(truth)
     await declare('/paid', payTo)
     expect(await find(resource)).toMatchObject(truth)
+  })
+
+  test('behavior: a price that a payment shows to be another is read within minutes', async () => {
+    const payTo = randomHex(20)
+    answers.set('/cheaper', { status: 402, required: exact(payTo) })
+    const resource = await declare('/cheaper', payTo)
+    await checkAll()
+    const price = async () => (await find(resource))?.accepts[0]?.amount
+    expect(await price()).toBe('70000')
+    const [offer] = exact(payTo).accepts
+    answers.set('/cheaper', {
+      status: 402,
+      required: exact(payTo, { accepts: [{ ...offer, amount: '30000' }] }),
+    })
+    await checkAll()
+    expect(await price()).toBe('70000')
+    await declare('/cheaper', payTo, 30_000n)
+    const [due] = await gateway.database`
+      select next_check_at < now() + interval '3 minutes' as soon from declared_resource where resource = ${resource}`
+    expect(due?.soon).toBe(true)
+    await gateway.database`update declared_resource set checked_at = now() - interval '3 minutes' where resource = ${resource}`
+    await declare('/cheaper', payTo, 30_001n)
+    await checkAll()
+    expect(await price()).toBe('30000')
+  })
+
+  test('behavior: the price is that in USDC, though its 402 offers another token first', async () => {
+    const payTo = randomHex(20)
+    const { token } = gateway.served
+    const [offer] = exact(payTo).accepts
+    const elsewhere = { ...offer, network: 'eip155:56', asset: randomHex(20), amount: '10000000000000000' }
+    const required = exact(payTo, {
+      accepts: [elsewhere, { ...offer, asset: randomHex(20), amount: '7' }, offer],
+    })
+    answers.set('/usdt', { status: 402, required })
+    const resource = await declare('/usdt', payTo)
+    await checkAll()
+    expect(await find(resource)).toMatchObject({
+      accepts: [{ amount: '70000', asset: token, payTo }],
+      quality: { proven: true },
+    })
   })
 
   test('behavior: a squatter stands beside the owner, unproven, and behind', async () => {

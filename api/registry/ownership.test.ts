@@ -244,6 +244,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /healthz',
     'GET /network',
     'GET /network/batches',
+    'GET /networks',
     'GET /p/{providerId}/{path}',
     'GET /payments/{paymentId}',
     'GET /readyz',

@@ -28,6 +28,12 @@ const tags = ['Providers']
 
 const registrationToken = z.object({ 'registration-token': wire.text(500).optional() })
 
+const ownMiddleware = z.boolean().openapi({
+  description:
+    'Whether it verifies by a middleware of its own instead of ours. Triggers then count its payments once they are ' +
+    'TRIGGER_MIN_AGE_SECONDS old, so that it can void those that it never heard of',
+})
+
 const newProvider = z
   .strictObject({
     name: wire.text(200).min(1),
@@ -36,6 +42,7 @@ const newProvider = z
       .boolean()
       .optional()
       .openapi({ description: "Whether /verify for this provider's endpoints takes its API key only" }),
+    ownMiddleware: ownMiddleware.optional(),
   })
   .openapi('NewProvider')
 
@@ -62,6 +69,7 @@ export const provider = z
     contact: z.string().nullable(),
     contactConfirmedAt: wire.isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
     requiresKey: z.boolean(),
+    ownMiddleware,
     listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
     serviceName: serviceName.nullable(),
     tags: tags5,
@@ -102,6 +110,7 @@ const providerChange = z
     name: wire.text(200).min(1),
     contact: wire.text(320).nullable(),
     requiresKey: z.boolean(),
+    ownMiddleware,
     listed: z.boolean().openapi({ description: 'Whether buyers can find what it sells' }),
     serviceName: serviceName.nullable(),
     tags: tags5,
@@ -147,11 +156,11 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
   const { registration, trustedProxies } = settings
 
   app.openapi(createProvider, async (c) => {
-    const { name, contact = null, requiresKey = false } = c.req.valid('json')
+    const { name, contact = null, requiresKey = false, ownMiddleware = false } = c.req.valid('json')
     requireAdmission(registration, c.req.valid('header')['registration-token'])
     const answer = await sql.begin(async (tx) => {
       await countRegistration(tx, registration, clientAddress(c, trustedProxies), now())
-      const inserted = await insertProvider(tx, { name, contact, requiresKey })
+      const inserted = await insertProvider(tx, { name, contact, requiresKey, ownMiddleware })
       const { providerId } = inserted
       const { apiKey, ...key } = await issueApiKey(tx, providerId)
       const { keyId } = key
@@ -183,6 +192,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
         name: fields.name ?? before.name,
         contact: orNull(fields.contact, before.contact),
         requiresKey: fields.requiresKey ?? before.requiresKey,
+        ownMiddleware: fields.ownMiddleware ?? before.ownMiddleware,
         listed: fields.listed ?? before.listed,
         serviceName: orNull(fields.serviceName, before.serviceName),
         tags: fields.tags ?? before.tags,

@@ -10,6 +10,8 @@ export type Provider = {
   contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
+  /** Whether it verifies by a middleware of its own instead of ours. */
+  ownMiddleware: boolean
   /** Whether the catalogue lists what it sells. */
   listed: boolean
   /** How catalogues show it, by x402's rules. */
@@ -25,10 +27,10 @@ export type Provider = {
 /** A wallet's signature (EIP-191) that it sells at an origin. Catalogues compare it with who is paid there. */
 export type OwnershipProof = { origin: string; address: Address; signature: Hex }
 
-type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey'>
+type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey' | 'ownMiddleware'>
 
 const columns = (sql: Queryable) =>
-  sql`id as "providerId", name, contact, requires_key as "requiresKey", listed, service_name as "serviceName", tags,
+  sql`id as "providerId", name, contact, requires_key as "requiresKey", own_middleware as "ownMiddleware", listed, service_name as "serviceName", tags,
     icon_url as "iconUrl", ownership_proofs as "ownershipProofs", version, created_at as "createdAt",
     disabled_at as "disabledAt",
     (select c.confirmed_at from confirmed_contact c where c.provider_id = provider.id and c.address = provider.contact)
@@ -36,10 +38,11 @@ const columns = (sql: Queryable) =>
 
 export async function insertProvider(
   sql: Queryable,
-  { name, contact, requiresKey }: ProviderFields,
+  { name, contact, requiresKey, ownMiddleware }: ProviderFields,
 ): Promise<Provider> {
   const [row] = await sql<[Provider]>`
-    insert into provider (id, name, contact, requires_key) values (${newId('prov')}, ${name}, ${contact}, ${requiresKey})
+    insert into provider (id, name, contact, requires_key, own_middleware)
+    values (${newId('prov')}, ${name}, ${contact}, ${requiresKey}, ${ownMiddleware})
     returning ${columns(sql)}`
   return row
 }
@@ -53,10 +56,10 @@ export async function updateProvider(
   sql: Queryable,
   { providerId, ...provider }: Omit<Provider, 'version' | 'createdAt' | 'contactConfirmedAt'>,
 ): Promise<Provider> {
-  const { name, contact, requiresKey, listed, serviceName, tags, iconUrl, ownershipProofs, disabledAt } =
-    provider
+  const { name, contact, requiresKey, ownMiddleware, listed, serviceName, tags, iconUrl } = provider
+  const { ownershipProofs, disabledAt } = provider
   const [row] = await sql<[Provider]>`
-    update provider set name = ${name}, contact = ${contact}, requires_key = ${requiresKey},
+    update provider set name = ${name}, contact = ${contact}, requires_key = ${requiresKey}, own_middleware = ${ownMiddleware},
       listed = ${listed}, service_name = ${serviceName}, tags = ${tags}::text[], icon_url = ${iconUrl},
       ownership_proofs = ${sql.json(ownershipProofs)}, disabled_at = ${disabledAt}, version = version + 1
     where id = ${providerId}

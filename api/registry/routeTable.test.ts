@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createRouteTable, isShadowed, parseRoute, pathOf } from './routeTable.ts'
+import { createRouteTable, isShadowed, parseNewRoute, parseRoute, pathOf } from './routeTable.ts'
 
 const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
 const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
@@ -53,6 +53,35 @@ describe('find', () => {
       ...['/files/*', '/files/*', '/files/*'],
       undefined,
     ])
+  })
+})
+
+describe('parseNewRoute', () => {
+  const register = (path: string) => parseNewRoute(new URL(`https://api.example${path}`))
+
+  test.each([
+    ['/cities/{id}', ':id'],
+    ['/cities/[id]', ':id'],
+    ['/cities/[...slug]', ':slug'],
+    ['/cities/<int>', ':int'],
+    ['/files/report.{ext}', ':reportext'],
+    ['/cities?x=1', 'without ?x=1'],
+    ['/cities#top', 'without #top'],
+  ])('error: %s is refused, because no request would have that text', (path, advice) => {
+    expect(() => register(path)).toThrow(
+      expect.objectContaining({ code: 'invalid_field', message: expect.stringContaining(advice) }),
+    )
+  })
+
+  test.each(['/', '/cities/:id', '/cities/*', '/caf%C3%A9', '/a[0]b', '/v1/models:predict'])(
+    'default: %s is taken',
+    (path) => {
+      expect(register(path)).toEqual(route(path))
+    },
+  )
+
+  test('default: a tool of MCP has its name', () => {
+    expect(parseNewRoute(new URL('mcp://tool/forecast')).shape).toBe('mcp://tool/forecast')
   })
 })
 

@@ -61,6 +61,29 @@ export function parseRoute(url: URL): Route {
   return { path, shape: start + shape.join('/'), parts, isTool: isTool(pathname) }
 }
 
+/** Segments that stand for any text in other routers: `{id}`, `[id]`, `<id>`, and parts such as `file.{ext}`. */
+const otherParameter = /^\[.*\]$|[{}<>]/
+
+/**
+ * Parses the path of a URL that is to be registered, as {@link parseRoute}. It refuses what would be registered as text that no request
+ * has: the notations of other routers, a query and a fragment.
+ *
+ * @throws {Refusal} `invalid_field`
+ */
+export function parseNewRoute(url: URL): Route {
+  const route = parseRoute(url)
+  if (route.isTool) return route
+  if (url.search !== '' || url.hash !== '')
+    throw invalid(`an endpoint is found by its path, so register it without ${url.search}${url.hash}`)
+  for (const segment of decodeURIComponent(url.pathname).split('/')) {
+    if (otherParameter.test(segment)) {
+      const name = segment.replace(/\W+/g, '') || 'name'
+      throw invalid(`${segment} would match only itself; write :${name} for any one segment`)
+    }
+  }
+  return route
+}
+
 /**
  * Whether others leave a route no path of its own, as `/a` and `/a/:b/*` do with `/a/*`. That happens only to routes that end in
  * `*`, because a segment that is no literal is matched only by `:name` and `*`.

@@ -1,6 +1,6 @@
 import { type Described, hasBody, shownMethod } from '@tollkeeper/ledger/discovery/bazaar'
 import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
-import type { Listing } from '@tollkeeper/ledger/discovery/listings'
+import type { ListedWithDocument } from '@tollkeeper/ledger/discovery/documents'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 
 /*
@@ -9,28 +9,26 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
  */
 
 /** Most endpoints in an origin's documents, since an agent reads all of them. The catalogue has the rest. */
-const maxShown = 100
-/** Most bytes of all schemas and examples together. */
-const maxSchemaBytes = 262_144
+export const maxShown = 100
 
 export type SalesOptions = {
   origin: string
   title: string
   /** The gateway's URL. */
   issuer: string
-  /** Best first. */
-  listings: readonly Listing[]
+  /** Best first, at most {@link maxShown}. */
+  listings: readonly ListedWithDocument[]
   accepts: Catalogue['accepts']
   ownershipProofs: readonly string[]
 }
 
 export type Sales = { origin: string; openapi: object; x402: object; llms: string }
 
-type Sold = { listing: Listing; described: Described; method: string; path: string }
+type Sold = { listing: ListedWithDocument; described: Described; method: string; path: string }
 
 export function describeSales(options: SalesOptions): Sales {
   const { origin, listings, ownershipProofs } = options
-  const sold = listings.slice(0, maxShown).flatMap((listing): Sold[] => {
+  const sold = listings.flatMap((listing): Sold[] => {
     const { described } = listing
     if (described === null || !/^https?:/.test(listing.resource)) return []
     return [{ listing, described, method: shownMethod(described.method), path: pathOf(listing.resource) }]
@@ -61,14 +59,11 @@ function describe(
   // `/a/{b}` and `/a/{c}` are one path to OpenAPI, named by the first one.
   const named = new Map<string, string>()
   const ids = new Map<string, number>()
-  let left = maxSchemaBytes
   for (const one of sold) {
-    left -= bytesOf(one.described)
-    const described = left >= 0 ? one.described : withoutInterface(one.described)
     const shape = one.path.replace(/\{\w+\}/g, '{}')
     const path = named.get(shape) ?? one.path
     named.set(shape, path)
-    const operation = operationOf({ ...one, path, described }, accepts(one.listing))
+    const operation = operationOf({ ...one, path }, accepts(one.listing))
     const count = ids.get(operation.operationId) ?? 0
     ids.set(operation.operationId, count + 1)
     if (count > 0) operation.operationId += `_${count}`
@@ -97,14 +92,6 @@ function describe(
 const guidance =
   'Call an operation, read the header PAYMENT-REQUIRED of its 402, sign what it accepts, and send the same request again with ' +
   'PAYMENT-SIGNATURE. Any client of x402 v2 does so. A price is charged once a request is served.'
-
-function bytesOf({ inputSchema, inputExample, outputSchema, outputExample }: Described): number {
-  return Buffer.byteLength(JSON.stringify([inputSchema, inputExample, outputSchema, outputExample]))
-}
-
-function withoutInterface(described: Described): Described {
-  return { ...described, inputSchema: null, inputExample: null, outputSchema: null, outputExample: null }
-}
 
 function operationOf({ listing, described, method, path }: Sold, accepts: ReturnType<Catalogue['accepts']>) {
   const { price, description, mimeType, tags } = listing

@@ -1,8 +1,9 @@
 import { z } from '@hono/zod-openapi'
-import { discoveryAnswers, maxDiscoveryLimit } from '@tollkeeper/ledger/discovery/answers'
+import { answerDiscovery, maxDiscoveryLimit } from '@tollkeeper/ledger/discovery/answers'
 import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
 import type { Listing } from '@tollkeeper/ledger/discovery/listings'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { Context } from 'hono'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
@@ -10,7 +11,7 @@ import { route } from '../http/route.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
 import { findProvider } from '../registry/providers.ts'
-import { describeSales } from './describeSales.ts'
+import { describeSales, maxShown, type Sales, type SalesOptions } from './describeSales.ts'
 
 const accepts = z.object({
   scheme: z.enum(['exact', 'tab']),
@@ -36,9 +37,11 @@ const quality = z
     l30DaysFees: wire.baseUnits.openapi({
       description: "The platform's part of what settled, by which the list is ranked: base units",
     }),
-    proven: z
-      .boolean()
-      .openapi({ description: "Its origin itself asks for payments to the seller's wallet" }),
+    proven: z.boolean().openapi({ description: "Its URL itself asks for payments to the seller's wallet" }),
+    finding: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Why it is not proven; null if it is, or was not asked yet' }),
   })
   .openapi({ description: 'What settled in 30 days, as far as that is final' })
 
@@ -150,49 +153,67 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
   if (catalogue === null) return
   const { issuer } = settings
   const gatewayOrigin = new URL(issuer).origin
-  for (const [described, answer] of [
-    [getResources, discoveryAnswers.resources],
-    [getSearch, discoveryAnswers.search],
-    [getMerchant, discoveryAnswers.merchant],
+  for (const [described, name] of [
+    [getResources, 'resources'],
+    [getSearch, 'search'],
+    [getMerchant, 'merchant'],
   ] as const) {
     app.openAPIRegistry.registerPath(described)
-    app.get(described.path, async (c) => c.json(await answer(catalogue, c.req.query()), 200))
+    app.get(described.path, async (c) => answerJson(c, await answerDiscovery(catalogue, name, c.req.query())))
+  }
+
+  /** The documents of what is sold at an origin. */
+  const describe = async (
+    listings: readonly Listing[],
+    options: Pick<SalesOptions, 'origin' | 'title' | 'ownershipProofs'>,
+  ): Promise<Sales> => {
+    const there = listings.filter(({ resource }) => originOf(resource) === options.origin).slice(0, maxShown)
+    return describeSales({
+      ...options,
+      issuer,
+      accepts: catalogue.accepts,
+      listings: await catalogue.describe(there),
+    })
   }
 
   app.openapi(getSales, async (c) => {
     const { id } = c.req.valid('param')
+    const { origin: asked } = c.req.valid('query')
     const provider = await findProvider(sql, id)
     if (provider === undefined) throw new Refusal('unknown_provider')
-    const own = await catalogue.list(({ providerId, endpointId }) => providerId === id && endpointId !== null)
-    const origin = c.req.valid('query').origin ?? chooseOrigin(own, gatewayOrigin)
-    const document = describeSales({
-      origin,
-      title: provider.serviceName ?? provider.name,
-      issuer,
-      accepts: catalogue.accepts,
-      listings: own.filter(({ resource }) => originOf(resource) === origin),
-      ownershipProofs: provider.ownershipProofs
-        .filter((one) => one.origin === origin)
-        .map(({ signature }) => signature),
-    })
-    return c.json(document as z.infer<typeof sales>, 200)
+    const text = await catalogue.remember(
+      JSON.stringify(['sales', id, provider.version, asked]),
+      async () => {
+        const own = await catalogue.list(
+          ({ providerId, endpointId }) => providerId === id && endpointId !== null,
+        )
+        const origin = asked ?? chooseOrigin(own, gatewayOrigin)
+        const ownershipProofs = provider.ownershipProofs.flatMap((one) =>
+          one.origin === origin ? [one.signature] : [],
+        )
+        const title = provider.serviceName ?? provider.name
+        return JSON.stringify(await describe(own, { origin, title, ownershipProofs }))
+      },
+    )
+    return answerJson(c, text) as never
   })
 
-  const sold = async () =>
-    describeSales({
-      origin: gatewayOrigin,
-      title: 'Sold by this gateway',
-      issuer,
-      accepts: catalogue.accepts,
-      ownershipProofs: [],
-      listings: await catalogue.list(
-        ({ resource, endpointId }) => endpointId !== null && originOf(resource) === gatewayOrigin,
-      ),
-    })
   const kept = { 'Cache-Control': 'public, max-age=30' }
-  app.get('/openapi.json', async (c) => c.json((await sold()).openapi, 200, kept))
-  app.get('/.well-known/x402', async (c) => c.json((await sold()).x402, 200, kept))
-  app.get('/llms.txt', async (c) => c.text((await sold()).llms, 200, kept))
+  const sold = (part: 'openapi' | 'x402' | 'llms') =>
+    catalogue.remember(`sold ${part}`, async () => {
+      const listings = await catalogue.list(({ endpointId }) => endpointId !== null)
+      const title = 'Sold by this gateway'
+      const found = await describe(listings, { origin: gatewayOrigin, title, ownershipProofs: [] })
+      return part === 'llms' ? found.llms : JSON.stringify(found[part])
+    })
+  app.get('/openapi.json', async (c) => answerJson(c, await sold('openapi'), kept))
+  app.get('/.well-known/x402', async (c) => answerJson(c, await sold('x402'), kept))
+  app.get('/llms.txt', async (c) => c.text(await sold('llms'), 200, kept))
+}
+
+/** Answers with JSON that is text already. */
+function answerJson(c: Context, text: string, headers: Record<string, string> = {}): Response {
+  return c.body(text, 200, { 'Content-Type': 'application/json', ...headers })
 }
 
 /** The origin where most of it is sold, besides the gateway itself. */

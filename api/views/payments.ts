@@ -2,6 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { findStoredPayment } from '@tollkeeper/ledger/acceptance/storedPayment'
 import { voidPayment } from '@tollkeeper/ledger/outcomes/voids'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { traceIdOf } from '@tollkeeper/runtime/trace'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -14,9 +15,10 @@ import * as wire from '../http/wire.ts'
 import { writerOf } from '../http/writer.ts'
 import { findPayment, type PaymentHalf, paymentSources } from '../payments/records/payments.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import { readTab, tab } from './tabs.ts'
+import { readTab, tab, toOpenTab } from './tabs.ts'
 
 const half = z
   .object({
@@ -36,7 +38,9 @@ export const payment = z
     requestId: wire.requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
-    tab: tab.nullable().openapi({ description: 'Of a tab that closed; null: a payment of its own' }),
+    tab: tab
+      .nullable()
+      .openapi({ description: 'Of a tab, from its first request on; null: a payment of its own' }),
     providerId: wire.providerId.nullable(),
     endpointId: wire.endpointId.nullable(),
     network: wire.networkName,
@@ -83,6 +87,7 @@ export const payment = z
 
 export type PaymentRouteOptions = {
   sql: Database
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'traceUrlTemplate'>
@@ -159,19 +164,23 @@ export function addPaymentRoutes(app: App, options: PaymentRouteOptions): void {
 }
 
 async function readPayment(
-  { sql, heads, networks, settings, now }: PaymentRouteOptions,
+  { sql, tabReads, heads, networks, settings, now }: PaymentRouteOptions,
   paymentId: string,
   caller: string | undefined,
   isOperator = false,
 ) {
-  const found = await findPayment(sql, paymentId, new Date(now()))
+  const found = await findPaymentOrTab({ sql, tabReads }, paymentId, new Date(now()))
   if (found === undefined) throw new Refusal('unknown_payment')
   const { name, testnet } = networks.ofChain(found.chainId).served.network
   const mayTrace = isOperator || (caller !== undefined && caller === found.providerId)
   return {
     ...found,
     payment_status: found.status,
-    tab: found.source === 'tab' ? await readTab(sql, paymentId, caller) : null,
+    tab: found.storedTab
+      ? toOpenTab(found.storedTab)
+      : found.source === 'tab'
+        ? await readTab(sql, paymentId, caller)
+        : null,
     network: name,
     testnet,
     asset: found.token,

@@ -1,19 +1,17 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '@tollkeeper/ledger/store/database'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { providerViews } from '../http/authenticate.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
-import type { ReceiptKeys } from '../payments/receipts/keys.ts'
 import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
+import { readTabReceipts, type TabReceiptOptions } from './tabReceipts.ts'
 
 const receiptsQuery = paymentFilters
   .omit({ limit: true })
@@ -28,8 +26,8 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   description:
     'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
     'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
-    'short ends without its last chunk. Payments that came through the facilitator have no receipt, nor have tabs: each of their ' +
-    'requests had one of its own.',
+    'short ends without its last chunk. Payments that came through the facilitator have no receipt. Requests on a tab have one each, ' +
+    'with the `paymentId` of the tab, and are listed once the tab has closed.',
   query: receiptsQuery,
   responses: {
     200: {
@@ -48,19 +46,13 @@ const pageSize = 200
  */
 const unsettledOrderMs = 10_000
 
-export type ProviderReceiptRouteOptions = {
-  sql: Database
+export type ProviderReceiptRouteOptions = TabReceiptOptions & {
   heads: RecordedHeads
   networks: GatewayNetworks
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  now: () => number
 }
 
-export function addProviderReceiptRoute(
-  app: App,
-  { sql, heads, networks, receiptKeys, settings, now }: ProviderReceiptRouteOptions,
-): void {
+export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteOptions): void {
+  const { sql, heads, networks, receiptKeys, settings, now } = options
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, to: until, ...filters } = c.req.valid('query')
@@ -82,9 +74,16 @@ export function addProviderReceiptRoute(
         signedAt: now(),
         key: receiptKeys.current,
       })
-      const cursor = paymentPositions.write(list, { acceptedAt, paymentId })
-      return receipt === null ? '' : `${JSON.stringify({ paymentId, receipt, cursor })}\n`
+      return receipt === null ? [] : [{ position: { acceptedAt, paymentId }, paymentId, receipt }]
     }
+    const write = ({
+      position,
+      ...line
+    }: {
+      position: PaymentPosition
+      paymentId: string
+      receipt: string
+    }) => `${JSON.stringify({ ...line, cursor: paymentPositions.write(list, position) })}\n`
     const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
       const at = new Date(now())
       const page = {
@@ -97,17 +96,35 @@ export function addProviderReceiptRoute(
         withoutTabs: true,
         now: at,
       }
-      const { payments, next } = await findProviderPayments(sql, { ...filters, ...page })
+      const [{ payments, next }, tabs] = await Promise.all([
+        // A request's number is no payment's.
+        findProviderPayments(sql, { ...filters, ...page, after: after && { ...after, sale: undefined } }),
+        readTabReceipts(options, { ...filters, ...page, takenBefore: latest }),
+      ])
       const ids = payments.map(({ paymentId }) => paymentId)
       const records = await findPayments(sql, ids, at)
       const found = ids.flatMap((id) => records.get(id) ?? [])
       // Its status may have changed between the two reads.
-      const text = found.filter((one) => status === undefined || one.status === status).map(sign)
-      return { text: text.join(''), next }
+      const own = found.filter((one) => status === undefined || one.status === status).flatMap(sign)
+      // Of a list that has more, nothing beyond its end is known yet.
+      const end = [next, tabs.next].filter((one) => one !== null).toSorted(byPosition)[0] ?? null
+      const lines = [...own, ...tabs.receipts]
+        .filter(({ position }) => end === null || byPosition(position, end) <= 0)
+        .toSorted((a, b) => byPosition(a.position, b.position))
+      return { text: lines.map(write).join(''), next: end }
     }
     return c.body(streamPages(await readPage(start), readPage), 200, {
       'content-type': `${jsonLines}; charset=utf-8`,
       'content-disposition': 'attachment; filename="receipts.jsonl"',
     })
   })
+}
+
+/** In the order of their times, then of their ids; the requests of a tab in the order of their numbers. */
+function byPosition(a: PaymentPosition, b: PaymentPosition): number {
+  return (
+    a.acceptedAt.getTime() - b.acceptedAt.getTime() ||
+    (a.paymentId < b.paymentId ? -1 : a.paymentId > b.paymentId ? 1 : 0) ||
+    (a.sale ?? 0) - (b.sale ?? 0)
+  )
 }

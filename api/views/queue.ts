@@ -204,7 +204,7 @@ async function readProviderWork(
       coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
       coalesce(min(q.urgent_at) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstUrgentAt",
-      bool_or(${isRetryDue(sql, now)}) is true as "retryDue",
+      bool_or(${isRetryDue(sql, now)}) is true as "retryDue", bool_or(q.may_be_voided) as "mayBeVoided",
       count(*) filter (where ${isSent(sql)})::int as "settlingPayments",
       coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
       count(*) filter (where ${isRetrying(sql)})::int as "retryingPayments"

@@ -63,7 +63,7 @@ export async function readWalletQueue(
       coalesce(sum(q.part) filter (where ${waits} and not q.is_tab), 0) as "waitingAmount",
       max(q.whole) filter (where ${waits}) as "largestPayment",
       min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
-      min(q.urgent_at) filter (where ${waits}) as "firstUrgentAt",
+      min(q.urgent_at) filter (where ${waits}) as "firstUrgentAt", bool_or(q.may_be_voided) as "mayBeVoided",
       min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
     from (${own}) q
     where ${isShown(sql)} and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
@@ -77,6 +77,7 @@ type Row = Omit<WalletQueue, 'waiting'> & {
   largestPayment: bigint | null
   firstWaitingAt: Date | null
   firstUrgentAt: bigint | null
+  mayBeVoided: boolean
 }
 
 function toQueue({
@@ -85,13 +86,14 @@ function toQueue({
   largestPayment,
   firstWaitingAt: firstQueuedAt,
   firstUrgentAt,
+  mayBeVoided,
   ...queue
 }: Row): WalletQueue {
   if (largestPayment === null || firstQueuedAt === null || firstUrgentAt === null) {
     return { ...queue, waiting: null }
   }
-  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstUrgentAt, retryDue: false }
-  return { ...queue, waiting }
+  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstUrgentAt, mayBeVoided }
+  return { ...queue, waiting: { ...waiting, retryDue: false } }
 }
 
 /**

@@ -2,11 +2,14 @@ import { z } from '@hono/zod-openapi'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { GatewaySettings } from '../http/settings.ts'
 import { view } from '../http/view.ts'
 import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
+import { minimumPriceOn } from '../registry/price.ts'
+import { createOpenTabQueues, type OpenTabQueue } from './openTabQueue.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
 
 const statusQuery = z.object({ wallet: wire.address, network: wire.oneNetwork })
@@ -27,39 +30,46 @@ const settlementStatus = z
 
 export type SettlementStatusRouteOptions = {
   sql: Database
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
+  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers' | 'minimumPrices'>
   now: () => number
 }
 
 export const addSettlementStatusRoute = view('/settlements/status', {
   summary: 'What a wallet waits for',
+  description: 'Each request on a tab counts as a payment, from the moment it is bought.',
   tags: ['Settlements'],
   query: statusQuery,
   refuses: [404],
   answer: ['The queue', settlementStatus],
-  open:
-    ({ sql, heads, networks, settings, now }: SettlementStatusRouteOptions) =>
-    async ({ wallet, network: name }) => {
+  open: ({ sql, tabReads, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
+    const readOpenTabs = createOpenTabQueues(tabReads)
+    return async ({ wallet, network: name }) => {
       const { network, token } = networks.named(name).served
       const { chainId } = network
       const asOf = new Date(now())
       const isPlatform = wallet === settings.platformWallet
       if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
+      const question = { chainId, token, wallet, half: isPlatform ? (1 as const) : (0 as const), now: asOf }
+      const times = { least: minimumPriceOn(settings, network), timeMs: settings.triggers.timeMs }
+      // First, so that a tab that is taken into the ledger meanwhile counts twice for a moment rather than not at all.
+      const openTabs = await readOpenTabs(question, times)
       const [indexedBlock, queue, isTooDear] = await Promise.all([
         heads.of(chainId),
-        readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
+        readWalletQueue(sql, question),
         isHeld(sql, chainId, asOf),
       ])
       return {
         wallet_address: wallet,
-        ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
+        ...toQueue(queue, openTabs, settings.triggers, asOf),
         held_by: queue && (isTooDear ? ('gas_price' as const) : queue.heldBy),
         network: network.name,
         indexedBlock,
       }
-    },
+    }
+  },
 })
 
 const emptyQueue = {
@@ -70,18 +80,30 @@ const emptyQueue = {
   estimated_settlement: null,
 }
 
-function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
+function toQueue(
+  queue: WalletQueue | null,
+  openTabs: OpenTabQueue | null,
+  triggers: TriggerSettings,
+  now: Date,
+) {
+  const parts = [queue, openTabs].filter((part) => part !== null)
+  if (parts.length === 0) return emptyQueue
+  const first = Math.min(...parts.map(({ firstQueuedAt }) => firstQueuedAt.getTime()))
+  const times = [queue && estimate(queue, triggers, now), openTabs?.settlesAt]
   return {
-    accumulated_usdc: queue.amount,
-    payment_count: queue.paymentCount,
-    first_payment_at: queue.firstQueuedAt,
-    age_seconds: Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
-    estimated_settlement: estimate(queue, triggers, now),
+    accumulated_usdc: parts.reduce((sum, { amount }) => sum + amount, 0n),
+    payment_count: parts.reduce((sum, { paymentCount }) => sum + paymentCount, 0),
+    first_payment_at: new Date(first),
+    age_seconds: Math.max(0, Math.floor((now.getTime() - first) / 1000)),
+    estimated_settlement: earliest(times),
   }
 }
 
 /** When the next payment is settled. */
 function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
-  const times = [waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt]
+  return earliest([waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt])
+}
+
+function earliest(times: readonly (Date | null | undefined)[]): Date {
   return new Date(Math.min(...times.map((time) => time?.getTime() ?? Number.POSITIVE_INFINITY)))
 }

@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { halves } from '@tollkeeper/ledger/facts/halves'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { StoredTab } from '@tollkeeper/ledger/tabs/tabStore'
 import * as wire from '../http/wire.ts'
 
 const sale = z.object({
@@ -32,13 +33,13 @@ export const tab = z
     rewardShare: z.int().openapi({
       description: "Basis points of the platform's part that pay whoever settles it",
     }),
-    closeReason: z.string().openapi({ example: 'idle' }),
+    closeReason: z.string().nullable().openapi({ example: 'idle', description: 'Null: it is open' }),
     openedAt: wire.isoTime,
-    closedAt: wire.isoTime,
-    lines: z
-      .array(line)
-      .nullable()
-      .openapi({ description: "Those on which the key's provider sold something; null: it has none" }),
+    closedAt: wire.isoTime.nullable(),
+    lines: z.array(line).nullable().openapi({
+      description:
+        "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
+    }),
     covered: z
       .object({
         usdc: wire.baseUnits,
@@ -87,6 +88,29 @@ async function readCovered(sql: Database, paymentId: string, providerId: string)
     select sum(amount) as usdc, min(paid_tx) as "transactionHash" from covered_default
     where payment_id = ${paymentId} and provider_id = ${providerId}`
   return row.usdc === null ? null : { usdc: row.usdc, transactionHash: row.transactionHash }
+}
+
+/** An open tab as the payment that it will be shows it. */
+export function toOpenTab({
+  tabId,
+  sequence,
+  requests,
+  rewardShare,
+  closeReason,
+  openedAt,
+  closedAt,
+}: StoredTab): Tab {
+  return {
+    tabId,
+    sequence: BigInt(sequence),
+    requests,
+    rewardShare,
+    closeReason,
+    openedAt,
+    closedAt,
+    lines: null,
+    covered: null,
+  }
 }
 
 async function readLines(sql: Database, paymentId: string, providerId: string) {

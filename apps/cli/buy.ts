@@ -44,8 +44,6 @@ async function buy(url: string, maxPaymentUsdc: string, output: string | undefin
     walletPrivateKey,
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,
-    // A tab gains nothing for one request, and settles only once it is closed.
-    tabs: false,
     // The client reads JSON and text; the answer's bytes are kept beside it.
     fetch: async (input, init) => {
       const response = await fetch(input, init)

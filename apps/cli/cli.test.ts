@@ -129,7 +129,8 @@ describe('tollkeeper', () => {
       [['audit', '--receipts', 'nowhere', '--rpc', chain.url], /nowhere can't be read.*\(unreadable_file\)/],
       [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
       [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /--from: expected a day/],
-      [['--env', 'nowhere', 'doctor'], /nowhere.*\(unreadable_file\)/],
+      [['--env', 'nowhere', 'doctor'], /--env: there is no file \/\S+\/nowhere \(unreadable_file\)/],
+      [['dev', '--price', '0.001x', '--', 'true'], /--price <usdc>.*Expected decimal USDC like 0\.01/],
       [['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'], /Expected 1 to 3/],
       [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
     ]
@@ -508,6 +509,11 @@ describe('tollkeeper provider: what changes', () => {
     expect(disabled).toMatchObject({ walletId: replaced.walletId, disabledAt: expect.any(String) })
     expect(await own(['endpoint', 'enable', endpointId])).toMatchObject({ disabledAt: null })
     expect(await own(['update', '--requires-key'])).toMatchObject({ name: 'Weather', requiresKey: true })
+    expect(await own(['update', '--own-middleware'])).toMatchObject({
+      requiresKey: true,
+      ownMiddleware: true,
+    })
+    expect(await own(['update', '--no-own-middleware'])).toMatchObject({ ownMiddleware: false })
 
     const service = await own([
       'update',
@@ -537,7 +543,7 @@ describe('tollkeeper provider: what changes', () => {
     const { keyId, apiKey: anew } = JSON.parse(issued.stdout)
     const { changes } = await own(['changes'], anew)
     expect(changes[0]).toMatchObject({ by: 'operator', subject: keyId, before: null })
-    expect(changes).toHaveLength(14)
+    expect(changes).toHaveLength(16)
     const table = await run(['provider', 'changes', '--provider', providerId], env)
     expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
     expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)

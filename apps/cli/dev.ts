@@ -1,6 +1,7 @@
 import { integer } from '@tollkeeper/runtime/parsers'
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import type { PlayedNetwork } from '../devstack/stack/stack.ts'
+import { parsePrice } from './provider/gateway.ts'
 import { parsedOption, playedNetworkOption } from './terminal/options.ts'
 
 /** `tollkeeper dev -- <command>`. */
@@ -18,7 +19,11 @@ export function addDevCommand(program: Command): void {
     .argument('[command...]', 'after --, with its arguments')
     .addOption(playedNetworkOption())
     .addOption(parsedOption('--port <number>', 'port of your API; default a free one', integer(1, 65_535)))
-    .option('--price <usdc>', 'registered price of every path of it', '0.01')
+    .addOption(
+      new Option('--price <usdc>', 'registered price of every path of it')
+        .argParser(parsePrice)
+        .default('0.01'),
+    )
     .addOption(
       parsedOption(
         '--settle-after <seconds>',

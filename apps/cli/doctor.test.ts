@@ -86,6 +86,7 @@ describe('tollkeeper doctor', () => {
         'localhost: TabSettlement',
         'database',
         'migrations',
+        'tab store',
         'prices',
       ],
       ...['localhost: index', `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
@@ -245,6 +246,7 @@ describe('tollkeeper doctor', () => {
       'ok base-sepolia: price feed',
       'warn database',
       'ok migrations',
+      'ok tab store',
       'ok prices',
       'skip base-sepolia: index',
       'ok base-sepolia: gas of ',
@@ -273,6 +275,7 @@ describe('tollkeeper doctor', () => {
       'skip base-sepolia: price feed',
       'fail database',
       'skip migrations',
+      'skip tab store',
       'skip prices',
       'skip base-sepolia: index',
       'skip base-sepolia: gas',
@@ -286,6 +289,7 @@ describe('tollkeeper doctor', () => {
       'skip nodes, contracts, index',
       'warn database',
       'ok migrations',
+      'ok tab store',
       'ok prices',
     ])
   })

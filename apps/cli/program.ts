@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { readVersion } from '@tollkeeper/runtime/version'
 import { Command, CommanderError } from 'commander'
 import { addMcpCommand } from '../mcp/command.ts'
@@ -12,6 +13,7 @@ import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
 import { addReceiptsCommand } from './receipts/command.ts'
 import { addSweepCommand } from './sweep/command.ts'
+import { addTabsCommand } from './tabs.ts'
 import { CliError, describeError, exitStatus } from './terminal/cliError.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
@@ -37,6 +39,7 @@ export function createProgram(): Command {
   addProviderCommand(program)
   addPayerCommand(program)
   addSweepCommand(program)
+  addTabsCommand(program)
   addKeysCommand(program)
   addDoctorCommand(program)
   return program
@@ -78,6 +81,8 @@ function loadEnvironment(args: readonly string[]): void {
   try {
     process.loadEnvFile(path ?? '.env')
   } catch (error) {
-    throw new CliError('unreadable_file', `--env: ${(error as Error).message}`, error)
+    const { code, message } = error as NodeJS.ErrnoException
+    const reason = code === 'ENOENT' ? `there is no file ${resolve(path ?? '.env')}` : message
+    throw new CliError('unreadable_file', `--env: ${reason}`, error)
   }
 }

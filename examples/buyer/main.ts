@@ -20,8 +20,6 @@ const client = createClient({
   walletPrivateKey: WALLET_PRIVATE_KEY,
   maxPaymentUsdc: '0.10',
   maxDailyUsdc: '5',
-  // One request gains nothing by a tab, which settles only once it is closed.
-  tabs: false,
   debug: true,
   ...(receipts && { onReceipt: receipts.keep }),
   ...(USDC_ADDRESS && { usdcAddress: USDC_ADDRESS as `0x${string}` }),

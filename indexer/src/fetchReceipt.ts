@@ -50,7 +50,8 @@ type Plan = {
 
 const plans = new Map<number, Plan>()
 const depth = 16
-const planBlocks = 2_000n
+/** Blocks of one look ahead; fewer after a node refused them. */
+let planBlocks = 2_000n
 let lastCall = 0
 
 /**
@@ -81,8 +82,10 @@ export async function fetchAhead(
           params: [{ address: [settlement, tabSettlement], topics, ...range }],
         }),
       isComplete: () => true,
-      isPatient: false, // some nodes take only a smaller range: then nothing is fetched ahead
+      isPatient: false,
     })
+    // Nothing is fetched ahead this time. Some nodes answer only for a smaller range.
+    if (logs === null) planBlocks = planBlocks > 8n ? planBlocks / 2n : planBlocks
     plan = { until: blockNumber, next: new Map(), underWay: new Map() }
     plans.set(chain.id, plan)
     for (const log of logs ?? []) {

@@ -1,4 +1,5 @@
 import {
+  BaseError,
   createPublicClient,
   http,
   InternalRpcError,
@@ -50,10 +51,19 @@ export async function askNodes<Answer>(
   }
 }
 
+/** Providers have codes of their own for too many requests. */
+const rateWords =
+  /rate.?limit|too many requests|limit (reached|exceeded)|over rate|per second|capacity|quota|throttl/i
+
 /** Whether the node itself refuses, as for a block that it doesn't know; a limit or a fault of its own passes. */
 function isRefusal(error: unknown): boolean {
   if (error instanceof LimitExceededRpcError || error instanceof InternalRpcError) return false
+  if (error instanceof BaseError && (rateWords.test(error.details) || codeOf(error) === 429)) return false
   return error instanceof RpcError || error instanceof RpcRequestError
+}
+
+function codeOf(error: BaseError): unknown {
+  return (error as { code?: unknown }).code
 }
 
 const known = new Map<string, PublicClient[]>()

@@ -1,4 +1,4 @@
-import { discoveryAnswers } from '@tollkeeper/ledger/discovery/answers'
+import { answerDiscovery, discoveryNames } from '@tollkeeper/ledger/discovery/answers'
 import type { Catalogue } from '@tollkeeper/ledger/discovery/catalogue'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { clientAddress } from '@tollkeeper/runtime/clientAddress'
@@ -52,11 +52,12 @@ export function createApp(
   if (catalogue) {
     // What clients of x402 ask a facilitator for to find what it settles.
     app.use('/discovery/*', allowBrowsers(['GET']))
-    for (const [name, answer] of Object.entries(discoveryAnswers))
+    for (const name of discoveryNames)
       app.get(`/discovery/${name}`, async (c) => {
         const key = `discovery:${clientAddress(c, trustedProxies)}`
         countRequest(rateLimiter, key, discoveriesAMinute, 'requests', 'from one address')
-        return c.json(await answer(catalogue, c.req.query()))
+        const json = await answerDiscovery(catalogue, name, c.req.query())
+        return c.body(json, 200, { 'Content-Type': 'application/json' })
       })
   }
   refuseOtherMethods(app)

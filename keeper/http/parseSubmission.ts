@@ -11,7 +11,7 @@ const maxTransfers = 344
 
 const transferObject = z.strictObject({ ...authorization.shape, signature: z.string() })
 const bodySchema = z.strictObject({
-  network: z.string(),
+  network: z.string().optional(),
   transfers: z
     .array(z.union([z.string(), transferObject]))
     .min(1)
@@ -30,11 +30,7 @@ export type Submission = {
 export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
   const refuse = (fault: string) => new BaseError('invalid_request', fault)
   const { network, transfers: given } = parse(bodySchema, body, refuse)
-  const served = networks.find((one) => one.network.name === network)
-  if (!served) {
-    const names = networks.map((one) => one.network.name).join(', ')
-    throw new BaseError('unknown_network', `Expected one of ${names}, got "${network.slice(0, 80)}"`)
-  }
+  const served = findNetwork(networks, network)
   const transfers = given.map((one) =>
     typeof one === 'string' ? parsePayload(one) : toSigned(one, one.signature),
   )
@@ -42,6 +38,19 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
     throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')
   }
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
+}
+
+/** The named network, or if none is named the only one. */
+function findNetwork(networks: readonly ServedNetwork[], name: string | undefined): ServedNetwork {
+  const found =
+    name === undefined && networks.length === 1
+      ? networks[0]
+      : networks.find((one) => one.network.name === name)
+  if (found) return found
+  const names = networks.map((one) => one.network.name).join(', ')
+  if (name === undefined)
+    throw new BaseError('invalid_request', `network: expected one of ${names}, because several are served`)
+  throw new BaseError('unknown_network', `Expected one of ${names}, got "${name.slice(0, 80)}"`)
 }
 
 function keyOf(chainId: number, token: Address, transfers: readonly SignedAuthorization[]): Hex {

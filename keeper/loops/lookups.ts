@@ -23,7 +23,7 @@ const voidedAtOnce = 150
 const clockSlackSeconds = 900n
 
 /** Finds out who used a half that the record doesn't explain. A stranger's use counts as no attempt. */
-export async function lookUpRequested(context: Context): Promise<void> {
+export async function lookUpRequested(context: Context, signal?: AbortSignal): Promise<void> {
   const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token, client } = served
@@ -34,7 +34,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
 
   const spent = await areNoncesSpent(client, token, due)
   const used = due.filter((_, index) => spent[index])
-  const found = await findEvidence(served, used.map(toWanted))
+  const found = await findEvidence(served, used.map(toWanted), signal)
   await checkpoint('before-evidence-recorded')
   const unrecorded = await allOrEach(
     found,

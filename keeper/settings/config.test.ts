@@ -128,3 +128,9 @@ test('error: a key is never repeated', () => {
     expect.not.objectContaining({ message: expect.stringContaining(wrong) }),
   )
 })
+
+test('error: without variables, all that are required are named at once', () => {
+  expect(() => readKeeperConfig({})).toThrow(
+    /^DATABASE_URL: .*\nNETWORKS: .*\nKEEPER_PRIVATE_KEYS: .*\nPLATFORM_WALLET: .*$/,
+  )
+})

@@ -20,6 +20,7 @@ import {
   type Environment,
   parseText,
   readVariable,
+  requireTogether,
   requireVariable,
 } from '@tollkeeper/runtime/env'
 import { readTraceSettings } from '@tollkeeper/runtime/trace'
@@ -40,6 +41,12 @@ export type SendingSettings = Omit<ReturnType<typeof readSendingSettings>, keyof
  * @throws {ConfigError} It names the variable, what was expected, and what came unless that is a secret.
  */
 export function readKeeperConfig(env: Environment) {
+  requireTogether(
+    () => readDatabaseUrls(env),
+    () => readNetworkSettings(env),
+    () => requireWallets(env, []),
+    () => requireVariable(env, 'PLATFORM_WALLET'),
+  )
   const networks = readNetworkSettings(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),

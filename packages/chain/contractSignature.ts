@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ChainUnavailable, isUnreachable } from '@tollkeeper/runtime/dependencies'
+import { readNodeError } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { authorizationDigest } from '@tollkeeper/sdk/protocol/eip3009'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeFunctionData, type Hex, parseAbi } from 'viem'
@@ -36,27 +37,21 @@ export async function isSignedByContract(
     args: [authorizationDigest(served.domainSeparator, authorization), authorization.signature],
   })
   const { client, token } = served
+  // The token asks in a transaction that pays for gas; without a price, a node shows the wallet a base fee of 0.
+  const question = { account: token, to: authorization.from, data, gas: gasLimit }
   const ask = async () => {
     const gasPrice = await client.getGasPrice()
-    try {
-      return await client.call({
-        // The token asks in a transaction that pays for gas; without a price, a node shows the wallet a base fee of 0.
-        account: token,
-        to: authorization.from,
-        data,
-        gas: gasLimit,
-        gasPrice,
-        stateOverride: [{ address: token, balance: gasLimit * gasPrice }],
-      })
-    } catch (error) {
-      if (isUnreachable(error)) throw error
-      return { data: undefined } // it reverted or ran out of gas
-    }
+    const stateOverride = [{ address: token, balance: gasLimit * gasPrice }]
+    return client.call({ ...question, gasPrice, stateOverride }).catch((error: unknown) => {
+      // Without the balance that the override gives, the token can't pay a price.
+      if (readNodeError(error).kind === 'unsupported') return client.call(question)
+      throw error
+    })
   }
   const answered = new AbortController()
   try {
     const answer = await Promise.race([
-      ask(),
+      ask().catch(readRefusal),
       sleep(timeoutMs, undefined, { signal: answered.signal, ref: false }).then(() => {
         throw new ChainUnavailable('The wallet contract took too long to answer')
       }),
@@ -65,4 +60,11 @@ export async function isSignedByContract(
   } finally {
     answered.abort()
   }
+}
+
+/** No answer, if the wallet reverted or ran out of gas. Anything else that went wrong is the node's fault and no refusal. */
+function readRefusal(error: unknown): { data: undefined } {
+  if (readNodeError(error).kind === 'execution') return { data: undefined }
+  if (isUnreachable(error)) throw error
+  throw new ChainUnavailable('The node could not ask the wallet contract', { cause: error })
 }

@@ -1,13 +1,7 @@
+import { createLogRangeSearch, type LogRangeSearch } from '@tollkeeper/sdk/nodes/logRanges'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import {
-  type Address,
-  type Hex,
-  type Log,
-  type RpcLog,
-  type TransactionReceipt,
-  toEventSelector,
-  toHex,
-} from 'viem'
+import { type Address, type Hex, type Log, type RpcLog, type TransactionReceipt, toEventSelector } from 'viem'
+import { canonicalReceipt } from './receipts.ts'
 import type { ServedNetwork } from './servedNetworks.ts'
 import { readTabBatches, type SettledTab } from './settledTabs.ts'
 
@@ -79,8 +73,19 @@ export function readEvidence(
   })
 }
 
-/** How many blocks a log query spans; public RPCs refuse wider ranges. */
-const blocksAtOnce = 2_000n
+/** Maximum blocks of one question: most public nodes answer for that many, and the others say what they take. */
+const longestRange = 2_000n
+/** How long a search waits for a node that limits the rate, while others wait for the search. */
+const patienceMs = 60_000
+
+/** One search for each client, which remembers what its nodes refuse. */
+const searches = new WeakMap<object, LogRangeSearch>()
+
+function searchOf(client: ServedNetwork['client']): LogRangeSearch {
+  const known = searches.get(client) ?? createLogRangeSearch(client, { longest: longestRange, patienceMs })
+  searches.set(client, known)
+  return known
+}
 
 /** An authorization to look for, and the Unix second before which it can't have been used. */
 export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { since: bigint }
@@ -94,38 +99,32 @@ export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { sin
 export async function findEvidence(
   { client, ...scope }: EvidenceScope & Pick<ServedNetwork, 'client'>,
   wanted: readonly WantedEvidence[],
+  signal?: AbortSignal,
 ): Promise<Evidence[]> {
   const missing = new Map(wanted.map((one) => [keyOf(one.from, one.nonce), one]))
   const found: Evidence[] = []
-  let toBlock = await client.getBlockNumber({ cacheTime: 0 })
-  while (missing.size > 0) {
-    const fromBlock = toBlock >= blocksAtOnce ? toBlock - blocksAtOnce + 1n : 0n
-    const nonces = [...missing.values()].map(({ nonce }) => nonce)
-    const logs = await client.request({
-      method: 'eth_getLogs',
-      params: [
-        {
-          address: scope.token,
-          topics: [[usedTopic, cancelledTopic], null, nonces],
-          fromBlock: toHex(fromBlock),
-          toBlock: toHex(toBlock),
-        },
-      ],
-    })
+  if (missing.size === 0) return found
+  const nonces = [...missing.values()].map(({ nonce }) => nonce)
+  const head = await client.getBlockNumber({ cacheTime: 0 })
+  const parts = searchOf(client)(
+    { address: scope.token, topics: [[usedTopic, cancelledTopic], null, nonces] },
+    { fromBlock: 0n, toBlock: head, isBackwards: true, signal },
+  )
+  for await (const { fromBlock, logs } of parts) {
     const hashes = new Set(
       logs.filter((log) => missing.has(keyOfLog(log))).flatMap((log) => log.transactionHash ?? []),
     )
     for (const hash of hashes) {
-      const receipt = await client.getTransactionReceipt({ hash })
-      const { timestamp } = await client.getBlock({ blockHash: receipt.blockHash })
-      for (const evidence of readEvidence(receipt, scope, timestamp)) {
+      const mined = await canonicalReceipt(client, hash)
+      if (mined === null) continue
+      for (const evidence of readEvidence(mined.receipt, scope, mined.timestamp)) {
         if (missing.delete(keyOf(evidence.authorizer, evidence.nonce))) found.push(evidence)
       }
     }
-    if (fromBlock === 0n) break
+    if (missing.size === 0) break
     const { timestamp } = await client.getBlock({ blockNumber: fromBlock })
     for (const [key, { since }] of missing) if (timestamp < since) missing.delete(key)
-    toBlock = fromBlock - 1n
+    if (missing.size === 0) break
   }
   return found
 }

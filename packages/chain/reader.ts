@@ -1,3 +1,4 @@
+import { keepRefusal } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { createPublicClient, http, type PublicClient, type Transport } from 'viem'
 import type { NetworkSettings } from './networkSettings.ts'
 import { createNodes } from './nodes.ts'
@@ -10,10 +11,9 @@ const probeTimeoutMs = 2_000
  * first call, and caches nothing.
  */
 export function openReader({ network, rpcUrls }: NetworkSettings): PublicClient {
-  const transports = rpcUrls.map((url) => http(url, { timeout: timeoutMs, retryCount: 1 })) as [
-    Transport,
-    ...Transport[],
-  ]
+  const transports = rpcUrls.map((url) =>
+    http(url, { timeout: timeoutMs, retryCount: 1, onFetchResponse: keepRefusal }),
+  ) as [Transport, ...Transport[]]
   const { chainId } = network
   const nodes = createNodes(transports, { chainId, probeTimeoutMs, now: () => performance.now() })
   return createPublicClient({ transport: nodes.transport, cacheTime: 0 })

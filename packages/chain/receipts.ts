@@ -1,5 +1,7 @@
+import { readNodeError } from '@tollkeeper/sdk/nodes/nodeErrors'
 import {
   type Address,
+  BlockNotFoundError,
   type Hex,
   type PublicClient,
   type TransactionReceipt,
@@ -9,15 +11,31 @@ import { askAny, askEverywhere } from './everywhere.ts'
 
 export type Mined = { hash: Hex; receipt: TransactionReceipt }
 
-/** One node's receipt of a transaction, if that stands in a block which the node holds to be canonical. */
-async function canonicalReceipt(client: PublicClient, hash: Hex): Promise<Mined | null> {
-  const receipt = await client.getTransactionReceipt({ hash }).catch((error: unknown) => {
-    if (error instanceof TransactionReceiptNotFoundError) return null
+/**
+ * One node's receipt of a transaction, if that stands in a block which the node holds to be canonical. Null while it isn't mined:
+ * a node with pre-confirmed blocks has a receipt seconds before it has the receipt's block.
+ */
+export async function canonicalReceipt(
+  client: PublicClient,
+  hash: Hex,
+): Promise<(Mined & { timestamp: bigint }) | null> {
+  const receipt = await orNullIfBehind(client.getTransactionReceipt({ hash }))
+  // A pre-confirmed receipt may name no block at all.
+  if (!receipt?.blockHash || receipt.blockNumber === null) return null
+  const block = await orNullIfBehind(client.getBlock({ blockNumber: receipt.blockNumber }))
+  if (block?.hash !== receipt.blockHash) return null
+  return { hash, receipt, timestamp: block.timestamp }
+}
+
+/** Null if the node doesn't have it yet. */
+async function orNullIfBehind<Answer>(asked: Promise<Answer>): Promise<Answer | null> {
+  try {
+    return await asked
+  } catch (error) {
+    if (error instanceof TransactionReceiptNotFoundError || error instanceof BlockNotFoundError) return null
+    if (readNodeError(error).kind === 'behind') return null
     throw error
-  })
-  if (!receipt) return null
-  const block = await client.getBlock({ blockNumber: receipt.blockNumber })
-  return block.hash === receipt.blockHash ? { hash, receipt } : null
+  }
 }
 
 /**
@@ -32,7 +50,8 @@ export async function findMined(
 ): Promise<Mined | null> {
   const look = async (client: PublicClient) => {
     const found = await Promise.all(hashes.map((hash) => canonicalReceipt(client, hash)))
-    return found.find((mined) => mined !== null) ?? null
+    const mined = found.find((one) => one !== null)
+    return mined ? { hash: mined.hash, receipt: mined.receipt } : null
   }
   const found = await askAny(clients, look).catch(() => [])
   const mined = found.find((one) => one !== null)

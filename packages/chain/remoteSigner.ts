@@ -2,6 +2,7 @@ import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
 import { createSecureContext } from 'node:tls'
 import { scrub } from '@tollkeeper/runtime/log'
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { type Address, type LocalAccount, numberToHex, type PrivateKeyAccount } from 'viem'
 import { toAccount } from 'viem/accounts'
 import { SignerError, type SigningAccount, type Transaction } from './signTransaction.ts'
@@ -115,7 +116,7 @@ export function createRemoteSigner({
       })
       if (result === null) return null
       if (!Array.isArray(result)) throw new SignerError('signer_mismatch', 'the signer lists no addresses')
-      return result.map((one) => String(one).toLowerCase())
+      return result.map((one) => textOf(one).toLowerCase())
     },
   }
 }
@@ -159,7 +160,10 @@ class Refused extends SignerError {
 function refusalOf(error: unknown): Refused {
   const { message, code } = isObject(error) ? error : {}
   const words = typeof message === 'string' ? scrub(message).slice(0, 200) : 'it says no why'
-  return new Refused(`the signer refused: ${words} (${String(code).slice(0, 20)})`, code)
+  return new Refused(
+    `the signer refused: ${words} (${typeof code === 'number' ? code : textOf(code).slice(0, 20) || 'no code'})`,
+    code,
+  )
 }
 
 async function readText(response: IncomingMessage): Promise<string> {

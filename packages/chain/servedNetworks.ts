@@ -1,6 +1,7 @@
 import { ChainUnavailable, isUnreachable } from '@tollkeeper/runtime/dependencies'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { networkVariable } from '@tollkeeper/runtime/variables'
+import { keepRefusal } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import type { Deployment } from '@tollkeeper/sdk/protocol/deployments'
 import { domainSeparator, eip712Domain } from '@tollkeeper/sdk/protocol/eip3009'
@@ -65,7 +66,7 @@ async function openServedNetwork(
   const { timeoutMs = 10_000, probeTimeoutMs = 2_000, pollingIntervalMs = 1_000, onUnreachable } = options
   // Calls of one tick travel as one HTTP request.
   const transports = rpcUrls.map((url) =>
-    http(url, { timeout: timeoutMs, batch: { batchSize: 200, wait: 0 } }),
+    http(url, { timeout: timeoutMs, batch: { batchSize: 200, wait: 0 }, onFetchResponse: keepRefusal }),
   ) as [Transport, ...Transport[]]
   const shared = { pollingInterval: pollingIntervalMs, cacheTime: 0 }
   const { chainId } = network

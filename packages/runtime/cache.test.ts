@@ -151,3 +151,29 @@ test('behavior: a value that was deleted while it was loaded is not cached', asy
   expect(asked()).toEqual(['a', 'a'])
   await answer()
 })
+
+test('behavior: the oldest values give way once all are larger than the maximum together', async () => {
+  const sizes = new Map([
+    ['a', 4],
+    ['b', 4],
+    ['c', 4],
+    ['large', 11],
+  ])
+  const cache = createCache<string, string>({
+    load: async (key) => key,
+    ttlMs: 1_000,
+    max: 100,
+    maxSize: 10,
+    sizeOf: (value) => sizes.get(value) ?? 0,
+    now: () => 0,
+  })
+  const known = () => [...sizes.keys()].filter((key) => cache.has(key))
+  for (const key of ['a', 'b', 'c']) await cache.get(key)
+  expect(known()).toEqual(['b', 'c'])
+  expect(await cache.get('large')).toBe('large')
+  expect(known()).toEqual(['b', 'c'])
+  await cache.refresh('c')
+  cache.delete('b')
+  await cache.get('a')
+  expect(known()).toEqual(['a', 'c'])
+})

@@ -31,12 +31,15 @@ export type CacheOptions<K, V> = {
   maxRefreshes?: number
   /** Most entries; the oldest give way. */
   max: number
+  /** Maximum sum of the values' sizes, by `sizeOf`; the oldest entries give way, a value that alone is larger isn't cached. */
+  maxSize?: number
+  sizeOf?: (value: V) => number
   now: () => number
   /** From 0 to below 1, evenly spread. Default: `Math.random`. */
   random?: () => number
 }
 
-type Entry<V> = { value: V; loadedAt: number; refreshAt: number }
+type Entry<V> = { value: V; size: number; loadedAt: number; refreshAt: number }
 type Loading<V> = { promise: Promise<V>; isBehind: boolean }
 
 export function createCache<K, V>({
@@ -46,12 +49,31 @@ export function createCache<K, V>({
   refreshJitterMs = 0,
   maxRefreshes = Number.POSITIVE_INFINITY,
   max,
+  maxSize = Number.POSITIVE_INFINITY,
+  sizeOf = () => 0,
   now,
   random = Math.random,
 }: CacheOptions<K, V>): Cache<K, V> {
   const entries = new Map<K, Entry<V>>()
   const loading = new Map<K, Loading<V>>()
   let refreshes = 0
+  let size = 0
+
+  function remove(key: K): void {
+    size -= entries.get(key)?.size ?? 0
+    entries.delete(key)
+  }
+
+  function add(key: K, entry: Entry<V>): void {
+    remove(key)
+    if (entry.size > maxSize) return
+    entries.set(key, entry)
+    size += entry.size
+    for (const oldest of entries.keys()) {
+      if (entries.size <= max && size <= maxSize) break
+      remove(oldest)
+    }
+  }
 
   /** Loads, or joins a load under way; a caller who waits joins none in the background. */
   function start(key: K, load: Load<K, V>, isBehind = false): Promise<V> {
@@ -64,9 +86,7 @@ export function createCache<K, V>({
         // If it was deleted or loaded anew meanwhile, those who asked get it, but it isn't cached.
         if (loading.get(key)?.promise === promise) {
           const refreshAt = loadedAt + refreshAfterMs + (2 * random() - 1) * refreshJitterMs
-          entries.delete(key)
-          entries.set(key, { value, loadedAt, refreshAt })
-          if (entries.size > max) entries.delete(entries.keys().next().value as K)
+          add(key, { value, size: sizeOf(value), loadedAt, refreshAt })
         }
         return value
       })
@@ -106,7 +126,7 @@ export function createCache<K, V>({
       return entry !== undefined && now() - entry.loadedAt < ttlMs
     },
     delete(key) {
-      entries.delete(key)
+      remove(key)
       loading.delete(key)
     },
   }

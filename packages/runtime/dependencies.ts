@@ -1,3 +1,4 @@
+import { readNodeError } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import postgres from 'postgres'
 import {
@@ -33,7 +34,7 @@ export function failedDependency(error: unknown): Dependency | undefined {
   return databaseCodes.test(code) ? 'database' : undefined
 }
 
-/** Whether the chain's node didn't answer at all, rather than with an error. */
+/** Whether the chain's node didn't answer the question at all, rather than with an error of it: a rate limit is no answer either. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof ChainUnavailable) return true
   if (!(error instanceof ViemError)) return false
@@ -45,7 +46,7 @@ export function isUnreachable(error: unknown): boolean {
         cause instanceof TimeoutError ||
         cause instanceof SocketClosedError ||
         cause instanceof LimitExceededRpcError,
-    ) !== null
+    ) !== null || readNodeError(error).kind === 'rate'
   )
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ConfigError, findUnread, parseText, readVariable, requireVariable } from './env.ts'
+import { ConfigError, findUnread, parseText, readVariable, requireTogether, requireVariable } from './env.ts'
 import { integer } from './parsers.ts'
 
 test('default: a value, a default, or null; empty and blank are unset', () => {
@@ -58,4 +58,23 @@ test('behavior: finds typing errors and removed variables, and leaves other prog
     { name: 'SUBMIT_RATE_LIMIT', hint: 'removed: the limit is 60 submissions a minute' },
   ])
   expect(findUnread({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual([])
+})
+
+test('behavior: everything that is missing is named at once, and each thing once', () => {
+  const missing = () =>
+    requireTogether(
+      () => requireVariable({}, 'DATABASE_URL'),
+      () => requireVariable({}, 'PLATFORM_WALLET'),
+      () => requireVariable({}, 'DATABASE_URL'),
+    )
+  expect(missing).toThrow(ConfigError)
+  expect(missing).toThrow(
+    /^DATABASE_URL: expected .*, but it is not set\nPLATFORM_WALLET: expected .*, but it is not set$/,
+  )
+  expect(() => requireTogether(() => 1)).not.toThrow()
+  expect(() =>
+    requireTogether(() => {
+      throw new TypeError('another')
+    }),
+  ).toThrow('another')
 })

@@ -46,21 +46,45 @@ export function requireVariable<Name extends VariableName>(
   return value as NonNullable<VariableValue<Name>>
 }
 
+/**
+ * Calls these readers before a process reads its settings one by one, so that its operator learns of all that is missing at once.
+ *
+ * @throws {ConfigError} with a line for each reader that throws one.
+ */
+export function requireTogether(...readers: readonly (() => unknown)[]): void {
+  const faults: ConfigError[] = []
+  for (const read of readers) {
+    try {
+      read()
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error
+      faults.push(error)
+    }
+  }
+  const [first] = faults
+  if (first === undefined) return
+  first.message = [...new Set(faults.map(({ message }) => message))].join('\n')
+  throw first
+}
+
 /** Whether the environment sets a variable. */
 export function isSet(env: Environment, name: VariableName): boolean {
   return textOf(env, name) !== undefined
 }
 
 /** @throws {ConfigError} under the name of the variable that the text came from. */
-export function parseText<T>(name: string, text: string, { parse, expected, isSecret }: Parser<T>): T {
+export function parseText<T>(name: string, text: string, parser: Parser<T>): T {
+  const { parse, expected, isSecret, explain } = parser
   let value: T | undefined
   try {
     value = parse(text)
   } catch {
     value = undefined
   }
-  if (value === undefined)
-    throw new ConfigError(name, expected, isSecret ? 'something else' : JSON.stringify(text))
+  if (value === undefined) {
+    const got = explain?.(text) ?? (isSecret ? 'something else' : JSON.stringify(text))
+    throw new ConfigError(name, expected, got)
+  }
   return value
 }
 

@@ -9,7 +9,7 @@ test('behavior: an error is described without URL, calldata and stack', () => {
     details: 'refused',
   })
   const words = describeError(new Error('could not send\nat somewhere', { cause: error }))
-  expect(words).toBe('Error: could not send < HttpRequestError: HTTP request failed.')
+  expect(words).toBe('Error: could not send < HttpRequestError: HTTP request failed. < refused')
 })
 
 test('behavior: what stands in a message is cut out as well', () => {

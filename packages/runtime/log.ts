@@ -21,13 +21,18 @@ export function createLogger(name: string, level: LevelWithSilent, destination?:
   return destination === undefined ? pino(options) : pino(options, destination)
 }
 
-/** Name and first line of an error and its causes, without URLs and long byte strings: fit for a log, a probe, a terminal. */
+/** Name and first line of an error and its causes, and a node's own words, without URLs and long byte strings: fit for a log, a probe, a terminal. */
 export function describeError(error: unknown): string {
   const words: string[] = []
+  let details = ''
   for (let cause: unknown = error; cause instanceof Error && words.length < 5; cause = cause.cause) {
     const short = 'shortMessage' in cause ? String(cause.shortMessage) : (cause.message.split('\n')[0] ?? '')
     words.push(`${cause.name}: ${short}`)
+    // viem says only that a request failed.
+    if ('details' in cause && typeof cause.details === 'string' && cause.details !== short)
+      details = cause.details
   }
+  if (details !== '') words.push(details.slice(0, 300))
   return scrub(words.length === 0 ? String(error) : words.join(' < ')).slice(0, 1_000)
 }
 

@@ -2,6 +2,7 @@ import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { MacaroonSecret } from '@tollkeeper/sdk/protocol/macaroon'
 import { type NetworkName, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { isAddress } from 'viem'
+import { readDatabaseUrl } from './databaseUrl.ts'
 import { isMailAddress } from './mailAddress.ts'
 import { ownCommand } from './ownCommand.ts'
 
@@ -13,6 +14,8 @@ export type Parser<T> = {
   parse: (text: string) => T | undefined
   /** The text may hold a credential, so no message repeats it. */
   isSecret?: boolean
+  /** Says what is wrong with a text that isn't as expected, without a credential. */
+  explain?: (text: string) => string | undefined
 }
 
 export const text: Parser<string> = { expected: 'a text', parse: (value) => value }
@@ -153,11 +156,15 @@ export const ratio: Parser<number> = {
   parse: (value) => (/^(?:0?\.\d{1,9}|0|1(?:\.0{1,9})?)$/.test(value) ? Number(value) : undefined),
 }
 
-export const databaseUrl = textWhere(
-  'postgres://user:password@host:port/name',
-  (value) => hasProtocol(value, /^postgres(ql)?:$/),
-  true,
-)
+export const databaseUrl: Parser<string> = {
+  expected: 'postgres://user:password@host:port/name',
+  parse: (value) => ('server' in readDatabaseUrl(value) ? value : undefined),
+  isSecret: true,
+  explain(value) {
+    const read = readDatabaseUrl(value)
+    return 'fault' in read ? read.fault : undefined
+  },
+}
 
 /** Lower-case. */
 export const address: Parser<`0x${string}`> = {

@@ -1,7 +1,10 @@
 import { once } from 'node:events'
+import { Agent, get } from 'node:http'
 import { connect, type Socket } from 'node:net'
-import { afterEach, expect, test } from 'vitest'
-import { type RunningServer, serve } from './serve.ts'
+import { text } from 'node:stream/consumers'
+import { setTimeout } from 'node:timers/promises'
+import { afterEach, describe, expect, test } from 'vitest'
+import { type RunningServer, type ServeOptions, serve } from './serve.ts'
 
 const sockets: Socket[] = []
 let server: RunningServer | undefined
@@ -11,7 +14,9 @@ afterEach(async () => {
 })
 
 /** Starts a server that answers requests of `/slow` once `answer` is called. */
-async function start(options: { maxConnections?: number; headersTimeoutMs?: number }) {
+async function start(
+  options: Partial<Pick<ServeOptions, 'maxConnections' | 'headersTimeoutMs' | 'uploads'>>,
+) {
   const slow: (() => void)[] = []
   const isAsked: (() => void)[] = []
   server = await serve(
@@ -22,6 +27,8 @@ async function start(options: { maxConnections?: number; headersTimeoutMs?: numb
           isAsked.shift()?.()
           await answered
         }
+        if (request.method === 'POST')
+          return new Response(`${(await request.arrayBuffer()).byteLength} bytes`)
         return new Response('here')
       },
     },
@@ -90,10 +97,159 @@ test('behavior: with a request under way on each, a further connection is refuse
   expect(await answered).toBe('HTTP/1.1 200 OK')
 })
 
+test('behavior: a host whose many requests never arrive whole loses one of them to a further connection', async () => {
+  const { untilAsked } = await start({ maxConnections: 10 })
+  const uploads: Socket[] = []
+  for (let count = 0; count < 10; count++) {
+    const isBegun = untilAsked()
+    const socket = await post(10, '/slow')
+    socket.write('half')
+    await isBegun
+    uploads.push(socket)
+  }
+  expect(await ask(await open('127.0.0.2'))).toBe('HTTP/1.1 200 OK')
+  expect(await isClosed(uploads[0] as Socket)).toBe(true)
+  expect(uploads[1]?.destroyed).toBe(false)
+})
+
 test('behavior: a connection that says nothing, or never finishes its headers, is closed', async () => {
   await start({ headersTimeoutMs: 100 })
   const [silent, slow] = [await open(), await open()]
   slow.write('GET / HTTP/1.1\r\nHost: a')
   expect(await isClosed(silent)).toBe(true)
   expect(await isClosed(slow)).toBe(true)
+})
+
+describe('when the process stops', () => {
+  /** Reads until the server ends the connection. */
+  async function readToEnd(socket: Socket): Promise<string> {
+    const chunks: Buffer[] = []
+    for await (const chunk of socket) chunks.push(chunk as Buffer)
+    return Buffer.concat(chunks).toString()
+  }
+  const request = (path = '/') => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+
+  test('default: a request that comes on an open connection is answered, and the client is told to close', async () => {
+    await start({})
+    const kept = await open()
+    expect(await ask(kept)).toBe('HTTP/1.1 200 OK')
+    const closed = server?.close()
+    kept.write(request())
+    const answer = await readToEnd(kept)
+    expect(answer).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
+    expect(answer).toMatch(/\r\nconnection: close\r\n/i)
+    expect(answer).toMatch(/here$/)
+    await closed
+  })
+
+  test('behavior: a request under way is answered as a whole, and its connection closed', async () => {
+    const { answer, untilAsked } = await start({})
+    const busy = await open()
+    const isAsked = untilAsked()
+    busy.write(request('/slow'))
+    await isAsked
+    let isClosed = false
+    const closed = server?.close().then(() => {
+      isClosed = true
+    })
+    // Connections without a request are closed by then.
+    await setTimeout(1_200)
+    expect(isClosed).toBe(false)
+    answer()
+    const text = await readToEnd(busy)
+    expect(text).toMatch(/\r\nconnection: close\r\n/i)
+    expect(text).toMatch(/here$/)
+    await closed
+  })
+
+  test('behavior: under continuous requests on kept connections, none is lost and each connection ends with its next answer', async () => {
+    await start({})
+    const agent = new Agent({ keepAlive: true, maxSockets: 20 })
+    const url = `http://127.0.0.1:${server?.port}/`
+    const ask = () =>
+      new Promise<string>((resolve, reject) => {
+        get(url, { agent }, (response) => {
+          response.resume().once('end', () => resolve(String(response.statusCode)))
+        }).once('error', reject)
+      })
+    const outcomes: string[] = []
+    const clients = Array.from({ length: 20 }, async () => {
+      for (;;) {
+        const outcome = await ask().catch((error: NodeJS.ErrnoException) => error.code ?? '')
+        outcomes.push(outcome)
+        // A new connection is refused, so nothing was lost.
+        if (outcome === 'ECONNREFUSED') return
+      }
+    })
+    while (outcomes.length < 200) await setTimeout(10)
+    const before = outcomes.length
+    await server?.close()
+    await Promise.all(clients)
+    agent.destroy()
+    expect(new Set(outcomes)).toEqual(new Set(['200', 'ECONNREFUSED']))
+    // Of each connection, the request under way and at most one more.
+    const later = outcomes.slice(before).filter((outcome) => outcome === '200')
+    expect(later.length).toBeLessThanOrEqual(40)
+  })
+
+  test('behavior: connections that never sent anything, or only half a request, are closed', async () => {
+    await start({})
+    const [silent, half] = [await open(), await open()]
+    half.write('GET / HTTP/1.1\r\nHost: a')
+    await server?.close()
+    expect([await isClosed(silent), await isClosed(half)]).toEqual([true, true])
+  })
+})
+
+/** Begins a POST with a body of this length. */
+async function post(length: number, path = '/'): Promise<Socket> {
+  const socket = await open()
+  socket.write(`POST ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: ${length}\r\n\r\n`)
+  return socket
+}
+
+const second = 1_000
+
+describe('a body', () => {
+  test('behavior: may take longer than the limit, as long as it goes on arriving', async () => {
+    await start({ uploads: { silenceMs: second, minBytesPerSecond: 1 } })
+    const socket = await post(10)
+    const answer = text(socket)
+    for (let sent = 0; sent < 10; sent++) {
+      socket.write('x')
+      await setTimeout(second / 4)
+    }
+    expect(await answer).toMatch(/10 bytes$/)
+  })
+
+  test('error: that stops arriving is refused with a code, and the connection closed', async () => {
+    await start({ uploads: { silenceMs: second / 4 } })
+    const socket = await post(10)
+    socket.write('half')
+    const answer = await text(socket)
+    expect(answer).toMatch(/^HTTP\/1.1 408 Request Timeout\r\nConnection: close\r\n/)
+    expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({
+      status: 408,
+      code: 'request_timeout',
+    })
+  })
+
+  test('error: that arrives more slowly than any link is refused, though it never stops', async () => {
+    await start({ uploads: { silenceMs: second, minBytesPerSecond: 1_000 } })
+    const socket = await post(1_000)
+    const timer = setInterval(() => socket.write('x'), 100)
+    expect(await text(socket).finally(() => clearInterval(timer))).toMatch(/^HTTP\/1.1 408 /)
+  })
+
+  test('behavior: is not refused for the time in which the server does not read it', async () => {
+    const { answer, untilAsked } = await start({ uploads: { silenceMs: second / 4 } })
+    const isAsked = untilAsked()
+    const socket = await post(1_000_000, '/slow')
+    await isAsked
+    socket.write(Buffer.alloc(1_000_000))
+    await setTimeout(second)
+    const answered = text(socket)
+    answer()
+    expect(await answered).toMatch(/1000000 bytes$/)
+  })
 })

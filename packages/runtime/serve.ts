@@ -1,11 +1,13 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
+import { createDrain } from './drain.ts'
 import { limitConnections } from './limitConnections.ts'
+import { limitUploads, type UploadLimits } from './limitUploads.ts'
 
 export type RunningServer = {
   port: number
-  /** Stops listening, lets requests under way finish, and cuts the rest. */
+  /** Stops listening and lets requests under way finish. Resolves once all connections are closed. */
   close(): Promise<void>
 }
 
@@ -19,10 +21,9 @@ export type ServeOptions = {
   headersTimeoutMs?: number
   /** Default 5,000. */
   maxConnections?: number
+  /** How slowly a request's body may arrive. */
+  uploads?: UploadLimits
 }
-
-/** How long requests under way may take to finish when the process stops. */
-const drainMs = 8_000
 
 /**
  * Serves an app over HTTP, with limits on what a client can hold by sending slowly or opening many connections.
@@ -31,13 +32,16 @@ const drainMs = 8_000
  */
 export async function serve(
   app: { fetch: (request: Request) => Response | Promise<Response> },
-  { host, port, portVariable, headersTimeoutMs = 10_000, maxConnections = 5_000 }: ServeOptions,
+  { host, port, portVariable, headersTimeoutMs = 10_000, maxConnections = 5_000, uploads }: ServeOptions,
 ): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
+    // It would reset the connection half a second after an answer, and with it a slow sender's chance to read that.
+    autoCleanupIncoming: false,
     serverOptions: {
       headersTimeout: headersTimeoutMs,
-      requestTimeout: 15_000,
+      // It would count a body as a whole; see limitUploads.
+      requestTimeout: 0,
       connectionsCheckingInterval: 2_000,
       keepAliveTimeout: 65_000,
       maxHeaderSize: 16_384,
@@ -45,6 +49,8 @@ export async function serve(
   }) as Server
   server.maxRequestsPerSocket = 0
   limitConnections(server, maxConnections)
+  limitUploads(server, uploads)
+  const drain = createDrain(server)
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
@@ -58,14 +64,6 @@ export async function serve(
 
   return {
     port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        const cut = setTimeout(() => server.closeAllConnections(), drainMs)
-        server.close(() => {
-          clearTimeout(cut)
-          resolve()
-        })
-        server.closeIdleConnections()
-      }),
+    close: drain,
   }
 }

@@ -1,4 +1,5 @@
 import type { Attributes, Link, SpanContext } from '@opentelemetry/api'
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { parseTraceparent, type Traceparent } from '@tollkeeper/sdk/protocol/traceparent'
 import { type Environment, isSet, readVariable, type VariableValue } from './env.ts'
 import { type Logger, scrub } from './log.ts'
@@ -161,7 +162,7 @@ function toLink(stored: Uint8Array): Link {
 /** The reason of an error that the library gives as the JSON of its fields. */
 function reasonOf(told: string): string {
   try {
-    return String(JSON.parse(told).message)
+    return textOf(JSON.parse(told).message) || told
   } catch {
     return told
   }

@@ -220,7 +220,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'How old a payment is before amount, count or time makes it due (`npm start`: 0): a middleware that never heard of it has voided it by then.',
+      'How old a payment is before amount, count or time makes it due, if its seller has a middleware of its own (`npm start`: 0): one that never heard of it has voided it by then.',
     default: '150',
   },
 })

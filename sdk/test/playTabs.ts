@@ -113,10 +113,12 @@ export async function playTabs(
       requests: new Map(),
       isClosed: false,
     }
+    // Without all lines that the state has there is nothing to verify.
+    if (tab.known > book.splits.length) return 'tab_mismatch'
     books.set(tab.tabId, book)
     const splits = [...book.splits.slice(0, tab.known), ...tab.splits]
     const lines = splits.map((one, index) => ({ split: one, amount: tab.amounts[index] ?? 0n }))
-    const isKnown = tab.known <= book.splits.length && splits[tab.line] === split
+    const isKnown = splits[tab.line] === split
     const isOurs = await isSigned(tab, lines)
     // From here on nothing else comes in between.
     const before = book.requests.get(tab.sequence)

@@ -234,6 +234,14 @@ test('behavior: a payment gets its result again in another session, and its tool
   expect(textOf(await paying.callTool(counted))).toBe('2')
 })
 
+test('behavior: a call by a name that is no text ends nothing, over standard input', async () => {
+  const { client } = await startByHost()
+  const odd = { name: { toString: 1 } } as never
+  await expect(client.callTool(odd)).rejects.toMatchObject({ code: -32602 })
+  const paying = payingMcpClient(client, await payingOptions())
+  expect(textOf(await paying.callTool(forecast))).toBe('Lisbon: 19 °C')
+})
+
 test('behavior: both processes end with their host', async () => {
   const { client, transport, errors } = await startByHost()
   const { pid } = transport
@@ -279,6 +287,15 @@ test('behavior: over HTTP each session has its server, pages of browsers none, a
   expect(await post({ origin: 'https://evil.example' })).toBe(403)
   expect(await post({ 'mcp-session-id': 'none' })).toBe(404)
   expect(await post({}, { jsonrpc: '2.0', id: 1, method: 'tools/call', params: forecast })).toBe(400)
+
+  // A stranger without a payment ends his own call at most.
+  const stranger = new Client({ name: 'stranger', version: '1.0.0' })
+  await stranger.connect(new StreamableHTTPClientTransport(new URL(url)) as never)
+  await expect(stranger.callTool({ name: { toString: 1 } } as never)).rejects.toMatchObject({ code: -32602 })
+  await stranger.close()
+  const later = await connect()
+  expect(textOf(await later.callTool(forecast))).toBe('Lisbon: 19 °C')
+  await later.close()
   const { port } = new URL(url)
   const rebound = await new Promise((resolve) => {
     get(url, { headers: { host: `evil.example:${port}` } }, ({ statusCode }) => resolve(statusCode))

@@ -6,6 +6,7 @@ import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createProgram } from '../../apps/cli/program.ts'
+import { registerProvider } from '../../apps/devstack/stack/registerProvider.ts'
 import { buyForecast } from '../support/mcp.ts'
 import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { useTestStack } from '../support/stack.ts'
@@ -14,6 +15,7 @@ import { until } from '../support/until.ts'
 import { addExampleTests, exampleEnv } from './examples.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
+const sdkReadme = await readFile(`${root}/sdk/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
 const sellATool = await readFile(`${root}/docs/sell-a-tool.md`, 'utf8')
 // The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
@@ -23,8 +25,8 @@ const stack = useTestStack({
 })
 
 /** A fenced block's code, by the word after its language. */
-function snippet(name: string): string {
-  const code = readme.match(new RegExp(`\`\`\`ts ${name}\n(.*?)\`\`\``, 's'))?.[1]
+function snippet(name: string, text = readme): string {
+  const code = text.match(new RegExp(`\`\`\`ts ${name}\n(.*?)\`\`\``, 's'))?.[1]
   if (code === undefined) throw new Error(`the README has no snippet ${name}`)
   return code
 }
@@ -118,6 +120,73 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
     process.kill(-(provider.child.pid as number), 'SIGTERM')
     await untilGone(provider)
   }
+})
+
+const untilItAnswers = (url: string) =>
+  until('it answers', async () => (await fetch(url).catch(() => undefined)) !== undefined)
+
+/** Starts a seller of the SDK's README at a port, behind a proxy that takes TLS off. @returns its origin. */
+async function startSeller(name: string, more = ''): Promise<string> {
+  const port = await reservePort()
+  const proxy = await startTlsProxy(`http://${loopback}:${port}`)
+  onTestFinished(() => proxy.close())
+  const { providerId, apiKey } = await registerProvider({
+    gatewayUrl: stack.api.url,
+    name,
+    network: 'base',
+    address: privateKeyToAddress(generatePrivateKey()),
+    endpoints: [{ url: `${proxy.url}/weather`, usdcPerUnit: '0.05' }],
+  })
+  const code = `${snippet(name, sdkReadme)}\n${more}`
+    .replaceAll('https://gateway.example', stack.api.url)
+    .replaceAll(`prov_${'0'.repeat(32)}`, providerId)
+    .replaceAll('4030', `${port}`)
+  const seller = runSnippet(code, { TOLLKEEPER_API_KEY: apiKey })
+  onTestFinished(async () => {
+    process.kill(-(seller.child.pid as number), 'SIGTERM')
+    await untilGone(seller)
+  })
+  await untilItAnswers(`http://${loopback}:${port}/weather`)
+  return proxy.url
+}
+
+/** Runs a buyer of the SDK's README as it stands but for the servers' addresses. @returns what it prints. */
+async function runBuyer(name: string, sellerUrl: string, more = ''): Promise<string> {
+  const key = generatePrivateKey()
+  // The key that the README shows has no money of its own either.
+  for (const one of [key, `0x${'11'.repeat(32)}`] as const)
+    await stack.chain.mintUsdc([privateKeyToAddress(one)], parseUsdc('1'))
+  const code = `${snippet(name, sdkReadme)}\n${more}`
+    .replaceAll('https://gateway.example', stack.api.url)
+    .replaceAll('https://api.example', sellerUrl)
+    .replaceAll("'api.example'", `'${new URL(sellerUrl).host}'`)
+  const buyer = runSnippet(code, { WALLET_PRIVATE_KEY: key, NODE_EXTRA_CA_CERTS: authorityFile })
+  expect(await buyer.exited, `${name}\n${buyer.output()}`).toBe(0)
+  return buyer.stdout()
+}
+
+test("behavior: each buyer of the SDK's README buys from its sellers, by two transfers and on tabs, and sees it settled", async () => {
+  const express = await startSeller('express')
+  const handler = await startSeller(
+    'handler',
+    "import { serve } from '@hono/node-server'\nserve({ fetch: (request) => handler(request), port: 4030 })",
+  )
+  const hash = /^0x[0-9a-f]{64}$/m
+  for (const seller of [express, handler]) {
+    const bought = await runBuyer('buy', seller)
+    expect(bought).toContain('sunny: true')
+    expect(bought).toMatch(hash)
+  }
+  const onTab = await runBuyer('tabs', express)
+  expect(onTab).toMatch(/^tab_[0-9a-f]{32} /m)
+  expect(onTab).toMatch(hash)
+  expect(await runBuyer('fetch', express)).toContain('200 { sunny: true')
+  const kept = "console.log(await (await payingFetch('https://api.example/weather')).json())"
+  expect(await runBuyer('keeptabs', express, `${kept}; await close()`)).toContain('sunny: true')
+  const limited = "console.log((await client.request('https://api.example/weather')).data)"
+  const paid = await runBuyer('limits', express, limited)
+  expect(paid).toContain(`paying 50000 base units for ${express}/weather`)
+  expect(paid).toContain('sunny: true')
 })
 
 test('behavior: what is sold without code reaches the README’s buyer, and the check of docs/without-code.md lets it pass', async () => {

@@ -200,6 +200,8 @@ describe('what a payment declares', () => {
     [{ ...declaration, info: { input: { type: 'http' } } }, {}, 'info breaks schema'],
     [{ ...declaration, schema: { $ref: 'https://internal.example/' } }, {}, 'references are not followed'],
     ['text', {}, 'info.input.type'],
+    [{ ...declaration, info: { input: { type: 'http', method: { toString: 1 } } } }, {}, 'info.input.method'],
+    [JSON.parse(`${'['.repeat(9_000)}${']'.repeat(9_000)}`), {}, 'at most 64 levels'],
     [declaration, { description: 'x'.repeat(501) }, 'at most 500 characters'],
     [{ ...declaration, padding: 'x'.repeat(17_000) }, {}, 'at most 16384 bytes'],
   ])(

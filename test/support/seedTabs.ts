@@ -1,7 +1,9 @@
+import type { Evidence } from '@tollkeeper/chain/evidence'
 import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import { compositeArray } from '@tollkeeper/ledger/store/compositeArray'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import {
   blockHashOf,
@@ -137,23 +139,44 @@ async function recordState(
   { txHash = randomHex(32), blockNumber = 100, blockTime = 1_795_262_400 }: SettledAt,
 ): Promise<Hex> {
   const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
-  const event = {
-    authorizer: payer,
+  const state = {
+    payer,
     nonce: nonces[0],
-    state: 'used' as const,
-    recipient: seedTabSettlement,
-    value: amounts.reduce((sum, one) => sum + one, 0n),
-    txHash,
-    logIndex: 0,
-    batchLogIndex: 9,
-    blockNumber: BigInt(blockNumber),
-    blockHash: blockHashOf(blockNumber),
-    blockTime: BigInt(blockTime),
-    tab: {
-      sequence: 1,
-      lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
-    },
+    sequence: 1,
+    lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
   }
+  const place = {
+    number: BigInt(blockNumber),
+    hash: blockHashOf(blockNumber),
+    time: BigInt(blockTime),
+  }
+  const event = { ...tabEvidence(state, place, txHash), batchLogIndex: 9 }
   await sql.begin((tx) => recordEvents(tx, { chainId: seedChainId, token }, [event], 'index'))
   return txHash
+}
+
+/** What a chain shows of a tab whose state moved in a block. */
+export function tabEvidence(
+  {
+    payer,
+    nonce,
+    sequence,
+    lines,
+  }: { payer: Address; nonce: Hex; sequence: number; lines: readonly TabLine[] },
+  { number: blockNumber, hash: blockHash, time: blockTime }: { number: bigint; hash: Hex; time: bigint },
+  txHash: Hex = randomHex(32),
+): Evidence {
+  return {
+    authorizer: payer,
+    nonce,
+    state: 'used',
+    recipient: seedTabSettlement,
+    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
+    tab: { sequence, lines: [...lines] },
+    txHash,
+    logIndex: 0,
+    blockNumber,
+    blockHash,
+    blockTime,
+  }
 }

@@ -79,7 +79,7 @@ function binary({ location, identifier: id, caveats, signature }: Parts): Buffer
   ])
 }
 
-const text = (macaroon: Macaroon) => binary(macaroon).toString('base64url')
+const text = (macaroon: Macaroon) => binary(macaroon).toString('base64')
 const full = (...further: string[]) => withCaveats(mint(), ...minted, ...further)
 
 type Vector = {
@@ -243,15 +243,26 @@ function vectors(): Vector[] {
       result: 'macaroon_invalid',
     },
     { name: 'cut short', macaroon: whole.subarray(0, -1).toString('base64url'), result: 'macaroon_invalid' },
+    { name: 'base64url without padding', macaroon: whole.toString('base64url'), result: 'valid' },
     {
-      name: 'standard base64 with padding',
-      macaroon: `${whole.toString('base64url')}=`,
+      name: 'base64url with padding',
+      macaroon: whole.toString('base64').replaceAll('+', '-').replaceAll('/', '_'),
+      result: 'macaroon_invalid',
+    },
+    {
+      name: 'base64 without padding',
+      macaroon: whole.toString('base64').replaceAll('=', ''),
+      result: 'macaroon_invalid',
+    },
+    {
+      name: 'both alphabets mixed',
+      macaroon: whole.toString('base64').replace('+', '-'),
       result: 'macaroon_invalid',
     },
     { name: 'empty', macaroon: '', result: 'macaroon_invalid' },
     {
-      name: 'not base64url',
-      macaroon: `${whole.toString('base64url').slice(0, -1)}!`,
+      name: 'not base64',
+      macaroon: `${whole.toString('base64').slice(0, -1)}!`,
       result: 'macaroon_invalid',
     },
     { name: 'over 4,096 characters', macaroon: 'A'.repeat(4100), result: 'macaroon_invalid' },

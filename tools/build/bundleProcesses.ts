@@ -146,13 +146,32 @@ function replace(replacements: Replacements): Plugin {
   }
 }
 
-/** `tollkeeper/testing` hands out a client: its errors are those of the SDK that a test imports. */
+const clientModule = '@tollkeeper/sdk/client/createClient'
+
+/**
+ * `tollkeeper/testing` hands out a client whose errors should be those of the SDK that a test imports. So it takes the client of an
+ * installed `@tollkeeper/sdk`, an optional peer, and has a copy for where none is installed. It isn't a dependency: package managers
+ * would ask the registry for it, where the name isn't ours.
+ */
 const ownClient: Plugin = {
   name: 'own client',
-  setup({ onResolve }) {
+  setup({ onResolve, onLoad }) {
     onResolve({ filter: /^@tollkeeper\/sdk\/client\/createClient$/ }, ({ importer }) =>
-      importer.endsWith('startTollkeeper.ts') ? { path: '@tollkeeper/sdk', external: true } : undefined,
+      importer.endsWith('startTollkeeper.ts') ? { path: clientModule, namespace: 'own client' } : undefined,
     )
+    onResolve({ filter: /^@tollkeeper\/sdk$/, namespace: 'own client' }, ({ path }) => ({
+      path,
+      external: true,
+    }))
+    onLoad({ filter: /./, namespace: 'own client' }, () => ({
+      contents: `const isMissing = (error) => error.code === 'ERR_MODULE_NOT_FOUND'
+const sdk = await import('@tollkeeper/sdk').catch((error) => {
+  if (isMissing(error)) return import('${clientModule}')
+  throw error
+})
+export const { createClient } = sdk`,
+      resolveDir: root,
+    }))
   },
 }
 
@@ -163,11 +182,11 @@ function packagesIn({ outputs }: Metafile): string[] {
   )
 }
 
-/** Not Node's own modules, not what is Ponder's, and not what a package only tries to require. */
+/** Not Node's own modules, not what is Ponder's, not an optional peer, and not what a package only tries to require. */
 function importedBy({ outputs }: Metafile): string[] {
   const imports = Object.values(outputs).flatMap((output) => output.imports)
   return imports
     .filter(({ path, kind, external }) => external && kind !== 'require-call' && !isBuiltin(path))
-    .filter(({ path }) => !['ponder', 'viem'].includes(path))
+    .filter(({ path }) => !['ponder', 'viem', '@tollkeeper/sdk'].includes(path))
     .map(({ path }) => path.split('/', path.startsWith('@') ? 2 : 1).join('/'))
 }

@@ -34,9 +34,8 @@ export function createManifest(
   pins: Readonly<Record<string, string>>,
 ) {
   const { version, license, engines } = root
-  const pinned: Record<string, string> = { ...pins, '@tollkeeper/sdk': version }
   const pinsOf = (names: readonly string[]) =>
-    Object.fromEntries(names.map((name) => [name, pinOf(pinned, name)]))
+    Object.fromEntries(names.map((name) => [name, pinOf(pins, name)]))
   return {
     name: 'tollkeeper',
     version,
@@ -62,6 +61,9 @@ export function createManifest(
     ),
     dependencies: pinsOf(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pinsOf(optionalPackages),
+    // For `tollkeeper/testing`, which has a copy of its own otherwise. No package manager installs it by itself.
+    peerDependencies: { '@tollkeeper/sdk': version },
+    peerDependenciesMeta: { '@tollkeeper/sdk': { optional: true } },
   }
 }
 
@@ -73,7 +75,7 @@ export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = proces
   return { repository: { type: 'git', url, ...(directory && { directory }) } }
 }
 
-function pinOf(pinned: Record<string, string>, name: string): string {
+function pinOf(pinned: Readonly<Record<string, string>>, name: string): string {
   const version = pinned[name]
   if (version === undefined) throw new Error(`no package.json names ${name}, which the built files import`)
   return version

@@ -5,6 +5,7 @@ import {
   request as requestHttp,
 } from 'node:http'
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
+import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { AddressGuard } from '../../http/addressGuard.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -24,7 +25,8 @@ export type UpstreamRequest = {
   url: URL
   method: string
   headers: Record<string, string>
-  body: ReadableStream<Uint8Array> | null
+  /** Reads the body, which has arrived whole before; null: there is none. */
+  body: (() => Readable) | null
   /** Cuts the buyer's connection if the upstream breaks off, because a partial answer must not look whole. */
   cut: () => void
 }
@@ -41,8 +43,7 @@ export type Forward = {
   /**
    * Passes a request on. It waits for the head of the answer only; the body moves as fast as the buyer takes it.
    *
-   * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`; if the buyer is to blame
-   * `payload_too_large`, `request_timeout`.
+   * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`
    */
   send(request: UpstreamRequest): Promise<UpstreamAnswer>
 }
@@ -98,7 +99,7 @@ export function createForward({
         watch.allow(settings.answerTimeoutMs)
         if (request.body === null) outgoing.end()
         // If this fails, it ends the request, which reports the failure.
-        else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
+        else pipeline(request.body(), upload(watch), outgoing).catch(() => {})
       }
       if (socket.connecting)
         socket.once(request.url.protocol === 'https:' ? 'secureConnect' : 'connect', begin)
@@ -150,24 +151,21 @@ function isReset(error: NodeJS.ErrnoException): boolean {
   return error.code === 'ECONNRESET' || error.code === 'EPIPE'
 }
 
-/** Ends a request when nothing has moved for too long. */
+/** Ends a request when the upstream has neither taken nor sent anything for too long. */
 type Watch = {
   /** How long nothing may move from now on. */
   allow(ms: number): void
-  /** Something has moved. Next it is the turn of the buyer, or of the upstream. */
-  moved(next: 'buyer' | 'upstream'): void
-  /** Ends it for another reason. */
-  end(reason: Refusal): void
+  /** Something has moved. */
+  moved(): void
   stop(): void
 }
 
 function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
-  let next: 'buyer' | 'upstream' = 'upstream'
   let ms = limitMs
   let timer: NodeJS.Timeout | undefined
   const restart = () => {
     clearTimeout(timer)
-    timer = setTimeout(() => end(new Refusal(next === 'buyer' ? 'request_timeout' : 'upstream_timeout')), ms)
+    timer = setTimeout(() => end(new Refusal('upstream_timeout')), ms)
   }
   restart()
   return {
@@ -175,43 +173,20 @@ function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
       ms = limit
       restart()
     },
-    moved(by) {
-      next = by
-      restart()
-    },
-    end,
+    moved: restart,
     stop: () => clearTimeout(timer),
   }
 }
 
-/** Counts a request's body on its way, and notes whether its sender or its receiver is waited for. */
-function upload(watch: Watch, maxBytes: number) {
+/** Notes each part of a request's body that the upstream has room for. */
+function upload(watch: Watch) {
   return async function* (body: AsyncIterable<Uint8Array>) {
-    let size = 0
-    watch.moved('buyer')
-    try {
-      for await (const chunk of body) {
-        size += chunk.length
-        // Not thrown, because a pipeline doesn't tell a request why it ends.
-        if (size > maxBytes) return watch.end(tooLarge(maxBytes))
-        watch.moved('upstream')
-        yield chunk
-        watch.moved('buyer')
-      }
-    } catch {
-      // Only the buyer's connection fails here.
-      return watch.end(gone())
+    for await (const chunk of body) {
+      watch.moved()
+      yield chunk
     }
-    watch.moved('upstream')
+    watch.moved()
   }
-}
-
-function gone(): Refusal {
-  return new Refusal('request_timeout', 'The buyer has gone')
-}
-
-export function tooLarge(maxBytes: number): Refusal {
-  return new Refusal('payload_too_large', `A body has at most ${maxBytes} bytes`)
 }
 
 /** RFC 9110 section 6.4.1: statuses of answers without content. */
@@ -241,7 +216,7 @@ function toStream(response: IncomingMessage, cut: () => void, watch: Watch): Rea
     async pull(controller) {
       const chunk = await chunks.next().catch((error: unknown) => void controller.error(error))
       if (chunk === undefined) return
-      watch.moved('upstream')
+      watch.moved()
       if (chunk.done) controller.close()
       else controller.enqueue(chunk.value)
     },

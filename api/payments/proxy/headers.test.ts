@@ -10,12 +10,12 @@ const ours = {
   'Service-Payment-Id': 'pay_1',
   'Service-Upstream-Secret': 'upsec_new, upsec_old',
 }
-const toUpstream = (given: Record<string, string>, hasBody = false) =>
+const toUpstream = (given: Record<string, string>, bodyLength: number | null = null) =>
   requestHeaders(new Headers(given), {
     secrets: ['upsec_new', 'upsec_old'],
     paymentId: 'pay_1',
     publicUrl,
-    hasBody,
+    bodyLength,
   })
 
 test('default: what is the buyer’s to say to the upstream goes on, and what is ours is added', () => {
@@ -36,7 +36,7 @@ test('default: what is the buyer’s to say to the upstream goes on, and what is
 
 const ofTheBuyer = `
   Connection Keep-Alive Proxy-Authorization Proxy-Connection TE Trailer Transfer-Encoding Upgrade
-  HTTP2-Settings Host Expect Content-Length Authorization PAYMENT-SIGNATURE X-PAYMENT Cookie Forwarded Via
+  HTTP2-Settings Host Expect Content-Length PAYMENT-SIGNATURE X-PAYMENT Cookie Forwarded Via
   X-Real-IP X-Forwarded X-Forwarded-For X-Forwarded-Host True-Client-IP X-Client-IP X-Cluster-Client-IP
   CF-Connecting-IP CF-Connecting-IPv6 Fastly-Client-IP X-Azure-ClientIP X-Envoy-External-Address
   X-HTTP-Method X-HTTP-Method-Override X_HTTP_Method_Override X-Method-Override X-Original-URL
@@ -48,14 +48,31 @@ test.each(ofTheBuyer.trim().split(/\s+/))('behavior: %s of the buyer stays behin
   expect(toUpstream({ [name]: '1' })).toEqual(ours)
 })
 
+test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
+  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
+  (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
+)
+
+test.each([
+  ['a payment', 'x402 macaroon:payload'],
+  ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
+  ['what a browser adds by itself', 'Basic YTpi'],
+  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
+  ['a provider’s key', 'Bearer tk_1'],
+  ['an operator’s key', 'bearer  tko_1'],
+])('behavior: %s in Authorization stays behind', (_, authorization) => {
+  expect(toUpstream({ authorization })).toEqual(ours)
+})
+
 test('behavior: what Connection names stays behind, and takes nothing of ours along', () => {
   const given = { connection: 'close, X-Secret ,service-upstream-secret', 'x-secret': '1', 'x-other': '2' }
   expect(toUpstream(given)).toEqual({ 'x-other': '2', ...ours })
 })
 
-test('behavior: a body is framed once', () => {
-  expect(toUpstream({ 'content-length': '5' }, true)).toEqual({ 'content-length': '5', ...ours })
-  expect(toUpstream({ 'content-length': '5', 'transfer-encoding': 'chunked' }, true)).toEqual(ours)
+test('behavior: a body is framed once, by its length', () => {
+  expect(toUpstream({ 'content-length': '7' }, 5)).toEqual({ 'content-length': '5', ...ours })
+  expect(toUpstream({ 'transfer-encoding': 'chunked' }, 5)).toEqual({ 'content-length': '5', ...ours })
+  expect(toUpstream({ 'content-length': '5' })).toEqual(ours)
 })
 
 const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {
@@ -113,6 +130,22 @@ test.each([
   'x-payment-response',
 ])('behavior: %s of the upstream stays behind', (name) => {
   expect(toBuyer({ [name]: ['1'] })).toEqual({})
+})
+
+test.each(['Bearer of-the-upstream', 'ApiKey 7', 'token'])(
+  'behavior: Authorization: %s is the buyer’s word to the upstream, and goes on',
+  (authorization) => expect(toUpstream({ authorization })).toEqual({ authorization, ...ours }),
+)
+
+test.each([
+  ['a payment', 'x402 macaroon:payload'],
+  ['a payment in another spelling', 'Tollkeeper macaroon:payload'],
+  ['what a browser adds by itself', 'Basic YTpi'],
+  ['what a browser negotiates by itself', 'NEGOTIATE abc'],
+  ['a provider’s key', 'Bearer tk_1'],
+  ['an operator’s key', 'bearer  tko_1'],
+])('behavior: %s in Authorization stays behind', (_, authorization) => {
+  expect(toUpstream({ authorization })).toEqual(ours)
 })
 
 test('behavior: what Connection names stays behind', () => {

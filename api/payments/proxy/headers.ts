@@ -1,3 +1,5 @@
+import { isOfAnotherScheme } from '@tollkeeper/sdk/protocol/authorizationHeader'
+
 /*
  * The headers that pass between a buyer and a provider's upstream. Both are strangers, to us and to each other, and all providers
  * share one origin with the dashboard. So from the upstream only listed headers pass, and from the buyer none that the upstream
@@ -20,10 +22,9 @@ const hopByHop = new Set([
 
 /**
  * Headers that a buyer may not send to an upstream: the body's framing, the payment, cookies of a shared origin, and
- * where the request came from.
+ * where the request came from. `Authorization` is judged by its scheme.
  */
 const ofBuyer = new Set([
-  'authorization',
   'content-length',
   'cookie',
   'expect',
@@ -80,29 +81,38 @@ const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded
 /** Header by which the gateway proves to an upstream that it is calling. */
 const upstreamSecretHeader = 'Service-Upstream-Secret'
 
+/**
+ * Schemes that a browser adds by itself for all URLs of an origin: as cookies do, such credentials may be meant for somebody else at
+ * this origin.
+ */
+const ambientScheme = /^(?:basic|digest|negotiate|ntlm)\b/i
+/** A key of this gateway's, which no upstream may get to know. */
+const ownKey = /^bearer +tko?_/i
+
 export type RequestHeadersOptions = {
   /** The valid secrets; two for a day after a rotation. */
   secrets: readonly string[]
   paymentId: string
   /** The URL that buyers call in place of the upstream's root. */
   publicUrl: URL
-  /** Whether a body must be framed. */
-  hasBody: boolean
+  /** The length of the body; null: there is none. */
+  bodyLength: number | null
 }
 
 /** A buyer's request headers in the form that its upstream gets. */
 export function requestHeaders(
   given: Headers,
-  { secrets, paymentId, publicUrl, hasBody }: RequestHeadersOptions,
+  { secrets, paymentId, publicUrl, bodyLength }: RequestHeadersOptions,
 ): Record<string, string> {
   const named = namedByConnection(given.get('connection'))
   const headers: Record<string, string> = {}
   for (const [name, value] of given) {
     if (hopByHop.has(name) || named.has(name) || !isBuyers(name)) continue
+    if (name === 'authorization' && !isForUpstream(value)) continue
     headers[name] = value
   }
-  const length = given.get('content-length')
-  if (hasBody && length !== null && !given.has('transfer-encoding')) headers['content-length'] = length
+  // Some servers take no body without it, and we know it even where the buyer didn't.
+  if (bodyLength !== null) headers['content-length'] = String(bodyLength)
   return {
     ...headers,
     Via: '1.1 tollkeeper',
@@ -112,6 +122,11 @@ export function requestHeaders(
     'Service-Payment-Id': paymentId,
     [upstreamSecretHeader]: secrets.join(', '),
   }
+}
+
+/** Whether `Authorization` is the buyer's own word to the upstream: neither a payment, nor for the gateway, nor a browser's. */
+function isForUpstream(value: string): boolean {
+  return isOfAnotherScheme(value) && !ambientScheme.test(value) && !ownKey.test(value)
 }
 
 function isBuyers(name: string): boolean {

@@ -3,12 +3,14 @@ import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createCache } from '@tollkeeper/runtime/cache'
+import { clientAddress } from '@tollkeeper/runtime/clientAddress'
 import { answerProblem } from '@tollkeeper/runtime/problem'
-import { createAnswerMemory } from '@tollkeeper/sdk/middleware/answerStore'
-import { createAnswers } from '@tollkeeper/sdk/middleware/answers'
+import { type Answers, createAnswers } from '@tollkeeper/sdk/middleware/answers'
 import { createGate, type Gate, type GateMemory } from '@tollkeeper/sdk/middleware/gate'
 import { passGate } from '@tollkeeper/sdk/middleware/honoGate'
 import { createLostVerifications, type VerifiedPayment } from '@tollkeeper/sdk/middleware/verification'
+import { isOfAnotherScheme } from '@tollkeeper/sdk/protocol/authorizationHeader'
+import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type Context, Hono } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
 import type { AddressGuard } from '../../http/addressGuard.ts'
@@ -19,15 +21,17 @@ import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
 import type { Offer, Offers } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
-import { createForward, tooLarge } from './forward.ts'
+import { createAnswerPool } from './answerPool.ts'
+import { createForward } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
+import { createBodyHolder, type HeldBody, tooLarge } from './heldBody.ts'
 
 export type ProxyRouteOptions = {
   sql: Database
   offers: Offers
   /** Checks the addresses of providers' upstreams. */
   upstreamGuard: AddressGuard
-  settings: Pick<GatewaySettings, 'issuer' | 'upstream'>
+  settings: Pick<GatewaySettings, 'issuer' | 'trustedProxies' | 'upstream'>
   now: () => number
   /** This process's routes for challenges, verifications and voids, where a provider's id stands for its API key. */
   payments: App
@@ -47,11 +51,17 @@ type Sale = {
 
 type ProxyEnv = {
   Bindings: Partial<HttpBindings>
-  Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale }
+  Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale; body: HeldBody | null }
 }
 
-/** Most bytes of answers that are kept to be given again, for all providers together. */
+/** Most bytes of answers that are kept to be given again, for all providers together, and most answers. */
 const keptBytes = 33_554_432
+const maxKept = 10_000
+/** Most prices of providers whose requests under way are known; the oldest give way. */
+const maxPrices = 10_000
+
+/** A body beyond this length is held on disk, and how much all of them and those of one client may take together. */
+const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, clientBytes: 67_108_864 }
 
 const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
 
@@ -69,15 +79,29 @@ const described = {
 /** `/p/{providerId}/…`: sells the answers of a provider's own server, so that the provider needs no middleware. */
 export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   const { sql, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
-  const { issuer, upstream: limits } = settings
+  const { issuer, upstream: limits, trustedProxies } = settings
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
+  const bodies = createBodyHolder({ maxBytes: limits.maxBodyBytes, ...heldBodies })
   // Only this process has it: payments that another one answered are refused here as used.
-  const memory: GateMemory = {
-    lost: createLostVerifications(),
-    answers: createAnswers({}, { shelf: createAnswerMemory(keptBytes), waitMs: 10_000, onFailure: () => {} }),
+  const lost = createLostVerifications()
+  const shelfOf = createAnswerPool({ maxBytes: keptBytes, maxEntries: maxKept, now })
+  const answersByPrice = new Map<string, Answers>()
+
+  /** The answers that a provider sells at an endpoint's price. */
+  function answersOf({ providerId, price, payees }: Offer): Answers {
+    const isTest = payees.every(({ chainId }) => networkByChainId(chainId).testnet)
+    const key = `${providerId} ${price} ${isTest}`
+    const known = answersByPrice.get(key)
+    if (known) return known
+    const shelf = shelfOf({ providerId, price, isTest })
+    const answers = createAnswers({}, { shelf, waitMs: 10_000, onFailure: () => {} })
+    answersByPrice.set(key, answers)
+    if (answersByPrice.size > maxPrices) answersByPrice.delete(answersByPrice.keys().next().value ?? '')
+    return answers
   }
+
   const upstreams = createCache<string, Upstream | undefined>({
     ttlMs,
     refreshAfterMs: ttlMs / 2,
@@ -107,7 +131,9 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     }
   }
 
-  function gateOf({ offer: { providerId, endpointId }, upstream: { body } }: Sale): Gate {
+  function gateOf({ offer, upstream: { body } }: Sale): Gate {
+    const { providerId, endpointId } = offer
+    const memory: GateMemory = { lost, answers: answersOf(offer) }
     return createGate({
       body,
       gatewayUrl: 'http://gateway',
@@ -123,10 +149,22 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     })
   }
 
+  /** Takes the body of a paid request. Without a payment nobody reads it. */
+  async function takeBody(c: Context<ProxyEnv>): Promise<HeldBody | null> {
+    const { headers, body } = c.req.raw
+    const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
+    const authorization = headers.get('authorization')
+    const isPaid =
+      (authorization !== null && !isOfAnotherScheme(authorization)) ||
+      headers.has('payment-signature') ||
+      headers.has('x-payment')
+    return hasBody && isPaid && body ? bodies.take(body, clientAddress(c, trustedProxies)) : null
+  }
+
   async function passOn(c: Context<ProxyEnv>): Promise<Response> {
     const { upstream, url, publicUrl, offer } = c.get('sale')
-    const { method, headers, body } = c.req.raw
-    const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
+    const { method, headers } = c.req.raw
+    const body = c.get('body')
     const answer = await forward.send({
       providerId: offer.providerId,
       url,
@@ -135,9 +173,9 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
         secrets: secretsOf(upstream, now()),
         paymentId: c.get('payment').paymentId,
         publicUrl,
-        hasBody: hasBody && body !== null,
+        bodyLength: body && body.length,
       }),
-      body: hasBody ? body : null,
+      body: body && body.read,
       cut: () => c.env.outgoing?.destroy(),
     })
     // 402 would be taken for a challenge, and 407 for a proxy's: neither answers somebody who has paid.
@@ -167,13 +205,21 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       c.set('sale', sale)
       await next()
     },
-    (c, next) => passGate(gateOf(c.get('sale')), c, next),
-    (c) =>
-      passOn(c).catch((error: unknown) => {
-        // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.
-        if (error instanceof Refusal && error.status < 500) return answerProblem(c, error)
-        throw error
-      }),
+    async (c, next) => {
+      const body = await takeBody(c)
+      c.set('body', body)
+      try {
+        return await passGate(gateOf(c.get('sale')), c, next, {
+          ...(body && { readBody: async () => body.digest }),
+          // An upstream doesn't hear of a buyer's leaving, and an answer of its that breaks off is an error.
+          endsWhole: true,
+        })
+      } finally {
+        void body?.release()
+      }
+    },
+    // A throw voids the payment.
+    passOn,
   )
   app.route('/', router)
 }

@@ -24,7 +24,7 @@ export function currentReceipt(
   payment: PaymentRecord,
   { network, indexedBlock, issuer, signedAt, key }: CurrentReceiptOptions,
 ): string | null {
-  const { providerId, endpointId } = payment
+  const { providerId, endpointId, splitter } = sellerOf(payment)
   if (providerId === null || endpointId === null) return null
   const isConfirmed = (blockNumber: bigint | null) =>
     blockNumber !== null && Number(blockNumber) + network.confirmations <= (indexedBlock ?? -1)
@@ -40,7 +40,7 @@ export function currentReceipt(
       transactionHash: (isConfirmed(blockNumber) && txHash) || zeroHash,
     }))
   const claims = receiptClaims(
-    { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
+    { ...payment, providerId, endpointId, splitter, network, acceptedAt: payment.acceptedAt.getTime() },
     {
       issuer,
       signedAt,
@@ -50,4 +50,18 @@ export function currentReceipt(
     },
   )
   return signReceipt(claims, key)
+}
+
+/** Who is paid. A whole tab may pay many, so it stands in their place, and its contract where a splitter divides off the fee. */
+function sellerOf({
+  source,
+  providerId,
+  endpointId,
+  splitter,
+  resource,
+  feeAmount,
+  provider,
+}: PaymentRecord) {
+  if (source !== 'tab') return { providerId, endpointId, splitter }
+  return { providerId: resource, endpointId: resource, splitter: feeAmount > 0n ? provider.recipient : null }
 }

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
@@ -8,8 +9,8 @@ import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
 import type { GatewayNetworks } from '../../registry/networks.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { findPayment } from '../records/payments.ts'
 import type { RecordedHeads } from '../records/recordedHeads.ts'
+import { findPaymentOrTab } from '../records/tabPayments.ts'
 import { currentReceipt } from './currentReceipt.ts'
 import { didDocument, didPathOf } from './did.ts'
 import { jwksMaxAgeSeconds } from './keys.ts'
@@ -36,7 +37,8 @@ const getReceipt = route('get', '/receipts/{id}', {
   summary: 'A receipt as of now',
   description:
     "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +
-    'in the chain as the network asks for; until then the hash is 32 zero bytes.',
+    'in the chain as the network asks for; until then the hash is 32 zero bytes. Of a tab it is the receipt of the whole tab, from its ' +
+    'first request on: its id stands where a provider and an endpoint would, since there may be many. Each request has a receipt of its own.',
   tags: ['Receipts'],
   params: z.object({ id: wire.paymentId }),
   responses: { 200: jsonAnswer('The receipt', receipt) },
@@ -80,6 +82,7 @@ const getDid = (issuer: string) =>
 
 export type ReceiptRouteOptions = {
   sql: Database
+  tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
   receiptKeys: ReceiptKeys
@@ -89,11 +92,11 @@ export type ReceiptRouteOptions = {
 
 export function addReceiptRoutes(
   app: App,
-  { sql, heads, networks, receiptKeys, settings, now }: ReceiptRouteOptions,
+  { sql, tabReads, heads, networks, receiptKeys, settings, now }: ReceiptRouteOptions,
 ): void {
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
-    const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))
+    const payment = await findPaymentOrTab({ sql, tabReads }, c.req.valid('param').id, new Date(signedAt))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(payment.chainId).served
     const indexedBlock = await heads.of(payment.chainId)

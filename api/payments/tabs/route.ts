@@ -7,6 +7,7 @@ import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger
 import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import {
   leastTabAmount,
   parseTabPayload,
@@ -15,7 +16,6 @@ import {
   type TabPayment,
   toWord,
 } from '@tollkeeper/sdk/protocol/tab'
-import { effectiveRate, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Context } from 'hono'
 import type { App } from '../../http/app.ts'
 import { invalidRequest } from '../../http/invalidRequest.ts'
@@ -30,9 +30,10 @@ import type { GatewayNetworks } from '../../registry/networks.ts'
 import type { Offers } from '../../registry/offers.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims, toLineClaims } from '../receipts/receiptClaims.ts'
-import { signReceipt } from '../receipts/signReceipt.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { tabPayload, toSignedState } from '../verification/tabState.ts'
+import { signRequestReceipt } from './requestReceipt.ts'
+import { readRequestStandings } from './requestStanding.ts'
 
 const tab = z
   .object({
@@ -101,6 +102,10 @@ const tabRequest = z
     sequence: z.int(),
     priceUsdc: wire.decimalUsdc,
     chargedUsdc: wire.decimalUsdc.openapi({ description: '0 where it was voided' }),
+    payment_status: z.enum(paymentStatuses).openapi({
+      description:
+        '`voided`, or where its tab stands: `verified` until that settles, then `settled` if what moved pays this request',
+    }),
     acceptedAt: wire.isoTime,
     receipt: receiptOut,
   })
@@ -167,6 +172,7 @@ const postClose = route('post', '/tabs/{tabId}/close', {
 
 export type TabRouteOptions = {
   sql: Database
+  heads: RecordedHeads
   tabStore: TabStore
   networks: GatewayNetworks
   offers: Offers
@@ -178,7 +184,7 @@ export type TabRouteOptions = {
 
 /** Tabs for their buyers and for those who are paid by them; a purchase on one is a verification. */
 export function addTabRoutes(app: App, options: TabRouteOptions): void {
-  const { sql, tabStore, networks, offers, receiptKeys, settings, payerSignatures, now } = options
+  const { sql, tabStore, networks, settings, payerSignatures } = options
 
   async function find(tabId: string): Promise<TabKey> {
     const key = await findTab(sql, tabId)
@@ -204,11 +210,9 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     requireParty(request, { caller, isOperator, signature: c.req.valid('header')['tab-signature'] })
     const { price, charged, acceptedAt } = request
     const amounts = { priceUsdc: formatUsdc(price), chargedUsdc: formatUsdc(charged) }
-    const receipt = await receiptOf(request)
-    return c.json(
-      { tabId, sequence, ...amounts, acceptedAt: acceptedAt.toISOString(), ...(receipt && { receipt }) },
-      200,
-    )
+    const { status, ...receipt } = await describe(request)
+    const answer = { ...amounts, payment_status: status, acceptedAt: acceptedAt.toISOString(), ...receipt }
+    return c.json({ tabId, sequence, ...answer }, 200)
   })
 
   app.openAPIRegistry.registerPath(postCharge)
@@ -225,8 +229,10 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
       throw new Refusal('payment_claimed', 'The tab is closed: what it settles is fixed')
     if (outcome === 'over')
       throw new Refusal('invalid_field', 'amount: at most the price, and what is signed')
-    const receipt = await receiptOf((await tabStore.readRequest(request, sequence)) ?? request)
-    return c.json({ charged: formatUsdc(parseUsdc(amount)), ...(receipt && { receipt }) }, 200)
+    const { status: _, ...receipt } = await describe(
+      (await tabStore.readRequest(request, sequence)) ?? request,
+    )
+    return c.json({ charged: formatUsdc(parseUsdc(amount)), ...receipt }, 200)
   })
 
   app.openAPIRegistry.registerPath(postClose)
@@ -239,37 +245,12 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     return c.json(write(toAnswer(await read(last))), 200)
   })
 
-  /** The receipt as of now: if less is charged, it replaces the one at the price. */
-  async function receiptOf(request: TabRequest): Promise<string | undefined> {
-    const { tabId, sequence, split, price, charged: amount } = request
-    const [stored, offer] = [await read(request), await offers.ofEndpoint(request.endpointId)]
-    if (offer === undefined) return undefined
-    const feeAmount = platformPart(split, amount)
-    const claims = receiptClaims(
-      {
-        paymentId: stored.paymentId,
-        providerId: request.providerId,
-        endpointId: request.endpointId,
-        tier: splitAnyPrice(price, settings.feeSchedule).tier,
-        effectiveRate: effectiveRate(amount, feeAmount),
-        acceptedAt: request.acceptedAt.getTime(),
-        network: networkByChainId(stored.chainId),
-        token: stored.token,
-        payer: stored.payer,
-        resource: offer.url,
-        payee: providerOfSplit(split),
-        feeRecipient: stored.platform,
-        providerAmount: amount - feeAmount,
-        feeAmount,
-        splitter: stored.contract,
-        validBefore: BigInt(stored.expiresAt),
-        provider: { recipient: stored.contract, value: amount, nonce: stored.nonce },
-        fee: null,
-        tab: { id: tabId, sequence, split, ...toLineClaims(request, price - amount) },
-      },
-      { issuer: settings.issuer, signedAt: now(), status: amount === 0n ? 'voided' : 'verified' },
-    )
-    return signReceipt(claims, receiptKeys.current)
+  /** Where a request stands now, and its receipt as of now. */
+  async function describe(request: TabRequest): Promise<{ status: PaymentStatus; receipt?: string }> {
+    const stored = await read(request)
+    const standing = (await readRequestStandings(options, stored))(request)
+    const receipt = await signRequestReceipt(options, stored, request, standing)
+    return { status: standing.status, ...(receipt && { receipt }) }
   }
 
   async function close(stored: StoredTab, last: TabPayment): Promise<void> {
@@ -292,7 +273,8 @@ export function addTabRoutes(app: App, options: TabRouteOptions): void {
     if (await tabStore.close(stored, 'buyer', { sequence, amounts, signature })) return
     throw new Refusal(
       'tab_behind',
-      'A last state is newer than all others, and covers what is charged on each line',
+      'A last state is newer than all others and covers what is charged on each line: read GET /tabs/{id} and sign that. ' +
+        'A tab that is left alone closes by itself after minutes without a request',
     )
   }
 }

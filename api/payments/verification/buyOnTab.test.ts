@@ -620,7 +620,7 @@ describe('closing', () => {
     expect((await tab.close()).status).toBe(200)
   })
 
-  test('error: with less than is charged, by a state that isn’t the newest, by somebody else', async () => {
+  test('error: with less than is charged, by a state that isn’t the newest, under other terms than the tab’s', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')

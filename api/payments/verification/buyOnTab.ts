@@ -101,6 +101,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       }),
       network.payees.requirePayable(terms.payTo),
     ])
+    if (isNew) await tabStore.requireRoom(tab.payer)
 
     if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
     const reservable = { ...tab, nonce: signed.nonce }

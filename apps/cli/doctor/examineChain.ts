@@ -3,12 +3,14 @@ import { readGasTokenPrice } from '@tollkeeper/chain/settlementCost'
 import type { Environment } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { networkVariable } from '@tollkeeper/runtime/variables'
+import { keepRefusal } from '@tollkeeper/sdk/nodes/nodeErrors'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { domainSeparator, eip712Domain } from '@tollkeeper/sdk/protocol/eip3009'
-import { createPublicClient, http } from 'viem'
+import { createPublicClient, http, zeroAddress } from 'viem'
 import { contracts } from '../../devstack/chain/contracts.ts'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
+import { judgePlan, tryPlan } from './examinePlan.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
 /** Age of the newest block from which a node counts as stopped, on every network in the table. */
@@ -21,7 +23,7 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
   for (const [index, url] of rpcUrls.entries()) {
     const name = `${network.name}: RPC${rpcUrls.length > 1 ? ` ${index + 1}` : ''}`
     const candidate = createPublicClient({
-      transport: http(url, { timeout: 10_000, retryCount: 1 }),
+      transport: http(url, { timeout: 10_000, retryCount: 1, onFetchResponse: keepRefusal }),
       cacheTime: 0,
     })
     try {
@@ -38,9 +40,14 @@ export async function* examineChain(examined: ExaminedNetwork, env: Environment)
       examined.head = number
       examined.client ??= candidate
       const found = `chain id ${chainId}, block ${number}, ${age} s old, answers in ${tookMs} ms`
-      yield age > staleSeconds
-        ? warn(name, found, 'its head stands still: is the node in sync?')
-        : ok(name, found)
+      if (age > staleSeconds) {
+        yield warn(name, found, 'its head stands still: is the node in sync?')
+        continue
+      }
+      const token = examined.deployment?.usdc ?? network.usdc ?? zeroAddress
+      const plan = judgePlan(await tryPlan(candidate, { number, timestamp }, token))
+      const all = `${found}, ${plan.found}`
+      yield plan.advice === null ? ok(name, all) : warn(name, all, plan.advice)
     } catch (error) {
       const advice = `check that ${variable} is right and the node runs`
       yield fail(name, `no answer: ${reasonOf(error)}`, advice)

@@ -2,9 +2,12 @@ import { readIndexedHead } from '@tollkeeper/ledger/facts/indexedHead'
 import { readToldBlock } from '@tollkeeper/ledger/facts/record'
 import { maxIndexLagBlocks } from '@tollkeeper/ledger/facts/recordState'
 import { type Database, openDatabase, requirePostgres, schema } from '@tollkeeper/ledger/store/database'
+import { databaseServerOf } from '@tollkeeper/ledger/store/databaseServer'
 import { describePending, readSchemaState } from '@tollkeeper/ledger/store/migrate'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
-import { ConfigError, type Environment } from '@tollkeeper/runtime/env'
+import { findLostTabs, TabStoreBehind } from '@tollkeeper/ledger/tabs/storeMark'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
 import { ownCommand } from '@tollkeeper/runtime/ownCommand'
 import { type Check, fail, ok, reasonOf, skipped, warn } from './check.ts'
 import { examinePrices, pricesCheck } from './examinePrices.ts'
@@ -15,7 +18,7 @@ export async function* examineDatabase(
   env: Environment,
   networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
-  const left = ['migrations', pricesCheck, ...networks.map(indexCheck)]
+  const left = ['migrations', tabStoreCheck, pricesCheck, ...networks.map(indexCheck)]
   const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
   try {
@@ -32,7 +35,9 @@ export async function* examineDatabase(
     await requirePostgres(database)
     const [row] = await database<{ version: string; commit: string }[]>`
       select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
-    const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}`
+    const weaker = databaseServerOf(url).ignored.filter(({ isWeaker }) => isWeaker)
+    const lacks = weaker.map(({ name, reason }) => `; ${name} has no effect: ${reason}`).join('')
+    const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}${lacks}`
     const advice = 'a crash of the server can lose payments that were answered: switch it on'
     yield row?.commit === 'off' ? warn('database', found, advice) : ok('database', found)
     const migrations = await examineMigrations(database)
@@ -42,6 +47,8 @@ export async function* examineDatabase(
       yield* skipLeft("this version's schema in the database")
       return
     }
+    yield await examineTabStore(env, database)
+    left.shift()
     yield await examinePrices(database)
     left.shift()
     for (const network of networks) {
@@ -49,11 +56,38 @@ export async function* examineDatabase(
       left.shift()
     }
   } catch (error) {
-    const advice = 'check that DATABASE_URL is right and Postgres runs'
-    yield fail('database', reasonOf(error), advice)
+    yield fail('database', reasonOf(error), adviseOn(error))
     yield* skipLeft('a database that answers')
   } finally {
     await database.end({ timeout: 1 })
+  }
+}
+
+function adviseOn(error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  // Node's codes for certificates that it doesn't accept.
+  return /CERT|SIGNATURE|ALTNAME/.test(code)
+    ? "add sslrootcert=/path/ca.pem to DATABASE_URL (its host publishes the file), or use the host's name in the certificate"
+    : 'check that DATABASE_URL is right and Postgres runs'
+}
+
+const tabStoreCheck = 'tab store'
+
+async function examineTabStore(env: Environment, database: Database): Promise<Check> {
+  const url = readVariable(env, 'TABS_DATABASE_URL')
+  const own =
+    url === null
+      ? null
+      : openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor', limited: false, isOlder: true })
+  try {
+    const lost = await findLostTabs({ sql: database, tabs: onOnePostgres(own ?? database) })
+    if (lost.length === 0) return ok(tabStoreCheck, 'as new as the ledger')
+    const { found, advice } = new TabStoreBehind(lost)
+    return fail(tabStoreCheck, found, advice)
+  } catch (error) {
+    return fail(tabStoreCheck, reasonOf(error), 'check that TABS_DATABASE_URL is right and its server runs')
+  } finally {
+    await own?.end({ timeout: 1 })
   }
 }
 

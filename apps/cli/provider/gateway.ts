@@ -1,3 +1,4 @@
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { CliError } from '../terminal/cliError.ts'
 import { printable } from '../terminal/output.ts'
@@ -91,8 +92,8 @@ export async function refuse({ gateway }: GatewayFlags, response: Response): Pro
   const { title, detail, code } = answer
   const hint = response.status === 401 ? '; give the API key as TOLLKEEPER_API_KEY' : ''
   return new CliError(
-    String(code ?? `http_${response.status}`),
-    `${printable(String(detail ?? title))}${hint}`,
+    textOf(code) || `http_${response.status}`,
+    `${printable(textOf(detail ?? title))}${hint}`,
   )
 }
 
@@ -112,15 +113,16 @@ export async function update(
   printAnswer(await request(flags, { method: 'PATCH', path, headers: { 'if-match': ifMatch }, body }), flags)
 }
 
-/** Prints an answer as JSON, or a line a field. A secret in it is shown only this once. */
+/** Prints an answer as JSON, or a line for each field. A secret, which is shown only this once, is the last line, apart from the others. */
 export function printAnswer(answer: Record<string, unknown>, { json }: Pick<GatewayFlags, 'json'>): void {
+  const secret = ['apiKey', 'secret'].find((name) => name in answer)
   const lines = Object.entries(answer).map(([name, value]) => {
     const text = typeof value === 'string' ? value : JSON.stringify(value)
-    return `${name.padEnd(12)} ${printable(text)}`
+    return `${name === secret ? '\n' : ''}${name.padEnd(12)} ${printable(text)}`
   })
-  process.stdout.write(`${json ? JSON.stringify(answer) : lines.join('\n')}\n`)
-  const secret = ['apiKey', 'secret'].find((name) => name in answer)
-  if (secret && !json) process.stderr.write(`Keep the ${secret}: it is not shown again.\n`)
+  const sorted = lines.toSorted((a, b) => Number(a.startsWith('\n')) - Number(b.startsWith('\n')))
+  process.stdout.write(`${json ? JSON.stringify(answer) : sorted.join('\n')}\n`)
+  if (secret && !json) process.stderr.write(`\nKeep the ${secret} now: it is not shown again.\n`)
 }
 
 // The gateway parses it; here it is only passed on, never calculated with.

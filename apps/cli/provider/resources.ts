@@ -50,6 +50,8 @@ export const providerActions: Actions = {
       new Option('--contact <contact>', 'where to reach you'),
       new Option('--requires-key', '/verify takes its API key only'),
       new Option('--no-requires-key', '/verify takes anybody'),
+      new Option('--own-middleware', 'it verifies by a middleware of its own, which gets time to void'),
+      new Option('--no-own-middleware', 'it verifies by our middleware, or without code'),
       new Option('--listed', 'buyers can find what it sells'),
       new Option('--no-listed', 'nobody finds it'),
       new Option('--service-name <name>', 'in catalogues, at most 32 characters of ASCII'),

@@ -27,6 +27,7 @@ const fieldNames: Record<string, string> = {
   contact: 'Contact',
   contactConfirmedAt: 'Contact confirmed',
   requiresKey: 'Needs your key',
+  ownMiddleware: 'Has a middleware of its own',
   disabledAt: 'Disabled since',
   suspendedAt: 'Suspended since',
   url: 'URL',

@@ -82,7 +82,9 @@ function stepsOfTab(
   const count = countOf(requests, 'request')
   return [
     done('Opened', openedAt, 'The buyer signed the first state.'),
-    done('Closed', closedAt, `With ${count} of everybody’s, each with its receipt.`),
+    closedAt === null
+      ? ahead('Closed')
+      : done('Closed', closedAt, `With ${count} from all providers, each with its receipt.`),
     done('Queued', timeline.acceptedAt, 'Until a settlement trigger fires.'),
   ]
 }

@@ -124,7 +124,7 @@ function TabPanel({ tab }: { tab: Tab }) {
               <Time at={tab.openedAt} /> to <Time at={tab.closedAt} />
             </>
           ),
-          'Closed because': tab.closeReason.replaceAll('_', ' '),
+          'Closed because': tab.closeReason?.replaceAll('_', ' ') ?? 'It is open',
         }}
       />
       <Table

@@ -21,7 +21,7 @@ export function SignInPage({ reason, open }: SignInProps) {
   useTitle('Sign in')
   const send = async (body: { key?: unknown }) => {
     try {
-      await open(String(body.key))
+      await open(typeof body.key === 'string' ? body.key : '')
     } catch (error) {
       if (!(error instanceof GatewayError) || error.status !== 401) throw error
       const message = 'This API key is not in force'

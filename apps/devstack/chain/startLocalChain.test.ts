@@ -1,7 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
@@ -20,7 +22,7 @@ import {
 } from 'viem'
 import { mnemonicToAccount } from 'viem/accounts'
 import { publicActionsL2 } from 'viem/op-stack'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import committed from '../../../sdk/src/protocol/deployments.json' with { type: 'json' }
 import { devAccount } from './accounts.ts'
 import { contracts } from './contracts.ts'
@@ -235,6 +237,18 @@ function isAlive(pid: number): boolean {
     return false
   }
 }
+
+test('behavior: how the node ended and what it wrote last are kept', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-chain-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const logFile = join(folder, 'chain.log')
+  const chain = await startLocalChain({ bare: true, logFile })
+  // Node answers this signal with a line about its inspector, whether its port is free or not.
+  process.kill(chain.pid, 'SIGUSR1')
+  await expect.poll(() => readFile(logFile, 'utf8').catch(() => '')).toContain('9229')
+  process.kill(chain.pid, 'SIGKILL')
+  expect(await chain.exited).toMatch(/^signal SIGKILL:\n.*9229/s)
+})
 
 test('error: a port that is taken', async () => {
   const server = createServer().listen(0, '127.0.0.1')

@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
+import { createWriteStream } from 'node:fs'
 import { extname, join } from 'node:path'
 import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
 import { http } from 'viem'
@@ -25,6 +26,8 @@ export type LocalChainOptions = {
   bare?: boolean
   /** False leaves our contracts out, for tests that deploy them. Default true. */
   withContracts?: boolean
+  /** File to which the node's errors are appended. Default: none, and only the last of them are kept, for {@link LocalChain.exited}. */
+  logFile?: string
 }
 
 /** The chain runs on this machine, so a slow answer means that the machine is busy, not that the chain is gone. */
@@ -44,8 +47,8 @@ export type LocalChain = {
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
   setEthUsd: PreparedChain['setEthUsd']
-  /** Resolves when the node has ended, for whatever reason. */
-  exited: Promise<void>
+  /** Resolves when the node has ended, for whatever reason: with how it ended, and the last that it wrote. */
+  exited: Promise<string>
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>
 }
@@ -57,15 +60,17 @@ export type LocalChain = {
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
   const network = options.network ?? 'localhost'
   const chainId = options.chainId ?? networks[network].chainId
-  const { node, port } = await startNode({
-    port: options.port ?? 0,
-    chainId,
-    isOpStack: networks[network].isOpStack,
-    privateKeys: Array.from({ length: fundedAccounts }, (_, index) => devPrivateKey(index)),
-    baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
-  })
+  const { node, port, exited } = await startNode(
+    {
+      port: options.port ?? 0,
+      chainId,
+      isOpStack: networks[network].isOpStack,
+      privateKeys: Array.from({ length: fundedAccounts }, (_, index) => devPrivateKey(index)),
+      baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
+    },
+    options.logFile,
+  )
   const close = () => stopNode(node)
-  const exited = once(node, 'exit').then(() => {})
   const url = `http://127.0.0.1:${port}`
   try {
     const prepared = await prepareChain({
@@ -95,7 +100,10 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
   }
 }
 
-async function startNode(options: NodeOptions): Promise<{ node: ChildProcess; port: number }> {
+async function startNode(
+  options: NodeOptions,
+  logFile: string | undefined,
+): Promise<{ node: ChildProcess; port: number; exited: Promise<string> }> {
   findOptionalPackage('@nomicfoundation/edr')
   const node = fork(join(import.meta.dirname, `node${extname(import.meta.filename)}`), {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -106,15 +114,21 @@ async function startNode(options: NodeOptions): Promise<{ node: ChildProcess; po
   node.stderr?.on('data', (chunk) => {
     stderr = (stderr + chunk).slice(-4000)
   })
+  if (logFile !== undefined) node.stderr?.pipe(createWriteStream(logFile, { flags: 'a' }))
   const message = once(node, 'message').then(([answer]) => answer as { port?: number; error?: string })
-  const exit = once(node, 'exit').then(() => ({ port: undefined, error: stderr }))
+  // `close` comes once all that it wrote is read.
+  const exited = once(node, 'close').then(([code, signal]) => {
+    const how = signal === null ? `exit code ${code}` : `signal ${signal}`
+    return stderr.trim() === '' ? how : `${how}:\n${stderr.trimEnd()}`
+  })
+  const exit = exited.then((ending) => ({ port: undefined, error: ending }))
   const { port, error } = await Promise.race([message, exit])
   if (port === undefined) {
     await stopNode(node)
     const where = options.port === 0 ? '' : ` on port ${options.port}`
     throw new Error(`the local chain didn't start${where}: ${error || 'no output'}`)
   }
-  return { node, port }
+  return { node, port, exited }
 }
 
 async function stopNode(node: ChildProcess): Promise<void> {

@@ -126,12 +126,10 @@ async function bringUp(
     return {
       address: buyer,
       privateKey,
-      // A test sees each request settle; on a tab, all would settle once that is closed.
       client: createClient({
         gatewayUrl: stack.api.url,
         timeout: 60_000,
         maxPaymentUsdc: '100',
-        tabs: false,
         ...wallet,
       }),
     }

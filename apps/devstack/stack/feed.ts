@@ -15,9 +15,9 @@ export function describeLine(name: ServiceName, line: string): string | undefine
     return `broadcast  ${payments} payment${payments === 1 ? '' : 's'}, trigger ${trigger}, transaction ${hash}`
   }
   if (name === 'keeper' && msg === 'batch mined') return `mined      transaction ${hash} in block ${block}`
-  if (isNoNews(msg)) return undefined
+  if (isNoNews(entry)) return undefined
   if (typeof level === 'number' && level >= warning)
-    return `${level >= error ? 'ERROR' : 'warning'}    ${name}: ${msg}`
+    return `${(level >= error ? 'ERROR' : 'warning').padEnd(11)}${name}: ${msg}`
   return undefined
 }
 
@@ -65,8 +65,9 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
 
 type Settled = { id: bigint; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
 
-/** Ponder's warnings about an unknown RPC and about being stopped, which are expected here. */
-function isNoNews(msg: unknown): boolean {
+/** Ponder's warnings about an unknown RPC, about being stopped and about ponder.config.ts's Platform, which are expected here. */
+function isNoNews({ msg, name }: Record<string, unknown>): boolean {
+  if (msg === 'No registered indexing functions') return name === 'Platform'
   return typeof msg === 'string' && /^(Detected public RPC|Received SIG|Started shutdown)/.test(msg)
 }
 

@@ -101,7 +101,7 @@ export async function createDatabase(url: string, name: string, template?: strin
   try {
     await sql`create database ${sql(name)} ${source}`
   } finally {
-    await sql.end()
+    await sql.end({ timeout: 1 })
   }
 }
 

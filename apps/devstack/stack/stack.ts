@@ -160,7 +160,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const [databaseUrl, { chain, otherChains, rpcUrls }] = await allOf([
     openPostgres(options, started),
-    startOwnChains(options, started),
+    startOwnChains({ ...options, logFolder }, started),
   ])
   options.signal?.throwIfAborted()
   const deploymentsFile = join(folder, 'deployments.json')
@@ -289,9 +289,14 @@ async function startOwnChains(
   started: Started,
 ): Promise<Pick<Stack, 'chain' | 'otherChains'> & { rpcUrls: [NetworkName, string][] }> {
   const start = async (own: LocalChainOptions) => {
-    const chain = await startLocalChain({ ...own, port: own.port || (await reservePort()) })
-    void chain.exited.then(() => {
-      if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
+    const logFile = options.logFolder && join(options.logFolder, 'chain.log')
+    const chain = await startLocalChain({
+      ...own,
+      port: own.port || (await reservePort()),
+      ...(logFile && { logFile }),
+    })
+    void chain.exited.then((ending) => {
+      if (!started.isClosing) options.onDeath?.('chain', `the local chain ended (${ending})`)
     })
     started.add(() => chain.close())
     return chain

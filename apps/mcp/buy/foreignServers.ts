@@ -1,6 +1,7 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
 import { readVersion } from '@tollkeeper/runtime/version'
+import { fetchPaid } from '@tollkeeper/sdk/client/redirects'
 import type { OpenTab } from '@tollkeeper/sdk/client/tabs'
 import { type PayingMcpClient, payingMcpClient } from '@tollkeeper/sdk/mcp/payingMcpClient'
 import { CallError } from './result.ts'
@@ -84,10 +85,16 @@ export function createForeignServers({
   }
 }
 
-/** A fetch whose answers end with an error after this many bytes, because the protocol's client holds them in memory. */
+/**
+ * A fetch whose answers end with an error after this many bytes, because the protocol's client holds them in memory. It follows a
+ * call's redirects only within the origin.
+ */
 function boundAnswers(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {
-    const response = await fetch(input, init)
+    // A call's payment is in its body.
+    const response = init?.body
+      ? await fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
+      : await fetch(input, init)
     if (!response.ok || !response.body) return response
     let left = maxAnswerBytes
     const counted = new TransformStream<Uint8Array, Uint8Array>({

@@ -4,6 +4,7 @@ import type { Asked } from '@tollkeeper/sdk/client/offers'
 import { isUnclear } from '@tollkeeper/sdk/client/outcome'
 import { createPaymentFlow, type PaymentOptions } from '@tollkeeper/sdk/client/paymentFlow'
 import { sendUntilAnswered } from '@tollkeeper/sdk/client/presentation'
+import { fetchPaid } from '@tollkeeper/sdk/client/redirects'
 import { createOpenPayments } from '@tollkeeper/sdk/client/repeats'
 import type { SignedPayment } from '@tollkeeper/sdk/client/signedPayment'
 import {
@@ -70,7 +71,8 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
     headers.set(...header)
     const send = async (within: Deadline) => {
       try {
-        return await openAnswer(await fetch(asked.url, { ...init, headers }), asked.url, within)
+        const paid = { url: asked.url, init: { ...init, headers } }
+        return await openAnswer(await fetchPaid(fetch, paid), asked.url, within)
       } catch (error) {
         throw toNetworkError(error, asked.url, within)
       }
@@ -78,24 +80,25 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
     const remember = () => open.add(asked, foreign)
     const paying = { ...deadline, payment }
     const answer = await sendUntilAnswered(send, paying, { pendingTimeoutMs, log: () => {} }).catch(
-      (error: unknown) => {
-        remember()
+      async (error: unknown) => {
+        await remember()
         throw error
       },
     )
-    if (isUnclear(answer)) remember()
+    if (isUnclear(answer)) await remember()
     // Passed on as an answer, it would look like a first request for payment.
     if (answer.status === 402) throw toError({ answer, payment, word: 'unknown' })
-    return answer.status < 400 ? watchBody(answer.response, remember) : answer.response
+    return answer.status < 400 ? watchBody(answer.response, () => void remember()) : answer.response
   }
 
   return async (input, init = {}) => {
     const headers = new Headers(init.headers)
     const isPaid = /^x402 /i.test(headers.get('authorization') ?? '') || headers.has('payment-signature')
-    if (isPaid || headers.has('x-payment')) return fetch(input, init)
+    // A caller that follows redirects by itself has paid: where they lead, it buys nothing more.
+    if (isPaid || headers.has('x-payment') || init.redirect === 'manual') return fetch(input, init)
     const asked = { method: init.method ?? 'GET', url: String(input), body: init.body }
     const deadline = startDeadline(undefined, init.signal)
-    const before = open.take(asked, Date.now() / 1000)
+    const before = await open.take(asked, Date.now() / 1000)
     if (before) return present(asked, before, init, deadline)
     const response = await fetch(input, init)
     if (response.status !== 402) return response

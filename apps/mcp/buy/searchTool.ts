@@ -1,6 +1,7 @@
 import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { readAnswer, startDeadline, urlOf } from '@tollkeeper/sdk/client/transport'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { z } from 'zod'
 import { CallError, foreign } from './result.ts'
@@ -40,7 +41,9 @@ export function addSearchTool(
       if (status !== 200) throw new CallError(`${asked.origin} answered ${status} to the search`)
       const { resources, items } = asObject(body)
       const listed = [resources, items].find(Array.isArray) ?? []
-      const found = listed.slice(0, limit).map((one) => describe(asObject(one), [caip2, network], token))
+      const found = listed
+        .slice(0, limit)
+        .map((one) => describeListed(one, { networks: [caip2, network], token }))
       return {
         said: { found: found.length, catalogue: asked.origin },
         content: [foreign('the catalogue and its sellers', JSON.stringify(found, null, 1))],
@@ -49,13 +52,17 @@ export function addSearchTool(
   })
 }
 
-/** The fields of a listed resource that an agent needs. */
-function describe(listed: Record<string, unknown>, networkNames: readonly unknown[], token: string): object {
-  const { resource, type, description, mimeType, serviceName, tags, accepts, extensions, quality } = listed
+/** The fields of a listed resource that an agent needs. @param listed written by a stranger. */
+export function describeListed(
+  listed: unknown,
+  { networks: names, token }: { networks: readonly unknown[]; token: string },
+): object {
+  const { resource, type, description, mimeType, serviceName, tags, accepts, extensions, quality } =
+    asObject(listed)
   const offers = (Array.isArray(accepts) ? accepts : []).map(asObject)
   const [price] = offers
-    .filter(({ network, asset }) => networkNames.includes(network) && String(asset).toLowerCase() === token)
-    .map(({ amount, maxAmountRequired }) => String(amount ?? maxAmountRequired))
+    .filter(({ network, asset }) => names.includes(network) && textOf(asset).toLowerCase() === token)
+    .map(({ amount, maxAmountRequired }) => textOf(amount ?? maxAmountRequired))
     .filter((amount) => /^\d{1,19}$/.test(amount))
   const { input } = asObject(asObject(asObject(extensions).bazaar).info)
   return {

@@ -10,7 +10,7 @@ import { printable } from '../../cli/terminal/output.ts'
 import { serveSessions } from '../sessions/serveSessions.ts'
 import { type PriceOf, readPrices } from './prices.ts'
 import { registerTools } from './registerTools.ts'
-import { type SellToolsOptions, sellTools } from './sellTools.ts'
+import { isPaidAnswer, type SellToolsOptions, sellTools } from './sellTools.ts'
 
 export type SellOptions = GatewayFlags & {
   apiKey: string
@@ -37,7 +37,7 @@ export async function runSell(command: string[], options: SellOptions): Promise<
   })
   if (options.http === undefined) return serveStdio(open, stopped)
   const { host, http: port } = options
-  const running = await serveSessions(open, { host, port, warn })
+  const running = await serveSessions(open, { host, port, warn, isPaid: isPaidAnswer })
   warn(`listening on ${running.url}`)
   await stopped
   await running.close()
@@ -49,7 +49,9 @@ async function serveStdio(
   stopped: Promise<void>,
 ): Promise<number> {
   const client = new StdioServerTransport()
-  const close = () => void client.close()
+  const close = () => {
+    client.close().catch((error: Error) => warn(`the connection was not closed: ${error.message}`))
+  }
   // The transport itself doesn't notice the end of its input.
   process.stdin.once('end', close)
   void stopped.then(close)

@@ -1,6 +1,7 @@
 import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
-import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js'
+import type { JSONRPCMessage, Result } from '@modelcontextprotocol/sdk/types.js'
 import { describe, expect, onTestFinished, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
 import { parsePrices } from './prices.ts'
 import { sellTools } from './sellTools.ts'
 
@@ -16,6 +17,7 @@ type Request = { id: number | string; method: string; params?: Record<string, un
  */
 async function sell(
   pay: (run: () => Promise<unknown>, cancel: () => Promise<void>) => Promise<unknown> = (run) => run(),
+  { listed = { tools: [tool] }, isSilent = false }: { listed?: unknown; isSilent?: boolean } = {},
 ) {
   const [client, clientSide] = InMemoryTransport.createLinkedPair()
   const [serverSide, server] = InMemoryTransport.createLinkedPair()
@@ -23,8 +25,9 @@ async function sell(
   server.onmessage = (message) => {
     const request = message as Request
     if (request.method !== 'tools/list') served.push(request)
-    const answer = request.method === 'tools/list' ? { tools: [tool] } : result
-    if (request.id !== undefined) void server.send({ jsonrpc: '2.0', id: request.id, result: answer })
+    const answer = (request.method === 'tools/list' ? listed : result) as Result
+    if (request.id !== undefined && !isSilent)
+      void server.send({ jsonrpc: '2.0', id: request.id, result: answer })
   }
   const answers: JSONRPCMessage[] = []
   const answered = new Map<number, PromiseWithResolvers<JSONRPCMessage>>()
@@ -57,7 +60,9 @@ async function sell(
     void client.send({ jsonrpc: '2.0', id, method, params })
     return answer.promise
   }
-  return { ask, answers, served, sold }
+  const notify = (method: string, params: unknown) =>
+    client.send({ jsonrpc: '2.0', method, params } as JSONRPCMessage)
+  return { ask, notify, answers, served, sold }
 }
 
 describe('a call of a priced tool', () => {
@@ -111,4 +116,64 @@ test('default: the list of tools shows prices', async () => {
   expect(await ask(1, 'tools/list', {})).toMatchObject({
     result: { tools: [{ name: 'forecast', _meta: { 'tollkeeper/price': { usdc: '0.05' } } }] },
   })
+})
+
+describe('a message of a stranger', () => {
+  const _meta = { progressToken: 7, 'tollkeeper/authorization': 'x402 a', 'x402/payment': 'b' }
+  const params = { name: 'forecast', arguments: { city: 'Lisbon' }, _meta, task: { ttl: 1 } }
+  const methods = ['initialize', 'tools/list', 'tools/call', 'resources/read']
+
+  test('error: a name that is no text is refused, and nothing is sold', async () => {
+    const { ask, sold, served } = await sell()
+    for (const name of [{ toString: 1 }, 7, null, ['forecast'], undefined])
+      expect(await ask(1, 'tools/call', { name })).toMatchObject({ error: { code: -32602 } })
+    expect([sold, served]).toEqual([[], []])
+  })
+
+  test('behavior: gets an answer, whatever is in it, and the next buyer is served', async () => {
+    const { ask, sold } = await sell()
+    let id = 0
+    for (const hostile of withHostileParts(params)) {
+      for (const method of methods) {
+        const answer = await ask(++id, method, hostile as never)
+        expect(answer).toMatchObject({ id })
+      }
+    }
+    expect(id).toBeGreaterThan(200)
+    sold.length = 0
+    expect(await ask(++id, 'tools/call', { name: 'forecast' })).toMatchObject({ result })
+    expect(sold).toEqual(['forecast 0.05'])
+  })
+
+  test('behavior: a notification with anything in it ends nothing', async () => {
+    const { ask, notify } = await sell()
+    for (const hostile of withHostileParts({ requestId: 1, progressToken: 7 })) {
+      await notify('notifications/cancelled', hostile)
+      await notify('notifications/progress', hostile)
+    }
+    expect(await ask(1, 'tools/call', { name: 'forecast' })).toMatchObject({ result })
+  })
+
+  test('error: of a client that waits for a thousand answers, no more is taken', async () => {
+    const { ask } = await sell(undefined, { isSilent: true })
+    for (let id = 1; id <= 1_000; id++) void ask(id, 'resources/read', { _meta: { progressToken: id } })
+    expect(await ask(1_001, 'resources/read', {})).toMatchObject({ error: { code: -32602 } })
+  })
+
+  test('error: an id that waits for an answer is taken by no other request', async () => {
+    const { ask } = await sell(undefined, { isSilent: true })
+    void ask(1, 'resources/read', {})
+    expect(await ask(1, 'tools/call', { name: 'forecast' })).toMatchObject({ error: { code: -32602 } })
+  })
+})
+
+test.each([
+  ['tools that are no tools', { tools: [null, { name: 7 }, tool, { name: { toString: 1 } }] }],
+  ['a list that is none', { tools: 'forecast' }],
+  ['no result', null],
+])('behavior: a server that lists %s ends nothing', async (_, listed) => {
+  const { ask, answers } = await sell(undefined, { listed })
+  void ask(1, 'tools/list', {})
+  await ask(2, 'tools/call', { name: 'help' })
+  expect(answers).toContainEqual(expect.objectContaining({ id: 2, result }))
 })

@@ -7,14 +7,17 @@ import {
   type RequestId,
   type Tool,
 } from '@modelcontextprotocol/sdk/types.js'
+import { describeError } from '@tollkeeper/runtime/log'
 import type { ToolAnswer, ToolCall } from '@tollkeeper/sdk/mcp/dialects'
-import { paymentKeys } from '@tollkeeper/sdk/mcp/metaKeys'
+import { paymentKeys, receiptKeys, replayedKey } from '@tollkeeper/sdk/mcp/metaKeys'
 import { priceMeta } from '@tollkeeper/sdk/mcp/requirePayment'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { PriceOf } from './prices.ts'
 
 /** JSON-RPC 2.0 and MCP. */
 const [invalidParams, internalError] = [-32602, -32603]
+/** Maximum requests of one client without an answer, since each costs memory and nothing else. */
+const maxOpenRequests = 1_000
 
 export type SellToolsOptions = {
   priceOf: PriceOf
@@ -41,8 +44,7 @@ export async function sellTools(
   options: SellToolsOptions,
 ): Promise<'client' | 'server'> {
   const { priceOf, warn } = options
-  const lists = new Set<RequestId>()
-  const streams = new Map<unknown, RequestId>()
+  const open = createOpenRequests()
   const listing = createListing(server, options)
   const paidCalls = createPaidCalls(toServer, listing, options)
   let capabilities: object | undefined
@@ -54,7 +56,7 @@ export async function sellTools(
   }
 
   async function toClient(message: JSONRPCMessage): Promise<void> {
-    const relatedRequestId = relatedTo(message, streams)
+    const relatedRequestId = open.relatedTo(message)
     await send(client, message, relatedRequestId === undefined ? undefined : { relatedRequestId })
   }
 
@@ -62,43 +64,66 @@ export async function sellTools(
     try {
       await to.send(message, related)
     } catch (error) {
-      warn(`a message was not sent: ${(error as Error).message}`)
+      warn(`a message was not sent: ${describeError(error)}`)
     }
   }
 
   async function onRequest(request: JSONRPCRequest): Promise<void> {
-    const { id, method, params } = request
-    const token = params?._meta?.progressToken
-    if (token !== undefined) streams.set(token, id)
+    const { id, jsonrpc, method, params } = request
+    const refuse = (message: string) => toClient({ jsonrpc, id, error: { code: invalidParams, message } })
     if (method === 'initialize' && isRecord(params?.capabilities)) capabilities = params.capabilities
-    if (method === 'tools/list') lists.add(id)
-    if (method !== 'tools/call') return toServer(request)
-    const name = String(params?.name)
-    const price = priceOf(name)
+    const name = params?.name
+    if (method === 'tools/call' && typeof name !== 'string')
+      return refuse('name: expected the name of a tool')
+    const fault = open.begin(request)
+    if (fault !== undefined) return refuse(fault)
+    const price = method === 'tools/call' ? priceOf(name as string) : 'free'
     if (price === 'free') return toServer(request)
-    const answer = await paidCalls.answer(request, name, price, capabilities)
-    streams.delete(token)
+    const answer = await paidCalls.answer(request, name as string, price, capabilities)
+    open.end(id)
     if (answer) await toClient(answer)
   }
 
-  function onAnswer(message: JSONRPCMessage): void {
-    const id = 'id' in message ? message.id : undefined
-    if (id !== undefined && (listing.take(id, message) || paidCalls.take(id, message))) return
-    const isList = id !== undefined && lists.delete(id) && 'result' in message
-    void toClient(isList ? showPrices(message, priceOf) : message)
+  async function onClientMessage(message: JSONRPCMessage): Promise<void> {
+    if ('method' in message && 'id' in message) return onRequest(message)
+    const { method, params } = message as { method?: string; params?: { requestId?: RequestId } }
+    if (method === 'notifications/cancelled') {
+      paidCalls.cancel(params?.requestId ?? '')
+      open.end(params?.requestId ?? '')
+    }
+    await toServer(message)
   }
 
-  client.onmessage = (message: JSONRPCMessage) => {
-    if ('method' in message && 'id' in message) return void onRequest(message)
-    const { method, params } = message as { method?: string; params?: { requestId?: RequestId } }
-    if (method === 'notifications/cancelled') paidCalls.cancel(params?.requestId ?? '')
-    void toServer(message)
+  async function onServerMessage(message: JSONRPCMessage): Promise<void> {
+    if ('method' in message) {
+      if (message.method === 'notifications/tools/list_changed') listing.forget()
+      return toClient(message)
+    }
+    const { id } = message
+    if (id !== undefined && (listing.take(id, message) || paidCalls.take(id, message))) return
+    const isList = id !== undefined && open.end(id) === 'tools/list' && 'result' in message
+    await toClient(isList ? showPrices(message, priceOf) : message)
   }
-  server.onmessage = (message: JSONRPCMessage) => {
-    if (!('method' in message)) return onAnswer(message)
-    if (message.method === 'notifications/tools/list_changed') listing.forget()
-    void toClient(message)
+
+  /**
+   * Handles a message of a stranger's. Whatever is wrong with it must not end the process, which sells to others too: a fault is
+   * reported, and a request gets an answer.
+   */
+  async function handle(message: JSONRPCMessage, by: (message: JSONRPCMessage) => Promise<void>) {
+    try {
+      await by(message)
+    } catch (error) {
+      warn(`a message could not be handled: ${describeError(error)}`)
+      if (by !== onClientMessage || !('method' in message && 'id' in message)) return
+      const { jsonrpc, id } = message
+      open.end(id)
+      const refusal = { code: internalError, message: 'The message could not be handled' }
+      await toClient({ jsonrpc, id, error: refusal })
+    }
   }
+
+  client.onmessage = (message: JSONRPCMessage) => void handle(message, onClientMessage)
+  server.onmessage = (message: JSONRPCMessage) => void handle(message, onServerMessage)
 
   const ended = new Promise<'client' | 'server'>((resolve) => {
     client.onclose = () => resolve('client')
@@ -115,6 +140,44 @@ export async function sellTools(
   listing.end()
   await Promise.all([client.close(), server.close()])
   return first
+}
+
+/** Whether a message is the result of a call that was paid for now, not one that is given again. */
+export function isPaidAnswer(message: JSONRPCMessage): boolean {
+  if (!('result' in message) || !isRecord(message.result)) return false
+  const { _meta } = message.result
+  return isRecord(_meta) && isRecord(_meta[receiptKeys.own]) && _meta[replayedKey] === undefined
+}
+
+/** A client's requests that have no answer yet. */
+function createOpenRequests() {
+  const methods = new Map<RequestId, { method: string; token: unknown }>()
+  /** By progress token, the request on whose stream its progress goes over HTTP. */
+  const streams = new Map<unknown, RequestId>()
+
+  return {
+    /** @returns why the request can't be taken; undefined: it is open. */
+    begin({ id, method, params }: JSONRPCRequest): string | undefined {
+      if (methods.has(id)) return 'A request has an id of its own'
+      if (methods.size >= maxOpenRequests) return `At most ${maxOpenRequests} requests wait for an answer`
+      const token = params?._meta?.progressToken
+      methods.set(id, { method, token })
+      if (token !== undefined) streams.set(token, id)
+      return undefined
+    },
+    /** @returns the request's method; undefined for one that isn't open. */
+    end(id: RequestId): string | undefined {
+      const ended = methods.get(id)
+      if (ended === undefined) return undefined
+      methods.delete(id)
+      if (streams.get(ended.token) === id) streams.delete(ended.token)
+      return ended.method
+    },
+    relatedTo(message: JSONRPCMessage): RequestId | undefined {
+      if (!('method' in message) || message.method !== 'notifications/progress') return undefined
+      return streams.get(message.params?.progressToken)
+    },
+  }
 }
 
 /** A call of a priced tool that has no answer yet. */
@@ -264,7 +327,7 @@ function createListing(
 
 /** Takes the payment out: the server behind needn't see it. */
 function withoutPayment(params: JSONRPCRequest['params']): JSONRPCRequest['params'] {
-  if (params?._meta === undefined) return params
+  if (!isRecord(params?._meta)) return params
   const keys: readonly string[] = Object.values(paymentKeys)
   const _meta = Object.fromEntries(Object.entries(params._meta).filter(([key]) => !keys.includes(key)))
   return { ...params, _meta }
@@ -273,17 +336,12 @@ function withoutPayment(params: JSONRPCRequest['params']): JSONRPCRequest['param
 function showPrices(message: JSONRPCMessage, priceOf: PriceOf): JSONRPCMessage {
   const { result } = message as { result: { tools?: Tool[] } }
   const tools = (result.tools ?? []).flatMap((tool) => {
+    if (typeof tool?.name !== 'string') return []
     const price = priceOf(tool.name)
     if (price === undefined) return []
     return price === 'free' ? [tool] : [{ ...tool, _meta: { ...tool._meta, ...priceMeta(price) } }]
   })
   return { ...message, result: { ...result, tools } } as JSONRPCMessage
-}
-
-/** The request on whose stream a message goes over HTTP. */
-function relatedTo(message: JSONRPCMessage, streams: ReadonlyMap<unknown, RequestId>): RequestId | undefined {
-  if (!('method' in message) || message.method !== 'notifications/progress') return undefined
-  return streams.get(message.params?.progressToken)
 }
 
 function toRpcError(error: unknown): { code: number; message: string; data?: unknown } {

@@ -3,8 +3,10 @@ import { isIPv4 } from 'node:net'
 import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import { isInitializeRequest, type JSONRPCMessage, type RequestId } from '@modelcontextprotocol/sdk/types.js'
+import { clientAddress } from '@tollkeeper/runtime/clientAddress'
 import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
+import { describeError } from '@tollkeeper/runtime/log'
 import { type RunningServer, serve } from '@tollkeeper/runtime/serve'
 import { BaseError } from '@tollkeeper/sdk/protocol/errors'
 import { Hono } from 'hono'
@@ -18,17 +20,29 @@ export type SessionOptions = {
   token?: string | null
   /** How long a session may be idle, in milliseconds. Default 600,000. */
   idleMs?: number
+  /** Whether a message to a client shows that it has paid. Default: none does. */
+  isPaid?: (message: JSONRPCMessage) => boolean
+  now?: () => number
 }
 
-/** Most servers at a time. Anybody may open a session without paying, so the longest idle one makes room. */
+/** Most servers at a time. */
 const mostSessions = 32
+/** Most sessions of one address that have not paid. */
+const mostUnpaid = 16
+/** How long a session counts as paid after its last payment. */
+const paidMs = 600_000
+/** How long a new session has to pay before it may make room for another. */
+const graceMs = 30_000
 const maxBodyBytes = 4_194_304
 
 type Session = {
   transport: WebStandardStreamableHTTPServerTransport
   /** Requests without an answer yet. */
   waiting: Set<RequestId>
+  address: string
+  openedAt: number
   usedAt: number
+  paidAt: number
 }
 
 /**
@@ -39,41 +53,67 @@ type Session = {
  */
 export async function serveSessions(
   open: (transport: Transport) => Promise<unknown>,
-  { host, port, warn, token = null, idleMs = 600_000 }: SessionOptions,
+  { host, port, warn, token = null, idleMs = 600_000, isPaid = () => false, now = Date.now }: SessionOptions,
 ): Promise<RunningServer & { url: string }> {
   const sessions = new Map<string, Session>()
   const running = new Set<Session>()
   const isLocal = isLoopback(host)
 
-  /** @returns undefined if all are busy. */
-  async function begin(): Promise<Session | undefined> {
-    if (running.size >= mostSessions) {
-      const idle = [...running].filter(({ waiting }) => waiting.size === 0)
-      const [oldest] = idle.sort((a, b) => a.usedAt - b.usedAt)
-      if (!oldest) return undefined
-      running.delete(oldest)
-      void oldest.transport.close()
-    }
+  /** Closes a session that no one waits for. */
+  function close({ transport }: Session): void {
+    transport.close().catch((error: unknown) => warn(`a session was not closed: ${describeError(error)}`))
+  }
+
+  /**
+   * Makes room for a new session. Opening one costs nothing, so it ends no session that has paid lately and none that is new, except for
+   * the caller's own.
+   *
+   * @returns false if there is none.
+   */
+  function makeRoom(address: string): boolean {
+    const unpaid = [...running].filter(({ paidAt }) => paidAt + paidMs < now())
+    const own = unpaid.filter((one) => one.address === address)
+    if (running.size < mostSessions && own.length < mostUnpaid) return true
+    const others = own.length < mostUnpaid ? unpaid.filter(({ openedAt }) => openedAt + graceMs < now()) : []
+    const [oldest] = [...new Set([...own, ...others])]
+      .filter(({ waiting }) => waiting.size === 0)
+      .sort((a, b) => a.usedAt - b.usedAt)
+    if (!oldest) return false
+    running.delete(oldest)
+    close(oldest)
+    return true
+  }
+
+  /** @returns undefined if there is no room. */
+  async function begin(address: string): Promise<Session | undefined> {
+    if (!makeRoom(address)) return undefined
     const transport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void sessions.set(id, session),
     })
-    const session: Session = { transport, waiting: new Set(), usedAt: Date.now() }
+    const session: Session = {
+      transport,
+      waiting: new Set(),
+      address,
+      openedAt: now(),
+      usedAt: now(),
+      paidAt: Number.NEGATIVE_INFINITY,
+    }
     running.add(session)
-    void open(transport)
-      .catch((error: Error) => warn(`a session ended: ${error.message}`))
+    open(transport)
+      .catch((error: unknown) => warn(`a session ended: ${describeError(error)}`))
       .finally(() => {
         running.delete(session)
         sessions.delete(transport.sessionId ?? '')
-        return transport.close()
+        close(session)
       })
-    countRequests(session)
+    countRequests(session, { isPaid, now })
     return session
   }
 
   const sweep = setInterval(() => {
-    for (const { transport, waiting, usedAt } of running)
-      if (waiting.size === 0 && usedAt + idleMs < Date.now()) void transport.close()
+    for (const session of running)
+      if (session.waiting.size === 0 && session.usedAt + idleMs < now()) close(session)
   }, idleMs / 10)
   sweep.unref()
 
@@ -95,7 +135,7 @@ export async function serveSessions(
     if (id !== undefined) {
       const known = sessions.get(id)
       if (!known) return c.json({ error: 'There is no such session; begin another' }, 404)
-      known.usedAt = Date.now()
+      known.usedAt = now()
       return known.transport.handleRequest(c.req.raw)
     }
     // Nothing less than this starts a server.
@@ -107,7 +147,7 @@ export async function serveSessions(
             .catch(() => undefined)
         : undefined
     if (!isInitializeRequest(parsedBody)) return c.json({ error: 'A session begins with initialize' }, 400)
-    const session = await begin()
+    const session = await begin(clientAddress(c, 0))
     if (!session) return c.json({ error: 'Too many sessions are busy; try again later' }, 503)
     const answer = await session.transport.handleRequest(c.req.raw, { parsedBody })
     if (session.transport.sessionId === undefined) await session.transport.close()
@@ -127,7 +167,10 @@ export async function serveSessions(
 }
 
 /** Counts the messages that pass a connected transport. */
-function countRequests(session: Session): void {
+function countRequests(
+  session: Session,
+  { isPaid, now }: Required<Pick<SessionOptions, 'isPaid' | 'now'>>,
+): void {
   const { transport, waiting } = session
   const { onmessage } = transport
   const send = transport.send.bind(transport)
@@ -139,7 +182,8 @@ function countRequests(session: Session): void {
   }
   transport.send = (message, options) => {
     if (!('method' in message) && message.id !== undefined) waiting.delete(message.id)
-    session.usedAt = Date.now()
+    session.usedAt = now()
+    if (isPaid(message)) session.paidAt = now()
     return send(message, options)
   }
 }

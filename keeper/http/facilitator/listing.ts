@@ -21,8 +21,9 @@ export function createListings(
   const noted = new Map<string, number>()
 
   async function note(declaration: Declaration): Promise<ListingAnswer> {
-    const { providerId, chainId, payTo, resource } = declaration
-    const key = [providerId, chainId, payTo, resource].join(' ')
+    const { providerId, chainId, payTo, resource, amount } = declaration
+    // A changed price is noted at once.
+    const key = [providerId, chainId, payTo, resource, amount].join(' ')
     const notedAt = noted.get(key)
     if (notedAt !== undefined && now() - notedAt < noteEveryMs) return { status: 'success' }
     if (!(await listDeclaration(sql, declaration)))
@@ -33,8 +34,22 @@ export function createListings(
     return { status: 'success' }
   }
 
+  /** Reads what a payment declares, or says why it isn't listed. Never throws: a declaration must not decide about a payment. */
+  function readOf(request: FacilitatorRequest, providerId: string | null): Declaration | string | undefined {
+    const { declared, served, authorization } = request
+    if (declared === null) return undefined
+    const { chainId } = served.network
+    const payment = { chainId, payTo: authorization.to, amount: authorization.value, providerId }
+    try {
+      return readDeclaration(declared, payment)
+    } catch (err) {
+      log.warn({ err, resource: declared.resource }, 'a declared resource could not be read')
+      return 'extensions.bazaar: it can not be read'
+    }
+  }
+
   return {
-    /** What is said at /verify: whether it will be listed once the payment settles. */
+    /** What is said at /verify: whether it will be listed once the payment settles. Never throws. */
     announce(request: FacilitatorRequest, providerId: string | null): string | undefined {
       const read = readOf(request, providerId)
       if (read === undefined) return undefined
@@ -59,20 +74,6 @@ export function createListings(
       )
     },
   }
-}
-
-function readOf(
-  { declared, served, authorization }: FacilitatorRequest,
-  providerId: string | null,
-): Declaration | string | undefined {
-  if (declared === null) return undefined
-  const { chainId } = served.network
-  return readDeclaration(declared, {
-    chainId,
-    payTo: authorization.to,
-    amount: authorization.value,
-    providerId,
-  })
 }
 
 function encode(bazaar: ListingAnswer): string {

@@ -41,7 +41,7 @@ test.each<[string, Partial<FacilitatorRequest>, RegExp]>([
   [
     'nothing',
     { authorization: { ...authorization, value: 0n }, asked: { ...asked, amount: '0' } },
-    /value must be/,
+    /a payment of 0 can not be settled/,
   ],
   ['what is not valid yet', { authorization: { ...authorization, validAfter: seconds + 1n } }, /valid after/],
   [

@@ -113,7 +113,9 @@ function checkTerms(
   const { to, value, validAfter, validBefore } = authorization
   if (asked.payTo.toLowerCase() !== to)
     throw new Refused(wrongRecipient, `the authorization must pay ${asked.payTo}, it pays ${to}`)
-  if (asked.amount !== value.toString() || value === 0n)
+  if (value === 0n)
+    throw new Refused(wrongValue(version), 'a payment of 0 can not be settled: ask for an amount above 0')
+  if (asked.amount !== value.toString())
     throw new Refused(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
   if (validAfter > now)
     throw new Refused(reasonOf('authorization_not_yet_valid'), `valid after ${validAfter}, it is ${now}`)

@@ -13,7 +13,7 @@ const maxQueryLength = 400
 type Asked = Partial<Record<string, string>>
 
 /** Answers the paths of discovery, each named by its last part. */
-export const discoveryAnswers = {
+const discoveryAnswers = {
   async resources(catalogue: Catalogue, asked: Asked) {
     const page = readPage(asked)
     const { items, total } = await catalogue.find(readFilter(asked), page)
@@ -44,6 +44,25 @@ export const discoveryAnswers = {
     const { items, total } = await catalogue.find(readFilter(asked), page)
     return { payTo, resources: items, pagination: { ...page, total } }
   },
+}
+
+const maxKeyLength = 1_000
+
+/** What discovery is asked by. Any other parameter changes no answer. */
+const parameters = 'type payTo scheme network extensions query limit offset cursor'.split(' ')
+
+export type DiscoveryName = keyof typeof discoveryAnswers
+export const discoveryNames = Object.keys(discoveryAnswers) as DiscoveryName[]
+
+/**
+ * The JSON of an answer, which is kept for a while: many ask the same.
+ *
+ * @param asked the query's parameters.
+ */
+export function answerDiscovery(catalogue: Catalogue, name: DiscoveryName, asked: Asked): Promise<string> {
+  const key = JSON.stringify([name, ...parameters.map((one) => asked[one] ?? null)])
+  const make = async () => JSON.stringify(await discoveryAnswers[name](catalogue, asked))
+  return key.length > maxKeyLength ? make() : catalogue.remember(key, make)
 }
 
 function readFilter({ type, payTo, scheme, network, extensions }: Asked): DiscoveryFilter {

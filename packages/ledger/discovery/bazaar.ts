@@ -1,4 +1,5 @@
 import { findMismatch, findSchemaFault, type JsonSchema } from '@tollkeeper/runtime/jsonSchema'
+import { textOf } from '@tollkeeper/sdk/protocol/fields'
 
 /*
  * The extension `bazaar` of x402 v2 (specs/extensions/bazaar.md), which says how a resource is called and what it answers, with the
@@ -147,6 +148,15 @@ export function discoveryOf(
   return undefined
 }
 
+/** What a list says of an extension that it has no room for: which kind of resource it is, and by which method it is called. */
+export function shortExtension({ info }: BazaarExtension): BazaarExtension {
+  const { type, method, toolName } = info.input
+  const schema = { type: 'object' }
+  if (type === 'mcp') return { info: { input: { type, toolName, inputSchema: schema } }, schema }
+  const body = hasBody(textOf(method)) && { bodyType: 'json', body: {} }
+  return { info: { input: { type, method, ...body } }, schema }
+}
+
 /** Why an interface can't be shown; null: it can. */
 export function findInterfaceFault(endpoint: Described): { field: keyof Interface; fault: string } | null {
   for (const [schema, example] of [
@@ -183,15 +193,15 @@ export function findExtensionFault(extension: unknown): string | null {
   const given = record(input)
   const isText = (value: unknown) => typeof value === 'string' && value !== ''
   if (given.type === 'http') {
-    if (given.method !== undefined && !/^(GET|HEAD|DELETE|POST|PUT|PATCH)$/.test(String(given.method)))
+    if (given.method !== undefined && !/^(GET|HEAD|DELETE|POST|PUT|PATCH)$/.test(textOf(given.method)))
       return 'info.input.method: no method that x402 lists'
-    if (hasBody(String(given.method)) && !['json', 'form-data', 'text'].includes(String(given.bodyType)))
+    if (hasBody(textOf(given.method)) && !['json', 'form-data', 'text'].includes(textOf(given.bodyType)))
       return 'info.input.bodyType: expected json, form-data or text'
   } else if (given.type === 'mcp') {
     if (!isText(given.toolName)) return 'info.input.toolName: expected the name of the tool'
     if (typeof given.inputSchema !== 'object' || given.inputSchema === null)
       return 'info.input.inputSchema: expected a schema'
-    if (given.transport !== undefined && !transports.includes(String(given.transport)))
+    if (given.transport !== undefined && !transports.includes(textOf(given.transport)))
       return `info.input.transport: expected ${transports.join(' or ')}`
   } else return 'info.input.type: expected http or mcp'
   const fault = findSchemaFault(schema)

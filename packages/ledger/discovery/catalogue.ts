@@ -6,11 +6,16 @@ import { type FeeSchedule, splitAnyPrice } from '@tollkeeper/sdk/protocol/tier'
 import type { Address } from 'viem'
 import type { Database } from '../store/database.ts'
 import { typeOfResource } from './bazaar.ts'
+import { createDocuments, type ListedWithDocument } from './documents.ts'
 import { type Listing, readListings } from './listings.ts'
 
 /*
- * All that can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement reads all of it
+ * All that can be bought here, in the standard's forms: our endpoints, and what other sellers declared. One statement reads the list
  * every few seconds, however many ask; filters and searches run in memory.
+ *
+ * Registering costs nothing, so no answer may take more work or memory the more is registered. The list has no documents: a page reads
+ * those of its own items, as many as it has room for. What is computed of a listing is kept until the listing changes, and answers are
+ * kept as text until the list is read again.
  */
 
 /** An element of `items` and of `resources`, as the standard has it; what others don't have is in `quality`. */
@@ -63,12 +68,21 @@ export type CatalogueOptions = {
 const defaultTtlMs = 5_000
 /** How many words of a query count. */
 const maxWords = 16
+/** How many different words of a listing can be found. */
+const maxListingWords = 80
+/** How many listings are worked on in one turn of the event loop. */
+const perTurn = 50
+/** Most answers in memory, and most bytes of them. */
+const maxAnswers = 10_000
+const maxAnswerBytes = 16_777_216
 
-type Entry = { listing: Listing; words: string; accepts: Accepts[] | undefined }
+type Entry = { listing: Listing; words: string; accepts: Accepts[] }
 
 export function createCatalogue(options: CatalogueOptions) {
   const { sql, networks, ttlMs = defaultTtlMs, now } = options
   const byChainId = new Map(networks.map((served) => [served.network.chainId, served]))
+  const accepts = createAccepts(options, byChainId)
+  let entries = new Map<string, Entry>()
   const cache = createCache<'all', Entry[]>({
     ttlMs,
     refreshAfterMs: ttlMs / 2,
@@ -76,18 +90,88 @@ export function createCatalogue(options: CatalogueOptions) {
     now,
     load: async () => {
       const listings = await readListings(sql, new Date(now()))
-      return listings
-        .filter(({ payees }) => payees.some(({ chainId }) => byChainId.has(chainId)))
-        .map((listing) => ({ listing, words: wordsOf(listing), accepts: undefined }))
+      const known = entries
+      const current = new Map<string, Entry>()
+      for (const listing of listings) {
+        if (!listing.payees.some(({ chainId }) => byChainId.has(chainId))) continue
+        const before = known.get(listing.id)
+        if (before && isUnchanged(before.listing, listing)) {
+          current.set(listing.id, { ...before, listing })
+          continue
+        }
+        if (current.size % perTurn === 0) await nextTurn()
+        current.set(listing.id, { listing, words: wordsOf(listing), accepts: accepts(listing) })
+      }
+      entries = current
+      return [...current.values()]
     },
   })
+  const describe = createDocuments(sql, now)
+  const answers = createCache<string, string>({
+    ttlMs: ttlMs / 2,
+    max: maxAnswers,
+    maxSize: maxAnswerBytes,
+    sizeOf: (text) => 2 * text.length,
+    now,
+    load: () => Promise.reject(new Error('an answer is made by its caller')),
+  })
 
-  function accepts(listing: Listing): Accepts[] {
-    return listing.payees.flatMap(({ chainId, payTo }): Accepts[] => {
+  const isPaidTo = (entry: Entry, payTo: string) =>
+    entry.listing.payees.some((one) => one.payTo === payTo) ||
+    entry.accepts.some((one) => one.payTo === payTo)
+
+  function fits(entry: Entry, { type, payTo, scheme, network, extensions }: DiscoveryFilter): boolean {
+    const { listing } = entry
+    if (type !== undefined && typeOfResource(listing.resource) !== type) return false
+    if (extensions !== undefined && extensions !== 'bazaar') return false
+    if (payTo !== undefined && !isPaidTo(entry, payTo.toLowerCase())) return false
+    if (scheme === undefined && network === undefined) return true
+    return entry.accepts.some(
+      (one) => (scheme ?? one.scheme) === one.scheme && (network === undefined || isNetwork(one, network)),
+    )
+  }
+
+  return {
+    /** What fits, the best first. */
+    async find(filter: DiscoveryFilter, { limit, offset }: { limit: number; offset: number }) {
+      const entries = (await cache.get('all')).filter((entry) => fits(entry, filter))
+      const found = filter.query === undefined ? entries : rankByWords(entries, filter.query)
+      const page = found.slice(offset, offset + limit)
+      const listed = await describe(page.map(({ listing }) => listing))
+      const items = listed.map((listing, index) => toResource(listing, page[index]?.accepts ?? []))
+      return { items, total: found.length }
+    },
+    /** What a provider sells, or what is sold at some place, the best first. */
+    list: async (isAsked: (listing: Listing) => boolean) =>
+      (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
+    describe,
+    accepts,
+    /**
+     * The text that `make` gives, kept for as long as a change may show late.
+     *
+     * @param key names all that the text depends on, besides the list.
+     */
+    remember: async (key: string, make: () => Promise<string>): Promise<string> => answers.get(key, make),
+  }
+
+  function isNetwork({ network }: Accepts, asked: string): boolean {
+    return networks.some(
+      ({ network: { name, caip2 } }) =>
+        (asked === name || asked === caip2) && (network === name || network === caip2),
+    )
+  }
+}
+
+/** Creates the function that says how a listing is paid for. */
+function createAccepts(
+  options: CatalogueOptions,
+  byChainId: ReadonlyMap<number, ServedNetwork>,
+): (listing: Listing) => Accepts[] {
+  return (listing) =>
+    listing.payees.flatMap(({ chainId, payTo }): Accepts[] => {
       const served = byChainId.get(chainId)
       return served ? [acceptsOn(served, listing, payTo)] : []
     })
-  }
 
   function acceptsOn(
     { network, token, deployment }: ServedNetwork,
@@ -113,47 +197,6 @@ export function createCatalogue(options: CatalogueOptions) {
     const splitter = splitterOf(terms, deployment.splitterFactory, keccak256)
     return { scheme: 'exact', ...shared, payTo: splitter?.address ?? wallet, extra }
   }
-
-  function acceptsOf(entry: Entry): Accepts[] {
-    entry.accepts ??= accepts(entry.listing)
-    return entry.accepts
-  }
-
-  const isPaidTo = (entry: Entry, payTo: string) =>
-    entry.listing.payees.some((one) => one.payTo === payTo) ||
-    acceptsOf(entry).some((one) => one.payTo === payTo)
-
-  function fits(entry: Entry, { type, payTo, scheme, network, extensions }: DiscoveryFilter): boolean {
-    const { listing } = entry
-    if (type !== undefined && typeOfResource(listing.resource) !== type) return false
-    if (extensions !== undefined && extensions !== 'bazaar') return false
-    if (payTo !== undefined && !isPaidTo(entry, payTo.toLowerCase())) return false
-    if (scheme === undefined && network === undefined) return true
-    return acceptsOf(entry).some(
-      (one) => (scheme ?? one.scheme) === one.scheme && (network === undefined || isNetwork(one, network)),
-    )
-  }
-
-  return {
-    /** What fits, the best first. */
-    async find(filter: DiscoveryFilter, { limit, offset }: { limit: number; offset: number }) {
-      const entries = (await cache.get('all')).filter((entry) => fits(entry, filter))
-      const found = filter.query === undefined ? entries : rankByWords(entries, filter.query)
-      const items = found.slice(offset, offset + limit)
-      return { items: items.map((entry) => toResource(entry.listing, acceptsOf(entry))), total: found.length }
-    },
-    /** What a provider sells, or what is sold at some place. */
-    list: async (isAsked: (listing: Listing) => boolean) =>
-      (await cache.get('all')).map(({ listing }) => listing).filter(isAsked),
-    accepts,
-  }
-
-  function isNetwork({ network }: Accepts, asked: string): boolean {
-    return networks.some(
-      ({ network: { name, caip2 } }) =>
-        (asked === name || asked === caip2) && (network === name || network === caip2),
-    )
-  }
 }
 
 /** Puts listings with more of the query's words first; equal ones keep their order. */
@@ -175,11 +218,26 @@ function stemOf(word: string): string {
 }
 
 function wordsOf({ serviceName, seller, description, resource, tags }: Listing): string {
-  const text = [serviceName, seller, description, resource, ...tags].join(' ').toLowerCase()
-  return ` ${(text.match(/[\p{L}\p{N}]+/gu) ?? []).join(' ')}`
+  const text = [serviceName, seller, description, ...tags, resource].join(' ').toLowerCase()
+  const words = new Set(text.match(/[\p{L}\p{N}]+/gu) ?? [])
+  return ` ${[...words].slice(0, maxListingWords).join(' ')}`
 }
 
-function toResource(listing: Listing, accepts: Accepts[]) {
+/** Whether all that is computed of a listing stays as it is. */
+function isUnchanged(before: Listing, now: Listing): boolean {
+  return (
+    before.updatedAt.getTime() === now.updatedAt.getTime() &&
+    before.price === now.price &&
+    before.seller === now.seller &&
+    before.serviceName === now.serviceName &&
+    before.tags.join() === now.tags.join() &&
+    JSON.stringify(before.payees) === JSON.stringify(now.payees)
+  )
+}
+
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+function toResource(listing: ListedWithDocument, accepts: Accepts[]) {
   const { resource, x402Version, description, mimeType, serviceName, tags, iconUrl, bazaar } = listing
   const { payments, failed, buyers, fees, lastSettledAt } = listing
   return {
@@ -205,6 +263,8 @@ function toResource(listing: Listing, accepts: Accepts[]) {
       l30DaysFees: fees.toString(),
       /** Its origin asks for payments to this wallet itself: nobody else's URL. */
       proven: listing.isProven,
+      /** Why it isn't. */
+      finding: listing.finding,
     },
   }
 }

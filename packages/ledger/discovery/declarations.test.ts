@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
 import { type Declared, isIconUrl, readDeclaration } from './declarations.ts'
 
 const payment = { chainId: 8453, payTo: `0x${'1'.repeat(40)}`, amount: 10_000n, providerId: null } as const
@@ -49,10 +50,41 @@ describe('readDeclaration', () => {
     ['a long description', { description: 'x'.repeat(501) }, /^resource.description/],
     ['no time', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
     ['a character that can not be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
+    [
+      'what is nested deeper than a recursion can follow',
+      { bazaar: { info, schema, note: JSON.parse(`${'['.repeat(8_000)}${']'.repeat(8_000)}`) } },
+      /at most 64 levels/,
+    ],
+    [
+      'a method that is no text',
+      { bazaar: { info: { input: { ...info.input, method: { toString: 1 } } }, schema } },
+      /info.input.method/,
+    ],
     ['too much', { bazaar: { info, schema, note: 'x'.repeat(16_384) } }, /at most 16384 bytes/],
   ])('error: does not take %s', (_, change, reason) => {
     expect(readDeclaration({ ...declared, ...change }, payment)).toMatch(reason)
   })
+
+  test('behavior: takes or refuses an extension with any value anywhere in it, and never throws', () => {
+    const tool = { type: 'mcp', toolName: 'tides', inputSchema: { type: 'object' }, transport: 'sse' }
+    const posted = { ...info.input, method: 'POST', bodyType: 'json', body: {} }
+    const inputs = [info.input, posted, tool].flatMap((input) => [
+      ...withHostileParts({ info: { input }, schema }),
+    ])
+    const read = inputs.map((bazaar) => readDeclaration({ ...declared, bazaar }, payment))
+    const kinds = new Set(read.map((one) => (typeof one === 'string' ? 'refused' : 'taken')))
+    expect(kinds).toEqual(new Set(['taken', 'refused']))
+  })
+
+  test.each(['serviceName', 'tags', 'iconUrl'])(
+    'behavior: takes any value as %s, and never throws',
+    (name) => {
+      for (const value of withHostileParts(['weather']))
+        expect(readDeclaration({ ...declared, [name]: value }, payment)).toMatchObject({
+          resource: declared.resource,
+        })
+    },
+  )
 
   test('behavior: leaves out service metadata that break the standard’s rules', () => {
     const change = { serviceName: 'x'.repeat(33), tags: ['ok', '', 7], iconUrl: 'https://10.0.0.1/icon.png' }

@@ -1,3 +1,4 @@
+import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { type BazaarExtension, findExtensionFault, type ServiceMetadata } from './bazaar.ts'
@@ -19,7 +20,11 @@ export type Declaration = ServiceMetadata & {
 
 /** Most declared resources of one wallet. */
 const maxOfWallet = 100
+/** The least pause between two questions of a resource that payments cause. */
+const rereadMinutes = 2
 const maxBazaarBytes = 16_384
+/** Maximum levels of an extension's JSON. */
+const maxBazaarLevels = 64
 
 /** A payment's unchecked description of its resource, which went through its buyer's hands. */
 export type Declared = Pick<
@@ -45,6 +50,7 @@ export function readDeclaration(
   if (declared.mimeType.length > 200) return 'resource.mimeType: at most 200 characters'
   if (!(declared.maxTimeoutSeconds > 0 && declared.maxTimeoutSeconds < 2 ** 31))
     return 'maxTimeoutSeconds: expected seconds'
+  if (isDeeperThan(maxBazaarLevels, bazaar)) return `extensions.bazaar: at most ${maxBazaarLevels} levels`
   const text = JSON.stringify(bazaar) ?? ''
   if (Buffer.byteLength(text) > maxBazaarBytes) return `extensions.bazaar: at most ${maxBazaarBytes} bytes`
   // Postgres has no such character.
@@ -125,7 +131,11 @@ export async function listDeclaration(sql: Queryable, declaration: Declaration):
       or (select count(*) from declared_resource where pay_to = ${payTo}) < ${maxOfWallet}
     -- Once the resource's own 402 was read, that says the rest: what comes with a payment went through its buyer's hands.
     on conflict (md5(resource), chain_id, pay_to) do update set
-      provider_id = coalesce(excluded.provider_id, d.provider_id), settled_at = now(), ${updates(sql)}
+      provider_id = coalesce(excluded.provider_id, d.provider_id), settled_at = now(), ${updates(sql)},
+      -- But if it differs, the 402 may have changed, so it is read soon.
+      next_check_at = case when d.proven_at is not null and (d.amount, d.description, d.bazaar)
+          is distinct from (excluded.amount, excluded.description, excluded.bazaar)
+        then least(d.next_check_at, greatest(now(), d.checked_at + ${rereadMinutes} * interval '1 minute')) else d.next_check_at end
     returning d.id`
   return rows.length > 0
 }

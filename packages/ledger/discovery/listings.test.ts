@@ -38,6 +38,24 @@ async function listed(): Promise<string[]> {
     .map(({ resource }) => resource.replace('https://declared.example/', ''))
 }
 
+describe('a provider', () => {
+  test('behavior: has a hundred listings that nobody pays for, and all that settle', async () => {
+    const { providerId, endpointIds, wallet } = await seedProvider(sql, 103)
+    await sql`update endpoint set created_at = now() + substring(url from '[0-9]+$')::int * interval '1 second' where provider_id = ${providerId}`
+    const [paid = ''] = endpointIds.slice(-1)
+    await sql`
+      insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments,
+        failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+      select ${providerId}, period, date_trunc(period, now(), 'UTC'), ${paid}, ${seedChainId}, ${wallet}, 1, 0, 1, 0, 0, 0, 0, 7, 0
+      from unnest(array['hour', 'day', 'month']) period`
+    const listings = await readListings(sql, new Date())
+    const own = listings.filter((one) => one.providerId === providerId)
+    expect(own).toHaveLength(101)
+    expect(own[0]).toMatchObject({ endpointId: paid, fees: 7n, payments: 1 })
+    expect(own.map(({ endpointId }) => endpointId).slice(1)).toEqual(endpointIds.slice(0, 100))
+  })
+})
+
 describe('a declared resource', () => {
   test('default: ranks behind those whose own 402 was seen, however old they are', async () => {
     for (const path of ['first', 'proven', 'last']) await declare(path, randomHex(20))

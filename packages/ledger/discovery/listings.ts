@@ -1,10 +1,15 @@
 import type { Address } from 'viem'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Queryable } from '../store/database.ts'
-import { type BazaarExtension, type Described, describeEndpoint } from './bazaar.ts'
+import { type BazaarExtension, type Described, describeEndpoint, shortExtension } from './bazaar.ts'
 
-/** One thing that can be bought: an endpoint of ours, or a resource that a seller declared to the facilitator. */
+/**
+ * One thing that can be bought: an endpoint of ours, or a resource that a seller declared to the facilitator. How it is called is in
+ * its {@link ListingDocument}, which is much longer.
+ */
 export type Listing = Traffic & {
+  /** The endpoint's id, or `declared_` and a number. */
+  id: string
   resource: string
   /** Null: declared. */
   endpointId: string | null
@@ -22,11 +27,17 @@ export type Listing = Traffic & {
   serviceName: string | null
   tags: string[]
   iconUrl: string | null
-  /** How an endpoint is called; null: declared. */
+  isProven: boolean
+  /** Why it isn't proven; null: it is, or wasn't asked yet. */
+  finding: string | null
+  updatedAt: Date
+}
+
+/** How a listed resource is called and what it answers. */
+export type ListingDocument = {
+  /** What the provider registered; null: it is declared. */
   described: Described | null
   bazaar: BazaarExtension
-  isProven: boolean
-  updatedAt: Date
 }
 
 /** What settled in 30 days, as far as that is final. */
@@ -41,17 +52,15 @@ type Traffic = {
   lastSettledAt: Date | null
 }
 
-type Row = Omit<Listing, 'described'> & Omit<Described, 'url'>
-
 /** Most listings; those that rank last are left out. */
 const maxListings = 5_000
+/**
+ * Most listings of a seller that nobody paid for in 30 days, since these cost nothing: the oldest ones. A seller is a provider, or a
+ * wallet without one.
+ */
+const maxUnpaid = 100
 /** How many days a declared resource is listed after its last settled payment. */
 export const declaredDays = 30
-
-/** Origin of a URL, as `URL.origin` has it of registered ones. */
-export function originOf(sql: Queryable, url: ReturnType<Queryable>) {
-  return sql`substring(${url} from '^[a-z]+://[^/?#]+')`
-}
 
 /**
  * All listings, the best first: production before test money, proven before unproven, then by the fees of the payments that settled
@@ -62,23 +71,24 @@ export function originOf(sql: Queryable, url: ReturnType<Queryable>) {
  */
 export async function readListings(sql: Queryable, now: Date): Promise<Listing[]> {
   const since = new Date(now.getTime() - 30 * 86_400_000)
-  const rows = await sql<Row[]>`
+  return sql<Listing[]>`
     with listed as (
-      select e.id as "endpointId", e.provider_id as "providerId", p.name as seller, e.url as resource, e.method, e.price,
+      select e.id, e.id as "endpointId", e.provider_id as "providerId", p.name as seller, e.url as resource, e.price,
         2 as "x402Version", null::integer as "maxTimeoutSeconds", e.description, e.mime_type as "mimeType",
-        p.service_name as "serviceName", p.tags, p.icon_url as "iconUrl", e.input_schema as "inputSchema",
-        e.output_schema as "outputSchema", e.input_example as "inputExample", e.output_example as "outputExample",
-        null::jsonb as bazaar, e.testnet, e.created_at, e.updated_at as "updatedAt", null::timestamptz as proven_at,
+        p.service_name as "serviceName", p.tags, p.icon_url as "iconUrl", e.testnet, e.created_at, e.updated_at as "updatedAt",
+        o.proven_at, o.finding,
         jsonb_build_array(jsonb_build_object('chainId', w.chain_id, 'payTo', w.address)) || coalesce((
           select jsonb_agg(jsonb_build_object('chainId', other.chain_id, 'payTo', other.address) order by other.chain_id)
           from endpoint_wallet x join wallet other on other.id = x.wallet_id where x.endpoint_id = e.id
         ), '[]') as payees, w.address as pay_to
       from endpoint e join provider p on p.id = e.provider_id join wallet w on w.id = e.wallet_id
+      left join endpoint_proof o on o.endpoint_id = e.id and o.url = e.url and o.pay_to = w.address
       where e.listed and p.listed and e.disabled_at is null and not ${isClosed(sql)}
       union all
-      select null, d.provider_id, coalesce(p.name, ''), d.resource, null, d.amount, d.x402_version, d.max_timeout_seconds,
-        d.description, d.mime_type, d.service_name, d.tags, d.icon_url, null, null, null, null, d.bazaar, is_testnet(d.chain_id),
-        d.declared_at, d.updated_at, d.proven_at, jsonb_build_array(jsonb_build_object('chainId', d.chain_id, 'payTo', d.pay_to)), d.pay_to
+      select 'declared_' || d.id, null, d.provider_id, coalesce(p.name, ''), d.resource, d.amount, d.x402_version,
+        d.max_timeout_seconds, d.description, d.mime_type, d.service_name, d.tags, d.icon_url, is_testnet(d.chain_id), d.declared_at,
+        d.updated_at, d.proven_at, d.finding,
+        jsonb_build_array(jsonb_build_object('chainId', d.chain_id, 'payTo', d.pay_to)), d.pay_to
       from declared_resource d left join provider p on p.id = d.provider_id
       where d.settled_at > ${new Date(now.getTime() - declaredDays * 86_400_000)}
         and (p.id is null or p.listed and not ${isClosed(sql)})
@@ -103,42 +113,77 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
         select count(distinct payer)::int as count from payer_revenue
         where provider_id = s.id and period = 'day' and starts_at >= ${since} and settled_net > 0
       ) r
+    ), ranked as (
+      select l.*, t.payments, t.failed, t.fees, t.last_day, b.count as buyers, row_number() over (
+          partition by coalesce(l."providerId", l.pay_to), coalesce(t.fees, 0) > 0 order by l.proven_at is null, l.created_at, l.resource
+        ) as turn
+      from listed l
+      left join traffic t on t.id = l."providerId"
+        and (t.endpoint_id = l."endpointId" or t.endpoint_id is null and l."endpointId" is null and t.payee = l.pay_to)
+      left join buyers b on b.id = l."providerId"
+    ), shown as (
+      select * from ranked where fees > 0 or turn <= ${maxUnpaid}
+      order by testnet, proven_at is null, fees desc nulls last, buyers desc nulls last, payments desc nulls last, created_at, resource
+      limit ${maxListings}
     )
-    select l.*, coalesce(t.payments, 0) as payments, coalesce(t.failed, 0) as failed, coalesce(t.fees, 0) as fees,
-      coalesce(b.count, 0) as buyers, hour.starts_at as "lastSettledAt", coalesce(o.proven_at, l.proven_at) is not null as "isProven"
-    from listed l
-    left join traffic t on t.id = l."providerId"
-      and (t.endpoint_id = l."endpointId" or t.endpoint_id is null and l."endpointId" is null and t.payee = l.pay_to)
-    left join buyers b on b.id = l."providerId"
-    left join origin_proof o on l."endpointId" is not null and o.pay_to = l.pay_to and o.origin = ${originOf(sql, sql`l.resource`)}
+    select l.id, l."endpointId", l."providerId", l.seller, l.resource, l.price, l."x402Version", l."maxTimeoutSeconds", l.description,
+      l."mimeType", l."serviceName", l.tags, l."iconUrl", l.payees, l."updatedAt", l.finding, l.proven_at is not null as "isProven",
+      coalesce(l.payments, 0) as payments, coalesce(l.failed, 0) as failed, coalesce(l.fees, 0) as fees,
+      coalesce(l.buyers, 0) as buyers, hour.starts_at as "lastSettledAt"
+    from shown l
     left join lateral (
       select max(starts_at) as starts_at from revenue r
-      where r.provider_id = l."providerId" and r.period = 'hour' and r.starts_at >= t.last_day and r.settled_payments > 0
+      where r.provider_id = l."providerId" and r.period = 'hour' and r.starts_at >= l.last_day and r.settled_payments > 0
         and r.endpoint_id is not distinct from l."endpointId" and (l."endpointId" is not null or r.payee = l.pay_to)
     ) hour on true
-    order by l.testnet, coalesce(o.proven_at, l.proven_at) is null, t.fees desc nulls last, b.count desc nulls last, t.payments desc nulls last,
-      l.created_at, l.resource
-    limit ${maxListings}`
-  return rows.map(toListing)
+    order by l.testnet, l.proven_at is null, l.fees desc nulls last, l.buyers desc nulls last, l.payments desc nulls last,
+      l.created_at, l.resource`
 }
 
-function toListing(row: Row): Listing {
-  const { method, inputSchema, outputSchema, inputExample, outputExample, ...listing } = row
-  const described =
-    listing.endpointId === null
-      ? null
-      : {
-          method,
-          url: listing.resource,
-          description: listing.description,
-          inputSchema,
-          outputSchema,
-          inputExample,
-          outputExample,
-        }
-  return {
-    ...listing,
-    described,
-    bazaar: described === null ? listing.bazaar : describeEndpoint(described),
-  }
+/** A document as it is read: the whole, or what there was room for. */
+export type ReadDocument = ListingDocument & { isWhole: boolean }
+
+/**
+ * Reads how listed resources are called, whole in the order of `ids` for as long as all are within `maxBytes`; further documents only
+ * say which kind of resource it is.
+ */
+export async function readDocuments(
+  sql: Queryable,
+  ids: readonly string[],
+  maxBytes: number,
+): Promise<Map<string, ReadDocument>> {
+  const isDeclared = (id: string) => id.startsWith(declaredPrefix)
+  const declared = ids.filter(isDeclared).map((id) => id.slice(declaredPrefix.length))
+  const [endpoints, resources] = await Promise.all([
+    sql<(Described & { id: string; isWhole: boolean })[]>`
+      select id, method, url, description, "isWhole", case when "isWhole" then input_schema end as "inputSchema",
+        case when "isWhole" then output_schema end as "outputSchema", case when "isWhole" then input_example end as "inputExample",
+        case when "isWhole" then output_example end as "outputExample"
+      from (
+        select e.*, sum(coalesce(octet_length(input_schema::text), 0) + coalesce(octet_length(output_schema::text), 0)
+            + coalesce(octet_length(input_example::text), 0) + coalesce(octet_length(output_example::text), 0))
+          over (order by place) <= ${maxBytes} as "isWhole"
+        from unnest(${ids.filter((id) => !isDeclared(id))}::text[]) with ordinality as given (id, place) join endpoint e using (id)
+      ) read`,
+    sql<{ id: string; isWhole: boolean; bazaar: BazaarExtension | null; input: Record<string, unknown> }[]>`
+      select ${declaredPrefix} || id as id, "isWhole", case when "isWhole" then bazaar end as bazaar,
+        jsonb_build_object('type', bazaar #> '{info,input,type}', 'method', bazaar #> '{info,input,method}',
+          'toolName', bazaar #> '{info,input,toolName}') as input
+      from (
+        select d.id, d.bazaar, sum(octet_length(d.bazaar::text)) over (order by place) <= ${maxBytes} as "isWhole"
+        from unnest(${declared}::bigint[]) with ordinality as given (id, place) join declared_resource d using (id)
+      ) read`,
+  ])
+  return new Map<string, ReadDocument>([
+    ...endpoints.map(({ id, isWhole, ...described }) => {
+      const bazaar = describeEndpoint(described)
+      return [id, { isWhole, described, bazaar: isWhole ? bazaar : shortExtension(bazaar) }] as const
+    }),
+    ...resources.map(({ id, isWhole, bazaar, input }) => {
+      const short = shortExtension({ info: { input }, schema: {} })
+      return [id, { isWhole, described: null, bazaar: bazaar ?? short }] as const
+    }),
+  ])
 }
+
+const declaredPrefix = 'declared_'

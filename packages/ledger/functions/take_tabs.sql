@@ -36,9 +36,10 @@ begin
     select t.*, g.id as group_id from taken join unnest(tabs) as t on t.payment_id = taken.id
     join queue_group g on g.chain_id = t.chain_id and g.token = t.token and g.fee_recipient = t.platform
   ), queued as (
+    -- It has waited since its first purchase, not since it closed.
     insert into queue (payment_id, group_id, stage, payer, payee, provider_amount, fee_amount, accepted_at, valid_before, has_code,
       is_tab)
-    select payment_id, group_id, 'waiting', payer, contract, provider_amount, fee_amount, to_timestamp(closed_at / 1000),
+    select payment_id, group_id, 'waiting', payer, contract, provider_amount, fee_amount, to_timestamp(opened_at / 1000),
       expires_at, has_code, true
     from own
   ), presented as (

@@ -20,6 +20,7 @@ create table provider (
   name text not null check (length(name) between 1 and 200),
   contact text,
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
+  own_middleware boolean not null default false, -- it verifies by a middleware of its own (packages/ledger/queue/triggers.ts)
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
   gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
@@ -244,6 +245,7 @@ create table queue (
   gas_reserved usdc_amount not null default 0,
   gas_spent usdc_amount not null default 0,
   is_tab boolean not null default false, -- tabs are settled in batches of their own
+  may_be_voided boolean not null default false, -- its seller's own middleware gets time to void it before triggers count it
   -- Unix seconds at which the payment must be on its way, whatever its gas costs (packages/ledger/queue/triggers.ts): when two fifths of
   -- its window are left, and at the latest 15 minutes before it expires. With a window of five minutes, the middleware has
   -- 150 s to void a payment whose answer it never received, and the keeper has two minutes.
@@ -913,6 +915,12 @@ create table tab_loan (
   foreign key (day, money) references tab_budget
 );
 
+-- How new the tab store must be: see tabs.mark. At most one row.
+create table tab_store_mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
+);
+
 -- Of payments that are tabs. The state that settles is fixed with it: whatever else the buyer signed is of no use any more.
 create table tab_payment (
   payment_id text primary key,
@@ -971,12 +979,15 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was
+  -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
+  taken_at timestamptz not null default date_trunc('milliseconds', now()),
   -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
   arrived usdc_amount,
   is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
 create index tab_sale_provider on tab_sale (provider_id, accepted_at);
+create index tab_sale_taken on tab_sale (provider_id, taken_at, payment_id);
 create index tab_sale_endpoint on tab_sale (endpoint_id, accepted_at);
 create index tab_sale_open on tab_sale (provider_id, accepted_at) where arrived is null;
 create index tab_sale_exceptional on tab_sale (provider_id, accepted_at) where is_exceptional;
@@ -1013,7 +1024,7 @@ create table declared_resource (
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute
-  -- What the resource itself was found to ask for: as in origin_proof. Its own word then replaces what the buyer repeated of it.
+  -- What the resource itself was found to ask for: as in endpoint_proof. Its own word then replaces what the buyer repeated of it.
   proven_at timestamptz,
   checked_at timestamptz,
   next_check_at timestamptz not null default now(),
@@ -1025,18 +1036,19 @@ create unique index declared_resource_key on declared_resource (md5(resource), c
 create index on declared_resource (pay_to);
 create index on declared_resource (settled_at);
 
--- Whether an endpoint's origin asks for payments to its wallet: what the api was answered there. Anybody can register anybody's URL.
-create table origin_proof (
-  origin text not null check (length(origin) <= 300),
+-- Whether an endpoint's URL asks for payments to its wallet: what the api was answered there. Anyone can register anyone's URL, and on a
+-- shared host a neighbor's has the same origin.
+create table endpoint_proof (
+  endpoint_id text primary key references endpoint,
+  url text not null,      -- that is asked, and the wallet that it is asked for: what was found holds for no other
   pay_to address not null,
   proven_at timestamptz,  -- when it last did; null: it never has, or asks for payments to others by now
   checked_at timestamptz, -- null: never
-  next_check_at timestamptz not null,
+  next_check_at timestamptz not null default now(),
   failures smallint not null default 0, -- in a row
-  finding text,           -- why it isn't proven
-  primary key (origin, pay_to)
+  finding text            -- why it isn't proven
 );
-create index on origin_proof (next_check_at);
+create index on endpoint_proof (next_check_at);
 
 -- Arguments of functions ----------------------------------------------------------------------------------------------
 --

@@ -48,8 +48,28 @@ test('behavior: a payment of high value travels alone on its retries as well, an
   ])
 })
 
-test('behavior: what is younger than a middleware’s recovery is in no batch, but for what is great or runs out', async () => {
+test('behavior: a payment counts from its acceptance on; with a middleware of its seller’s own, once that has had time to void it', async () => {
+  const triggers = { ...defaultTriggers, count: 2, raisedCount: 2 }
+  const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
+  const seller = await seedProvider(sql)
+  const acceptedAt = new Date()
+  const dueAfter = async (ms: number) => {
+    const now = new Date(acceptedAt.getTime() + ms)
+    const due = await createDueBatches(sql, served)({ settings, from: provider.wallet, now })
+    return due.map(({ trigger, payments }) => [trigger, payments.length])
+  }
+  for (const isOwn of [false, true]) {
+    await sql`delete from queue`
+    await sql`update provider set own_middleware = ${isOwn} where id = ${seller.providerId}`
+    for (let n = 0; n < 2; n++) await seedPayment(sql, { provider: seller, acceptedAt })
+    expect(await dueAfter(0), `own: ${isOwn}`).toEqual(isOwn ? [] : [['count', 2]])
+    expect(await dueAfter(150_000)).toEqual([['count', 2]])
+  }
+})
+
+test('behavior: what a seller’s own middleware may still void is in no batch, but for what is great or runs out', async () => {
   await sql`delete from queue`
+  await sql`update provider set own_middleware = true where id = ${provider.providerId}`
   const triggers = { ...defaultTriggers, count: 3, raisedCount: 3, timeMs: 1_000 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const now = new Date()
@@ -83,6 +103,7 @@ test('behavior: what is younger than a middleware’s recovery is in no batch, b
   await sql`delete from queue where payment_id = ${short}`
   settings.triggers.timeMs = 3_600_000
   expect([await due(2_690_000), await due(2_701_000)]).toEqual([[], [['expiry', [long]]]])
+  await sql`update provider set own_middleware = false where id = ${provider.providerId}`
 })
 
 test('behavior: retries are at most half of a batch', async () => {

@@ -29,16 +29,16 @@ type Probes = {
   retryDue: boolean
 }
 
-/** Whether the queue's row `q` is old enough for the triggers that count. */
+/** Whether the queue's row `q` counts for the triggers: its seller has our middleware, or has had the time to void it. */
 function isRipe(sql: Queryable, acceptedBy: Date) {
-  return sql`q.accepted_at <= ${acceptedBy}`
+  return sql`(not q.may_be_voided or q.accepted_at <= ${acceptedBy})`
 }
 
 /**
  * Results of one look-up each: the oldest payment, the greatest, the first to expire, a due retry.
  *
  * @param highValue the amount from which payments travel alone, as retries too, so their retries make no others due
- * @param acceptedBy younger payments can be the greatest or about to expire, but not the oldest
+ * @param acceptedBy younger payments that may be voided can be the greatest or about to expire, but not the oldest
  */
 export async function readExtremes(
   sql: Queryable,
@@ -77,7 +77,7 @@ export async function readExtremes(
  * one step a wallet until it finds one.
  *
  * @param below Greater payments don't count: they travel alone.
- * @param acceptedBy Nor do younger ones.
+ * @param acceptedBy Nor do younger ones that may be voided.
  */
 export async function findFullWallet(
   sql: Queryable,
@@ -308,7 +308,7 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** Leaves out payments accepted later, unless they are urgent: those come first. */
+  /** Leaves out payments accepted later that may be voided, unless they are urgent: those come first. */
   acceptedBy: Date
   limit: number
   /** How many of the oldest are left to others; then retries and urgent payments are left out. Default 0. */

@@ -435,9 +435,11 @@ export async function reopenPayments(
       case when ${isTriedAnew} then null else now() end,
       case when ${isTriedAnew} then 0 else o.attempts end,
       case when ${isTriedAnew} then null else failure.failed_at end,
-      p.provider_id, p.payer, p.payee, p.provider_amount, p.fee_amount, p.accepted_at, p.valid_before, p.source = 'tab'
+      p.provider_id, p.payer, p.payee, p.provider_amount, p.fee_amount, coalesce(tab.opened_at, p.accepted_at), p.valid_before,
+      p.source = 'tab'
     from taken o
     join payment p on p.id = o.payment_id
+    left join tab_payment tab on tab.payment_id = p.id
     join queue_group g on g.chain_id = p.chain_id and g.token = p.token and g.fee_recipient = p.fee_recipient
     left join lateral (
       select min(failed_at) as failed_at from settlement_failure where payment_id = p.id

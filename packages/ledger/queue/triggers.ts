@@ -17,6 +17,8 @@ export type WaitingPayments = {
   firstUrgentAt: bigint
   /** One of them failed before and its retry is due. */
   retryDue: boolean
+  /** Triggers count some of them only at an age of `minAgeMs`, because their seller has a middleware of its own. Default: none. */
+  mayBeVoided?: boolean
 }
 
 export type TriggerSettings = ReturnType<typeof readTriggerSettings>
@@ -40,8 +42,9 @@ export function readTriggerSettings(env: Environment) {
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     /**
-     * How old a payment must be for `amount`, `count` and `time`. A middleware that never heard that it was accepted has voided it
-     * by then (sdk/src/middleware/verification.ts): nobody is charged for what wasn't served.
+     * How old a payment must be for `amount`, `count` and `time` if its seller has a middleware of its own: one that never heard that it
+     * was accepted has voided it by then. With our middleware the triggers count a payment at once. It asks the gateway again for as
+     * long as its request lasts, and then serves; a payment that it voids later is refused with `payment_claimed` if a batch has it.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     /** How long POST /settle gathers others for its batch. */
@@ -107,5 +110,6 @@ export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSet
   if (fired === 'high_value' || fired === 'expiry') return now
   const first = queue.firstQueuedAt.getTime()
   const by = fired ? now.getTime() : first + settings.timeMs
-  return new Date(Math.min(Math.max(by, first + settings.minAgeMs), Number(queue.firstUrgentAt) * 1000))
+  const minAgeMs = queue.mayBeVoided ? settings.minAgeMs : 0
+  return new Date(Math.min(Math.max(by, first + minAgeMs), Number(queue.firstUrgentAt) * 1000))
 }

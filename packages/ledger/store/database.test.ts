@@ -250,3 +250,23 @@ test('error: a server that is too old is refused by name, before anything is ask
   )
   await sql.end({ timeout: 1 })
 })
+
+test.concurrent('behavior: a statement that is repeated because its plan changed gets its own rows, and so do those behind it', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'test' })
+  const other = openDatabase({ url, max: 1, applicationName: 'another' })
+  await other`create table changing (id int)`
+  await other`insert into changing values (1)`
+  const all = () => sql`select * from changing where id = ${1}`
+  const number = async (n: number) => (await sql`select ${n}::integer as number`)[0]?.number
+  await Promise.all([all(), number(1)])
+  await other`alter table changing add column word text default 'new'`
+  // Each asks again as soon as it has its answer, so there is always one to send while another is repeated.
+  const numbers = Promise.all(
+    Array.from({ length: 4 }, async () => {
+      for (let n = 0; n < 50; n++) expect(await number(n)).toBe(n)
+    }),
+  )
+  expect((await all())[0]).toEqual({ id: 1, word: 'new' })
+  await numbers
+  await Promise.all([sql.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})

@@ -1,7 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { DatabaseServer } from '@tollkeeper/runtime/databaseUrl'
 import { ConfigError } from '@tollkeeper/runtime/env'
 import postgres from 'postgres'
+import { databaseServerOf, placeOf, tlsOptionsOf } from './databaseServer.ts'
 import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
+import { oneAtATime } from './oneAtATime.ts'
 
 /** Schema of our own tables. Ponder's are elsewhere, and we only read them (`halves.ts`). */
 export const schema = 'tollkeeper'
@@ -14,6 +17,8 @@ export type Queryable = Database | Transaction
 export type DatabaseOptions = {
   /** `postgres://…` of the server. */
   url: string
+  /** Another server with the same credentials and parameters. */
+  at?: { host: string; port: number }
   /** Connections at most. */
   max?: number
   /** Shown in `pg_stat_activity`. */
@@ -77,7 +82,8 @@ const endSeconds = 10
  * `databaseSocket.ts`). Later queries go to the new pool; those of the old one have a second to finish.
  */
 export function openDatabase(options: DatabaseOptions): Database {
-  const tls = readTls(options.url)
+  const server = { ...databaseServerOf(options.url), ...options.at }
+  const tls = server.tls && { ...tlsOptionsOf(server.tls), optional: server.tls.isOptional }
   const retiring = new Set<Promise<void>>()
   let isEnded = false
   let wasAnswered = true
@@ -88,7 +94,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     const lost = new Set<DatabaseSocket>()
     let isRetired = false
     let isCut = false
-    const sql = openPool(options, async (where) => {
+    const sql = openPool(server, options, async (where) => {
       // Each query would try to connect at once, though we know that the server is away.
       if (!wasAnswered) await delay(pauseMs)
       if (isCut) throw new ConnectionLost('the pool was closed before the connection was opened')
@@ -148,14 +154,14 @@ const oldestPostgres = 17
 
 /**
  * Call it at the start of whatever uses the database, without limits, since an older server takes none of our sessions. It also
- * refuses a pooler, because migrations and Ponder need sessions of their own.
+ * refuses a pooler, because migrations and Ponder need sessions of their own, and a standby.
  *
  * @throws {ConfigError}
  */
 export async function requirePostgres(unlimited: Queryable, oldest = oldestPostgres): Promise<void> {
-  const rows = await unlimited<{ number: number; version: string; pid: number }[]>`
+  const rows = await unlimited<{ number: number; version: string; pid: number; isStandby: boolean }[]>`
     select current_setting('server_version_num')::integer as number, current_setting('server_version') as version,
-      pg_backend_pid() as pid`.catch((error: unknown) => {
+      pg_backend_pid() as pid, pg_is_in_recovery() as "isStandby"`.catch((error: unknown) => {
     throw isPoolerRefusal(error) ? poolerInTheWay() : error
   })
   const [row] = rows
@@ -168,6 +174,8 @@ export async function requirePostgres(unlimited: Queryable, oldest = oldestPostg
       `Postgres ${row?.version}`,
     )
   }
+  // What `target_session_attrs=read-write` asks for. A URL without it needs the primary just as much.
+  if (row.isStandby) throw new ConfigError('DATABASE_URL', 'the primary, which accepts writes', 'a standby')
 }
 
 /** PgBouncer refuses startup parameters that it isn't told to ignore. */
@@ -191,9 +199,12 @@ export async function requirePostgresAt(url: string): Promise<void> {
 
 type Where = Pick<DatabaseSocketOptions, 'path' | 'host' | 'port' | 'silenceMs'>
 
-function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promise<DatabaseSocket>): Database {
+function openPool(
+  server: DatabaseServer,
+  options: DatabaseOptions,
+  openSocket: (where: Where) => Promise<DatabaseSocket>,
+): Database {
   const {
-    url,
     max = 10,
     applicationName,
     idleInTransactionMs,
@@ -204,10 +215,13 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
   } = options
   const { search_path, transaction_timeout, ...others } = sessionSettings(idleInTransactionMs)
   const limits = { ...others, ...(!isOlder && { transaction_timeout }) }
-  const poolOptions: postgres.Options<{ bigint: postgres.PostgresType<bigint> }> & SocketOption = {
+  const place = placeOf(server)
+  const poolOptions = {
+    ...place,
     max,
     onnotice: () => {},
     connection: {
+      ...place.connection,
       application_name: applicationName,
       ...(!isPooled && { search_path, ...(limited && { ...limits, ...lostHostLimits }) }),
     },
@@ -218,25 +232,17 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
     ssl: false,
     socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
       openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
-    connect_timeout: connectSeconds,
+    connect_timeout: server.connectSeconds ?? connectSeconds,
     types: {
       // 20: int8, 1700: numeric. A numeric with a fraction would throw in BigInt(), as it should.
       bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt },
     },
   }
-  return postgres(url, poolOptions)
+  // Its types lack lists of hosts and ports, and `socket`.
+  return oneAtATime(
+    postgres(poolOptions as unknown as postgres.Options<{ bigint: postgres.PostgresType<bigint> }>),
+  )
 }
 
+/** The pool's own options, as postgres.js passes them to `socket`. */
 type ServerOptions = { path?: string | false; host: string[]; port: number[] }
-
-/** An option that postgres.js' types lack. It is called with the pool's own options, which hold every host of the URL. */
-type SocketOption = { socket: (options: ServerOptions) => Promise<DatabaseSocket> }
-
-/** TLS as the URL or `PGSSL` asks for it, in postgres.js' form. */
-function readTls(url: string): DatabaseSocketOptions['tls'] {
-  const { ssl } = postgres(url, { max: 0 }).options
-  if (!ssl) return undefined
-  if (typeof ssl === 'object') return { ...ssl, optional: false }
-  const isVerified = ssl !== 'require' && ssl !== 'allow' && ssl !== 'prefer'
-  return { optional: ssl === 'prefer', rejectUnauthorized: isVerified }
-}

@@ -4,9 +4,9 @@ import { type ConnectionOptions, connect as connectTls } from 'node:tls'
 
 const tickMs = 1_000
 /** Length 8, code 80877103 (PostgreSQL, "SSLRequest"). */
-const tlsRequest = Buffer.from('0000000804d2162f', 'hex')
+export const tlsRequest = Buffer.from('0000000804d2162f', 'hex')
 /** The answer of a server that is ready for TLS: `S`. */
-const tlsAccepted = 0x53
+export const tlsAccepted = 0x53
 /** First bytes of two messages: `E` and `Z`. */
 const messages = { error: 0x45, readyForQuery: 0x5a }
 const readyForQuery = Buffer.from('5a0000000549', 'hex')

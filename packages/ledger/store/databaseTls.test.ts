@@ -1,32 +1,14 @@
 import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Postgres, startPostgres } from '../../../apps/devstack/stack/postgres.ts'
-import { openDatabase } from './database.ts'
+import type { Postgres } from '../../../apps/devstack/stack/postgres.ts'
+import { authorityFile as authority, startTlsPostgres } from '../../../test/support/tlsPostgres.ts'
 
 // TLS to a real Postgres whose certificate is for `localhost`, signed by an authority of its own (test/support/tls).
 
-const folder = new URL('../../../test/support/tls/', import.meta.url)
-const authority = fileURLToPath(new URL('ca.pem', folder))
-
 let server: Postgres
 beforeAll(async () => {
-  server = await startPostgres({ fast: true })
-  const sql = openDatabase({ url: server.url, max: 1, applicationName: 'administrator', limited: false })
-  for (const name of ['server.pem', 'server.key']) {
-    const lines = await readFile(new URL(name, folder), 'utf8')
-    // The server writes the key as its own user, since it takes no key that others may read.
-    await sql.unsafe(
-      `copy (select unnest(string_to_array('${lines.trim()}', e'\n'))) to program 'umask 077; cat > ${name}'`,
-    )
-  }
-  await sql`alter system set ssl_cert_file = 'server.pem'`
-  await sql`alter system set ssl_key_file = 'server.key'`
-  await sql`alter system set ssl = on`
-  await sql`select pg_reload_conf()`
-  await sql.end()
+  server = await startTlsPostgres()
 })
 afterAll(() => server?.close())
 

@@ -36,10 +36,17 @@ test('default: deploy/pgbouncer.ini sets our limits for api and keeper', async (
   ])
 })
 
+/** Whether a statement failed because its session was cut, or the pooler's session to Postgres. */
+function isLoss(error: unknown): boolean {
+  const { code = '', message } = error as Error & { code?: string }
+  return /^(ECONN|CONNECTION_|08|57P)/.test(code) || /pgbouncer|server conn crashed/.test(message)
+}
+
 // Debian's PgBouncer, in transaction mode with the committed settings, before this run's Postgres.
 describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
   let direct: string
   let postgres: CutProxy
+  let postgresUrl: string
   let pooler: PgBouncer
   const opened: Database[] = []
   beforeAll(async () => {
@@ -47,7 +54,8 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     const server = new URL(direct)
     postgres = await startCutProxy(server.hostname, Number(server.port))
     server.host = `127.0.0.1:${postgres.port}`
-    pooler = await startPgbouncer(server.href, { keeperIdleInTransactionMs: 4_000 })
+    postgresUrl = server.href
+    pooler = await startPgbouncer(postgresUrl, { keeperIdleInTransactionMs: 4_000 })
     await migrateAt(direct)
   })
   afterAll(async () => {
@@ -136,6 +144,75 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     await pooler.start()
     await until('it goes on again', isAnswered)
     expect(await sql`show transaction_timeout`).toEqual([{ transaction_timeout: '10s' }])
+  })
+
+  test('behavior: a statement never gets the types of the one that another client sent behind its own', async () => {
+    const single = await startPgbouncer(direct, {
+      edit: (settings) => settings.replaceAll('pool_size=20', 'pool_size=1'),
+    })
+    const [one, other] = [0, 1].map(() => {
+      const sql = openDatabase({ url: single.urlOf('api'), max: 1, applicationName: 'api', isPooled: true })
+      opened.push(sql)
+      return sql
+    }) as [Database, Database]
+    await Promise.all([one`select 1`, other`select 1`])
+    // Without a parameter the first statement needs no description, so the driver could send the second one right behind it.
+    // Postgres takes longer to read a long list, so the pooler hears first that the first one is over.
+    const long = one.unsafe('1, '.repeat(1_500))
+    const [, [chain], [words]] = await Promise.all([
+      one`select 'first', pg_sleep(0.02)`,
+      one`select ${long} ${84_532}::integer as id`,
+      other`select ${['a', 'b']}::text[] as all`,
+    ])
+    expect([chain?.id, words?.all]).toEqual([84_532, ['a', 'b']])
+    await Promise.all([one.end({ timeout: 0 }), other.end({ timeout: 0 })])
+    await single.close()
+  })
+
+  test('behavior: while sessions are cut, every statement gets its own answer or a lost connection', async () => {
+    const few = await startPgbouncer(postgresUrl, {
+      edit: (settings) => settings.replaceAll('pool_size=20', 'pool_size=3'),
+    })
+    const sql = openDatabase({ url: few.urlOf('api'), max: 4, applicationName: 'api', isPooled: true })
+    opened.push(sql)
+    const statements: (() => Promise<[unknown, unknown]>)[] = [
+      async () => [(await sql`select 84532 as one, pg_sleep(0.001)`)[0]?.one, 84_532],
+      async () => [(await sql`select 'plain' as one`)[0]?.one, 'plain'],
+      async () => [(await sql`select ${84_532}::integer as one`)[0]?.one, 84_532],
+      async () => [(await sql`select ${['a', 'b']}::text[] as one`)[0]?.one, ['a', 'b']],
+      async () => [(await sql`select ${'text'}::text as other, ${7n}::numeric as one`)[0]?.one, 7n],
+      async () => [
+        (await sql.begin((tx) => tx`select ${Buffer.from('ab')}::bytea as one`))[0]?.one,
+        Buffer.from('ab'),
+      ],
+    ]
+    let answered = 0
+    const wrong: unknown[] = []
+    async function ask(turn: number) {
+      const statement = statements[turn % statements.length] as (typeof statements)[number]
+      try {
+        const [got, expected] = await statement()
+        expect(got).toEqual(expected)
+        answered += 1
+      } catch (error) {
+        if (!isLoss(error)) wrong.push(error)
+      }
+    }
+    let turn = 0
+    const isOver = () => answered >= 1_000 || wrong.length > 0
+    const workers = Array.from({ length: 24 }, async () => {
+      while (!isOver()) await ask(turn++)
+    })
+    for (let cuts = 0; cuts < 3; cuts++) {
+      const before = answered
+      await until('statements are answered', () => answered >= before + 150 || isOver(), 60_000)
+      postgres.cut()
+      postgres.mend()
+    }
+    await Promise.all(workers)
+    expect(wrong).toEqual([])
+    await sql.end({ timeout: 0 })
+    await few.close()
   })
 
   test('error: a pooler without DATABASE_DIRECT_URL is refused by name, whatever startup parameters it ignores', async () => {

@@ -115,10 +115,11 @@ function openWorkers(
   function worker(place: string): Database {
     const known = workers.get(place)
     if (known) return known
-    const at = new URL(url)
-    at.host = place
+    const colon = place.lastIndexOf(':')
+    const at = { host: place.slice(0, colon), port: Number(place.slice(colon + 1)) }
     const sql = openDatabase({
-      url: at.href,
+      url,
+      at,
       applicationName,
       isOlder: true,
       ...(max !== undefined && { max }),

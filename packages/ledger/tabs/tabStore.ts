@@ -5,6 +5,7 @@ import type { Address, Hex } from 'viem'
 import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
+import { createOpenTabLimit } from './openTabLimit.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
@@ -200,6 +201,7 @@ export function createTabStore(database: TabDatabase) {
 
   return {
     accept,
+    requireRoom: createOpenTabLimit(database),
     /** The splits of a tab's lines in their order; empty for a tab that isn't stored. Remembered, as far as `atLeast` goes. */
     async readSplits({ payer, tabId }: TabKey, atLeast: number): Promise<readonly bigint[]> {
       const key = `${payer}:${tabId}`
@@ -216,10 +218,7 @@ export function createTabStore(database: TabDatabase) {
     async readRequest({ payer, tabId }: TabKey, sequence: number): Promise<TabRequest | undefined> {
       const sql = await database.of(payer)
       const [row] = await sql<(Omit<TabRequest, 'split' | keyof TabKey | 'sequence'> & { split: Hex })[]>`
-        select i.provider_id as "providerId", i.endpoint_id as "endpointId",
-          '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
-          r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt",
-          '0x' || encode(r.signature, 'hex') as signature
+        select ${requestColumns(sql)}, '0x' || encode(r.signature, 'hex') as signature
         from tabs.request r
         join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
         join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
@@ -331,6 +330,13 @@ export type TabRow = Omit<StoredTab, 'lines'> & {
   charged: bigint[]
   splits: Hex[] | null
   credits: bigint[] | null
+}
+
+/** The columns of a {@link TabRequest} of the request `r`, its item `i` and its line `l`, without its key. */
+export function requestColumns(sql: Database) {
+  return sql`i.provider_id as "providerId", i.endpoint_id as "endpointId",
+    '0x' || encode(l.split, 'hex') as split, r.price, coalesce(r.charged, r.price) as charged,
+    r.line_total as "lineTotal", r.line_reduced as "lineReduced", r.accepted_at as "acceptedAt"`
 }
 
 /** The columns of {@link TabRow} of the tab `t`. */

@@ -7,7 +7,7 @@ import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
-import { endPayments } from '../queue/stages.ts'
+import { endPayments, reopenPayments } from '../queue/stages.ts'
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
@@ -49,12 +49,12 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(5.1))).toBe('idle')
   })
 
-  test('behavior: once it is an hour old, used or not', async () => {
+  test('behavior: a minute before it is an hour old, used or not', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set used_at = used_at + interval '59 minutes'`
-    expect(await reasonAt(tab, minutes(59))).toBeNull()
-    expect(await reasonAt(tab, minutes(60.1))).toBe('old')
+    expect(await reasonAt(tab, minutes(58.9))).toBeNull()
+    expect(await reasonAt(tab, minutes(59.1))).toBe('old')
   })
 
   test('behavior: as many hours later as its operator says, while its payer has earned the credit for it', async () => {
@@ -231,16 +231,30 @@ describe('a closed tab is one payment', () => {
     expect(await reservedOf(tab)).toBeUndefined()
   })
 
-  test('behavior: it is accepted and queued as of the time at which the tab was closed', async () => {
+  test('behavior: it is accepted as of the time at which the tab was closed, and queued as of its first purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const closedAt = minutes(6)
     await upkeepAt(closedAt).closeAndTake()
-    const { body } = await tab.read()
-    const [times] = await gateway.database`
-      select q.accepted_at as queued, p.accepted_at as accepted, p.challenged_at < p.accepted_at as "isLater"
-      from queue q join payment p on p.id = q.payment_id where p.id = ${body.paymentId as string}`
-    expect(times).toEqual({ queued: new Date(closedAt), accepted: new Date(closedAt), isLater: true })
+    const { paymentId, openedAt } = (await tab.read()).body
+    const readTimes = async () => {
+      const [times] = await gateway.database`
+        select q.accepted_at as queued, p.accepted_at as accepted
+        from queue q join payment p on p.id = q.payment_id where p.id = ${paymentId as string}`
+      return times
+    }
+    const times = { queued: new Date(openedAt as string), accepted: new Date(closedAt) }
+    expect(await readTimes()).toEqual(times)
+    // Also after it has ended, and is to be tried again.
+    const end = {
+      paymentId: paymentId as string,
+      kind: 'failed',
+      code: 'insufficient_balance',
+      isFinal: false,
+    } as const
+    await endPayments(gateway.database, [end], new Date())
+    await reopenPayments(gateway.database, [paymentId as string])
+    expect(await readTimes()).toEqual(times)
   })
 
   test('behavior: the platform’s part is rounded once for each line, not for each hour of sales', async () => {

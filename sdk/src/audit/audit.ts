@@ -1,4 +1,5 @@
 import { type Address, createPublicClient, type Hex, http, type PublicClient } from 'viem'
+import { keepRefusal } from '../nodes/nodeErrors.ts'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, type ReceiptTab, zeroHash } from '../protocol/receipt.ts'
@@ -8,7 +9,7 @@ import { type ChainReader, openChainReader } from './chainReader.ts'
 import { mapLimited } from './concurrency.ts'
 import { type EvidenceByNonce, findEvidence, type Wanted } from './evidence.ts'
 import { explain } from './explain.ts'
-import { judge, type Verdict } from './judge.ts'
+import { isOfWholeTab, judge, type Verdict } from './judge.ts'
 import { findPayouts, payoutOf } from './payouts.ts'
 import type {
   AuditedPayout,
@@ -118,7 +119,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     })
     const payouts = await findPayouts(reader, splittersPaidBy(judged))
     for (const one of judged) {
-      const payout = payoutOf(one.claims, one.verdict.halves[0], payouts, reader.splitterFactory)
+      const payout = isOfWholeTab(one.claims)
+        ? undefined
+        : payoutOf(one.claims, one.verdict.halves[0], payouts, reader.splitterFactory)
       receipts[one.position] = describeReceipt(one, owners, payout)
     }
   }
@@ -164,7 +167,7 @@ function splittersPaidBy(judged: readonly Judged[]): { splitter: Address; since:
   const since = new Map<Address, bigint>()
   for (const { claims, verdict } of judged) {
     const [{ to, onChain }] = verdict.halves
-    if (!claims.split || claims.tab || !onChain) continue
+    if (!claims.split || claims.tab || isOfWholeTab(claims) || !onChain) continue
     since.set(to, smallest(onChain.blockNumber, since.get(to) ?? onChain.blockNumber))
   }
   return [...since].map(([splitter, first]) => ({ splitter, since: first }))
@@ -176,7 +179,11 @@ async function openReaders(options: AuditOptions): Promise<Map<string, ChainRead
     ...clients.map((client) => ({ client, name: client.transport.name })),
     ...rpcUrls.map((url) => ({
       client: createPublicClient({
-        transport: http(url, { batch: { batchSize: 100, wait: 0 }, timeout: 30_000 }),
+        transport: http(url, {
+          batch: { batchSize: 100, wait: 0 },
+          timeout: 30_000,
+          onFetchResponse: keepRefusal,
+        }),
       }),
       // Paths and queries of RPC URLs hold credentials.
       name: new URL(url).host,
@@ -351,7 +358,7 @@ function describeReceipt(
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
-      ...(claims.split && !claims.tab && { splitter: claims.authorizations[0].to }),
+      ...(claims.split && !claims.tab && !isOfWholeTab(claims) && { splitter: claims.authorizations[0].to }),
       ...(claims.tab && { tab: toReported(claims.tab) }),
     },
     halves,

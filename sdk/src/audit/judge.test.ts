@@ -33,6 +33,35 @@ const found = (...evidence: Evidence[]): EvidenceByNonce => {
   return byNonce
 }
 
+describe('a receipt of a whole tab', () => {
+  const whole: ReceiptClaims = {
+    ...claims,
+    split: { provider: facts.tabSettlement, platform: address('2') },
+    authorizations: [{ ...signed[0], to: facts.tabSettlement, value: claims.totalUsdc }],
+  }
+  const moved = (value: bigint) => found(paying(0, facts.tabSettlement, value))
+
+  test('default: is settled once its value has moved to the contract that divides it', () => {
+    expect(judge(whole, moved(BigInt(claims.totalUsdc)), facts)).toMatchObject({
+      state: 'settled',
+      reconciled: true,
+    })
+    expect(judge(whole, moved(1n), facts)).toMatchObject({ state: 'mismatch', reason: 'amount' })
+    expect(judge(whole, found(), facts)).toMatchObject({ state: 'pending' })
+  })
+
+  test('error: another contract divides it', () => {
+    const [one] = whole.authorizations
+    const other: ReceiptClaims = {
+      ...whole,
+      split: { provider: stranger, platform: address('2') },
+      authorizations: [{ ...one, to: stranger }],
+    }
+    const paid = found(paying(0, stranger, BigInt(claims.totalUsdc)))
+    expect(judge(other, paid, facts)).toMatchObject({ state: 'mismatch', reason: 'splitter' })
+  })
+})
+
 describe('judge', () => {
   test('default: both transfers are there and deep enough', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)

@@ -87,7 +87,8 @@ function judgeHalf(
     nonce: authorization.nonce,
   }
   if (claims.asset !== facts.token) return { ...promised, state: 'mismatch', reason: 'token' }
-  if (claims.split && promised.to !== splitterOf(claims, facts))
+  const payee = isOfWholeTab(claims) ? facts.tabSettlement : claims.split && splitterOf(claims, facts)
+  if (payee !== undefined && promised.to !== payee)
     return { ...promised, state: 'mismatch', reason: 'splitter' }
 
   const withNonce = evidence.get(authorization.nonce) ?? []
@@ -100,6 +101,11 @@ function judgeHalf(
   )
   if (others) return { ...promised, state: 'mismatch', reason: 'payer', onChain: describe(others) }
   return { ...promised, ...judgeUnused(half, claims, facts) }
+}
+
+/** Whether a receipt is of a whole tab: its authorization pays the contract that divides it among the tab's lines. */
+export function isOfWholeTab({ tab, split, authorizations: [{ to }] }: ReceiptClaims): boolean {
+  return tab === undefined && split?.provider === to
 }
 
 /** A request on a tab is settled if and only if the tab's nonce moved with its line at `lineNeed` or more. */

@@ -19,6 +19,7 @@ type ChallengeSignerSettings = {
   tabs: Tabs | undefined
   /** Overrides what a challenge asks for. */
   signatures: 'one' | 'two' | undefined
+  maxValiditySeconds: number | undefined
   log: (message: string) => void
 }
 
@@ -26,14 +27,17 @@ type ChallengeSignerSettings = {
 export function createChallengeSigner(settings: ChallengeSignerSettings) {
   const { payer, network, usdc, limits, tabs, log } = settings
 
-  /** Signs a single payment. */
+  /** Signs a single payment. @param signatures default: as the options or the challenge say. */
   async function signAlone(
     url: string,
     challenge: Challenge,
     deadline: Deadline,
+    signatures = settings.signatures ?? challenge.signatures ?? 'two',
   ): Promise<SignedExactPayment> {
-    const { signatures = 'two' } = challenge
-    if (challenge.tab?.only) throw new ChallengeRefusedError('its price is sold on tabs only')
+    if (challenge.tab?.only) {
+      const remedy = tabs ? ', and its offer pays someone else' : ': pass the option `tabs: true`'
+      throw new ChallengeRefusedError(`its price is sold on tabs only${remedy}`)
+    }
     return signProposed(url, proposedBy(challenge), deadline, () =>
       signPayment(challenge, {
         payer,
@@ -41,7 +45,8 @@ export function createChallengeSigner(settings: ChallengeSignerSettings) {
         usdc: usdc as Address,
         now: Date.now() / 1000,
         signal: deadline.signal,
-        signatures: settings.signatures ?? signatures,
+        signatures,
+        maxValiditySeconds: settings.maxValiditySeconds,
       }),
     )
   }

@@ -339,6 +339,18 @@ describe('guards', () => {
     const latest = BigInt(Math.ceil(Date.now() / 1000)) + 93_600n
     for (const half of presentedIn(paidHeaders[0])) expect(half.validBefore).toBeLessThanOrEqual(latest)
   })
+
+  test('args: maxValiditySeconds', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt, both({ maxTimeoutSeconds: 93_600 }))
+    const before = BigInt(Math.floor(Date.now() / 1000))
+    await clientOf({ maxValiditySeconds: 3_600 }).request(url)
+    for (const { validBefore } of presentedIn(paidHeaders[0])) {
+      expect(validBefore).toBeGreaterThanOrEqual(before + 3_600n)
+      expect(validBefore).toBeLessThan(before + 3_700n)
+    }
+    for (const maxValiditySeconds of [269, 0, Number.NaN])
+      expect(() => clientOf({ maxValiditySeconds })).toThrow('maxValiditySeconds must be 270 or more')
+  })
 })
 
 describe('refusals', () => {
@@ -431,4 +443,22 @@ test.each([
   await expect(request).rejects.toThrow(TypeError)
   await expect(request).rejects.toThrow(message)
   expect(fetch).not.toHaveBeenCalled()
+})
+
+describe('options', () => {
+  test.each([
+    ['gatewayUrl', 'localhost:4020'],
+    ['gatewayUrl', 'ftp://gateway.example'],
+    ['gatewayUrl', undefined],
+    ['baseUrl', 'api.example'],
+    ['facilitatorUrl', 'ws://facilitator.example'],
+  ])('error: %s of %s', (name, value) => {
+    const message = `${name} must be an http(s) URL like https://gateway.example, got ${value}`
+    expect(() => clientOf({ [name]: value })).toThrow(new TypeError(message))
+  })
+
+  test.each([undefined, null, 1, 'Base'])('error: network of %s names those that there are', (network) => {
+    const message = /^Expected one of .*base.*, got (undefined|null|1|"Base")$/
+    expect(() => clientOf({ network: network as never })).toThrow(message)
+  })
 })

@@ -9,8 +9,9 @@ import {
   readProblem,
 } from './errors.ts'
 import { outcomeOf, type Paid } from './outcome.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions, requireHttpUrl } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
+import { fetchPaid } from './redirects.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import type { SignedPayment } from './signedPayment.ts'
 import type { OpenTab } from './tabs.ts'
@@ -112,8 +113,8 @@ export type Client = {
   close(): Promise<void>
 }
 
-/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. */
-const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, Uint8Array]
+/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. React Native has no streams. */
+const notJson = ['ReadableStream', 'FormData', 'URLSearchParams', 'Blob', 'ArrayBuffer', 'Uint8Array']
 
 /**
  * Creates a client that pays for HTTP requests in USDC (conformance 4.6).
@@ -138,10 +139,15 @@ const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, U
 export function createClient(options: ClientOptions): Client {
   const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, timeout: defaultTimeoutMs = 30_000 } = options
   const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
-  const flow = createPaymentFlow(options, fetch)
-  if (!URL.canParse(baseUrl)) throw new TypeError(`baseUrl must be a URL, got ${baseUrl}`)
+  const { tabs = false } = options
+  const flow = createPaymentFlow({ ...options, tabs }, fetch)
+  requireHttpUrl('baseUrl', baseUrl)
+  if (facilitatorUrl !== undefined) requireHttpUrl('facilitatorUrl', facilitatorUrl)
   const { address, log, receiptKeys } = flow
-  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys, keepsTabs: options.tabs !== false }
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
+
+  const sendPaid = (input: string | URL | Request, init: RequestInit = {}) =>
+    fetchPaid(fetch, { url: String(input), init })
 
   async function request<Data>(
     path: string,
@@ -153,8 +159,10 @@ export function createClient(options: ClientOptions): Client {
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
     const attempt = {
       asked: { method: init.method, url, body: init.body },
-      send: (header: PaymentHeader, within: Deadline) => send(fetch, url, withPayment(init, header), within),
+      send: (header: PaymentHeader, within: Deadline) =>
+        send(sendPaid, url, withPayment(init, header), within),
       deadline,
+      hasAuthorization: init.headers.has('authorization'),
     }
     if (payment) return toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
     log(`${init.method} ${url}`)
@@ -219,11 +227,16 @@ function toRequestInit({
   if (body === undefined) return init
   if (init.method === 'GET') throw new TypeError('A GET request has no body')
   if (typeof body === 'string') return { ...init, body }
-  if (notJson.some((type) => body instanceof type)) {
+  if (notJson.some((type) => isInstance(body, type))) {
     throw new TypeError(`The body must be an object for JSON, or a string, got ${body.constructor.name}`)
   }
   if (!init.headers.has('content-type')) init.headers.set('content-type', 'application/json')
   return { ...init, body: JSON.stringify(body) }
+}
+
+function isInstance(body: object, type: string): boolean {
+  const found = (globalThis as Record<string, unknown>)[type]
+  return typeof found === 'function' && body instanceof found
 }
 
 /** The error that a client throws for an answer that isn't 2xx. */

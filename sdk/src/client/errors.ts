@@ -27,6 +27,7 @@ export type ChallengeRefusal =
   | 'wallet_on_another_chain'
   | 'smart_account_not_deployed'
   | 'signature_not_supported'
+  | 'signed_by_another_key'
   | 'signing_failed'
   | 'body_not_replayable'
 
@@ -221,6 +222,7 @@ export class NetworkError extends ClientError {
  * - `wallet_on_another_chain`: the wallet signs only for the chain that it is on.
  * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).
  * - `signature_not_supported`: the payer's signature is shorter or longer than a payment can carry.
+ * - `signed_by_another_key`: the payer's signature isn't of its own key.
  * - `signing_failed`: the payer could not sign; `cause` says why.
  * - `body_not_replayable`: the request's body is a stream, which can't be sent again with the payment.
  *

@@ -29,6 +29,9 @@ const providerShares: readonly bigint[] = [9n, 19n, 49n]
 /** How many offers are remembered, and for how long at most, whatever a gateway says. */
 const maxOffers = 1_000
 const maxOfferSeconds = 3_600
+/** For how long a seller that took no tab is offered none. */
+const refusedSeconds = 3_600
+const maxRefusing = 1_000
 
 /** Whether a split pays a provider by a percentage that a platform takes on tabs. */
 export function isTabSplit(split: bigint): boolean {
@@ -67,16 +70,34 @@ export function offerOf(
 export type Asked = {
   method: string
   url: string
+  /** Text, or a function that returns a digest of the body, or undefined for one that can't be compared. */
   body?: unknown
   /** The URL that limits count by, if the request's own isn't on its seller's host: for an MCP tool. */
   seller?: string
 }
 
-/** Remembers offers while they hold, so that the next request brings its payment along. */
+/**
+ * Remembers offers while they hold, so that the next request brings its payment along, and sellers that take no tab although their
+ * gateway offers one, so that no state is signed for them in vain.
+ */
 export function createOfferMemory() {
   const offers = new Map<string, OfferedChallenge & { until: number }>()
+  const refusing = new Map<string, number>()
+
+  /** Whether the seller took no tab lately. What it sells on tabs only is tried all the same. */
+  function isRefusing({ url }: Asked, { tab }: Challenge, now: number): boolean {
+    return !tab?.only && (refusing.get(new URL(url).origin) ?? 0) > now
+  }
 
   return {
+    isRefusing,
+    /** Notes that a seller takes no tab, by its origin. @param now Unix seconds. */
+    refuse({ url }: Asked, now: number): void {
+      const { origin } = new URL(url)
+      refusing.delete(origin)
+      refusing.set(origin, now + refusedSeconds)
+      if (refusing.size > maxRefusing) refusing.delete(refusing.keys().next().value ?? '')
+    },
     /** @param now Unix seconds. */
     remember(asked: Asked, offered: OfferedChallenge, now: number): void {
       const key = keyOf(asked)
@@ -92,7 +113,7 @@ export function createOfferMemory() {
       const offered = offers.get(key)
       if (!offered) return undefined
       offers.delete(key)
-      if (offered.until <= now) return undefined
+      if (offered.until <= now || isRefusing(asked, offered.challenge, now)) return undefined
       offers.set(key, offered)
       return offered
     },

@@ -1,7 +1,8 @@
 import { createPublicClient, createWalletClient, custom, type Hex, http } from 'viem'
 import { toCoinbaseSmartAccount, toSimple7702SmartAccount } from 'viem/account-abstraction'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { base, mainnet } from 'viem/chains'
-import { expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import {
   account,
   clientOf,
@@ -143,6 +144,42 @@ test.each([
     expect(signTypedData).toHaveBeenCalledOnce()
   },
 )
+
+describe('a signature of another key', () => {
+  const other = privateKeyToAccount(generatePrivateKey())
+  const signTypedData: typeof account.signTypedData = (typedData) => other.signTypedData(typedData)
+
+  test('error: is shown to nobody, and no second one is asked for', async () => {
+    const sign = vi.fn(signTypedData)
+    const error = await refusalOf({ address: account.address, signTypedData: sign as typeof signTypedData })
+    expect(error).toMatchObject({
+      code: 'signed_by_another_key',
+      message: expect.stringContaining(
+        `the signature is ${other.address}'s and not that of ${account.address}`,
+      ),
+    })
+    expect(sign).toHaveBeenCalledOnce()
+  })
+
+  test('error: of 65 bytes that are no signature of any key', async () => {
+    const nothing = async (): Promise<Hex> => `0x${'00'.repeat(65)}`
+    expect((await refusalOf({ address: account.address, signTypedData: nothing })).code).toBe(
+      'signed_by_another_key',
+    )
+  })
+
+  test('args: is a contract’s, if the account says so, or the wallet that is asked for the code', async () => {
+    const contract = { address: account.address, signTypedData, isContract: true }
+    expect(await payFrom(contract)).toEqual([other.address, other.address])
+    const request = async ({ method, params }: Asked) => {
+      if (method === 'eth_chainId') return '0x2105'
+      if (method === 'eth_getCode') return '0x6001'
+      return other.signTypedData(JSON.parse((params as [string, string])[1]))
+    }
+    const wallet = createWalletClient({ account: account.address, transport: custom({ request }) })
+    expect(await payFrom(wallet)).toEqual([other.address, other.address])
+  })
+})
 
 test('args: a contract’s signature of 1,024 bytes', async () => {
   const { url, paidHeaders } = await playProvider(serveReceipt)

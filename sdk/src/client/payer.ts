@@ -1,4 +1,11 @@
-import type { Address, Hex, TypedDataDefinition, WalletClient } from 'viem'
+import {
+  type Address,
+  type Hex,
+  isAddressEqual,
+  recoverTypedDataAddress,
+  type TypedDataDefinition,
+  type WalletClient,
+} from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import {
   type Authorization,
@@ -14,6 +21,8 @@ import { ChallengeRefusedError } from './errors.ts'
 export type Payer = {
   address: Address
   signTypedData(typedData: AuthorizationTypedData): Promise<Hex>
+  /** The address is a contract's, which judges signatures itself (ERC-1271). viem's smart accounts needn't say so. */
+  isContract?: boolean
   /** Only wallet clients have it, accounts don't. */
   getChainId?: undefined
 }
@@ -36,7 +45,13 @@ export type Signer = Omit<Payer, 'getChainId'> & {
   getChainId?: (() => Promise<number>) | undefined
   /** How to deploy a smart account; nothing if it is deployed. */
   getFactoryArgs?: () => Promise<{ factory?: string | undefined }>
+  /** A wallet that can be asked whether the address has code. */
+  request?: WalletRequest
+  /** viem's accounts of a key have it. */
+  publicKey?: Hex
 }
+
+type WalletRequest = (question: { method: 'eth_getCode'; params: [Address, 'latest'] }) => Promise<unknown>
 
 /** The end of a signature by a wallet that isn't deployed yet (ERC-6492). */
 const erc6492Suffix = '6492'.repeat(16)
@@ -61,6 +76,7 @@ export function signerOf(options: {
     address: payer.address,
     signTypedData: (typedData) => account.signTypedData({ ...typedData, account: payer }),
     getChainId: () => account.getChainId(),
+    ...('request' in account && { request: account.request as WalletRequest }),
     ...(payer.getFactoryArgs && { getFactoryArgs: () => payer.getFactoryArgs() }),
   }
 }
@@ -108,7 +124,31 @@ export async function signAuthorization(
       { code: 'signature_not_supported' },
     )
   }
-  return normalizeRecovery(signature)
+  const normalized = normalizeRecovery(signature)
+  await requireOwnSignature(signer, typedData, normalized)
+  return normalized
+}
+
+/**
+ * Refuses a signature of another key than the payer's, which every seller would refuse: of an account object that was put together
+ * wrongly, or a wallet that has switched accounts. A contract judges signatures itself.
+ */
+async function requireOwnSignature(
+  signer: Signer,
+  typedData: AuthorizationTypedData,
+  signature: Hex,
+): Promise<void> {
+  if (signer.publicKey || signer.isContract || signer.getFactoryArgs || signature.length !== 132) return
+  const by = await recoverTypedDataAddress({ ...typedData, signature }).catch(() => undefined)
+  if (by !== undefined && isAddressEqual(by, signer.address)) return
+  const code = await signer
+    .request?.({ method: 'eth_getCode', params: [signer.address, 'latest'] })
+    .catch(() => '0x')
+  if (typeof code === 'string' && code !== '0x') return
+  throw new ChallengeRefusedError(
+    `the signature is ${by ?? 'nobody'}'s and not that of ${signer.address}: give the account whose key signs, or isContract: true for a contract`,
+    { code: 'signed_by_another_key' },
+  )
 }
 
 async function explain(cause: unknown, signer: Signer, network: Network): Promise<ChallengeRefusedError> {

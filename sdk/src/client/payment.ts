@@ -47,6 +47,8 @@ export type SignOptions = {
   signal?: AbortSignal
   /** `one`: the whole price by one authorization, to the splitter of both parts. Default `two`. */
   signatures?: 'one' | 'two'
+  /** For how long the signatures are valid at most. Default: 26 hours. */
+  maxValiditySeconds?: number | undefined
 }
 
 /**
@@ -57,7 +59,7 @@ export type SignOptions = {
  */
 export async function signPayment(
   challenge: Challenge,
-  { payer, network, usdc, now, signal, signatures }: SignOptions,
+  { payer, network, usdc, now, signal, signatures, maxValiditySeconds = maxTimeoutSeconds }: SignOptions,
 ): Promise<SignedExactPayment> {
   const nonce = boundNonce(challenge.issuer, challenge.requestId)
   const sign = async (to: Address, value: bigint, authorizationNonce: Hex): Promise<string> => {
@@ -66,7 +68,7 @@ export async function signPayment(
       to,
       value,
       validAfter: 0n,
-      validBefore: BigInt(Math.floor(now) + Math.min(provider.maxTimeoutSeconds, maxTimeoutSeconds)),
+      validBefore: BigInt(Math.floor(now) + validity),
       nonce: authorizationNonce,
     }
     signal?.throwIfAborted()
@@ -75,6 +77,7 @@ export async function signPayment(
   }
   await requireDeployed(payer)
   const [provider, fee] = challenge.accepts
+  const validity = Math.min(provider.maxTimeoutSeconds, maxTimeoutSeconds, maxValiditySeconds)
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
   const parts = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }

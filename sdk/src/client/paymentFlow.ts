@@ -18,6 +18,12 @@ import { createTabGateway } from './tabGateway.ts'
 import { createTabs, type TabOptions } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
+/** @throws {TypeError} for anything but an http(s) URL; `localhost:4020` would be a URL with the scheme `localhost:`. */
+export function requireHttpUrl(name: string, value: string): void {
+  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return
+  throw new TypeError(`${name} must be an http(s) URL like https://gateway.example, got ${value}`)
+}
+
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
 export type PaymentOptions = LimitOptions & {
   /** Public URL of the gateway whose challenges are paid. */
@@ -38,8 +44,14 @@ export type PaymentOptions = LimitOptions & {
    */
   signatures?: 'one' | 'two'
   /**
+   * For how long the signatures of a single payment are valid at most, from 270 seconds on. A payment that is still queued then fails,
+   * so less than an hour suits only gateways that settle sooner. Default: what the gateway asks for, at most 93,600 (26 hours).
+   */
+  maxValiditySeconds?: number
+  /**
    * Whether requests are put on a tab if the gateway offers one, with one signature each and nothing to settle before it closes:
-   * docs/tabs.md. `false`: each is a payment of its own. Default true.
+   * docs/tabs.md. `false`: each is a payment of its own, signed as two transfers. Default: false for `createClient`, as the
+   * specification of that function says (conformance 4.6-15); true for `wrapFetch`.
    */
   tabs?: boolean | TabOptions
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
@@ -54,6 +66,9 @@ export type PaymentOptions = LimitOptions & {
 
 /** The part of a request on a tab that a 402 refuses, so that another may do: this tab, the offer, or tabs at all. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
+
+/** A gateway refuses signatures that are valid for less. */
+const leastValiditySeconds = 270
 
 /** Refusals of a remembered offer's terms: another challenge may do. */
 const offerRefusals: ReadonlySet<unknown> = new Set([
@@ -73,6 +88,7 @@ const offerRefusals: ReadonlySet<unknown> = new Set([
  */
 export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalThis.fetch) {
   const { gatewayUrl, mockPayments = false } = options
+  requireHttpUrl('gatewayUrl', gatewayUrl)
   const network = networkByName(options.network)
   const usdc = (options.usdcAddress ?? network.usdc)?.toLowerCase() as Address | undefined
   const payer = signerOf(options)
@@ -93,8 +109,21 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
           log,
           gateway: createTabGateway(fetch, gatewayUrl),
         })
-  const { signatures } = options
-  const signer = createChallengeSigner({ payer, network, usdc, limits, tabs, signatures, log })
+  const { signatures, maxValiditySeconds } = options
+  if (maxValiditySeconds !== undefined && !(maxValiditySeconds >= leastValiditySeconds))
+    throw new TypeError(
+      `maxValiditySeconds must be ${leastValiditySeconds} or more, got ${maxValiditySeconds}`,
+    )
+  const signer = createChallengeSigner({
+    payer,
+    network,
+    usdc,
+    limits,
+    tabs,
+    signatures,
+    maxValiditySeconds,
+    log,
+  })
   const ask = (payment: SignedPayment, signal: AbortSignal) => askGateway(fetch, gatewayUrl, payment, signal)
   const repeats = createRepeats({ present: createPresenter({ tabs, log }), ask, log })
   const { presentFor } = repeats
@@ -105,10 +134,11 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
     const challenge = readChallenge(answer, gatewayUrl)
     checkChallenge(challenge, { url: asked.url, answeredBy: answer.url, gatewayUrl, network, usdc })
-    const offer = tabs && offerOf(challenge, { network, usdc })
+    const now = Date.now() / 1000
+    const offer = tabs && !offers.isRefusing(asked, challenge, now) && offerOf(challenge, { network, usdc })
     if (!offer) return { challenge }
     const offered = { challenge, offer }
-    offers.remember(asked, offered, Date.now() / 1000)
+    offers.remember(asked, offered, now)
     return { challenge, offered }
   }
 
@@ -137,8 +167,10 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   }
 
   async function payExact<A extends Answer>(attempt: Attempt<A>, challenge: Challenge): Promise<Paid<A>> {
-    const { asked, deadline } = attempt
-    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline)
+    const { asked, deadline, hasAuthorization } = attempt
+    // `Authorization` carries two payments, and is taken. x402's own header carries one.
+    const signatures = hasAuthorization ? 'one' : undefined
+    const payment = await signer.signAlone(asked.seller ?? asked.url, challenge, deadline, signatures)
     return presentFor(attempt, payment)
   }
 
@@ -169,6 +201,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
+        // The gateway's own refusals have a code, and end sooner.
+        if (code === undefined) offers.refuse(asked, Date.now() / 1000)
         if (asksAgain.challenge.tab?.only) return paid
         return payExact(attempt, asksAgain.challenge)
       }

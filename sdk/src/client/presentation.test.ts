@@ -5,26 +5,63 @@ import { type Answer, startDeadline } from './transport.ts'
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
+const date = 'Sat, 28 Nov 2026 12:00:00 GMT'
+
+/** A seller that fails once. */
+function failOnce(headers: Record<string, string>, status = 503, code = 'settlement_pending') {
+  const seller = { asked: 0 }
+  const send = async (): Promise<Answer> => {
+    seller.asked += 1
+    return {
+      url: 'https://api.example/',
+      status: seller.asked === 1 ? status : 200,
+      headers: new Headers(headers),
+      body: { code },
+    }
+  }
+  const answer = sendUntilAnswered(send, startDeadline(), { pendingTimeoutMs: undefined, log: () => {} })
+  return { seller, answer }
+}
+
 test.each([
   ['7', 7_000],
   ['60', 60_000],
   ['0', 250],
-  ['61', 1_000],
-  ['86400', 1_000],
   ['-1', 1_000],
+  ['1.5', 1_000],
   ['tomorrow', 1_000],
+  ['Sat, 28 Nov 2026 12:00:20 GMT', 20_000],
+  ['Sat, 28 Nov 2026 11:00:00 GMT', 250],
 ])('args: after Retry-After: %s a pending payment is presented again in %d ms', async (retryAfter, ms) => {
-  let asked = 0
-  const send = async (): Promise<Answer> => {
-    asked += 1
-    const headers = new Headers({ 'retry-after': retryAfter })
-    const body = { code: 'settlement_pending' }
-    return { url: 'https://api.example/', status: asked === 1 ? 503 : 200, headers, body }
-  }
-  const answer = sendUntilAnswered(send, startDeadline(), { pendingTimeoutMs: undefined, log: () => {} })
+  const { seller, answer } = failOnce({ 'retry-after': retryAfter, date })
   await vi.advanceTimersByTimeAsync(ms - 1)
-  expect(asked).toBe(1)
+  expect(seller.asked).toBe(1)
   await vi.advanceTimersByTimeAsync(1)
-  expect(asked).toBe(2)
+  expect(seller.asked).toBe(2)
   expect((await answer).status).toBe(200)
 })
+
+test('args: without the seller’s own time, a date of Retry-After is read by the clock of this machine', async () => {
+  vi.setSystemTime(Date.parse(date))
+  const { seller, answer } = failOnce({ 'retry-after': 'Sat, 28 Nov 2026 12:00:05 GMT' })
+  await vi.advanceTimersByTimeAsync(4_999)
+  expect(seller.asked).toBe(1)
+  await vi.advanceTimersByTimeAsync(1)
+  expect((await answer).status).toBe(200)
+})
+
+test.each([
+  ['61', 503, 'settlement_pending'],
+  ['120', 503, ''],
+  ['86400', 502, ''],
+  ['300', 409, 'payment_replayed'],
+  ['Sat, 28 Nov 2026 12:02:00 GMT', 504, ''],
+])(
+  'behavior: Retry-After: %s is longer than the client waits, so it gives up after one %d',
+  async (retryAfter, status, code) => {
+    const { seller, answer } = failOnce({ 'retry-after': retryAfter, date }, status, code)
+    expect((await answer).status).toBe(status)
+    await vi.advanceTimersByTimeAsync(3_600_000)
+    expect(seller.asked).toBe(1)
+  },
+)

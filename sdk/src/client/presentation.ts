@@ -1,6 +1,7 @@
 import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { networkByName } from '../protocol/networks.ts'
+import { parsePayload } from '../protocol/payload.ts'
 import { encodePaymentHeader, readTabResponse } from '../protocol/x402.ts'
 import { NetworkError, RequestTimeoutError, readProblem } from './errors.ts'
 import type { Asked } from './offers.ts'
@@ -19,6 +20,8 @@ export type Attempt<A extends Answer> = {
   /** Sends it once more, with its payment. */
   send: (header: PaymentHeader, deadline: Deadline) => Promise<A>
   deadline: Deadline
+  /** Whether the request has an `Authorization` of its own, which the payment must leave alone. */
+  hasAuthorization?: boolean
   /** How long it waits after the first answer that it is under way. Default: until the deadline. */
   pendingTimeoutMs?: number
 }
@@ -29,6 +32,8 @@ const busyRefusals: ReadonlySet<unknown> = new Set(['overloaded', 'provider_limi
 /** How often a paid request is sent again after the connection or a server failed, always with the same authorization. */
 const resends = 2
 const resendDelayMs = 250
+/** A server that asks for a longer wait is given up: whether it charged is then asked at the gateway. */
+const longestWaitMs = 60_000
 
 /** Presents a signed payment until it is answered. */
 export type Present = ReturnType<typeof createPresenter>
@@ -40,11 +45,11 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
    * payment again, which can be charged only once.
    */
   async function present<A extends Answer>(
-    { send, deadline, pendingTimeoutMs }: Attempt<A>,
+    { send, deadline, pendingTimeoutMs, hasAuthorization }: Attempt<A>,
     payment: SignedPayment,
   ): Promise<A> {
     try {
-      const header = headerOf(payment)
+      const header = headerOf(payment, hasAuthorization)
       const answer = await sendUntilAnswered(
         (within) => send(header, within),
         { ...deadline, payment },
@@ -61,7 +66,7 @@ export function createPresenter({ tabs, log }: { tabs: Tabs | undefined; log: (m
   function concludeOnTab({ tab, amount }: SignedTabPayment, answer: Answer): void {
     tabs?.conclude(tab, outcomeOf(answer, amount))
     const response = readTabResponse(answer.headers.get('payment-response'))
-    if (response?.id === tab.tab) tabs?.acknowledge(response, tab.line)
+    if (response) tabs?.acknowledge(response, tab)
   }
 
   return present
@@ -82,10 +87,13 @@ export async function sendUntilAnswered<A extends Answer>(
     try {
       const answer = await send(within)
       log(`answer to the paid request: ${answer.status}`)
+      const waitMs = retryAfterMs(answer)
+      // Nothing comes of asking earlier than the server says.
+      if (waitMs > longestWaitMs) return answer
       if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
       else if (!isOutage(answer) || attempt++ === resends) return answer
       else outage = answer
-      await pause(retryAfterMs(answer), within)
+      await pause(waitMs, within)
     } catch (error) {
       // It says more than that there was no time for another try.
       if (outage && error instanceof RequestTimeoutError) return outage
@@ -102,11 +110,25 @@ export function withPayment(init: RequestInit, { name, value }: PaymentHeader): 
   return { ...init, headers }
 }
 
-function headerOf(payment: SignedPayment): PaymentHeader {
-  if (!payment.tab) return { name: 'authorization', value: encodeAuthorizationHeader(payment) }
+function headerOf(payment: SignedPayment, hasAuthorization = false): PaymentHeader {
   const { macaroon, tab } = payment
-  const accepted = { scheme: 'tab', network: networkByName(payment.network).caip2, extra: { macaroon } }
-  return { name: 'payment-signature', value: encodePaymentHeader({ x402Version: 2, accepted, payload: tab }) }
+  const [both, another] = payment.payloads
+  if (!tab && (!hasAuthorization || another !== undefined))
+    return { name: 'authorization', value: encodeAuthorizationHeader(payment) }
+  const accepted = {
+    scheme: tab ? 'tab' : 'exact',
+    network: networkByName(payment.network).caip2,
+    extra: { macaroon },
+  }
+  const payload = tab ?? exactPayloadOf(both ?? '')
+  return { name: 'payment-signature', value: encodePaymentHeader({ x402Version: 2, accepted, payload }) }
+}
+
+/** One authorization in the form of x402's scheme `exact`. */
+function exactPayloadOf(payload: string): object {
+  const { signature, from, to, value, validAfter, validBefore, nonce } = parsePayload(payload)
+  const times = { validAfter: validAfter.toString(), validBefore: validBefore.toString() }
+  return { signature, authorization: { from, to, value: value.toString(), ...times, nonce } }
 }
 
 /** How much was charged by the provider's word; one that lies has the tab refused, and gets nothing by it. */
@@ -148,7 +170,11 @@ function limitWait(deadline: Deadline, timeoutMs: number | undefined): Deadline 
   return { ...deadline, ...startDeadline(timeoutMs, deadline.signal, deadline.maxResponseBytes) }
 }
 
+/** When to ask again: seconds or an HTTP date (RFC 9110 section 10.2.3), by the server's own clock if its answer has the time. */
 function retryAfterMs({ headers }: Answer): number {
-  const seconds = Number(headers.get('retry-after') ?? 1)
-  return seconds >= 0 && seconds <= 60 ? Math.max(seconds * 1000, resendDelayMs) : 1000
+  const text = headers.get('retry-after')?.trim() ?? ''
+  const date = /^[A-Z][a-z]{2}/.test(text) ? Date.parse(text) : Number.NaN
+  if (Number.isNaN(date)) return /^\d+$/.test(text) ? Math.max(Number(text) * 1000, resendDelayMs) : 1000
+  const sentAt = Date.parse(headers.get('date') ?? '')
+  return Math.max(date - (Number.isNaN(sentAt) ? Date.now() : sentAt), resendDelayMs)
 }

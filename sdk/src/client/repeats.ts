@@ -30,7 +30,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
       return await askAgain(asked, { answer, payment }, deadline)
     } catch (error) {
       const word = await ask(payment, deadline.signal)
-      if (word !== 'not_charged') open.add(asked, payment)
+      if (word !== 'not_charged') await open.add(asked, payment)
       if (error instanceof ClientError) Object.assign(error, outcomeOf(word))
       throw error
     }
@@ -43,7 +43,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     deadline: Deadline,
   ): Promise<Paid<A>> {
     const word = await ask(payment, deadline.signal)
-    if (isUnclear(answer) && !isFree({ answer, word })) open.add(asked, payment)
+    if (isUnclear(answer) && !isFree({ answer, word })) await open.add(asked, payment)
     return { answer, payment, word }
   }
 
@@ -54,7 +54,7 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
     remember: open.add,
     /** Presents the payment of an earlier attempt. @returns undefined if there is none. */
     async presentOpen<A extends Answer>(attempt: Attempt<A>): Promise<Paid<A> | undefined> {
-      const payment = open.take(attempt.asked, Date.now() / 1000)
+      const payment = await open.take(attempt.asked, Date.now() / 1000)
       if (!payment) return undefined
       log('presenting the payment of an earlier attempt')
       return presentFor(attempt, payment)
@@ -67,15 +67,15 @@ export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment
   const open = new Map<string, Open[]>()
 
   return {
-    add(asked: Asked, one: Open): void {
-      const key = keyOf(asked)
+    async add(asked: Asked, one: Open): Promise<void> {
+      const key = await keyOf(asked)
       if (key === undefined) return
       open.set(key, [...(open.get(key) ?? []), one])
       if (open.size > maxOpen) open.delete(open.keys().next().value ?? '')
     },
     /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are forgotten. */
-    take(asked: Asked, now: number): Open | undefined {
-      const key = open.size > 0 ? keyOf(asked) : undefined
+    async take(asked: Asked, now: number): Promise<Open | undefined> {
+      const key = open.size > 0 ? await keyOf(asked) : undefined
       if (key === undefined) return undefined
       const [first, ...others] = (open.get(key) ?? []).filter((one) => settlesUntil(paymentOf(one)) > now)
       if (others.length > 0) open.set(key, others)
@@ -86,7 +86,8 @@ export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment
 }
 
 /** @returns undefined if the body can't be compared. */
-function keyOf({ method, url, body }: Asked): string | undefined {
-  if (body !== undefined && body !== null && typeof body !== 'string') return undefined
-  return JSON.stringify([method.toUpperCase(), url, body ?? ''])
+async function keyOf({ method, url, body }: Asked): Promise<string | undefined> {
+  const compared =
+    typeof body === 'function' ? await (body() as Promise<unknown>).catch(() => undefined) : (body ?? '')
+  return typeof compared === 'string' ? JSON.stringify([method.toUpperCase(), url, compared]) : undefined
 }

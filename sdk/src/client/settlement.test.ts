@@ -57,13 +57,14 @@ describe('settleNow', () => {
   })
 })
 
-test('behavior: waitForSettlement waits for a tab that is open still; without tabs, an unknown payment is one', async () => {
-  const url = await serve((_, response) => answerJson(response, 404, { code: 'unknown_payment' }))
-  const waiting = clientOf({ gatewayUrl: url }).waitForSettlement('pay_1', { timeoutMs: 100, pollMs: 20 })
-  expect((await errorOf(waiting)).code).toBe('timeout')
-  const without = clientOf({ gatewayUrl: url, tabs: false }).waitForSettlement('pay_1', { timeoutMs: 5_000 })
-  expect((await errorOf(without)).code).toBe('unknown_payment')
-})
+test.each([true, false])(
+  'error: waitForSettlement of a payment that the gateway doesn’t know, with tabs: %s',
+  async (tabs) => {
+    const url = await serve((_, response) => answerJson(response, 404, { code: 'unknown_payment' }))
+    const waiting = clientOf({ gatewayUrl: url, tabs }).waitForSettlement('pay_1', { timeoutMs: 5_000 })
+    expect((await errorOf(waiting)).code).toBe('unknown_payment')
+  },
+)
 
 test('behavior: waitForSettlement waits until the receipt names the transaction', async () => {
   const { paymentId, transactionHash } = decodeReceipt(settledReceipt) ?? {}

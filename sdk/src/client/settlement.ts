@@ -22,8 +22,6 @@ export type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void
   defaultTimeoutMs: number
-  /** Whether a payment may be an open tab, which the gateway knows as a payment once it is closed. */
-  keepsTabs: boolean
   /** The gateway's public keys. */
   receiptKeys: ReceiptKeys
 }
@@ -105,11 +103,7 @@ async function lookUp(
 }
 
 /** Returns undefined if trying again may help, and throws for a definite refusal. */
-async function get(
-  url: string,
-  { fetch, keepsTabs }: Gateway,
-  deadline: Deadline,
-): Promise<Answer | undefined> {
+async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
   let answer: Answer
   try {
     answer = await send(fetch, url, { headers: { accept: 'application/json' } }, deadline)
@@ -120,7 +114,6 @@ async function get(
   if (answer.status === 200) return answer
   if (answer.status === 429 || answer.status >= 500) return undefined
   const { code, detail } = readProblem(answer.status, answer.body)
-  if (keepsTabs && code === 'unknown_payment') return undefined
   throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, {
     ...answer,
     outcome: 'unknown',

@@ -1,4 +1,5 @@
 import { parseUsdc } from '../protocol/amount.ts'
+import { wordPattern } from '../protocol/fields.ts'
 import type { TabPayload } from '../protocol/tab.ts'
 import { HttpError, readProblem } from './errors.ts'
 import { type Answer, send, startDeadline, urlOf } from './transport.ts'
@@ -21,7 +22,8 @@ export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: str
       if (answer.status !== 200) throw refused(answer)
       const { closedAt, lines } = (answer.body ?? {}) as { closedAt?: unknown; lines?: unknown }
       if (typeof closedAt === 'string') return 'closed'
-      return Array.isArray(lines) ? lines.map(readLine) : []
+      if (!Array.isArray(lines)) throw unreadable(answer)
+      return lines.map((line) => readLine(line) ?? raise(unreadable(answer)))
     },
     /** Closes a tab with its last state. @returns false for one that is too small to settle: it stays open until it expires. */
     async close(last: TabPayload): Promise<boolean> {
@@ -39,9 +41,27 @@ export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: str
   }
 }
 
-function readLine(line: unknown): { split: bigint; charged: bigint } {
+/** @returns undefined if it isn't a line. */
+function readLine(line: unknown): { split: bigint; charged: bigint } | undefined {
   const { split, chargedUsdc } = (line ?? {}) as { split?: unknown; chargedUsdc?: unknown }
-  return { split: BigInt(String(split)), charged: parseUsdc(String(chargedUsdc)) }
+  if (typeof split !== 'string' || !wordPattern.test(split) || typeof chargedUsdc !== 'string')
+    return undefined
+  try {
+    return { split: BigInt(split), charged: parseUsdc(chargedUsdc) }
+  } catch {
+    return undefined
+  }
+}
+
+function unreadable(answer: Answer): HttpError {
+  return new HttpError('http_error', 'The gateway does not say what is charged on the tab', {
+    ...answer,
+    outcome: 'unknown',
+  })
+}
+
+function raise(error: Error): never {
+  throw error
 }
 
 function refused(answer: Answer): HttpError {

@@ -147,19 +147,23 @@ describe('catchUp', () => {
 
 describe('countResponse', () => {
   const response = { id: 'tab_1', sequence: 1, known: 1 }
+  const request = { line: 0, amounts: `0x${'0'.repeat(12)}` } as const
 
   test('default: a line’s initial credit is used up first, and counts once', () => {
     const tab = tabWith(1)
-    for (let n = 0; n < 2; n++) countResponse(tab, { ...response, credit: '40' }, 0)
+    for (let n = 0; n < 2; n++) countResponse(tab, { ...response, credit: '40' }, request)
     expect(tab.lines).toMatchObject([{ bought: 60n, credit: 40n }])
-    countResponse(tab, { ...response, credit: '50' }, 0)
+    countResponse(tab, { ...response, credit: '50' }, request)
     expect(tab.lines).toMatchObject([{ bought: 50n, credit: 50n }])
   })
 
-  test('error: a gateway knows no more lines than were signed', () => {
+  test('error: a gateway knows no more lines than its request brought, whatever a seller answers', () => {
     const tab = tabWith(1)
-    countResponse(tab, { ...response, known: 5 }, 0)
+    buy(tab, { ...offer, split: splitFor('2') })
+    countResponse(tab, { ...response, known: 5 }, request)
     expect(tab.known).toBe(1)
+    countResponse(tab, { ...response, known: 5 }, { line: 1, amounts: `0x${'0'.repeat(24)}` })
+    expect(tab.known).toBe(2)
   })
 })
 

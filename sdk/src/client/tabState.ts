@@ -41,6 +41,8 @@ export type Tab = Omit<SavedTab, 'lines'> & {
   open: Map<number, { line: number; price: bigint }>
   /** Requests among them that are being signed or sent. */
   inFlight: Set<number>
+  /** Its gateway refused a request on it and doesn't know it. */
+  isDoubted: boolean
   /** `left`: it takes no more requests, and is to be closed. */
   state: 'open' | 'left' | 'closed'
 }
@@ -69,6 +71,7 @@ export function beginTab(offer: TabOffer, payer: Signer, now: number): Tab {
     lines: [],
     open: new Map(),
     inFlight: new Set(),
+    isDoubted: false,
     state: 'open',
   }
 }
@@ -116,7 +119,9 @@ export function lastState(tab: Tab, charged: readonly { split: bigint; charged: 
 
 /** Signs a state under the tab's sequence number. */
 export async function signState(payer: Signer, tab: Tab, { line, lines }: NextState): Promise<TabPayload> {
-  const { id: tabId, sequence, expiry, known } = tab
+  const { id: tabId, sequence, expiry } = tab
+  // A last state may have fewer lines than the gateway once acknowledged, if it was restored from a backup.
+  const known = Math.min(tab.known, lines.length)
   await requireDeployed(payer)
   const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
   const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
@@ -192,16 +197,21 @@ export function isPast(
 ): boolean {
   return charged.some(({ split, charged }) => {
     const index = tab.lines.findIndex((one) => one.split === split)
-    const digits = 12
-    const amount = BigInt(`0x0${amounts.slice(2 + digits * index, 2 + digits * (index + 1))}`)
+    const [from, to] = [index, index + 1].map((one) => 2 + digitsOfAmount * one)
+    const amount = BigInt(`0x0${amounts.slice(from, to)}`)
     return charged - (tab.lines[index]?.credit ?? 0n) + (index === line ? price : 0n) > amount
   })
 }
 
-/** Counts what an answer says of its tab. @param index the line that its request added to. */
-export function countResponse(tab: Tab, { known, credit = '0' }: TabResponse, index: number): void {
-  tab.known = Math.max(tab.known, Math.min(known, tab.lines.length))
-  const line = tab.lines[index]
+/** Counts what an answer says of the tab of its request. */
+export function countResponse(
+  tab: Tab,
+  { known, credit = '0' }: TabResponse,
+  request: Pick<TabPayload, 'line' | 'amounts'>,
+): void {
+  tab.isDoubted = false
+  tab.known = Math.max(tab.known, Math.min(known, lineCountOf(request), tab.lines.length))
+  const line = tab.lines[request.line]
   if (!line) return
   line.isKnown = true
   if (BigInt(credit) > line.credit) {
@@ -220,10 +230,17 @@ export function fromSaved(saved: SavedTab): Tab {
     waived: 0n,
     isKnown: BigInt(bought) > 0n,
   }))
-  return { ...saved, lines, open: new Map(), inFlight: new Set(), state: 'open' }
+  return { ...saved, lines, open: new Map(), inFlight: new Set(), isDoubted: false, state: 'open' }
 }
 
-export function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Tab): SavedTab {
+export function toSaved({
+  lines,
+  open: _,
+  inFlight: __,
+  isDoubted: ___,
+  state: ____,
+  ...tab
+}: Tab): SavedTab {
   return {
     ...tab,
     lines: lines.map(({ split, bought, credit, signed }) => ({
@@ -237,6 +254,13 @@ export function toSaved({ lines, open: _, inFlight: __, state: ___, ...tab }: Ta
 
 export function atLeastZero(amount: bigint): bigint {
   return amount < 0n ? 0n : amount
+}
+
+/** The hex digits of a line's amount in `amounts` of a payload. */
+const digitsOfAmount = 12
+
+function lineCountOf({ amounts }: Pick<TabPayload, 'amounts'>): number {
+  return (amounts.length - 2) / digitsOfAmount
 }
 
 /** How many seconds a tab may last that begins with this offer. */

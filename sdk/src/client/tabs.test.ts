@@ -3,6 +3,7 @@ import { account, clientOf, errorOf, gatewayUrl } from '../../test/playProvider.
 import { type PlayedTabs, playTabs } from '../../test/playTabs.ts'
 import type { Challenge } from '../protocol/challenge.ts'
 import { maxIdleTabLines, parseTabPayload, type TabPayload } from '../protocol/tab.ts'
+import { decodePaymentHeader, encodePaymentHeader } from '../protocol/x402.ts'
 import type { ClientOptions } from './createClient.ts'
 import type { PaidReceipt } from './receipts.ts'
 import type { SignedPayment } from './signedPayment.ts'
@@ -10,7 +11,7 @@ import type { SavedTab } from './tabStore.ts'
 import { wrapFetch } from './wrapFetch.ts'
 
 const clientAt = (played: PlayedTabs, options: Partial<ClientOptions> = {}) =>
-  clientOf({ fetch: played.fetch, baseUrl: played.url, ...options })
+  clientOf({ fetch: played.fetch, baseUrl: played.url, tabs: true, ...options })
 
 /** The payments on tabs: each one's tab, number, and amounts of lines. */
 function presented({ seen }: PlayedTabs) {
@@ -107,12 +108,22 @@ test('behavior: a state has at most eight lines of requests in flight, and more 
   expect(presented(played).at(-1)).toMatch(/^A\d+ (50000 ){8}7$/)
 })
 
-test('args: tabs: false', async () => {
+test('args: without `tabs`, a request is paid by two transfers in `Authorization`, though a tab is offered', async () => {
   const played = await playTabs()
-  const { payment } = await clientAt(played, { tabs: false }).request('/50000/b/weather')
-  expect([payment?.payloads.length, presented(played)]).toEqual([2, []])
-  const refused = await errorOf(clientAt(played, { tabs: false }).request('/7/b/weather'))
-  expect(refused.code).toBe('challenge_refused')
+  const client = clientOf({ fetch: played.fetch, baseUrl: played.url })
+  for (const _ of [1, 2]) {
+    const { payment } = await client.request('/50000/b/weather')
+    expect([payment?.payloads.length, payment?.tab]).toEqual([2, undefined])
+  }
+  expect(presented(played)).toEqual([])
+  // Each request asks for the price first, and its payment replaces no other header.
+  const schemes = played.seen.map(({ headers }) => String(headers.authorization ?? 'none').split(' ')[0])
+  expect(schemes).toEqual(['none', 'x402', 'none', 'x402'])
+  const refused = await errorOf(client.request('/7/b/weather'))
+  expect([refused.code, refused.message]).toEqual([
+    'challenge_refused',
+    expect.stringContaining('tabs: true'),
+  ])
 })
 
 test('behavior: what was voided, charged less or refused is used up first', async () => {
@@ -206,6 +217,19 @@ describe('refused', () => {
     expect([error.outcome, error.settlesUntil]).toEqual(['unknown', error.payment?.tab?.expiry])
   })
 
+  test('behavior: a tab that its gateway never knew is given up after a second refusal', async () => {
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt < 4 ? { refuse: 'tab_mismatch' } : undefined),
+    })
+    const client = clientAt(played)
+    await errorOf(client.request('/1000/b/weather'))
+    expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
+    expect(presented(played)).toEqual(['A1 1000', 'A2 1000', 'A3 1000', 'B1 1000'])
+    // What is still signed on the first: its newest state, which is one price.
+    await client.close()
+    expect(played.closed).toMatchObject([{ total: 1_000n }])
+  })
+
   test.each(['tab_closed', 'tab_behind', 'tab_limit_exceeded', 'tabs_off', 'none'])(
     'behavior: %s, although the gateway has taken it: nothing is signed again',
     async (refuse) => {
@@ -240,6 +264,26 @@ describe('refused', () => {
     expect([payment?.payloads.length, presented(played)]).toEqual([2, ['A1 50000']])
     const error = await errorOf(client.request('/1000/b/weather'))
     expect(error.code).toBe(refuse === 'none' ? 'payment_refused' : refuse)
+  })
+
+  test('behavior: a seller that takes no tab is remembered by its origin, but for what it sells on tabs only', async () => {
+    const played = await playTabs({ fault: () => ({ refuse: 'none' }) })
+    const client = clientAt(played)
+    for (const path of ['/50000/b/weather', '/50000/b/weather', '/60000/d/other'])
+      expect((await client.request(path)).payment?.payloads.length).toBe(2)
+    // Only the first request signed a state in vain.
+    expect(presented(played)).toEqual(['A1 50000'])
+    await errorOf(client.request('/1000/b/weather'))
+    expect(presented(played)).toEqual(['A1 50000', 'A2 0 1000'])
+    // Another seller's origin is asked for itself.
+    const elsewhere = played.url.replace('127.0.0.1', 'localhost')
+    await client.request(`${elsewhere}/50000/b/weather`)
+    expect(presented(played)).toHaveLength(3)
+    // The gateway's own refusal is none of the seller's.
+    const off = await playTabs({ fault: () => ({ refuse: 'tabs_off' }) })
+    const another = clientAt(off)
+    for (let n = 0; n < 2; n++) await another.request('/50000/b/weather')
+    expect(presented(off)).toEqual(['A1 50000', 'A2 50000'])
   })
 
   test('behavior: a state that was presented before is told, and nothing is signed again', async () => {
@@ -309,6 +353,101 @@ test.each([
   const played = await playTabs({ change })
   const error = await errorOf(clientAt(played).request('/1000/b/weather'))
   expect([error.code, presented(played)]).toEqual(['challenge_refused', []])
+})
+
+describe('a gateway that was restored from a backup', () => {
+  /** Two lines were bought on a tab. Then the gateway is as it was before, and another line is bought on. */
+  async function buyThenRestore(restore: (played: PlayedTabs) => void) {
+    const played = await playTabs()
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await client.request('/500/d/quote')
+    restore(played)
+    return { played, client }
+  }
+
+  test('behavior: a tab that it no longer knows is left for another; every request is served, and charged once', async () => {
+    const { played, client } = await buyThenRestore(({ books }) => books.clear())
+    const paths = Array.from({ length: 12 }, (_, index) => (index % 2 ? '/1000/b/weather' : '/500/d/quote'))
+    const answers = await Promise.all(paths.map((path) => client.request(path)))
+    expect(answers.map(({ status }) => status)).toEqual(Array(12).fill(200))
+    const [tab, ...others] = await client.tabs()
+    expect([others, tab?.lines.map(({ bought }) => bought).sort()]).toEqual([[], [3_000n, 6_000n]])
+    await client.close()
+    expect(played.closed).toEqual([{ id: tab?.id, sequence: expect.any(Number), total: 9_000n }])
+    // On the lost tab no more is signed than what was bought there and the prices of the requests that were refused.
+    const lost = played.seen.flatMap((one) =>
+      one.tab && one.tab.tab !== tab?.id ? parseTabPayload(one.tab) : [],
+    )
+    const signed = lost.map(({ amounts }) => amounts.reduce((sum, amount) => sum + amount, 0n))
+    expect(Math.max(...signed.map(Number))).toBeLessThanOrEqual(1_500 + 9_000)
+  })
+
+  test('behavior: a tab of which it knows fewer lines is closed with what it knows, and another is opened', async () => {
+    const { played, client } = await buyThenRestore(({ books }) => {
+      for (const book of books.values()) {
+        const [split] = book.splits.splice(1)
+        book.charged.delete(split as bigint)
+        book.requests.delete(2)
+      }
+    })
+    expect((await client.request('/500/d/quote')).status).toBe(200)
+    expect(played.closed).toMatchObject([{ sequence: 4, total: 1_000n }])
+    expect(presented(played).slice(2)).toEqual(['A3 1000 1000', 'B1 500'])
+    await client.close()
+    expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 500n])
+  })
+
+  test('behavior: close ends a tab of which it knows no line', async () => {
+    const { played, client } = await buyThenRestore(({ books }) => {
+      for (const book of books.values()) {
+        book.splits.length = 0
+        book.charged.clear()
+      }
+    })
+    await client.close()
+    expect([played.closed, await client.tabs()]).toEqual([[], []])
+  })
+
+  test.each([
+    ['no list', {}],
+    ['a line without its split', [{ chargedUsdc: '0.001' }]],
+    ['a split that is no word', [{ split: '0x1', chargedUsdc: '0.001' }]],
+    ['an amount that is no amount', [{ split: `0x${'1'.repeat(64)}`, chargedUsdc: 'x' }]],
+  ])('error: close, by a gateway whose answer has %s', async (_, lines) => {
+    const played = await playTabs()
+    const fetch: typeof played.fetch = async (input, init) =>
+      String(input).startsWith(`${gatewayUrl}/tabs/`)
+        ? Response.json({ closedAt: null, lines })
+        : played.fetch(input, init)
+    const client = clientAt(played, { fetch })
+    await client.request('/1000/b/weather')
+    expect(await errorOf(client.close())).toMatchObject({ code: 'http_error', outcome: 'unknown' })
+  })
+})
+
+test('behavior: what a seller says of another tab is not believed', async () => {
+  const played = await playTabs()
+  const client = clientAt(played)
+  await client.request('/1000/b/weather')
+  await client.request('/500/d/quote')
+  const [first] = await client.tabs()
+  const tell = { id: first?.id, known: 9 }
+  const lying: typeof played.fetch = async (input, init) => {
+    const response = await played.fetch(input, init)
+    const header = response.headers.get('payment-response')
+    if (header === null) return response
+    const { extra, ...rest } = decodePaymentHeader(header) as { extra: { tab: object } }
+    const changed = { ...rest, extra: { ...extra, tab: { ...extra.tab, ...tell } } }
+    return new Response(response.body, {
+      status: response.status,
+      headers: { ...Object.fromEntries(response.headers), 'payment-response': encodePaymentHeader(changed) },
+    })
+  }
+  const another = clientAt(played, { fetch: lying })
+  // It names another client's tab: the lines of its own stay unacknowledged, so that each state brings them along.
+  for (let n = 0; n < 2; n++) await another.request('/1000/b/weather')
+  expect(played.seen.at(-1)?.tab).toMatchObject({ sequence: 2, known: 0 })
 })
 
 describe('limits', () => {
@@ -496,14 +635,44 @@ describe('close', () => {
     expect([played.closed.length, store.saved.size]).toEqual([1, 0])
   })
 
-  test('error: a gateway that charges more than what was bought gets no signature for it', async () => {
+  test('error: a gateway that charges more than was ever signed gets no signature for it', async () => {
     const played = await playTabs({ fault: () => ({ charge: 300n }) })
     const client = clientAt(played)
     await client.request('/1000/b/weather')
     const [book] = played.books.values()
-    for (const split of book?.charged.keys() ?? []) book?.charged.set(split, 301n)
+    for (const split of book?.charged.keys() ?? []) book?.charged.set(split, 1_001n)
     await expect(client.close()).rejects.toMatchObject({ code: 'tab_behind' })
     expect(played.closed).toEqual([])
+  })
+
+  test('behavior: what a seller called free though the gateway charges it is paid, up to what was signed for it', async () => {
+    const played = await playTabs({
+      fault: ({ attempt }) => (attempt > 1 ? { isVoided: true, status: 500 } : {}),
+    })
+    const client = clientAt(played)
+    await client.request('/1000/b/weather')
+    await errorOf(client.request('/1000/b/weather'))
+    const [book] = played.books.values()
+    for (const split of book?.charged.keys() ?? []) book?.charged.set(split, 2_000n)
+    await client.close()
+    expect(played.closed).toMatchObject([{ total: 2_000n }])
+  })
+
+  test('behavior: a charge that comes between the question and the last state is asked for again', async () => {
+    let late = 2
+    const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
+    const fetch: typeof played.fetch = async (input, init) => {
+      const isClose = String(input).endsWith('/close')
+      // Requests whose answers were lost arrive at the gateway one by one.
+      if (isClose && late-- > 0)
+        for (const { charged } of played.books.values())
+          for (const [split, amount] of charged) charged.set(split, amount + 1_000n)
+      return played.fetch(input, init)
+    }
+    const client = clientAt(played, { fetch })
+    for (let n = 0; n < 3; n++) await client.request(`/1000/b/${n}`).catch(() => {})
+    await client.close()
+    expect([played.closed, late]).toMatchObject([[{ total: 3_000n }], -1])
   })
 
   test('behavior: waits for what is on its way', async () => {

@@ -59,6 +59,9 @@ export type TabsSettings = TabOptions & {
   log: (message: string) => void
 }
 
+/** How many last states a tab's gateway is offered, if each time more is charged than when it was asked. */
+const closeAttempts = 3
+
 /** Most closed tabs that are remembered as such. */
 const maxClosed = 1_000
 
@@ -126,11 +129,14 @@ export function createTabs(settings: TabsSettings) {
     if (tab.inFlight.size === 0) tellIdle()
   }
 
-  /** Takes an answer's word on its tab. @param index the line that its request added to. */
-  function acknowledge(response: TabResponse, index: number): void {
-    const tab = tabs.get(response.id)
-    if (!tab) return
-    countResponse(tab, response, index)
+  /**
+   * Takes an answer's word on the tab of its own request. A seller writes the answer, and may name any tab, or any number of lines: only
+   * the tab and the lines that the request itself carried count.
+   */
+  function acknowledge(response: TabResponse, request: TabPayload): void {
+    const tab = tabs.get(request.tab)
+    if (!tab || response.id !== request.tab) return
+    countResponse(tab, response, request)
     if (response.closing) leave(tab.id)
   }
 
@@ -179,7 +185,8 @@ function createTabCloser(
 
   /**
    * Closes a tab with a state of exactly what was bought, once no request of it is on its way. If the gateway has charged less, say
-   * because a request's answer was lost, that counts; if it says more, it doesn't.
+   * because a request's answer was lost, that counts. If it has charged more, that counts as far as a seller was shown a signature for
+   * it, and said that it isn't charged.
    *
    * @param keepsSmall goes on with a tab that is too small to settle.
    * @returns whether it is closed at its gateway.
@@ -188,21 +195,34 @@ function createTabCloser(
     while (tab.inFlight.size > 0) await new Promise<void>((resolve) => idle.push(resolve))
     return inLine(`${tab.network} ${tab.issuer}`, async () => {
       if (tab.state === 'closed') return closed.has(tab.id)
-      const charged = gateway && tab.expiry > Date.now() / 1000 ? await gateway.read(tab.id) : 'closed'
-      let isClosed = true
-      if (gateway && typeof charged === 'object') {
-        tab.sequence++
-        isClosed = await gateway.close(await signState(payer, tab, lastState(tab, charged)))
-        if (!isClosed && keepsSmall) {
-          tab.state = 'open'
-          await save(tab)
-          return false
-        }
+      const isClosed = !gateway || tab.expiry <= Date.now() / 1000 || (await closeAtGateway(tab, gateway))
+      if (!isClosed && keepsSmall) {
+        tab.state = 'open'
+        await save(tab)
+        return false
       }
       await finish(tab, isClosed)
       log(`closed ${tab.id}`)
       return isClosed
     })
+  }
+
+  /** Closes a tab with what its gateway has charged. @returns false for one that is too small to settle. */
+  async function closeAtGateway(tab: Tab, at: TabGateway): Promise<boolean> {
+    for (let attempt = 1; ; attempt++) {
+      const charged = await at.read(tab.id)
+      // A gateway that knows no line of the tab has nothing to settle.
+      if (typeof charged !== 'object' || charged.length === 0) return true
+      catchUp(tab, charged)
+      tab.sequence++
+      try {
+        return await at.close(await signState(payer, tab, lastState(tab, charged)))
+      } catch (error) {
+        // A request whose answer was lost may be charged while the last state is signed.
+        if (!(error instanceof ClientError) || error.code !== 'tab_behind' || attempt === closeAttempts)
+          throw error
+      }
+    }
   }
 
   /** @param isClosed whether its gateway has closed it, too. */
@@ -219,6 +239,10 @@ function createTabCloser(
    * first the gateway must take it no more: the tab is closed or unknown there, or the same tab has made up for what sellers wrongly
    * called free, which leaves no room for it. Without a gateway to ask, the seller is believed.
    *
+   * A gateway that was restored from a backup, or failed over, may not know the tab, or may know fewer of its lines. Such a tab is left:
+   * what it knows of it is closed, and another tab is opened. If the old gateway comes back, one state of the lost tab can still settle:
+   * at most its newest, which is what was bought on it and the prices of the requests that were refused there.
+   *
    * @returns false if that can't be had; `covers` if the same tab has made up for it, so that the held state buys nothing.
    */
   async function revise(refused: TabPayload, price: bigint): Promise<boolean | 'covers'> {
@@ -227,7 +251,12 @@ function createTabCloser(
     if (!tab) return closed.has(id)
     try {
       const stands = gateway && (await gateway.read(id))
-      if (stands === 'unknown') return true
+      if (stands === 'unknown') {
+        // A tab that never was at the gateway is tried once more, since its next state is of the same tab: only one can be charged.
+        if (tab.known === 0 && !tab.isDoubted) tab.isDoubted = true
+        else await finish(tab, true)
+        return true
+      }
       if (typeof stands === 'object' && catchUp(tab, stands) && isPast(tab, refused, price, stands))
         return 'covers'
       if (stands === undefined || stands === 'closed') {

@@ -110,22 +110,34 @@ async function readBody(response: Response, url: string, deadline: Deadline): Pr
 
 async function readBytes(response: Response, url: string, deadline: Deadline): Promise<Uint8Array> {
   const { maxResponseBytes } = deadline
+  const requireRoom = (length: number) => {
+    if (length <= maxResponseBytes) return
+    throw new HttpError(
+      'response_too_large',
+      `The answer of ${new URL(url).origin} has over ${maxResponseBytes} bytes (maxResponseBytes)`,
+      { status: response.status, ...sent(deadline) },
+    )
+  }
+  // React Native's responses have no stream.
+  if (!response.body) {
+    const bytes = new Uint8Array(await response.arrayBuffer())
+    requireRoom(bytes.length)
+    return bytes
+  }
   const parts: Uint8Array[] = []
   let length = 0
   // Safari's streams can't be iterated over.
-  const reader = response.body?.getReader()
-  for (let read = await reader?.read(); reader && read && !read.done; read = await reader.read()) {
-    length += read.value.length
-    if (length > maxResponseBytes) {
-      // Ends the connection, which may have failed meanwhile; that changes nothing.
-      reader.cancel().catch(() => {})
-      throw new HttpError(
-        'response_too_large',
-        `The answer of ${new URL(url).origin} has over ${maxResponseBytes} bytes (maxResponseBytes)`,
-        { status: response.status, ...sent(deadline) },
-      )
+  const reader = response.body.getReader()
+  try {
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      length += read.value.length
+      requireRoom(length)
+      parts.push(read.value)
     }
-    parts.push(read.value)
+  } catch (error) {
+    // Ends the connection, which may have failed meanwhile; that changes nothing.
+    reader.cancel().catch(() => {})
+    throw error
   }
   return concatBytes(...parts)
 }

@@ -4,6 +4,8 @@ import { ChallengeRefusedError, HttpError } from './errors.ts'
 import { isServed } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
+import { fetchPaid } from './redirects.ts'
+import { fixBody, isReplayable, type SentBody } from './sentBody.ts'
 import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
 
 type Fetch = typeof globalThis.fetch
@@ -25,10 +27,13 @@ type OpenAnswer = Answer & { response: Response }
  * the seller calls pending ends by itself, after `pendingTimeout`. Each call that is answered by a
  * 402 is a payment of its own, so a library that repeats requests pays again, within the limits.
  *
- * A request is sent a second time with the payment, which replaces an `Authorization` of its own. So its body must be one that can be
- * sent again: text, bytes, a Blob, a form or a `Request`, whose body is kept until the answer; not a stream.
+ * A request is sent a second time with the payment, next to an `Authorization` of its own. So its body must be one that can be
+ * sent again: text, bytes, a Blob, a form or a `Request`, whose body is kept until the answer; not a stream. A call with an equal body
+ * after a lost answer presents the same payment again.
  *
- * @param fetch the `fetch` to call. It must follow redirects as the global one does.
+ * Redirects of a paid request are followed, but its payment goes to no other origin.
+ *
+ * @param fetch the `fetch` to call. It must follow redirects, or not follow them, as the global one does.
  * @returns a function that throws what `fetch` throws, and {@link ClientError} once there is something to pay:
  * {@link ChallengeRefusedError} if nothing was paid, {@link RequestTimeoutError} after `pendingTimeout`, others with the `payment` that was presented.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
@@ -65,13 +70,24 @@ export function wrapFetch(
     if (/^x402 /i.test(headers.get('authorization') ?? '')) return fetch(input, init)
     acceptChallenge(headers)
     const url = urlOf(input)
-    const asked = { method: init?.method ?? request?.method ?? 'GET', url, body: init?.body ?? request?.body }
     const spare = request?.clone()
     const callerSignal = init?.signal === undefined ? request?.signal : init.signal
     const deadline = startDeadline(undefined, callerSignal)
     const canReplay = isReplayable(init?.body)
+    // Only a payment needs it, so a request that costs nothing is sent as it came.
+    let fixed: Promise<SentBody> | undefined
+    const fix = () => {
+      fixed ??= fixBody(init?.body, spare)
+      return fixed
+    }
+    const asked = {
+      method: init?.method ?? request?.method ?? 'GET',
+      url,
+      body: async () => (await fix()).digest(),
+    }
     const send = async (header: PaymentHeader, within: Deadline): Promise<OpenAnswer> => {
-      const paid = withPayment({ ...init, headers }, header)
+      const { init: withBody, contentType, read } = await fix()
+      const paid = withPayment({ ...init, ...withBody, headers: withType(headers, contentType) }, header)
       // The wait for a pending settlement has a time limit, but the body that the caller reads afterwards has none.
       const ended = new AbortController()
       const end = () => ended.abort(within.signal.reason)
@@ -80,14 +96,16 @@ export function wrapFetch(
         paid.signal = callerSignal ? AbortSignal.any([callerSignal, ended.signal]) : ended.signal
       }
       try {
-        return await openAnswer(await fetch(spare?.clone() ?? input, paid), url, within)
+        const sent = { url, request: spare?.clone(), init: paid, readBody: read }
+        return await openAnswer(await fetchPaid(fetch, sent), url, within)
       } catch (error) {
         throw error instanceof HttpError ? error : toNetworkError(error, url, within)
       } finally {
         within.signal.removeEventListener('abort', end)
       }
     }
-    const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
+    const hasAuthorization = headers.has('authorization')
+    const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout, hasAuthorization }
     let paid = canReplay ? await flow.payRemembered(attempt) : undefined
     if (!paid) {
       const response = await fetch(input, { ...init, headers })
@@ -114,7 +132,7 @@ export function wrapFetch(
     return watchBody(answer.response, () => {
       // Whoever leaves on purpose doesn't come back for it.
       const hasLeft = callerSignal?.aborted && callerSignal.reason?.name !== 'TimeoutError'
-      if (!hasLeft) flow.remember(asked, payment)
+      if (!hasLeft) void flow.remember(asked, payment)
     })
   }
   return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })
@@ -160,9 +178,9 @@ export function requestOf(input: Input): Request | undefined {
   return typeof input === 'object' && 'clone' in input ? input : undefined
 }
 
-export function isReplayable(body: BodyInit | null | undefined): boolean {
-  return (
-    !(body instanceof ReadableStream) &&
-    !(typeof body === 'object' && body !== null && Symbol.asyncIterator in body)
-  )
+/** The headers of a form's body, unless the caller names a type of its own. */
+export function withType(given: Headers, contentType: string | undefined): Headers {
+  const headers = new Headers(given)
+  if (contentType !== undefined && !headers.has('content-type')) headers.set('content-type', contentType)
+  return headers
 }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
 import { networkByName } from '../protocol/networks.ts'
 import { chooseOffer } from './demands.ts'
 import { readMppOffer } from './mpp.ts'
@@ -22,6 +23,19 @@ describe('chooseOffer', () => {
       { required: { x402Version, accepts: [{ ...accepted, ...change }] }, isBase64: false, mpp: [] },
       asset,
     )
+
+  test('behavior: chooses from offers with any value anywhere in them, and never throws', () => {
+    const resource = { url: 'mcp://tool/tides', description: 'Tides' }
+    for (const { accepts, x402Version } of [
+      { x402Version: 2, accepts: accepted },
+      { x402Version: 1, accepts: { ...accepted, network: 'base', maxAmountRequired: '7' } },
+    ])
+      for (const hostile of withHostileParts({ accepted: accepts, resource })) {
+        const { accepted: offer, ...rest } = (hostile ?? {}) as { accepted?: unknown }
+        const required = { ...rest, x402Version, accepts: [offer] }
+        expect(chooseOffer({ required, isBase64: false, mpp: [] }, asset) ?? {}).toBeTypeOf('object')
+      }
+  })
 
   test('default: takes USDC on its network by scheme exact', () => {
     expect(choose({})).toMatchObject({ amount: 10_000n, payTo, maxTimeoutSeconds: 60 })
@@ -53,6 +67,11 @@ describe('readMppOffer', () => {
     request: { amount: '10000', currency: usdc, recipient: payTo, methodDetails: details },
   }
   const { request } = challenge
+
+  test('behavior: reads a challenge with any value anywhere in it, and never throws', () => {
+    for (const hostile of withHostileParts(challenge))
+      expect(readMppOffer(hostile, asset) ?? {}).toBeTypeOf('object')
+  })
 
   test('default: takes a charge in USDC on its network by one authorization', () => {
     expect(readMppOffer(challenge, asset)).toMatchObject({ amount: 10_000n, payTo })

@@ -3,7 +3,7 @@ import type { Address } from 'viem'
 import type { ExactOffer } from '../client/payment.ts'
 import type { Answer } from '../client/transport.ts'
 import { bytesToHex } from '../protocol/bytes.ts'
-import { isRecord, parseJson } from '../protocol/fields.ts'
+import { isRecord, parseJson, textOf } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
@@ -125,12 +125,12 @@ function readExact(
   const { asset, payTo, extra, maxTimeoutSeconds } = accepted
   const amount = isV1 ? accepted.maxAmountRequired : accepted.amount
   const { assetTransferMethod = 'eip3009' } = isRecord(extra) ? extra : {}
-  if (assetTransferMethod !== 'eip3009' || String(asset).toLowerCase() !== usdc) return undefined
+  if (assetTransferMethod !== 'eip3009' || textOf(asset).toLowerCase() !== usdc) return undefined
   const isPayable =
-    typeof amount === 'string' && /^[1-9]\d{0,19}$/.test(amount) && /^0x[\da-f]{40}$/i.test(String(payTo))
+    typeof amount === 'string' && /^[1-9]\d{0,19}$/.test(amount) && /^0x[\da-f]{40}$/i.test(textOf(payTo))
   if (!isPayable || typeof maxTimeoutSeconds !== 'number' || !(maxTimeoutSeconds > 0)) return undefined
   const nonce = bytesToHex(crypto.getRandomValues(new Uint8Array(32)))
-  return { amount: BigInt(amount), payTo: String(payTo).toLowerCase() as Address, maxTimeoutSeconds, nonce }
+  return { amount: BigInt(amount), payTo: textOf(payTo).toLowerCase() as Address, maxTimeoutSeconds, nonce }
 }
 
 function payX402(

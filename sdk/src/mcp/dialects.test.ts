@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { withHostileParts } from '../../../test/support/hostileJson.ts'
+import { ProtocolError } from '../protocol/errors.ts'
 import { readReply } from './demands.ts'
 import { readToolPayment } from './dialects.ts'
 
@@ -32,6 +34,21 @@ describe('readToolPayment', () => {
       accepted: { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'abc' } },
       payload: { signature: '0xc', authorization: { from: '0xa', to: '0xb', value: '1' } },
     })
+  })
+
+  test('behavior: reads or refuses a call with any value anywhere in it', () => {
+    const calls = [payment, credential].flatMap((value) =>
+      ['x402/payment', 'x402.payment', 'org.paymentauth/credential', 'tollkeeper/authorization'].flatMap(
+        (key) => [...withHostileParts(value)].map((hostile) => ({ [key]: hostile })),
+      ),
+    )
+    for (const meta of calls) {
+      try {
+        readToolPayment(meta)
+      } catch (error) {
+        expect(error).toBeInstanceOf(ProtocolError)
+      }
+    }
   })
 
   test.each([

@@ -4,7 +4,7 @@ import { toV1 } from '../middleware/paymentRequired.ts'
 import type { PaymentHeaders } from '../middleware/presentedPayment.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { isErrorCode, ProtocolError } from '../protocol/errors.ts'
-import { isRecord, parseJson } from '../protocol/fields.ts'
+import { isRecord, parseJson, textOf } from '../protocol/fields.ts'
 import { decodePaymentHeader, encodePaymentHeader, type PaymentRequired, reasonOf } from '../protocol/x402.ts'
 import {
   capabilitiesKey,
@@ -100,7 +100,7 @@ export function answerUnpaid(answer: GateAnswer, call: ToolCall): ToolAnswer {
 
 function demandMpp(challenges: object[], required: object | undefined, body: Meta): ToolAnswer {
   const data = { httpStatus: 402, challenges, x402: required, [demandKeys.own]: body }
-  return { kind: 'error', code: mppErrorCode, message: String(body.error), data }
+  return { kind: 'error', code: mppErrorCode, message: textOf(body.error), data }
 }
 
 function tellProblem({ status, headers, body }: GateAnswer, problem: unknown): CallToolResult {

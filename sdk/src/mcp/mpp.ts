@@ -4,7 +4,7 @@ import { bytesToHex, decodeBase64url, encodeBase64url, encodeUtf8 } from '../pro
 import type { Challenge } from '../protocol/challenge.ts'
 import { portableKeccak256 } from '../protocol/eip3009.ts'
 import { ProtocolError } from '../protocol/errors.ts'
-import { isRecord } from '../protocol/fields.ts'
+import { isRecord, textOf } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import type { SignedAuthorization } from '../protocol/payload.ts'
 import type { PaymentRequirementsV2 } from '../protocol/x402.ts'
@@ -51,6 +51,7 @@ export function readMppCredential(credential: unknown): object {
   const { request, opaque } = challenge
   const { methodDetails } = isRecord(request) ? request : {}
   const { chainId } = isRecord(methodDetails) ? methodDetails : {}
+  if (typeof chainId !== 'number') throw invalid()
   const { signature, from, to, value, validAfter, validBefore, nonce } = payload
   return {
     x402Version: 2,
@@ -78,13 +79,13 @@ export function readMppOffer(
   const { amount, currency, recipient, methodDetails } = isRecord(request) ? request : {}
   const { chainId, credentialTypes, splits } = isRecord(methodDetails) ? methodDetails : {}
   const isOnce = Array.isArray(credentialTypes) && credentialTypes.includes('authorization') && !splits
-  if (!isOnce || chainId !== network.chainId || String(currency).toLowerCase() !== usdc) return undefined
+  if (!isOnce || chainId !== network.chainId || textOf(currency).toLowerCase() !== usdc) return undefined
   if (typeof id !== 'string' || typeof realm !== 'string') return undefined
-  if (!/^[1-9]\d{0,19}$/.test(String(amount)) || !/^0x[\da-f]{40}$/i.test(String(recipient))) return undefined
+  if (!/^[1-9]\d{0,19}$/.test(textOf(amount)) || !/^0x[\da-f]{40}$/i.test(textOf(recipient))) return undefined
   const until = typeof expires === 'string' ? Math.floor(Date.parse(expires) / 1000) : Number.NaN
   return {
-    amount: BigInt(String(amount)),
-    payTo: String(recipient).toLowerCase() as Address,
+    amount: BigInt(textOf(amount)),
+    payTo: textOf(recipient).toLowerCase() as Address,
     maxTimeoutSeconds: 300,
     // MPP binds an authorization to its challenge by nonce and expiry.
     nonce: bytesToHex(portableKeccak256(encodeUtf8(id + realm))),

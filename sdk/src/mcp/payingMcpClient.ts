@@ -141,7 +141,7 @@ function createToolPayer(options: PayingMcpOptions) {
     const attempt = { asked, send, deadline, pendingTimeoutMs: pendingTimeout }
     const remembered = await flow.payRemembered(attempt)
     if (remembered) return remembered
-    const lost = unanswered.take(asked, Date.now() / 1000)
+    const lost = await unanswered.take(asked, Date.now() / 1000)
     if (lost) return presentForeign(asked, lost, ask, deadline)
     const answer = await ask({}, deadline)
     if (!answer.demand) return { answer, payment: undefined }
@@ -177,10 +177,10 @@ function createToolPayer(options: PayingMcpOptions) {
     const { payment, meta } = foreign
     try {
       const answer = await ask(meta, { ...deadline, payment })
-      if (answer.status !== 200 && isUnclear(answer)) unanswered.add(asked, foreign)
+      if (answer.status !== 200 && isUnclear(answer)) await unanswered.add(asked, foreign)
       return { answer, payment, word: 'unknown' }
     } catch (error) {
-      unanswered.add(asked, foreign)
+      await unanswered.add(asked, foreign)
       throw error
     }
   }

@@ -1,5 +1,5 @@
 import { concatBytes } from '../protocol/bytes.ts'
-import type { Keep } from './answerStore.ts'
+import type { Keep, KeptAnswer } from './answerStore.ts'
 import { longestAnswerMs } from './answers.ts'
 
 type Body = ReadableStream<Uint8Array<ArrayBuffer>>
@@ -32,19 +32,20 @@ export async function readUpTo(
  *
  * What is there at once, as for most answers, goes on in one piece.
  *
- * @param whole called with the body once it is whole.
+ * @param whole called with the body once it has ended, and whether its buyer had left by then. A handler that hears of that may end its
+ * answer early.
  * @returns the body for the buyer.
  */
 export async function followBody(
   body: Body,
   { maxBytes, drop }: Pick<Keep, 'maxBytes' | 'drop'>,
-  whole: (bytes: Chunk) => void,
+  whole: (bytes: Chunk, hasLeft: boolean) => void,
 ): Promise<Chunk | Body> {
   const reader = body.getReader()
   const { chunks, isLong, next } = await readAtOnce(reader, maxBytes)
   if (next === undefined) {
     const bytes = concatBytes(...chunks)
-    whole(bytes)
+    whole(bytes, false)
     return bytes
   }
   const source = goOn(reader, chunks, next)
@@ -53,8 +54,27 @@ export async function followBody(
     return source
   }
   const [toBuyer, toKeep] = source.tee()
-  void keepSlowly(toKeep, { maxBytes, drop }, whole)
-  return toBuyer
+  let hasLeft = false
+  void keepSlowly(toKeep, { maxBytes, drop }, (bytes) => whole(bytes, hasLeft))
+  return noteCancel(toBuyer, () => {
+    hasLeft = true
+  })
+}
+
+/** The same stream, with a call when its reader leaves before its end. */
+function noteCancel(body: Body, onCancel: () => void): Body {
+  const reader = body.getReader()
+  return new ReadableStream({
+    async pull(controller) {
+      const read = await reader.read()
+      if (read.done) controller.close()
+      else controller.enqueue(read.value)
+    },
+    cancel(reason) {
+      onCancel()
+      return reader.cancel(reason)
+    },
+  })
 }
 
 /** @returns `next`: the read that isn't answered at once; undefined at the end. */
@@ -123,4 +143,10 @@ async function keepSlowly(
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** Whether the `Content-Length` of an answer proves that it is whole. */
+export function hasItsLength({ headers, body }: Pick<KeptAnswer, 'headers' | 'body'>): boolean {
+  const found = headers.find(([name]) => name.toLowerCase() === 'content-length')
+  return found !== undefined && Number(found[1]) === body.length
 }

@@ -87,7 +87,7 @@ export function createAnswerMemory(maxBytes: number): AnswerShelf {
     },
     put(name, entry, seconds) {
       remove(name)
-      const size = 2 * name.length + (entry.state === 'kept' ? sizeOf(entry.answer) + entry.target.length : 0)
+      const size = entrySize(name, entry)
       entries.set(name, { entry, until: Date.now() + seconds * 1000, size })
       bytes += size
       for (const [oldest, { until }] of entries) {
@@ -96,6 +96,11 @@ export function createAnswerMemory(maxBytes: number): AnswerShelf {
       }
     },
   }
+}
+
+/** The bytes that an entry takes in memory, about. */
+export function entrySize(name: string, entry: AnswerEntry): number {
+  return 2 * name.length + (entry.state === 'kept' ? sizeOf(entry.answer) + entry.target.length : 0)
 }
 
 function sizeOf({ headers, body }: KeptAnswer): number {

@@ -80,10 +80,7 @@ describe('a kept answer', () => {
     expect(await present({}, asked)).toBe('serve')
   })
 
-  test.each([
-    ['ten minutes', 'm', 600],
-    ['one minute if its payment has no macaroon', undefined, 60],
-  ])('default: is kept for %s', async (_, macaroon, expected) => {
+  test('default: is kept for ten minutes', async () => {
     const memory = createAnswerMemory(1_000)
     const lifetimes: number[] = []
     const shelf: typeof memory = {
@@ -94,10 +91,24 @@ describe('a kept answer', () => {
       },
     }
     const answers = createAnswers({}, { shelf, waitMs: 1_000, onFailure: () => {} })
-    const decision = await answers.once({ ...presentations[0], macaroon } as never, request, served)
+    const decision = await answers.once(presentations[0] as never, request, served)
     if (decision.kind !== 'serve') throw new Error(decision.kind)
     await decision.keep?.keep(answer)
-    expect(lifetimes).toEqual([expected])
+    expect(lifetimes).toEqual([600])
+  })
+
+  test.each(presentations)('error: is not kept for a $kind without a macaroon', async (first) => {
+    const answers = createAnswers(
+      {},
+      { shelf: createAnswerMemory(1_000), waitMs: 1_000, onFailure: () => {} },
+    )
+    const bare = { ...first, macaroon: undefined } as never
+    const decision = await answers.once(bare, request, served)
+    if (decision.kind !== 'serve') throw new Error(decision.kind)
+    await decision.keep?.keep(answer)
+    const replayed = { status: 409, headers: {}, body: '{}' }
+    const refuse = async () => ({ kind: 'answer', answer: replayed }) as const
+    expect(await answers.once(bare, request, refuse)).toEqual({ kind: 'answer', answer: replayed })
   })
 
   test.each([

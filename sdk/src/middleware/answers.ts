@@ -14,7 +14,7 @@ import type { PresentedPayment } from './presentedPayment.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
 export type AnswerOptions = {
-  /** How many seconds an answer is kept. Default 600; at most 60 if the payment came without a macaroon. */
+  /** How many seconds an answer is kept. Default 600. A payment without a macaroon (x402 v1) has no kept answer. */
   seconds?: number
   /** The longest body that is kept, in bytes. Default 262,144. */
   maxAnswerBytes?: number
@@ -26,17 +26,36 @@ export type AnswerOptions = {
   secret?: string
 }
 
-/** Reads a copy of a request's body. @returns undefined if it is longer, breaks off, or was read before. */
-export type ReadBody = (maxBytes: number) => Promise<Uint8Array | undefined>
+/**
+ * Reads a copy of a request's body.
+ *
+ * @returns a text instead of a longer body: its digest. Undefined if it is longer and has none, breaks off, or was read before.
+ */
+export type ReadBody = (maxBytes: number) => Promise<Uint8Array | string | undefined>
 
 /** The parts of a request that its answer is bound to. */
 export type AnswerRequest = {
   method: string
   /** Path and query. */
   resource: string
+  /** The values of its {@link selectingHeaders}. Absent: it has none, as an MCP call. */
+  selection?: string | undefined
   /** Absent: it has no body. */
   readBody: ReadBody | undefined
 }
+
+/**
+ * Request headers that choose which representation of a resource, or which part of it, is the answer (RFC 9110 sections 12 to 14). Not
+ * `Accept-Encoding`: the answer is the same in any encoding.
+ */
+export const selectingHeaders = [
+  'accept',
+  'accept-language',
+  'if-modified-since',
+  'if-none-match',
+  'if-range',
+  'range',
+] as const
 
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'
@@ -47,8 +66,6 @@ export const longestAnswerMs = 120_000
 export const maxBodyBytes = 1_048_576
 /** How long a complete answer waits for the rest of its request. */
 const bodyGraceMs = 1_000
-/** Without a macaroon a payment is public once it is on chain, and a stranger could ask for its answer. */
-const longestPublicSeconds = 60
 /** How many requests wait for the answer to one payment, and for how long. */
 const maxWaiting = 8
 
@@ -60,7 +77,7 @@ export type Answers = ReturnType<typeof createAnswers>
  * Keeps the answers of paid requests, and gives each again to whoever presents the same signed payment with the same request.
  *
  * It compares the header, with its signatures and its macaroon. A thief of the header gets no more than it could have bought with it
- * before.
+ * before. No answer is kept for a payment without a macaroon: its signatures are public once it settles, and anyone could present them.
  *
  * @param waitMs how long a repeat of a payment waits for the answer under way.
  * @param onFailure called when the store fails.
@@ -116,8 +133,10 @@ export function createAnswers(
     make: () => Promise<GateDecision>,
     waitUntil?: (work: Promise<unknown>) => void,
   ): Promise<GateDecision> {
-    const name = nameOf(presented)
-    const target = `${request.method} ${request.resource}`
+    const { macaroon } = presented
+    if (macaroon === undefined) return make()
+    const name = nameOf(presented, macaroon)
+    const target = `${request.method} ${request.resource} ${request.selection ?? ''}`
     let body: Body | undefined
     const bodyOf = () => {
       body ??= readBody(request.readBody)
@@ -148,12 +167,11 @@ export function createAnswers(
       const made = await make()
       if (made.kind === 'serve') {
         isMaking = true
-        const lifetime = presented.macaroon === undefined ? Math.min(seconds, longestPublicSeconds) : seconds
         // So that other processes know that they should wait for the answer.
         const told = shelf.isShared && put(name, { state: 'serving' }, longestAnswerMs / 1000)
         const write = async (entry: AnswerEntry | undefined) => {
           await told
-          if (entry || told) await put(name, entry ?? { state: 'not_kept', reason: 'it failed' }, lifetime)
+          if (entry || told) await put(name, entry ?? { state: 'not_kept', reason: 'it failed' }, seconds)
           end()
         }
         waitUntil?.(own.ended)
@@ -244,8 +262,7 @@ function begin(target: string): UnderWay {
 }
 
 /** Covers all that was presented, so that nobody who knows less gets the answer. */
-function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>): string {
-  const { macaroon = '' } = presented
+function nameOf(presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>, macaroon: string): string {
   return presented.kind === 'tab'
     ? `${macaroon} ${JSON.stringify(presented.tab)}`
     : `${macaroon} ${presented.payloads.join(' ')}`
@@ -256,7 +273,8 @@ function readBody(read: ReadBody | undefined): Body {
   return { isRead: reading.then(() => true), digest: reading.then(digest) }
 }
 
-async function digest(body: Uint8Array | undefined): Promise<string | undefined> {
+async function digest(body: Uint8Array | string | undefined): Promise<string | undefined> {
+  if (typeof body === 'string') return body
   if (body === undefined || body.length === 0) return body && ''
   return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(body))))
 }

@@ -295,7 +295,7 @@ describe.each(frameworks)('%s', (name, start) => {
     test('behavior: a twin that waits too long is told to come again', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
-      const url = await start({ ...gateway.options, timeout: 300 })
+      const url = await start({ ...gateway.options, timeout: 1_000 })
       let release = () => {}
       gateOfSlow = new Promise((resolve) => {
         release = resolve

@@ -13,6 +13,7 @@ import {
 } from './gate.ts'
 import { parseUrl } from './originCheck.ts'
 import { paidCacheControl } from './paidResponse.ts'
+import { discardIncoming } from './unreadBody.ts'
 import type { VerifiedPayment } from './verification.ts'
 
 export type { AnswerStore } from './answerStore.ts'
@@ -62,8 +63,7 @@ export function requirePayment(
       ...readHeaders((name) => single(request.headers[name])),
     })
     decided.then((decision) => {
-      if (decision.kind === 'again') return answerAgain(response, decision.answer)
-      if (decision.kind === 'answer') return send(response, decision.answer)
+      if (decision.kind !== 'serve') return discardIncoming(request, () => sendInstead(response, decision))
       const { payment, headers } = decision
       request.payment = payment
       if (response.locals) response.locals.payment = payment
@@ -196,6 +196,11 @@ const unclearTarget = refuse(
   'invalid_request',
   'The request target must be a path without dot segments and backslashes',
 ).answer
+
+function sendInstead(response: ServerResponse, decision: Exclude<GateDecision, { kind: 'serve' }>): void {
+  if (decision.kind === 'again') answerAgain(response, decision.answer)
+  else send(response, decision.answer)
+}
 
 function send(response: ServerResponse, { status, headers, body }: GateAnswer): void {
   response.writeHead(status, headers).end(body)

@@ -1,9 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { concatBytes, encodeUtf8 } from '../protocol/bytes.ts'
+import { hasItsLength } from './answerBody.ts'
 import type { Keep, KeptAnswer } from './answerStore.ts'
 import { longestAnswerMs, type ReadBody } from './answers.ts'
 
-type ReadRequest = IncomingMessage & { body?: unknown }
+/** `file` and `files` are multer's. */
+type ReadRequest = IncomingMessage & { body?: unknown; file?: unknown; files?: unknown }
 
 /** Headers of one connection, which the next answer gets anew. */
 const ofConnection = new Set(['connection', 'keep-alive', 'transfer-encoding', 'date'])
@@ -19,7 +21,7 @@ export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | nu
   const { headers } = request
   if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return null
   // Earlier middleware has read it, and left its own form of it.
-  if (request.readableEnded) return async () => bytesOf(request.body)
+  if (request.readableEnded) return async () => bytesOf(request)
   if (request.readableDidRead) return async () => undefined
   const chunks: Uint8Array[] = []
   let length = 0
@@ -50,10 +52,40 @@ export function watchBody(request: ReadRequest, maxBytes: number): ReadBody | nu
   return () => whole
 }
 
-function bytesOf(body: unknown): Uint8Array | undefined {
+/** @returns undefined if what earlier middleware has left may not be all of it. */
+function bytesOf({ body, headers, file, files }: ReadRequest): Uint8Array | undefined {
   if (body instanceof Uint8Array) return body
   if (typeof body === 'string') return encodeUtf8(body)
-  return typeof body === 'object' && body !== null ? encodeUtf8(JSON.stringify(body)) : undefined
+  if (typeof body !== 'object' || body === null) return undefined
+  const fields = encodeUtf8(JSON.stringify(body))
+  if (!/^multipart\//i.test(headers['content-type'] ?? '')) return fields
+  const parts = [file ?? [], files ?? []].flatMap(listOf)
+  // Without any, the files may be where we don't look.
+  return parts.length > 0 && parts.every(isFileInMemory) ? joinParts(fields, parts) : undefined
+}
+
+type FileInMemory = { fieldname: string; originalname: string; mimetype: string; buffer: Uint8Array }
+
+/** multer's `files` is a list, or a list by field. */
+function listOf(files: unknown): unknown[] {
+  if (Array.isArray(files)) return files
+  return isFileInMemory(files) ? [files] : Object.values(files as object).flat()
+}
+
+function isFileInMemory(file: unknown): file is FileInMemory {
+  return (file as Partial<FileInMemory> | null)?.buffer instanceof Uint8Array
+}
+
+/** Names and lengths come first, so that no part can pass for another. */
+function joinParts(fields: Uint8Array, files: readonly FileInMemory[]): Uint8Array {
+  const heads = files.map(({ fieldname, originalname, mimetype, buffer }) => [
+    fieldname,
+    originalname,
+    mimetype,
+    buffer.length,
+  ])
+  const head = encodeUtf8(JSON.stringify([fields.length, heads]))
+  return concatBytes(head, fields, ...files.map(({ buffer }) => buffer))
 }
 
 /**
@@ -68,6 +100,7 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   const chunks: Uint8Array[] = []
   let length = 0
   let isOver = false
+  let hasLeft = false
   let head: Omit<KeptAnswer, 'body'> | undefined
 
   const stop = (tell: () => void) => {
@@ -95,13 +128,20 @@ export function followAnswer(response: ServerResponse, keep: Keep, isVoided: () 
   }) as typeof write
   response.end = ((...args: Parameters<typeof end>) => {
     note(args[0], args[1])
+    // A handler that hears of its buyer's leaving may end its answer early, which looks like the end of a whole one.
+    const mayBeShort = hasLeft || response.socket?.destroyed === true
     Reflect.apply(end, response, args)
-    const body = concatBytes(...chunks)
-    stop(() => (isVoided() ? keep.forget() : keep.keep({ ...(head ?? headOf(response, [])), body })))
+    const answer = { ...(head ?? headOf(response, [])), body: concatBytes(...chunks) }
+    stop(() => {
+      if (isVoided()) keep.forget()
+      else if (mayBeShort && !hasItsLength(answer)) keep.drop('broken off')
+      else keep.keep(answer)
+    })
     return response
   }) as typeof end
   // The buyer has gone, but a handler that is still at work may end the answer.
   response.once('close', () => {
+    hasLeft = true
     if (!isOver) setTimeout(() => stop(() => keep.drop('broken off')), longestAnswerMs).unref()
   })
 }

@@ -1,6 +1,7 @@
 import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
 import { createGate, type GateOptions, readRequest } from './gate.ts'
 import { toPaidResponse } from './paidResponse.ts'
+import { discardBody } from './unreadBody.ts'
 import type { VerifiedPayment } from './verification.ts'
 
 export type { AnswerStore } from './answerStore.ts'
@@ -46,6 +47,7 @@ export function requirePayment(
     async (request, ...rest) => {
       const decision = await gate.check(readRequest(request), waiterOf(rest))
       if (decision.kind !== 'serve') {
+        await discardBody(request)
         const { status, headers, body } = decision.answer
         return new Response(body.length === 0 ? null : body, { status, headers })
       }

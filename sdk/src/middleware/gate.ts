@@ -12,6 +12,7 @@ import {
   createAnswers,
   type ReadBody,
   replayedHeader,
+  selectingHeaders,
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
@@ -80,6 +81,8 @@ type GateRequest = PaymentHeaders &
     traceparent?: string | null | undefined
     /** null: it has no body. Absent: no answers are kept. */
     readBody?: ReadBody | null
+    /** The values of the headers by which its answer is chosen. */
+    selection?: string
   }
 
 /** For the gateway's own proxy: it has no network, and the registered price applies. */
@@ -192,9 +195,9 @@ export function createGate(options: InnerGateOptions): Gate {
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
     const payment = presented
     const make = () => verify(request, resource, payment, waitUntil)
-    const { method, readBody } = asked
+    const { method, readBody, selection } = asked
     if (!answers || readBody === undefined) return make()
-    const bound = { method, resource, readBody: readBody ?? undefined }
+    const bound = { method, resource, selection, readBody: readBody ?? undefined }
     return answers.once(payment, bound, make, waitUntil)
   }
 
@@ -344,7 +347,13 @@ export function readHeaders(get: (name: string) => string | null | undefined) {
     traceparent: get('traceparent'),
     forwardedProto: get('x-forwarded-proto'),
     forwardedHost: get('x-forwarded-host'),
+    selection: selectingHeaders.map((name) => chosenBy(get(name))).join('\n'),
   }
+}
+
+/** A header's choice. Some clients say that they take anything, and others say nothing. */
+function chosenBy(value: string | null | undefined): string {
+  return value === undefined || value === null || /^\*(?:\/\*)?$/.test(value.trim()) ? '' : value
 }
 
 /** Reads a copy of what the handler reads. */

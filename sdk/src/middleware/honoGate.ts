@@ -1,16 +1,26 @@
 import type { Context, Next } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
+import type { ReadBody } from './answers.ts'
 import { type Gate, readCopy, readRequest } from './gate.ts'
 import { toPaidResponse } from './paidResponse.ts'
+import { discardBody } from './unreadBody.ts'
 
-/** Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails. */
-export async function passGate(gate: Gate, c: Context, next: Next): Promise<Response | undefined> {
+/**
+ * Serves a request of Hono's only if it passes the gate, with `payment` set; voids the payment if the handler fails.
+ *
+ * @param readBody reads a copy of the body. Default: from the request.
+ * @param endsWhole whether the handler's answers never end before they are whole, even if their buyer has left.
+ */
+export async function passGate(
+  gate: Gate,
+  c: Context,
+  next: Next,
+  { readBody = readerOf(c), endsWhole = false }: { readBody?: ReadBody; endsWhole?: boolean } = {},
+): Promise<Response | undefined> {
   const { raw } = c.req
-  // Earlier middleware may have read the body by Hono, which keeps it.
-  const readBody = async (maxBytes: number) =>
-    raw.bodyUsed ? new Uint8Array(await c.req.arrayBuffer()) : readCopy(raw, maxBytes)
   const decision = await gate.check(readRequest(raw, readBody), waiterOf(c))
   if (decision.kind !== 'serve') {
+    await discardBody(raw)
     const { status, headers, body } = decision.answer
     // With the headers that earlier middleware has set.
     return c.newResponse(
@@ -27,11 +37,18 @@ export async function passGate(gate: Gate, c: Context, next: Next): Promise<Resp
     decision.keep?.forget()
     throw error
   }
-  const response = await toPaidResponse(gate, decision, c.res, hasFailed(c))
+  const response = await toPaidResponse(gate, decision, c.res, hasFailed(c), endsWhole)
   // Hono adds the headers of the response that is replaced, unless there is none.
   c.res = undefined
   c.res = response
   return undefined
+}
+
+/** Earlier middleware may have read the body by Hono, which keeps it. */
+function readerOf(c: Context): ReadBody {
+  const { raw } = c.req
+  return async (maxBytes) =>
+    raw.bodyUsed ? new Uint8Array(await c.req.arrayBuffer()) : readCopy(raw, maxBytes)
 }
 
 function toRecord(headers: [name: string, value: string][]): Record<string, string[]> {

@@ -1,4 +1,4 @@
-import { followBody } from './answerBody.ts'
+import { followBody, hasItsLength } from './answerBody.ts'
 import type { GateDecision } from './decision.ts'
 import { type Gate, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 
@@ -7,12 +7,15 @@ import { type Gate, paymentIdHeader, paymentStatusHeader } from './gate.ts'
  * given again.
  *
  * It is a copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed.
+ *
+ * @param endsWhole whether the response's body never ends before it is whole, even if its buyer has left.
  */
 export async function toPaidResponse(
   gate: Gate,
   decision: Extract<GateDecision, { kind: 'serve' }>,
   response: Response,
   hasFailed: boolean,
+  endsWhole = false,
 ): Promise<Response> {
   const { payment, headers, keep } = decision
   const names = Object.keys(headers)
@@ -24,9 +27,11 @@ export async function toPaidResponse(
   }
   if (isVoided) keep?.forget()
   let bytes: Uint8Array<ArrayBuffer> | undefined
+  let mayBeShort = false
   let tell = () => {}
-  const whole = (body: Uint8Array<ArrayBuffer>) => {
+  const whole = (body: Uint8Array<ArrayBuffer>, hasLeft: boolean) => {
     bytes = body
+    mayBeShort = hasLeft && !endsWhole
     tell()
   }
   const follows = keep && !isVoided && response.body
@@ -38,8 +43,13 @@ export async function toPaidResponse(
   for (const name of names) copy.headers.delete(name)
   for (const [name, value] of Object.entries(headers)) copy.headers.set(name, value)
   if (!keep || isVoided) return copy
-  const answer = { status: copy.status, headers: [...copy.headers] }
-  tell = () => bytes && keep.keep({ ...answer, body: bytes })
+  const head = { status: copy.status, headers: [...copy.headers] }
+  tell = () => {
+    if (bytes === undefined) return
+    const answer = { ...head, body: bytes }
+    if (mayBeShort && !hasItsLength(answer)) keep.drop('broken off')
+    else keep.keep(answer)
+  }
   if (response.body === null) bytes = new Uint8Array()
   tell()
   return copy

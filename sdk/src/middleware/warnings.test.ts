@@ -52,7 +52,6 @@ const right = (): GateOptions => ({
   apiKey: shop.key,
   pricing: { usdcPerUnit: '0.05' },
   publicUrl: 'https://api.example',
-  timeout: 500,
 })
 
 const html = (status: number, headers = {}) =>
@@ -77,7 +76,7 @@ describe('what is wrong is told to the provider', () => {
     ],
     [
       'the gateway hangs',
-      async () => ({ gatewayUrl: await serve(() => {}) }),
+      async () => ({ gatewayUrl: await serve(() => {}), timeout: 500 }),
       'gateway_silent',
       /check gatewayUrl/,
     ],

@@ -24,7 +24,9 @@ const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
  * // 50000n
  */
 export function parseUsdc(decimal: string | number): bigint {
-  const match = decimalPattern.exec(String(decimal))
+  // The type keeps no stranger's JSON out.
+  const isText = typeof decimal === 'string' || typeof decimal === 'number'
+  const match = isText ? decimalPattern.exec(String(decimal)) : null
   if (!match) {
     throw new ProtocolError(
       'invalid_field',
@@ -65,5 +67,5 @@ export function floorDiv(dividend: bigint, divisor: bigint): bigint {
 }
 
 function quote(value: unknown): string {
-  return JSON.stringify(String(value).slice(0, 80))
+  return typeof value === 'object' ? 'an object' : JSON.stringify(String(value).slice(0, 80))
 }

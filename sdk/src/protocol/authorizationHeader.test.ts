@@ -14,6 +14,14 @@ describe('parseAuthorizationHeader', () => {
     expect(parseAuthorizationHeader('x402 AgEA_-:a,b:c,d')).toEqual({ kind: 'payment', ...payment })
   })
 
+  test.each(['AgEA', 'AgEA-_', 'AgEA+/', 'AgEA+w==', 'AgEA+/A='])('args: macaroon %s', (macaroon) => {
+    expect(parseAuthorizationHeader(`x402 ${macaroon}:a,b:c,d`)).toEqual({
+      ...payment,
+      kind: 'payment',
+      macaroon,
+    })
+  })
+
   test.each(['X402', 'Tollkeeper', 'tollkeeper', 'the service', 'The Service', 'x402 '])(
     'args: scheme %j',
     (scheme) => {
@@ -49,7 +57,9 @@ describe('parseAuthorizationHeader', () => {
     'x402 :b:c',
     'x402 a::c',
     'x402 a:b:',
-    'x402 a=:b:c',
+    'x402 =a:b:c',
+    'x402 a===:b:c',
+    'x402 a+_:b:c',
     'x402 a b:c:d',
     'x402 mock:mock:',
     `x402 a:b:${'c'.repeat(8192)}`,

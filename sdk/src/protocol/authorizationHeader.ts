@@ -1,4 +1,5 @@
 import { ProtocolError } from './errors.ts'
+import { macaroonPattern } from './fields.ts'
 
 /**
  * What an `Authorization` header says about payment (conformance 4.3).
@@ -16,8 +17,6 @@ export type AuthorizationHeader =
  * We send `x402`, and read the service's name and its placeholder "the service" as the same scheme (conformance 4.3-10).
  */
 const schemePattern = /^(?:x402|tollkeeper|the service)(?: +|$)/i
-
-const base64urlPattern = /^[A-Za-z0-9_-]+$/
 
 /** Node's own limit for all headers together is 16 KiB; two 1 KiB signatures and a macaroon stay below 8 KiB. */
 const maxHeaderLength = 8192
@@ -76,8 +75,13 @@ export function parseAuthorizationHeader(value: string | null | undefined): Auth
       `x402 <macaroon>:<payload1>[:<payload2>], got ${parts.length} parts, none of which may be empty`,
     )
   }
-  if (!base64urlPattern.test(macaroon)) throw invalid('a base64url macaroon')
+  if (!macaroonPattern.test(macaroon)) throw invalid('a macaroon in base64 or base64url')
   return { kind: 'payment', macaroon, payloads: second === undefined ? [first] : [first, second] }
+}
+
+/** Whether a value is for somebody else than the gateway, such as `Bearer …`. */
+export function isOfAnotherScheme(value: string): boolean {
+  return !schemePattern.test(value)
 }
 
 function invalid(expected: string): ProtocolError {

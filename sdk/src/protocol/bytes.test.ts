@@ -36,37 +36,61 @@ async function portable(): Promise<typeof own> {
 describe.each([
   ['by Node', own],
   ['where no Buffer knows base64url', await portable()],
-])('base64url and UTF-8 %s', (_, { decodeBase64url, encodeBase64url, encodeUtf8 }) => {
-  test('behavior: agrees with Node, and back', () => {
-    fc.assert(
-      fc.property(bytes, (value) => {
-        const text = encodeBase64url(value)
-        expect(text).toBe(Buffer.from(value).toString('base64url'))
-        expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
-        // Of a longer buffer only what is meant.
-        expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
-      }),
-    )
-  })
+])(
+  'base64url and UTF-8 %s',
+  (_, { decodeBase64url, decodeEitherBase64, encodeBase64, encodeBase64url, encodeUtf8 }) => {
+    test('behavior: agrees with Node, and back', () => {
+      fc.assert(
+        fc.property(bytes, (value) => {
+          const text = encodeBase64url(value)
+          expect(text).toBe(Buffer.from(value).toString('base64url'))
+          expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
+          // Of a longer buffer only what is meant.
+          expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
+        }),
+      )
+    })
 
-  test('behavior: what decodes has one spelling only', () => {
-    fc.assert(
-      fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
-        const decoded = decodeBase64url(text)
-        if (decoded) expect(encodeBase64url(decoded)).toBe(text)
-      }),
-    )
-  })
+    test('behavior: base64 and base64url are the two spellings that decodeEitherBase64 reads', () => {
+      fc.assert(
+        fc.property(bytes, (value) => {
+          const text = encodeBase64(value)
+          expect(text).toBe(Buffer.from(value).toString('base64'))
+          for (const spelling of [text, encodeBase64url(value)])
+            expect(decodeEitherBase64(spelling)).toEqual(new Uint8Array(value))
+        }),
+      )
+      fc.assert(
+        fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
+          const decoded = decodeEitherBase64(text)
+          if (decoded) expect([encodeBase64(decoded), encodeBase64url(decoded)]).toContain(text)
+        }),
+      )
+      for (const text of ['AA', 'AA==', 'A-8=', 'A+8', 'AB==', 'AA=', '+_8=']) {
+        const isCanonical = ['AA', 'AA=='].includes(text)
+        expect(decodeEitherBase64(text) !== undefined, text).toBe(isCanonical)
+      }
+    })
 
-  test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])('error: %j', (text) => {
-    expect(decodeBase64url(text)).toBeUndefined()
-  })
+    test('behavior: what decodes has one spelling only', () => {
+      fc.assert(
+        fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
+          const decoded = decodeBase64url(text)
+          if (decoded) expect(encodeBase64url(decoded)).toBe(text)
+        }),
+      )
+    })
 
-  test('behavior: a text’s UTF-8 is that of TextEncoder, also of half a surrogate pair', () => {
-    for (const text of ['', 'a', 'é€😀', '\ud83d', 'x\udc00y'])
-      expect(new Uint8Array(encodeUtf8(text))).toEqual(new TextEncoder().encode(text))
-  })
-})
+    test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])('error: %j', (text) => {
+      expect(decodeBase64url(text)).toBeUndefined()
+    })
+
+    test('behavior: a text’s UTF-8 is that of TextEncoder, also of half a surrogate pair', () => {
+      for (const text of ['', 'a', 'é€😀', '\ud83d', 'x\udc00y'])
+        expect(new Uint8Array(encodeUtf8(text))).toEqual(new TextEncoder().encode(text))
+    })
+  },
+)
 
 describe('uint', () => {
   test('behavior: reads back what was written', () => {

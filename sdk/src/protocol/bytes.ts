@@ -84,6 +84,7 @@ export function readUint(bytes: Uint8Array, offset: number, size: number): bigin
 
 /** Base64 with padding (RFC 4648 section 4). */
 export function encodeBase64(bytes: Uint8Array): string {
+  if (native) return native.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64')
   return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
 }
 
@@ -108,6 +109,17 @@ export function decodeBase64url(text: string): Uint8Array<ArrayBuffer> | undefin
   return encodeBase64url(bytes) === text ? bytes : undefined
 }
 
+/**
+ * Decodes base64 with padding or base64url without; undefined for any other spelling, such as one that mixes both or has unused bits that
+ * are not zero.
+ */
+export function decodeEitherBase64(text: string): Uint8Array<ArrayBuffer> | undefined {
+  const bytes = decodeBase64url(text)
+  if (bytes || text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return bytes
+  const decoded = native ? new Uint8Array(native.from(text, 'base64')) : decodeBase64(text)
+  return encodeBase64(decoded) === text ? decoded : undefined
+}
+
 export function concatBytes(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(parts.reduce((length, part) => length + part.length, 0))
   let offset = 0
@@ -126,9 +138,10 @@ export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   return difference === 0
 }
 
+type NativeBytes = { toString(encoding: 'base64' | 'base64url'): string }
 type NativeCodecs = {
-  from(buffer: ArrayBufferLike, offset: number, length: number): { toString(encoding: 'base64url'): string }
-  from(text: string, encoding: 'base64url' | 'utf8'): Uint8Array & { toString(encoding: 'base64url'): string }
+  from(buffer: ArrayBufferLike, offset: number, length: number): NativeBytes
+  from(text: string, encoding: 'base64' | 'base64url' | 'utf8'): Uint8Array & NativeBytes
 }
 
 /** Pages may have a Buffer that knows less than Node's. */

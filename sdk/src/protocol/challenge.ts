@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { bytesToHex, encodeUtf8, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
-import { amountPattern, fieldsOf, wordPattern } from './fields.ts'
+import { amountPattern, fieldsOf, macaroonPattern, wordPattern } from './fields.ts'
 import type { MacaroonTerms } from './macaroon.ts'
 import { isNetworkName, type Network, networks } from './networks.ts'
 import type { Tier } from './tier.ts'
@@ -217,7 +217,7 @@ export function parseChallenge(json: unknown, issuer?: string): Challenge {
   return {
     x402Version: 1,
     accepts: [provider, fee],
-    macaroon: text(body, 'macaroon', /^[A-Za-z0-9_-]{1,4096}$/),
+    macaroon: text(body, 'macaroon', macaroonPattern),
     providerId: text(body, 'providerId'),
     endpointId: text(body, 'endpointId'),
     requestId: text(body, 'requestId'),

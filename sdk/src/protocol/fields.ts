@@ -1,12 +1,22 @@
 import { type ErrorCode, ProtocolError } from './errors.ts'
 
 export const addressPattern = /^0x[0-9a-f]{40}$/
+/** A macaroon's text: base64 with padding, or base64url without. */
+export const macaroonPattern = /^(?:[A-Za-z0-9_-]{1,4096}|(?=.{1,4096}$)[A-Za-z0-9+/]+={0,2})$/
 export const wordPattern = /^0x[0-9a-f]{64}$/
 /** Base units, decimal, of at most 20 digits. */
 export const amountPattern = /^(?:0|[1-9]\d{0,19})$/
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/**
+ * Returns a value that is text, and '' for anything else. On a stranger's JSON, `String(value)` and templates throw a TypeError for an
+ * object whose `toString` is no function.
+ */
+export function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : ''
 }
 
 /** @returns undefined for what isn't JSON. */

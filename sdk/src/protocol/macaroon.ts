@@ -1,8 +1,8 @@
 import type { Address, Hex } from 'viem'
 import {
   bytesToHex,
-  decodeBase64url,
-  encodeBase64url,
+  decodeEitherBase64,
+  encodeBase64,
   encodeUtf8,
   equalBytes,
   readUint,
@@ -14,8 +14,9 @@ import { addressPattern, amountPattern } from './fields.ts'
 
 /*
  * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
- * first-party caveats only, without location fields, base64url. Each macaroon has exactly one text, and every
- * other is refused, so that no byte of it can be changed unnoticed.
+ * first-party caveats only, without location fields. The text is standard base64 with padding, as any decoder reads it; base64url
+ * without padding, the form of libmacaroons, is accepted as well. Every other spelling is refused, so that no byte of a macaroon can be
+ * changed unnoticed.
  */
 
 /**
@@ -112,7 +113,7 @@ const idPattern = /^[A-Za-z0-9_-]{1,64}$/
 const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
 
 /**
- * Mints the macaroon of one challenge (conformance 2.3), in the V2 binary format of libmacaroons as base64url.
+ * Mints the macaroon of one challenge (conformance 2.3), in the V2 binary format of libmacaroons as base64 with padding.
  *
  * Times are Unix seconds, amounts USDC base units below 2^64.
  *
@@ -204,8 +205,8 @@ export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hm
  */
 export function parseMacaroon(text: string): ParsedMacaroon {
   if (text.length > maxTextLength) throw invalid(`it has over ${maxTextLength} characters`)
-  const bytes = decodeBase64url(text)
-  if (!bytes) throw invalid('it is not base64url without padding')
+  const bytes = decodeEitherBase64(text)
+  if (!bytes) throw invalid('it is neither base64 with padding nor base64url without')
   const reader = new Reader(bytes)
   if (reader.byte() !== formatVersion) throw invalid('it is not of libmacaroons format V2')
   const identifier = reader.field(identifierField)
@@ -339,7 +340,7 @@ function encodeMacaroon(
   }
   bytes[at++] = endOfSection
   at = writeField(bytes, at, signatureField, signature)
-  const text = encodeBase64url(bytes.subarray(0, at))
+  const text = encodeBase64(bytes.subarray(0, at))
   if (text.length > maxTextLength) throw invalid(`it would have over ${maxTextLength} characters`)
   return text
 }

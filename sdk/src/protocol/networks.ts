@@ -161,11 +161,9 @@ export function isNetworkName(name: unknown): name is NetworkName {
  * // eip155:8453
  */
 export function networkByName(name: string): Network {
-  if (!isNetworkName(name)) {
-    throw new ProtocolError(
-      'unknown_network',
-      `Expected one of ${networkNames.join(', ')}, got "${name.slice(0, 80)}"`,
-    )
+  if (typeof name !== 'string' || !isNetworkName(name)) {
+    const got = typeof name === 'string' ? `"${name.slice(0, 80)}"` : String(name)
+    throw new ProtocolError('unknown_network', `Expected one of ${networkNames.join(', ')}, got ${got}`)
   }
   return networks[name]
 }

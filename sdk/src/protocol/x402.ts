@@ -3,7 +3,7 @@ import { decodeBase64, encodeBase64, encodeUtf8 } from './bytes.ts'
 import { type Challenge, type ChallengeDiscovery, offerTimeoutSeconds } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
-import { fieldsOf } from './fields.ts'
+import { fieldsOf, macaroonPattern } from './fields.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
 import { splitterOf } from './splitter.ts'
 import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
@@ -163,7 +163,6 @@ export type X402Payment = {
 /** Below Node's limit of 16 KiB for all headers; the longest macaroon and signature fit into it. */
 const maxHeaderLength = 12_288
 const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
-const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
 
 const { invalid, object } = fieldsOf('invalid_payload', 'Payment')
 

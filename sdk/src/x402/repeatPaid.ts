@@ -1,14 +1,16 @@
 import { NetworkError } from '../client/errors.ts'
 import { sendUntilAnswered } from '../client/presentation.ts'
+import { fetchPaid } from '../client/redirects.ts'
+import { fixBody, isReplayable } from '../client/sentBody.ts'
 import { startDeadline, toNetworkError } from '../client/transport.ts'
-import { isReplayable, openAnswer, requestOf, urlOf } from '../client/wrapFetch.ts'
+import { openAnswer, requestOf, urlOf, withType } from '../client/wrapFetch.ts'
 
 const paymentHeaders = ['payment-signature', 'x-payment']
 
 /**
  * Wraps a `fetch` for clients of the x402 standard. A request with a payment is sent again, with the same payment, when its connection
  * breaks or a server before the seller fails. Tollkeeper's sellers answer it again, and nobody can charge it twice. All other requests
- * pass as they are.
+ * pass as they are. A redirect to another origin is followed without the payment.
  *
  * A body that is a stream can't be sent again.
  *
@@ -40,12 +42,15 @@ export function repeatPaid(
     const isPaid = paymentHeaders.some((name) => headers.has(name))
     if (!isPaid || !isReplayable(init?.body)) return fetch(input, init)
     const url = urlOf(input)
+    const { init: body, contentType, read } = await fixBody(init?.body, request?.clone())
+    const sent = { ...init, ...body, headers: withType(headers, contentType) }
     const signal = init?.signal === undefined ? request?.signal : init.signal
     try {
       const { response } = await sendUntilAnswered(
         async (within) => {
           try {
-            return await openAnswer(await fetch(request?.clone() ?? input, init), url, within)
+            const paid = { url, request: request?.clone(), init: sent, readBody: read }
+            return await openAnswer(await fetchPaid(fetch, paid), url, within)
           } catch (error) {
             throw toNetworkError(error, url, within)
           }

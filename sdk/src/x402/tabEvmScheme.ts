@@ -9,6 +9,7 @@ import { type Payer, type PayerWallet, signerOf } from '../client/payer.ts'
 import { createTabGateway } from '../client/tabGateway.ts'
 import { createTabs, type OpenTab, type TabOptions, type Tabs } from '../client/tabs.ts'
 import { tabSettlement } from '../protocol/deployments.ts'
+import { textOf } from '../protocol/fields.ts'
 import { type Network, networks } from '../protocol/networks.ts'
 import type { TabPayload } from '../protocol/tab.ts'
 import { readTabResponse, type TabRequirements } from '../protocol/x402.ts'
@@ -118,7 +119,7 @@ export class TabEvmScheme implements SchemeNetworkClient {
     const rank = (one: PaymentRequirements) => {
       if (one.scheme !== 'tab') return 1
       const { issuer } = one.extra
-      return (this.#suspended.get(String(issuer)) ?? 0) > Date.now() ? 2 : 0
+      return (this.#suspended.get(textOf(issuer)) ?? 0) > Date.now() ? 2 : 0
     }
     return requirements
       .filter((one) => one.scheme !== 'tab' || this.#read(one))
@@ -148,17 +149,18 @@ export class TabEvmScheme implements SchemeNetworkClient {
   async #onResponse({ paymentPayload, requirements, settleResponse, paymentRequired }: Response) {
     const payload = paymentPayload.payload as TabPayload
     if (settleResponse?.success) {
-      const charged = /^\d{1,20}$/.test(settleResponse.amount ?? '') ? settleResponse.amount : undefined
+      const charged = /^\d{1,20}$/.test(textOf(settleResponse.amount)) ? settleResponse.amount : undefined
       this.#tabs.conclude(payload, { charged: BigInt(charged ?? requirements.amount) })
       const response = readTabResponse(settleResponse)
-      if (response?.id === payload.tab) this.#tabs.acknowledge(response, payload.line)
+      if (response) this.#tabs.acknowledge(response, payload)
       return undefined
     }
     if (!paymentRequired) return undefined
     this.#tabs.conclude(payload, { charged: 0n })
-    const { error = '', accepts } = paymentRequired
+    const { accepts } = paymentRequired
+    const error = textOf(paymentRequired.error)
     const isOff = error === 'tabs_off' || error === 'tab_limit_exceeded'
-    if (isOff) this.#suspended.set(String(requirements.extra.issuer), Date.now() + suspensionMs)
+    if (isOff) this.#suspended.set(textOf(requirements.extra.issuer), Date.now() + suspensionMs)
     else if (!error.startsWith('tab_')) return undefined
     if (!(await this.#isFree(payload))) return undefined
     if (!isOff && !(await this.#tabs.revise(payload, BigInt(requirements.amount)))) return undefined

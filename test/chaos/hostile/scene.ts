@@ -214,7 +214,10 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
       if (code === undefined) return { account, client: clientOf(account, options) }
       await chain.setCode({ address: account.address, bytecode: code })
       const signTypedData = async (): Promise<Hex> => `0x${'5a'.repeat(65)}`
-      return { account, client: clientOf({ address: account.address, signTypedData }, options) }
+      return {
+        account,
+        client: clientOf({ address: account.address, signTypedData, isContract: true }, options),
+      }
     },
     async close() {
       await Promise.all(shops.map((shop) => shop.close()))

@@ -57,8 +57,8 @@ export const endpoints: Resource<Endpoints, Endpoint> = {
   columns: () => [
     [
       'Endpoint',
-      ({ method, url, description }) => (
-        <Described by={description}>
+      ({ method, url, description, proof }) => (
+        <Described by={[description, findingOf(proof)].filter(Boolean).join(' · ')}>
           <Code>{`${method === '*' ? 'any' : method} ${url}`}</Code>
         </Described>
       ),
@@ -348,6 +348,11 @@ async function askForSecret({ gateway, path }: Desk, what: string, body?: object
   const note =
     'Your receiver checks with it that messages are ours. It is not shown again; a rotation makes a new one.'
   return { said: 'The secret is in force.', secret: { title: 'The webhook’s secret', text: secret, note } }
+}
+
+/** Why catalogues show an endpoint as unproven; undefined if there is nothing to say. */
+function findingOf(proof: Endpoint['proof']): string | undefined {
+  return proof?.status === 'unproven' ? `Not proven in catalogues: ${proof.finding}` : undefined
 }
 
 function Described({ by, children }: { by: string; children: preact.ComponentChildren }) {

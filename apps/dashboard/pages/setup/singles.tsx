@@ -131,6 +131,10 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
             ]),
             note: 'With your key only, your middleware needs its apiKey option.',
           },
+          {
+            ...flagField('ownMiddleware', 'Your middleware', now.ownMiddleware, ['one of your own', 'ours']),
+            note: 'One of your own gets time to void what it never heard of, so batches take your payments minutes later.',
+          },
           ...serviceFields(now),
         ],
         action: 'Save',

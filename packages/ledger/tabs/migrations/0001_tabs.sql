@@ -48,6 +48,7 @@ create table tabs.tab (
 -- Each request updates its row in place, so no index has a column that a request changes.
 with (fillfactor = 50);
 create index tab_id on tabs.tab (id);
+create index tab_payment on tabs.tab (payment_id);
 create index tab_open on tabs.tab ((payer || id)) where closed_at is null;
 create index tab_taken on tabs.tab (taken_at) where taken_at is not null;
 create index tab_closed on tabs.tab (coalesce(retry_at, closed_at)) where closed_at is not null and taken_at is null;
@@ -102,6 +103,13 @@ create table tabs.credit (
   split bytea not null,
   amount bigint not null check (amount > 0),
   primary key (payer, chain_id, split)
+);
+
+-- A number that each round of upkeep raises, first here and then in the ledger. If the ledger's is higher, this store was restored from an
+-- earlier time than the ledger, or is another one (packages/ledger/tabs/storeMark.ts). At most one row. On Citus it stays on the coordinator.
+create table tabs.mark (
+  is_only boolean primary key default true check (is_only),
+  number bigint not null check (number > 0)
 );
 
 -- Arguments and results of functions. None of them is a row type of a table: a function that needs one can't be created on the

@@ -1,0 +1,54 @@
+import { maxOpenTabs } from '@tollkeeper/ledger/tabs/openTabLimit'
+import type { PrivateKeyAccount } from 'viem'
+import { expect, test } from 'vitest'
+import { openTab } from '../../../test/support/tabBuyer.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { useGateway, useShop } from '../../../test/support/useGateway.ts'
+
+// The chain is asked about every open tab every few seconds, however little is on it.
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+
+/** Open tabs of a payer, as many as it has opened by now; `closed` of them are closed. */
+async function seedTabs({ address }: PrivateKeyAccount, count: number, closed = 0): Promise<void> {
+  const bytes = (hex: string) => Buffer.from(hex.slice(2), 'hex')
+  const { chainId } = gateway.served.network
+  for (let n = 0; n < count; n++) {
+    await gateway.database`
+      insert into tabs.tab (payer, id, chain_id, token, contract, platform, reward_share, nonce, expires_at, has_code, payment_id,
+        opened_at, closed_at, close_reason, reserved, used_at)
+      values (${bytes(address)}, ${bytes(randomHex(16))}, ${chainId}, ${bytes(gateway.served.token)}, ${bytes(randomHex(20))},
+        ${bytes(randomHex(20))}, 0, ${bytes(randomHex(32))}, 4102444800, false, ${`pay_${n}`}, now(),
+        ${n < closed ? gateway.database`now()` : null}, ${n < closed ? 'idle' : null}, 0, now())`
+  }
+}
+
+test('error: a payer with as many open tabs as it may have opens no other, until one is closed', async () => {
+  const payer = await gateway.buyer(1_000_000n)
+  await seedTabs(payer, maxOpenTabs)
+  expect(await openTab(gateway, payer).buy(shop)).toMatchObject({
+    status: 402,
+    body: { code: 'tab_limit_exceeded' },
+  })
+  const other = openTab(gateway, await gateway.buyer(1_000_000n))
+  expect((await other.buy(shop)).status).toBe(200)
+})
+
+test('behavior: closed tabs don’t count, and an open one goes on', async () => {
+  const payer = await gateway.buyer(1_000_000n)
+  const tab = openTab(gateway, payer)
+  expect((await tab.buy(shop)).status).toBe(200)
+  await seedTabs(payer, maxOpenTabs, maxOpenTabs)
+  expect((await openTab(gateway, payer).buy(shop)).status).toBe(200)
+  await seedTabs(payer, maxOpenTabs)
+  expect((await tab.buy(shop)).status).toBe(200)
+})
+
+test('behavior: tabs that are opened at once count, too', async () => {
+  const payer = await gateway.buyer(5_000_000n)
+  await seedTabs(payer, maxOpenTabs - 3)
+  const answers = await Promise.all(Array.from({ length: 8 }, () => openTab(gateway, payer).buy(shop)))
+  const codes = answers.map(({ body }) => body.code ?? 'verified').toSorted()
+  expect(codes).toEqual([...Array(5).fill('tab_limit_exceeded'), ...Array(3).fill('verified')])
+})

@@ -1,0 +1,386 @@
+import { endPayments } from '@tollkeeper/ledger/queue/stages'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
+import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
+import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
+import { decodeJwt } from 'jose'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
+import { seedSettlement } from '../../test/support/seedPayments.ts'
+import { seedTab, settleTab } from '../../test/support/seedTabs.ts'
+import { openTab } from '../../test/support/tabBuyer.ts'
+import { useGateway, useShop } from '../../test/support/useGateway.ts'
+import { findPaymentOrTab } from '../payments/records/tabPayments.ts'
+
+// What was bought on a tab shows in every view, whether the tab is open, closed, settled or ended unpaid.
+
+const gateway = useGateway()
+const shop = useShop(gateway)
+let other: Shop
+let cheap: Shop
+
+beforeAll(async () => {
+  other = await openShop(gateway.app, '0.02')
+  cheap = await openShop(gateway.app, '0.0001')
+})
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const get = (path: string, key?: string) =>
+  call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
+const openedTab = async () => openTab(gateway, await gateway.buyer(5_000_000n))
+type Tab = Awaited<ReturnType<typeof openedTab>>
+
+/** Closes what is due at a time, and takes it into the ledger. */
+const closeAndTake = (at: number) =>
+  createTabUpkeep({
+    sql: gateway.database,
+    tabs: onOnePostgres(gateway.database),
+    networks: [gateway.served],
+    rules: { ...closingTimes, amount: 10_000_000n },
+    minimumPrices: {},
+    now: () => new Date(at),
+    onBadRow: (key, error) => {
+      throw new Error(`${key} is left out`, { cause: error })
+    },
+  }).closeAndTake()
+
+async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
+  const { body } = await get(`/receipts/${paymentId}`)
+  return parseReceiptClaims(decodeJwt(body.receipt))
+}
+
+describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
+  test('default: from the first request on, then closed, then with the transaction that settled it', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    const first = await get(`/payments/${paymentId}`)
+    expect([first.status, first.body]).toMatchObject([
+      200,
+      {
+        payment_status: 'verified',
+        source: 'tab',
+        providerId: null,
+        payer: tab.payer,
+        totalUsdc: '50000',
+        providerUsdc: '47500',
+        platformUsdc: '2500',
+        provider: { state: 'open', value: '50000', transactionHash: null },
+        platform: null,
+        tab: { tabId: tab.tabId, sequence: 1, requests: 1, closeReason: null, closedAt: null, lines: null },
+      },
+    ])
+    await tab.buy(other)
+    const open = await claimsOf(paymentId)
+    expect(open).toMatchObject({
+      paymentId,
+      providerId: tab.tabId,
+      endpointId: tab.tabId,
+      resource: tab.tabId,
+      totalUsdc: '70000',
+      providerUsdc: '66500',
+      platformUsdc: '3500',
+      status: 'verified',
+      transactionHash: zeroHash,
+      authorizations: [{ to: gateway.served.deployment.tabSettlement, value: '70000' }],
+    })
+    expect(open).not.toHaveProperty('tab')
+
+    expect((await tab.close()).status).toBe(200)
+    // Closed, and not taken into the ledger yet.
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'verified',
+      totalUsdc: '70000',
+      tab: { closeReason: 'buyer', closedAt: expect.any(String) },
+    })
+    await closeAndTake(Date.now())
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'verified',
+      totalUsdc: '70000',
+      tab: { tabId: tab.tabId, requests: 2, closeReason: 'buyer' },
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({
+      ...open,
+      timestamp: expect.any(String),
+      iat: expect.any(Number),
+    })
+  })
+
+  test('behavior: once it has settled, with the transaction', async () => {
+    const tab = await seedTab(gateway.database, {
+      sales: [{ provider: { ...shop, endpointIds: [shop.endpointId] } }],
+    })
+    expect(await claimsOf(tab.paymentId)).toMatchObject({ status: 'verified', transactionHash: zeroHash })
+    const transactionHash = await settleTab(gateway.database, tab, { blockNumber: 1 })
+    await gateway.index()
+    expect((await get(`/payments/${tab.paymentId}`)).body).toMatchObject({ payment_status: 'settled' })
+    expect(await claimsOf(tab.paymentId)).toMatchObject({
+      providerId: tab.tabId,
+      totalUsdc: '1000',
+      platformUsdc: '100',
+      status: 'settled',
+      transactionHash,
+    })
+  })
+
+  test('behavior: what was charged less or voided is not in it', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.charge(shop, 1, '0.01')
+    await tab.charge(shop, 2, '0')
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      totalUsdc: '10000',
+      tab: { requests: 2 },
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({ totalUsdc: '10000', status: 'verified' })
+  })
+
+  test('behavior: a tab that ended too small to settle has failed; one on which nothing is charged is voided', async () => {
+    const [small, free] = [await openedTab(), await openedTab()]
+    const { paymentId } = (await small.buy(cheap)).body
+    const voided = (await free.buy(cheap)).body.paymentId
+    await free.charge(cheap, 1, '0')
+    const later = Date.now() + 93_700_000
+    await closeAndTake(later)
+    expect((await get(`/payments/${paymentId}`)).body).toMatchObject({
+      payment_status: 'failed',
+      failureCode: 'tab_too_small',
+      totalUsdc: '100',
+    })
+    expect(await claimsOf(paymentId)).toMatchObject({ status: 'failed', transactionHash: zeroHash })
+    expect((await get(`/payments/${voided}`)).body).toMatchObject({
+      payment_status: 'voided',
+      totalUsdc: '0',
+      voidedAt: expect.any(String),
+    })
+    expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
+  })
+
+  test('behavior: a tab that is taken into the ledger between the two questions is the ledger’s payment', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    const reads = createTabReads(onOnePostgres(gateway.database))
+    const tabReads = {
+      readByPayment: async (id: string) => {
+        await closeAndTake(Date.now())
+        return reads.readByPayment(id)
+      },
+    }
+    const found = await findPaymentOrTab({ sql: gateway.database, tabReads }, paymentId, new Date())
+    expect(found).toMatchObject({ paymentId, status: 'verified', failureCode: null })
+    expect(found?.storedTab).toBeUndefined()
+  })
+
+  test('error: a payment that no tab is of', async () => {
+    const unknown = `pay_${'0'.repeat(32)}`
+    for (const path of ['payments', 'receipts'])
+      expect((await get(`/${path}/${unknown}`)).body).toMatchObject({ status: 404, code: 'unknown_payment' })
+  })
+})
+
+test('behavior: a tab has waited since its first purchase, so it settles within the hour of that', async () => {
+  const tab = await openedTab()
+  const { paymentId } = (await tab.buy(shop)).body
+  const boughtAt = Date.now() - 3_500_000
+  await gateway.database`
+    update tabs.tab set opened_at = ${new Date(boughtAt)} where payment_id = ${paymentId}`
+  await closeAndTake(Date.now() + 41_000)
+  const [queued] = await gateway.database<{ acceptedAt: Date }[]>`
+    select accepted_at as "acceptedAt" from queue where payment_id = ${paymentId}`
+  expect(queued?.acceptedAt.getTime()).toBe(boughtAt)
+  const { body } = await get(`/settlements/status?wallet=${shop.wallet}`)
+  expect(Date.parse(body.first_payment_at)).toBe(boughtAt)
+  expect(Date.parse(body.estimated_settlement)).toBeLessThanOrEqual(
+    boughtAt + gateway.settings.triggers.timeMs,
+  )
+  expect(parseUsdc(body.accumulated_usdc)).toBeGreaterThan(0n)
+})
+
+describe('GET /tabs/{tabId}/requests/{sequence}', () => {
+  const standing = async (tabId: string, sequence: number) => {
+    const { body } = await get(`/tabs/${tabId}/requests/${sequence}`, shop.key)
+    const { status, transactionHash } = parseReceiptClaims(decodeJwt(body.receipt))
+    expect(status).toBe(body.payment_status)
+    return [status, transactionHash]
+  }
+  /** Records that a state moved the tab, as the keeper does that finds it on chain. */
+  async function move(
+    { payer, tabId }: Tab,
+    paymentId: string,
+    state: 'settled' | 'foreign_use',
+    moved: bigint | null,
+  ) {
+    const { database } = gateway
+    const nonce = tabNonce(gateway.settings.issuer, tabId)
+    await gateway.index()
+    const txHash = await seedSettlement(
+      database,
+      { paymentId, payer, nonces: [nonce, nonce] },
+      { halves: [0], blockNumber: 1 },
+    )
+    await database`update authorization_event set state = ${state} where payment_id = ${paymentId}`
+    if (moved !== null) await database`update tab_line set moved = ${moved} where payment_id = ${paymentId}`
+    return txHash
+  }
+
+  test('default: says settled, with the transaction, once its tab has settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.charge(shop, 2, '0')
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+    await tab.close()
+    expect(await standing(tab.tabId, 1)).toEqual(['verified', zeroHash])
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'settled', null)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+  })
+
+  test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.buy(shop)
+    await tab.close()
+    await closeAndTake(Date.now())
+    const txHash = await move(tab, paymentId, 'foreign_use', 50_000n)
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['verified', zeroHash])
+    const end = { paymentId, kind: 'failed', code: 'authorization_used', isFinal: true } as const
+    await endPayments(gateway.database, [end], new Date())
+    expect((await get(`/payments/${paymentId}`)).body.payment_status).toBe('failed')
+    expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
+    expect(await standing(tab.tabId, 2)).toEqual(['failed', zeroHash])
+  })
+})
+
+describe('GET /providers/{id}/receipts', () => {
+  async function list(seller: Shop, query = '') {
+    const { body } = await get(`/providers/${seller.providerId}/receipts?${query}`, seller.key)
+    const lines = String(body).split('\n').filter(Boolean)
+    return lines.map((line) => JSON.parse(line) as { paymentId: string; receipt: string; cursor: string })
+  }
+  const shown = (lines: Awaited<ReturnType<typeof list>>) =>
+    lines.map(({ receipt }) => {
+      const { totalUsdc, status, tab } = parseReceiptClaims(decodeJwt(receipt))
+      return [tab?.sequence ?? 'alone', totalUsdc, status]
+    })
+
+  test('default: the receipt of each request on a tab, once it is closed, beside those of other payments', async () => {
+    const seller = await openShop(gateway.app, '0.02')
+    await pay(gateway, seller)
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(seller)).body
+    await tab.buy(shop)
+    await tab.buy(seller)
+    await tab.buy(seller)
+    await tab.charge(seller, 3, '0.01')
+    await tab.charge(seller, 4, '0')
+    gateway.setNow(Date.now() + 60_000)
+    expect(shown(await list(seller))).toEqual([['alone', '20000', 'verified']])
+    await tab.close()
+    await closeAndTake(Date.now())
+    const lines = await list(seller)
+    expect(shown(lines)).toEqual([
+      ['alone', '20000', 'verified'],
+      [1, '20000', 'verified'],
+      [3, '10000', 'verified'],
+      [4, '0', 'voided'],
+    ])
+    expect(lines.slice(1).map((line) => line.paymentId)).toEqual(Array(3).fill(paymentId))
+    // Each is the receipt that the request itself is asked for.
+    const { body } = await get(`/tabs/${tab.tabId}/requests/3`, seller.key)
+    const timeless = (receipt: string) => ({ ...decodeJwt(receipt), iat: 0 })
+    expect(timeless(lines[2]?.receipt as string)).toEqual(timeless(body.receipt))
+    for (const [index, { cursor }] of lines.entries())
+      expect(shown(await list(seller, `cursor=${cursor}`))).toEqual(shown(lines).slice(index + 1))
+    expect(shown(await list(seller, 'status=voided'))).toEqual([[4, '0', 'voided']])
+    expect(shown(await list(seller, `payer=${tab.payer}`))).toHaveLength(3)
+    expect(shown(await list(seller, `payer=${`0x${'1'.repeat(40)}`}`))).toEqual([])
+    expect(shown(await list(seller, `endpointId=ep_${'0'.repeat(32)}`))).toEqual([])
+    expect(shown(await list(seller, `to=${new Date(Date.now() - 3_600_000).toISOString()}`))).toEqual([])
+  })
+
+  test('behavior: pages go through tabs that are longer than a page, and through many tabs', async () => {
+    const seller = await openShop(gateway.app, '0.000001')
+    const tab = await openedTab()
+    await tab.buy(shop)
+    const { paymentId } = (await tab.buy(seller)).body
+    // More than two pages of requests, as if they had been bought.
+    await gateway.database`
+      insert into tabs.request (price, line_total, accepted_at, sequence, item, payer, tab_id, request_hash, signature)
+      select r.price, r.line_total, r.accepted_at, n, r.item, r.payer, r.tab_id, r.request_hash, r.signature
+      from tabs.request r join tabs.tab t on t.payer = r.payer and t.id = r.tab_id, generate_series(3, 500) n
+      where t.payment_id = ${paymentId} and r.sequence = 2`
+    await tab.close()
+    for (let n = 0; n < 55; n++)
+      await seedTab(gateway.database, {
+        sales: [{ provider: { ...seller, endpointIds: [seller.endpointId] } }],
+      })
+    await closeAndTake(Date.now())
+    gateway.setNow(Date.now() + 60_000)
+    await pay(gateway, shop)
+    const lines = await list(seller)
+    expect(shown(lines).map(([sequence]) => sequence)).toEqual(Array.from({ length: 499 }, (_, n) => n + 2))
+    expect(new Set(lines.map(({ cursor }) => cursor)).size).toBe(499)
+  })
+})
+
+describe('GET /settlements/status', () => {
+  const statusOf = async (wallet: string) => (await get(`/settlements/status?wallet=${wallet}`)).body
+
+  test('default: what was bought on open tabs waits, request by request, for both parts', async () => {
+    const seller = await openShop(gateway.app, '0.02')
+    const before = await statusOf(gateway.settings.platformWallet)
+    expect(await statusOf(seller.wallet)).toMatchObject({ payment_count: 0, estimated_settlement: null })
+    const [first, second] = [await openedTab(), await openedTab()]
+    const { openedAt } = (await first.buy(seller).then(() => first.read())).body
+    await first.buy(seller)
+    await first.buy(seller)
+    await first.charge(seller, 2, '0')
+    await first.charge(seller, 3, '0.01')
+    await second.buy(other)
+    await second.buy(seller)
+    const waiting = {
+      payment_count: 3,
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+      held_by: null,
+    }
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      ...waiting,
+      estimated_settlement: new Date(
+        Date.parse(openedAt as string) + gateway.settings.triggers.timeMs,
+      ).toISOString(),
+    })
+    const platform = await statusOf(gateway.settings.platformWallet)
+    // 5% of 0.03 USDC and of 0.02 USDC here, and of 0.02 USDC at the other seller.
+    expect(parseUsdc(platform.accumulated_usdc) - parseUsdc(before.accumulated_usdc)).toBe(3_500n)
+    expect(platform.payment_count - before.payment_count).toBe(4)
+    // Closed, taken in: the same payments wait, and none of them twice.
+    await first.close()
+    expect(await statusOf(seller.wallet)).toMatchObject(waiting)
+    await closeAndTake(Date.now())
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      accumulated_usdc: '0.047500',
+      first_payment_at: openedAt,
+    })
+  })
+
+  test('behavior: a tab that is too small to settle waits until it runs out', async () => {
+    const seller = await openShop(gateway.app, '0.0001')
+    const tab = await openedTab()
+    await tab.buy(seller)
+    const { expiresAt } = (await tab.read()).body
+    expect(await statusOf(seller.wallet)).toMatchObject({
+      payment_count: 1,
+      accumulated_usdc: '0.000090',
+      estimated_settlement: expiresAt,
+    })
+  })
+})

@@ -1,0 +1,43 @@
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { describe, expect, test } from 'vitest'
+import { parseSubmission } from './parseSubmission.ts'
+
+const serve = (...names: (keyof typeof networks)[]) =>
+  names.map((name) => ({ network: networks[name], token: networks[name].usdc }) as ServedNetwork)
+const transfer = encodePayload({
+  from: `0x${'a'.repeat(40)}`,
+  to: `0x${'b'.repeat(40)}`,
+  value: 1n,
+  validAfter: 0n,
+  validBefore: 1_800_000_000n,
+  nonce: `0x${'1'.repeat(64)}`,
+  signature: `0x${'2'.repeat(130)}`,
+})
+
+describe('the network of a submission', () => {
+  test('default: the one that it names', () => {
+    const body = { network: 'base-sepolia', transfers: [transfer] }
+    const { served, transfers } = parseSubmission(serve('base', 'base-sepolia'), body)
+    expect([served.network.name, transfers.length]).toEqual(['base-sepolia', 1])
+  })
+
+  test('behavior: without a name, the only one that is served', () => {
+    expect(parseSubmission(serve('base'), { transfers: [transfer] }).served.network.name).toBe('base')
+    const named = parseSubmission(serve('base'), { network: 'base', transfers: [transfer] })
+    expect(parseSubmission(serve('base'), { transfers: [transfer] }).key).toBe(named.key)
+  })
+
+  test('error: without a name, where several are served; another name than theirs', () => {
+    const both = serve('base', 'base-sepolia')
+    const unnamed = expect.objectContaining({
+      code: 'invalid_request',
+      message: expect.stringContaining('expected one of base, base-sepolia'),
+    })
+    expect(() => parseSubmission(both, { transfers: [transfer] })).toThrow(unnamed)
+    const elsewhere = { network: 'polygon', transfers: [transfer] }
+    const unknown = expect.objectContaining({ code: 'unknown_network' })
+    expect(() => parseSubmission(serve('base'), elsewhere)).toThrow(unknown)
+  })
+})

@@ -1,0 +1,73 @@
+import { createCache } from '@tollkeeper/runtime/cache'
+import type { Database } from '../store/database.ts'
+import { shortExtension } from './bazaar.ts'
+import { type Listing, type ListingDocument, readDocuments } from './listings.ts'
+
+export type ListedWithDocument = Listing & ListingDocument
+
+/** Most bytes of documents in an answer; further items have short ones. */
+const maxAnswerBytes = 262_144
+/** Most documents in memory, and most bytes of them. */
+const maxCached = 10_000
+const maxCachedBytes = 16_777_216
+
+type Stored = { document: ListingDocument; bytes: number }
+
+/** Creates the function that adds documents to the listings of an answer, in their order, whole ones while there is room. */
+export function createDocuments(
+  sql: Database,
+  now: () => number,
+): (listings: readonly Listing[]) => Promise<ListedWithDocument[]> {
+  const documents = createCache<string, Stored>({
+    // Each version has a key of its own.
+    ttlMs: Number.POSITIVE_INFINITY,
+    max: maxCached,
+    maxSize: maxCachedBytes,
+    sizeOf: ({ bytes }) => bytes,
+    now,
+    load: () => Promise.reject(new Error('a document is read with those of its page')),
+  })
+
+  return async (listings) => {
+    const found = new Map<string, Stored>()
+    for (const listing of listings) {
+      const version = versionOf(listing)
+      if (documents.has(version)) found.set(listing.id, await documents.get(version))
+    }
+    const missing = listings.filter(({ id }) => !found.has(id))
+    if (missing.length > 0) {
+      const known = [...found.values()].reduce((sum, { bytes }) => sum + bytes, 0)
+      const ids = missing.map(({ id }) => id)
+      const read = await readDocuments(sql, ids, Math.max(0, maxAnswerBytes - known))
+      for (const listing of missing) {
+        const { isWhole = false, ...document } = read.get(listing.id) ?? withoutDocument
+        // What the provider registered is the same objects.
+        const stored = { document, bytes: Buffer.byteLength(JSON.stringify(document.bazaar)) }
+        found.set(listing.id, stored)
+        if (isWhole) await documents.get(versionOf(listing), async () => stored)
+      }
+    }
+    let left = maxAnswerBytes
+    return listings.map((listing) => {
+      const { document, bytes } = found.get(listing.id) ?? { document: withoutDocument, bytes: 0 }
+      left -= bytes
+      return { ...listing, ...(left >= 0 ? document : shortened(document)) }
+    })
+  }
+}
+
+/** Names a document in its current version. */
+function versionOf({ id, updatedAt }: Listing): string {
+  return `${id} ${updatedAt.getTime()}`
+}
+
+/** Of what was deleted since the list was read. */
+const withoutDocument: ListingDocument & { isWhole?: boolean } = {
+  described: null,
+  bazaar: { info: { input: { type: 'http' } }, schema: { type: 'object' } },
+}
+
+function shortened({ described, bazaar }: ListingDocument): ListingDocument {
+  const bare = { inputSchema: null, outputSchema: null, inputExample: null, outputExample: null }
+  return { described: described && { ...described, ...bare }, bazaar: shortExtension(bazaar) }
+}

@@ -1,0 +1,101 @@
+import type { Address, Hex } from 'viem'
+import { type TabDatabase, toBytes } from './tabDatabase.ts'
+import {
+  requestColumns,
+  type StoredTab,
+  type TabKey,
+  type TabRequest,
+  type TabRow,
+  tabBytes,
+  tabColumns,
+  toStoredTab,
+} from './tabStore.ts'
+
+/** A line of a tab that the ledger doesn't have yet. */
+export type OpenLine = {
+  split: bigint
+  /** USDC base units, on this line. */
+  charged: bigint
+  /** USDC base units, on all lines of its tab. */
+  tabCharged: bigint
+  /** How many requests are charged on it. */
+  requests: number
+  /** When the first of them was bought; null: none is charged. */
+  firstAt: Date | null
+  /** When its tab was opened. */
+  openedAt: Date
+  /** Unix seconds: when its tab runs out. */
+  expiresAt: number
+}
+
+type OpenLineQuestion = {
+  chainId: number
+  token: Address
+  /** Whose lines: a provider's wallet, or the platform's, which has a part of each line of its tabs. */
+  wallet: Address
+  isPlatform: boolean
+}
+
+/** A request without what its buyer signed. */
+export type SoldRequest = Omit<TabRequest, 'signature'>
+
+type SoldQuestion = {
+  providerId: string
+  endpointId?: string | undefined
+  /** The number of a request. */
+  after: number
+  limit: number
+}
+
+export type TabReads = ReturnType<typeof createTabReads>
+
+/** Reads tabs by the payments as which they settle, and by the wallets that they pay, for views. */
+export function createTabReads({ all: sql, of }: TabDatabase) {
+  return {
+    /** The tab that settles, or would have settled, as a payment. */
+    async readByPayment(paymentId: string): Promise<StoredTab | undefined> {
+      const [row] = await sql<TabRow[]>`
+        select ${tabColumns(sql)} from tabs.tab t where t.payment_id = ${paymentId}`
+      return row && toStoredTab(row)
+    },
+
+    /** The requests on a tab that a provider sold, in their order, after a number. */
+    async readRequests(
+      { payer, tabId }: TabKey,
+      { providerId, endpointId, after, limit }: SoldQuestion,
+    ): Promise<SoldRequest[]> {
+      const own = await of(payer)
+      const rows = await own<(Omit<SoldRequest, 'split' | keyof TabKey> & { split: Hex })[]>`
+        select r.sequence::float8 as sequence, ${requestColumns(own)}
+        from tabs.request r
+        join tabs.item i on i.payer = r.payer and i.tab_id = r.tab_id and i.number = r.item
+        join tabs.line l on l.payer = r.payer and l.tab_id = r.tab_id and l.position = i.position
+        where r.payer = ${toBytes(payer)} and r.tab_id = ${tabBytes(tabId)} and r.sequence > ${after}
+          and i.provider_id = ${providerId} ${endpointId === undefined ? own`` : own`and i.endpoint_id = ${endpointId}`}
+        order by r.sequence limit ${limit}`
+      return rows.map((row) => ({ payer, tabId, ...row, split: BigInt(row.split) }))
+    },
+
+    /** The lines that pay a wallet, of tabs that are open or not taken into the ledger yet. Reads all open tabs of the network. */
+    async readOpenLines({ chainId, token, wallet, isPlatform }: OpenLineQuestion): Promise<OpenLine[]> {
+      const own = isPlatform
+        ? sql`t.platform = ${toBytes(wallet)}`
+        : sql`substring(l.split from 1 for 20) = ${toBytes(wallet)}`
+      const rows = await sql<(Omit<OpenLine, 'split'> & { split: Hex })[]>`
+        select '0x' || encode(l.split, 'hex') as split, greatest(t.charged[l.position + 1], 0) as charged,
+          (select coalesce(sum(greatest(one, 0)), 0)::bigint from unnest(t.charged) one) as "tabCharged",
+          bought.requests, bought.first_at as "firstAt", t.opened_at as "openedAt", t.expires_at::float8 as "expiresAt"
+        from tabs.tab t
+        join tabs.line l on l.payer = t.payer and l.tab_id = t.id
+        cross join lateral (
+          select count(*)::int as requests, min(r.accepted_at) as first_at
+          from tabs.item i
+          join tabs.request r on r.payer = i.payer and r.tab_id = i.tab_id and r.item = i.number
+          where i.payer = t.payer and i.tab_id = t.id and i.position = l.position and coalesce(r.charged, r.price) > 0
+        ) bought
+        where (t.closed_at is null or (t.closed_at is not null and t.taken_at is null))
+          and t.chain_id = ${chainId} and t.token = ${toBytes(token)} and ${own}`
+      return rows.map((row) => ({ ...row, split: BigInt(row.split) }))
+    },
+  }
+}

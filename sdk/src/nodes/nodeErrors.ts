@@ -1,0 +1,253 @@
+import { BaseError, HttpRequestError, SocketClosedError, TimeoutError, WebSocketRequestError } from 'viem'
+
+// Nodes agree neither on codes nor on words: -32005 is a rate limit at one provider and "too many results" at the next, which a
+// third sends with status 429. So a code decides only where the words don't.
+
+/**
+ * What a node's answer means for the question.
+ *
+ * - `range`: it covers too many blocks, or has too many or too large results: ask for less.
+ * - `rate`: too many questions: ask the same later.
+ * - `behind`: the node doesn't have that block yet, though another may.
+ * - `unsupported`: the node doesn't know the method, or one of its parameters.
+ * - `execution`: the call ran, and the contract reverted or ran out of gas.
+ * - `unreachable`: the node gave no answer of its own.
+ * - `other`: anything else.
+ */
+export type NodeErrorKind =
+  | 'range'
+  | 'rate'
+  | 'behind'
+  | 'unsupported'
+  | 'execution'
+  | 'unreachable'
+  | 'other'
+
+/** An error as a node sent it. */
+export type NodeAnswer = {
+  /** HTTP status. */
+  status?: number
+  /** JSON-RPC code. */
+  code?: number
+  message: string
+  /** Milliseconds that the node asks to wait (`Retry-After`). */
+  retryAfterMs?: number
+}
+
+/** A refusal that arrived without viem. */
+export class NodeRefusal extends Error {
+  override readonly name = 'NodeRefusal'
+  readonly answer: NodeAnswer
+
+  constructor(answer: NodeAnswer) {
+    super(answer.message)
+    this.answer = answer
+  }
+}
+
+export type NodeError = {
+  kind: NodeErrorKind
+  /** With `range`: the largest number of blocks that the node says it answers for. */
+  blocks?: bigint
+  /** With `rate`: how long the node asks to wait. */
+  retryAfterMs?: number
+}
+
+/** Words for too many questions, of the large providers. */
+const rateWords =
+  /rate.?limit|limit(s|ed)? (of )?(the )?rate|rate exceeded|over rate|too many (requests|calls|connections)|(requests?|calls?)[ /]+(count|limit|rate|quota|per|allowed)|request limit|(per|\/) ?(second|sec|minute|min|hour|day|month)\b|throughput|compute units?|capacity (exceeded|limit)|quota|credits?\b|daily|monthly|throttl|slow down|(retry|try again) (in|after|later)|usage limit|no backend is currently healthy|server is busy|temporarily (unavailable|banned|blocked)/i
+
+/** Words for a range that is too long, or results that are too many or too large. */
+const rangeWords =
+  /\brange\b|\btoo many (blocks|results|logs|events|records)|more than [\d,._]+k? (results|logs|events|blocks|records)|(max(imum)?|exceed\w*|limit\w*|over|up to|at most|within|than)\W+(\w+\W+){0,6}(blocks|results|logs|events|block distance|response size|result size)\b|(results?|logs?|blocks?|response|body|payload|query)\W+(\w+\W+){0,6}(exceed\w*|too (large|big|long|many|wide)|limit\w*|larger|smaller|greater)|blocks?,? distance|(query|execution|request) time(d )?out|request entity too large|narrow|reduce the (number|block)/i
+
+/** Words that have "range" in them and mean that a block isn't there yet. */
+const behindWords =
+  /header not found|unknown block|block (\S+ )?(is )?(not (found|available( yet)?|yet)|unavailable|doesn'?t exist|could not be found|cannot be found)|\bnot available yet|not yet available|cannot be found|(after|beyond|above|greater than|ahead of|past|higher than) (the )?(\w+ )?(current |latest |chain )?(head|tip|latest block)|(is in the|a) future|(is )?after (the )?last accepted|block number out of range|missing (block|header)|not (been )?(yet )?(mined|indexed|synced|produced)|still syncing/i
+
+const unsupportedWords =
+  /too many (\w+ )?(arguments|params|parameters)|want at most|expected (at most |between )?\d( (to|and) \d)? (arguments|params|parameters)|\boverrides?\b.*(not |un|disabled|disallowed|forbidden|rejected)|(third|3rd|extra|unexpected|additional) (\w+ )?(argument|param|parameter)|(not|un)\W*(supported|available|allowed|implemented|whitelisted)\b|does not (exist|support)|method not found|unknown (field|method|argument|parameter)|invalid (number of )?(arguments?|params|parameters|length \d)/i
+
+const executionWords =
+  /revert|out of gas|gas required exceeds|invalid opcode|invalid jump|bad jump|stack (over|under)flow|stack limit|vm exception|vm execution error|write protection|static (state )?(call|change)|execution (failed|error)|bad instruction|undefined instruction|return data out of bounds|gas uint64 overflow|max call depth|contract size/i
+
+// Codes that mean one thing wherever they are used: those of QuickNode, Ankr, Cloudflare, publicnode and dRPC.
+const rangeCodes = new Set([35, -32_614, -32_615, -32_062, -32_701, -32_047])
+const rateCodes = new Set([429, -32_005, -32_029, -32_007, -32_090, -32_097, -32_016, 15, 19])
+
+/** What an answer means. The question's method isn't needed: the words of ranges and of contracts don't overlap. */
+export function readNodeAnswer(answer: NodeAnswer): NodeError {
+  const { status, code, message, retryAfterMs } = answer
+  const wait = retryAfterMs ?? readWait(message)
+  const rate: NodeError = { kind: 'rate', ...(wait !== undefined && { retryAfterMs: wait }) }
+  // First, because a contract chooses the words of its revert itself.
+  if (code === 3 || /\brevert(ed)?\b/i.test(message)) return { kind: 'execution' }
+  if (behindWords.test(message) && !/pruned|history/i.test(message)) return { kind: 'behind' }
+  const isRange = rangeWords.test(message)
+  const isRate = rateWords.test(message)
+  // "10 block range on the free plan, 5 requests per second": the status decides.
+  if (isRange && isRate) return status === 429 || code === 429 ? rate : readRange(message)
+  if (isRate) return rate
+  if (isRange && !executionWords.test(message)) return readRange(message)
+  if (status === 413) return readRange(message)
+  if (code !== undefined && rangeCodes.has(code)) return readRange(message)
+  if (status === 429 || (code !== undefined && rateCodes.has(code))) return rate
+  if (executionWords.test(message)) return { kind: 'execution' }
+  if (unsupportedWords.test(message) || code === -32_601 || code === -32_004) return { kind: 'unsupported' }
+  if (status !== undefined && status >= 500) return { kind: 'unreachable' }
+  return { kind: 'other' }
+}
+
+function readRange(message: string): NodeError {
+  const blocks = readBlocks(message)
+  return { kind: 'range', ...(blocks !== undefined && { blocks }) }
+}
+
+/** The range that a refusal says would work: as two blocks, or as a number of them. */
+function readBlocks(message: string): bigint | undefined {
+  const pair = /\[\s*(0x[0-9a-f]{1,16}|\d{1,15}),\s*(0x[0-9a-f]{1,16}|\d{1,15})\s*\]/i.exec(message)
+  if (pair) {
+    const [from, to] = [BigInt(pair[1] ?? 0), BigInt(pair[2] ?? 0)]
+    if (to >= from) return to - from + 1n
+  }
+  // The method's name has "logs" in it. Results and bytes are no blocks.
+  const words = message.replace(/eth_getLogs/gi, '')
+  if (/results|logs|events|records|bytes|size/i.test(words) && !/block/i.test(words)) return undefined
+  const patterns = [
+    /up to (?:a |an )?([\d,._]+k?)[ -]blocks?/i,
+    /limited to (?:a |an |0 ?- ?)?([\d,._]+k?)/i,
+    /(?:exceeds?|over|greater than|larger than|more than) (?:the )?(?:\w+ ){0,3}(?:limit|max(?:imum)?)(?: of)?:? ([\d,._]+k?)/i,
+    /max(?:imum)?(?:\W+\w+){0,6}?\W+([\d,._]+k?)\b/i,
+    /(?:at most|allowed is|allowed:?|set to|limit(?: is| of)?:?|than|over|exceeds?) ([\d,._]+k?)(?: blocks?| max|\b)/i,
+    /distance:? ([\d,._]+k?)/i,
+    /\(\d+ > (\d+)\)/,
+  ]
+  for (const pattern of patterns) {
+    const found = readCount(pattern.exec(message)?.[1])
+    if (found !== undefined && found > 0n) return found
+  }
+  return undefined
+}
+
+function readCount(text: string | undefined): bigint | undefined {
+  const match = /^([\d,._]*\d)[,._]?(k?)$/i.exec(text ?? '')
+  if (match === null) return undefined
+  const digits = (match[1] ?? '').replace(/[,._]/g, '')
+  return digits.length > 12 ? undefined : BigInt(digits) * (match[2] ? 1_000n : 1n)
+}
+
+/** "retry in 10s", "try again in 500 ms". */
+function readWait(message: string): number | undefined {
+  const match =
+    /(?:retry|try again|wait)\w* (?:in|after|for)?:? ?(\d{1,6}(?:\.\d{1,3})?) ?(ms|milliseconds?|s|secs?|seconds?|m|min|minutes?)\b/i.exec(
+      message,
+    )
+  if (match === null) return undefined
+  const [, amount = '', unit = ''] = match
+  const factor = /^ms|milli/i.test(unit) ? 1 : /^s/i.test(unit) ? 1_000 : 60_000
+  return Math.round(Number(amount) * factor)
+}
+
+/** What an error of viem, or a {@link NodeRefusal}, means. */
+export function readNodeError(error: unknown): NodeError {
+  if (error instanceof NodeRefusal) return readNodeAnswer(error.answer)
+  if (!(error instanceof BaseError)) return { kind: 'other' }
+  const answer = findAnswer(error)
+  if (answer) {
+    const read = readNodeAnswer(answer)
+    // A status without words of the node's own: a gateway or proxy in front of it.
+    if (read.kind === 'other' && answer.status !== undefined && answer.code === undefined) {
+      return { kind: answer.status === 400 ? 'other' : 'unreachable' }
+    }
+    return read
+  }
+  const isUnanswered = error.walk(
+    (cause) =>
+      cause instanceof TimeoutError ||
+      cause instanceof SocketClosedError ||
+      cause instanceof WebSocketRequestError ||
+      cause instanceof HttpRequestError,
+  )
+  return { kind: isUnanswered ? 'unreachable' : 'other' }
+}
+
+/** The innermost answer in an error of viem's: a JSON-RPC error, or an HTTP status with its body. */
+function findAnswer(error: BaseError): NodeAnswer | undefined {
+  const http = error.walk((cause) => cause instanceof HttpRequestError)
+  if (http instanceof HttpRequestError) {
+    if (http.status === undefined) return undefined
+    const retryAfterMs = readRetryAfter(http.headers?.get('retry-after'))
+    return {
+      status: http.status,
+      ...(retryAfterMs !== undefined && { retryAfterMs }),
+      ...readDetails(http.details),
+    }
+  }
+  let found: NodeAnswer | undefined
+  error.walk((cause) => {
+    if (cause instanceof BaseError || cause instanceof Error) {
+      const { code, details } = cause as { code?: unknown; details?: unknown }
+      // -1 is what viem gives an error that has no code.
+      if (typeof code === 'number' && code !== -1) {
+        found = { code, message: typeof details === 'string' ? details : cause.message }
+      }
+    }
+    return false
+  })
+  return found
+}
+
+/** The body of an HTTP error, as viem keeps it: text, or the JSON of its member `error`. */
+function readDetails(details: string): Pick<NodeAnswer, 'code' | 'message' | 'retryAfterMs'> {
+  const body = readJson(details)
+  if (typeof body !== 'object' || body === null) return { message: details }
+  const { code, message, retryAfterMs } = body as Record<string, unknown>
+  return {
+    message: typeof message === 'string' ? message : details,
+    ...(typeof code === 'number' && { code }),
+    ...(typeof retryAfterMs === 'number' && { retryAfterMs }),
+  }
+}
+
+/** A `Retry-After` header in milliseconds: seconds, or an HTTP date. */
+export function readRetryAfter(header: string | null | undefined, now = Date.now()): number | undefined {
+  const text = header?.trim()
+  if (!text) return undefined
+  if (/^\d{1,9}(\.\d+)?$/.test(text)) return Math.ceil(Number(text) * 1_000)
+  const at = Date.parse(text)
+  return Number.isNaN(at) ? undefined : Math.max(0, at - now)
+}
+
+/**
+ * For viem's `http(url, { onFetchResponse })`: keeps what viem drops of a refusal. Of one whose body is a JSON-RPC error it drops
+ * status and headers, so that no one would know how long the node asks to wait. Of one of a batch it drops the body.
+ */
+export async function keepRefusal(response: Response): Promise<void> {
+  if (response.ok) return
+  const { url, status } = response
+  const body = readJson(await response.clone().text())
+  if (status !== 429 && !Array.isArray(body)) return
+  const retryAfterMs = readRetryAfter(response.headers.get('retry-after'))
+  const refusal = { ...readErrorOf(body), ...(retryAfterMs !== undefined && { retryAfterMs }) }
+  // Without the header, for which viem itself would wait in the middle of a request, however long that is.
+  throw new HttpRequestError({ url, status, details: JSON.stringify(refusal) })
+}
+
+/** The value of a JSON text, or the text. */
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function readErrorOf(body: unknown): { code?: number; message: string } {
+  const replies: unknown[] = Array.isArray(body) ? body : [body]
+  const errors = replies.flatMap((reply) => {
+    const error = typeof reply === 'object' && reply !== null && 'error' in reply ? reply.error : undefined
+    return error === undefined ? [] : [error]
+  })
+  const [error = body] = errors
+  return readDetails(typeof error === 'string' ? error.slice(0, 1_000) : JSON.stringify(error))
+}

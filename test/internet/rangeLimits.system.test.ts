@@ -1,0 +1,40 @@
+import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
+import { expect, test } from 'vitest'
+import { startLocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
+import { queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
+import { startKeeperStack } from '../support/keeperStack.ts'
+import { type Refusal, rangeLimit, startLimitedNode } from '../support/limitedNode.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
+
+// The keeper and the index behind a node of a free plan: a stranger settles one half of a payment directly.
+
+const refusals: [blocks: number, refusal: Refusal][] = [
+  [10, { http: 400, code: -32600, message: 'eth_getLogs: up to a 10 block range is supported on this plan' }],
+  [5, { http: 413, code: -32615, message: 'eth_getLogs is limited to a 5 range' }],
+  [1_000, { http: 429, code: -32005, message: 'range 2000 exceeds limit of 1000' }],
+]
+
+test.each(refusals)(
+  'behavior: behind a node that answers for %i blocks, a half that a stranger settled is recorded, and the rest is settled',
+  async (blocks, refusal) => {
+    await using chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+    await using node = await startLimitedNode(chain.url, rangeLimit(blocks, refusal))
+    const stack = await startKeeperStack({}, { chain, indexRpcUrl: node.url })
+    try {
+      const { network, deployment } = stack.served
+      const networks = await openServedNetworks([{ network, deployment, rpcUrls: [node.url] }])
+      await testClient(stack).mine({ blocks: blocks + 100 })
+      const [payment] = await queueDue(stack)
+      await stack.served.client.waitForTransactionReceipt({
+        hash: await sendDirectly(stack, payment.provider),
+      })
+      await whileRunning(stack.keeper({ networks }), () =>
+        until('both halves are settled', () => stack.isSettled([payment])),
+      )
+      expect(node.calls.some(({ isRefused }) => isRefused)).toBe(true)
+    } finally {
+      await stack.close()
+    }
+  },
+)
