@@ -41,6 +41,12 @@ test('args: amounts, URLs and times', () => {
   })
 })
 
+test('args: TABS, which is on, off, or the hours for which a tab may stay open within earned credit', () => {
+  const hours = (TABS?: string) => readApiConfig({ ...good, ...(TABS && { TABS }) }).gateway.tabs?.earnedHours
+  expect([undefined, 'on', 'off', '1', '24'].map(hours)).toEqual([1, 1, undefined, 1, 24])
+  for (const value of ['0', '25', '1.5', 'yes']) expect(() => hours(value)).toThrow('from 1 to 24')
+})
+
 test('args: who may register', () => {
   const token = 'a-token-of-the-operator'
   const registration = (env: object) => readApiConfig({ ...good, ...env }).gateway.registration

@@ -142,6 +142,23 @@ describe('acceptance', () => {
     expect(await drawn()).toEqual(['23 common:test 90', `23 ${providerId}:test 30`])
   })
 
+  test('behavior: test networks have drawers of their own, of the same limits', async () => {
+    const { providerId } = provider
+    await setGasGrant(sql, providerId, 40n)
+    const sources = await sql`
+      select chain, of_provider, source.* from (values (8453), (84532)) network (chain)
+      cross join (values (null), (${providerId}), (${`${providerId}:test`})) asked (of_provider)
+      cross join lateral gas_source(of_provider, 100, chain) source order by chain, of_provider nulls first`
+    expect(sources.map(({ chain, drawer, most }) => `${chain} ${drawer} ${most}`)).toEqual([
+      '8453 common 100',
+      `8453 ${providerId} 40`,
+      `8453 ${providerId} 40`,
+      '84532 common:test 100',
+      `84532 ${providerId}:test 40`,
+      `84532 ${providerId}:test 40`,
+    ])
+  })
+
   test('behavior: each UTC day has its own', async () => {
     for (let i = 0; i < 3; i++) await accept()
     expect((await accept({ at: new Date(tomorrow.getTime() - 1) })).verdict).toBe('gas_not_covered')
