@@ -166,6 +166,12 @@ const cases: Record<string, Case> = {
     { ...base, payee: '0xab' },
     'A payment to 0xab on base waits for 1h 5m 1s',
   ],
+  TokenPaused: [
+    onBase('token_paused', always(1)),
+    onBase('token_paused', always(0)),
+    base,
+    'USDC on base is paused',
+  ],
   IndexNotBelieved: [
     onBase('index_behind', always(1), 'reason="stale"'),
     onBase('index_behind', always(0), 'reason="stale"'),

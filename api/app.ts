@@ -11,6 +11,7 @@ import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabReads, type TabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
+import { createFailureLog } from '@tollkeeper/runtime/failureLog'
 import { limitBody } from '@tollkeeper/runtime/limitBody'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { answerProblem, toCodedError } from '@tollkeeper/runtime/problem'
@@ -291,6 +292,7 @@ export function createApp({
 
 /** A router that answers all errors as problems. */
 function createRouter(log: Logger): App {
+  const logFailure = createFailureLog(log)
   const app: App = new OpenAPIHono<GatewayEnv>({
     defaultHook: (result) => {
       if (!result.success) throw invalidRequest(result.target, result.error.issues)
@@ -299,11 +301,7 @@ function createRouter(log: Logger): App {
   app.onError((error, c) => {
     const coded = toCodedError(error)
     const { method, path } = c.req
-    if (coded.code === 'internal_error' || coded.code === 'dependency_unavailable') {
-      log.error({ err: coded.cause ?? coded, method, path }, coded.message)
-    } else {
-      log.debug({ code: coded.code, method, path }, coded.message)
-    }
+    logFailure(coded, { method, path })
     // A refused payment also says `verified: false` (conformance 2.6-1).
     return answerProblem(c, coded, path === '/verify' ? { verified: false } : {})
   })

@@ -30,6 +30,7 @@ import { createKeeperRecorder } from './loops/recorder.ts'
 import { readRecordState } from './loops/recordState.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
+import { probeToken, watchToken } from './loops/tokenPause.ts'
 import { createWorker } from './loops/worker.ts'
 import type { Checkpoint } from './settings/checkpoints.ts'
 import type { KeeperConfig } from './settings/config.ts'
@@ -135,6 +136,7 @@ export function createKeeper(options: KeeperOptions): Keeper {
       loop('upkeep', name, upkeepMs, () =>
         takeParts(
           report,
+          () => watchToken(context),
           () => releaseReservations(database, now()),
           () => tabs.watch(context.served),
           () => adoptAbandoned(context, holder, own),
@@ -211,6 +213,7 @@ function probesOf(context: Context, wallets: readonly SettlementWallet[]): Probe
   const { network } = context.served
   return [
     probeHead(context.served),
+    probeToken(context),
     {
       name: `index ${network.name}`,
       network: network.name,

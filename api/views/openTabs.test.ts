@@ -244,6 +244,17 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
   })
 
+  test('behavior: a tab that its buyer settled with another platform leaves no request settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    await closeAndTake(Date.now())
+    await move(tab, paymentId, 'foreign_use', 50_000n)
+    await gateway.database`
+      update authorization_event set lost_fee_share = 10000 where payment_id = ${paymentId}`
+    expect((await standing(tab.tabId, 1))[0]).not.toBe('settled')
+  })
+
   test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { codeOfFailure, toRefusal } from './answer.ts'
+import { answerOf, codeOfFailure, toRefusal } from './answer.ts'
 
 test.each([
   // How a batch of ours can end.
@@ -26,4 +26,13 @@ test('default: each transfer that fails is named, and the first gives the answer
     details: { transfer: 1, failures: [{ transfer: 1 }, { transfer: 3, code: 'authorization_used' }] },
   })
   expect(toRefusal([])).toBeUndefined()
+})
+
+test.each([
+  [true, 'insufficient_gas_funds'],
+  [false, 'dependency_unavailable'],
+])('behavior: where nothing was sent and no gas is left is %s, the answer is %s', (isUnfunded, code) => {
+  const progress = { state: 'open', feeState: 'open', txHash: null, feeTxHash: null, ended: null } as never
+  const watched = [{ half: 0, progress }] as const
+  expect(() => answerOf(watched, isUnfunded)).toThrow(expect.objectContaining({ code }))
 })

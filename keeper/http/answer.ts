@@ -55,8 +55,12 @@ export type SubmitAnswer = {
 /** A transfer of a submission, as a half of its payment. */
 export type WatchedTransfer = { half: 0 | 1; progress: SettlementProgress | undefined }
 
-/** The answer of `POST /submit` to a submission that wasn't given up. */
-export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
+/**
+ * The answer of `POST /submit` to a submission that wasn't given up.
+ *
+ * @param isUnfunded no wallet of the network can pay for gas.
+ */
+export function answerOf(watched: readonly WatchedTransfer[], isUnfunded = false): SubmitAnswer {
   const transfers = watched.map(placeOf)
   const failures = watched.flatMap(failureOf)
   const [first] = failures
@@ -64,6 +68,11 @@ export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   const txHash = watched.every(({ progress }) => progress && isOut(progress))
     ? (transfers.find((one) => one.txHash !== null)?.txHash ?? null)
     : null
+  if (txHash === null && isUnfunded)
+    throw new BaseError(
+      'insufficient_gas_funds',
+      "The facilitator's wallet has no ETH for gas: ask again with the same transfers once it has",
+    )
   if (txHash === null)
     throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
   return { txHash, transfers }

@@ -1,3 +1,4 @@
+import { createFailureLog } from '@tollkeeper/runtime/failureLog'
 import type { Readiness } from '@tollkeeper/runtime/health'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { answerProblem, toCodedError } from '@tollkeeper/runtime/problem'
@@ -30,11 +31,11 @@ export function createOperationsApp({
   ...limiting
 }: OperationsOptions): Hono {
   const app = new Hono()
+  const logFailure = createFailureLog(log)
   app.use(responseHeaders)
   app.onError((error, c) => {
     const coded = toCodedError(error)
-    if (coded.status >= 500)
-      log.error({ err: error, code: coded.code, path: withoutKey(c.req.path) }, 'request failed')
+    logFailure(coded, { method: c.req.method, path: withoutKey(c.req.path) })
     return answerProblem(c, coded)
   })
   app.notFound((c) => answerProblem(c, new BaseError('not_found')))

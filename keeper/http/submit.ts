@@ -14,6 +14,7 @@ import {
   SubmissionConflict,
   storeSubmission,
 } from '@tollkeeper/ledger/acceptance/submissions'
+import { isOutOfGasMoney } from '@tollkeeper/ledger/batches/leases'
 import { giveUpUnsent } from '@tollkeeper/ledger/outcomes/voids'
 import { coverSubmission } from '@tollkeeper/ledger/queue/gasDraws'
 import { isReservedStage } from '@tollkeeper/ledger/queue/stages'
@@ -278,7 +279,10 @@ async function waitForAnswer(
       one &&
       ((one.ended === 'failed' && one.state !== 'settled') || one.ended === 'voided' || isLetGo(one, key)),
   )
-  if (!isGivenUp) return answerOf(watched)
+  if (!isGivenUp) {
+    const isUnfunded = await isOutOfGasMoney(sql, submission.served.network.chainId)
+    return answerOf(watched, isUnfunded)
+  }
   // All of it is given up for the fault of one: only the chain says whose it is.
   const blamed = await judge(context, submission, payments, mayHaveCode).then(
     () => [],

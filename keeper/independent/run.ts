@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { gasLimitsOf } from '@tollkeeper/chain/gasLimits'
 import { probeHead } from '@tollkeeper/chain/head'
 import { createPayerCode } from '@tollkeeper/chain/payerCode'
 import { openServedNetworks } from '@tollkeeper/chain/servedNetworks'
@@ -18,7 +17,7 @@ import { createMetrics } from '../settings/metrics.ts'
 import { startLoop } from '../settings/startLoop.ts'
 import { createWallet, signerProbes } from '../settler/wallet.ts'
 import { createBudget } from './budget.ts'
-import type { IndependentConfig } from './config.ts'
+import { type IndependentConfig, strangersLimits } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
 import { createSettler, type Settler } from './settler.ts'
 
@@ -59,7 +58,7 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
       const settler = createSettler({
         served,
         wallet,
-        settings: { ...config.settings, ...gasLimitsOf(served.network, config.settings) },
+        settings: { ...config.settings, ...strangersLimits(served.network, config.settings) },
         budget,
         payersWithCode,
         // One keeper's wallets don't race each other.

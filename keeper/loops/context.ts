@@ -54,7 +54,7 @@ export function createMemory() {
     dearUntil: 0,
     /** When (ms) a pair was last claimed alone, so that its batch could sweep. */
     sweptBesideAt: 0,
-    /** The token was paused: when (ms) to ask again. null: it isn't, as far as we know. */
-    tokenLookAt: null as number | null,
+    /** Whether the token is paused, as far as we know, and when (ms) to ask again. */
+    token: { isPaused: false, lookAt: 0 },
   }
 }

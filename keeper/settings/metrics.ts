@@ -46,6 +46,7 @@ export function createMetrics() {
       'state',
     ),
     reorgs: counter('reorgs_total', 'Mined batches that a reorg dropped'),
+    tokenPaused: gauge('token_paused', '1 while USDC is paused, so that nothing settles'),
     indexBehind: gauge('index_behind', '1 while the index may not be believed', 'reason'),
     indexQuarantined: gauge('index_quarantined', 'Logs that the index could not read, by reason', 'reason'),
     failedSweeps: gauge('failed_sweeps', 'Splitters whose last sweep failed'),

@@ -23,13 +23,18 @@ export type NetworkSettings = {
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
  * @param place where to look for `deployments.json`. Default: where this process runs.
+ * @param common the deployments of networks without a recorded one.
  * @throws {ConfigError}
  */
-export function readNetworkSettings(env: Environment, place?: Place): NetworkSettings[] {
+export function readNetworkSettings(
+  env: Environment,
+  place?: Place,
+  common: Deployments = {},
+): NetworkSettings[] {
   const chosen = readChosenNetworks(env)
   const deployments = readDeployments(env, place)
   return chosen.map((name) => {
-    const deployment = deployments[name]
+    const deployment = deployments[name] ?? common[name]
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',

@@ -65,11 +65,11 @@ test('behavior: eight wallets with nothing to do share one look at the head', as
   const began = performance.now()
   await whileRunning(keeper, () => until('160 steps are taken', () => steps >= 160))
   await annotate(`${calls()} calls in ${steps} steps`)
-  // One each two seconds, however many steps fit in.
-  expect(calls()).toBeLessThanOrEqual(3 + (performance.now() - began) / 1_900)
+  // One each two seconds, however many steps fit in, and one for the token.
+  expect(calls()).toBeLessThanOrEqual(4 + (performance.now() - began) / 1_900)
 })
 
-test('behavior: while nothing of USDC moves, 300 queued payments cost one batch, and then a call a look', async ({
+test('behavior: while nothing of USDC moves, 300 queued payments cost at most one batch, and then a call a look', async ({
   annotate,
 }: TestContext) => {
   const payments = await queueDue(stack, 300)
@@ -84,8 +84,10 @@ test('behavior: while nothing of USDC moves, 300 queued payments cost one batch,
   })
   const calls = countCalls(isNoHead)
   await whileRunning(keeper, async () => {
-    await until('a batch was tried in vain', () => seen.has('after-end'))
-    await annotate(`${calls()} calls for the batch that finds it out`)
+    // Whichever comes first finds it out: the first look, or a batch that is tried in vain.
+    const first = countCalls(isPausedQuestion)
+    await until('it is found out', () => first() > 0 && (!seen.has('after-claim') || seen.has('after-end')))
+    await annotate(`${calls()} calls to find it out`)
     expect(calls()).toBeLessThanOrEqual(150 + 50)
 
     const later = countCalls(isNoHead)
@@ -96,7 +98,7 @@ test('behavior: while nothing of USDC moves, 300 queued payments cost one batch,
     }
     await annotate(`${later()} calls in ${looks()} looks`)
     expect(later()).toBeLessThanOrEqual(2 * looks())
-    expect(seen.get('after-claim')).toBe(1)
+    expect(seen.get('after-claim') ?? 0).toBeLessThanOrEqual(1)
 
     await setPaused(false)
     offset += 60_000

@@ -78,15 +78,20 @@ async function examineToken({ client, network, deployment }: ExaminedNetwork): P
       : 'signatures would be worthless: correct DEPLOYMENTS_FILE or the RPC'
   const token = { address, abi: usdcAbi } as const
   try {
-    const [domainName, version, separator] = await Promise.all([
+    const [domainName, version, separator, isPaused] = await Promise.all([
       client.readContract({ ...token, functionName: 'name' }),
       client.readContract({ ...token, functionName: 'version' }),
       client.readContract({ ...token, functionName: 'DOMAIN_SEPARATOR' }),
+      client.readContract({ ...token, functionName: 'paused' }),
     ])
     const expected = eip712Domain(network, address)
     const found = `${address}, domain "${domainName}" version ${version}`
     const isRight =
       domainName === expected.name && version === expected.version && separator === domainSeparator(expected)
+    if (isRight && isPaused) {
+      const wait = 'no payment is accepted or settled until Circle unpauses it; nothing is lost meanwhile'
+      return warn(name, `${found}, paused`, wait)
+    }
     if (isRight) return ok(name, found)
     return fail(name, `${found}, expected "${expected.name}" version ${expected.version}`, advice)
   } catch (error) {

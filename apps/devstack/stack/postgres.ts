@@ -26,6 +26,8 @@ export type PostgresOptions = {
   port?: number
   /** Faster, but a crash loses data: for tests, never for measurements. */
   fast?: boolean
+  /** Further settings, which win over the others. */
+  settings?: Readonly<Record<string, string>>
   /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
   sharedBuffersMb?: number
   /** Where its files are kept for the next time. Default: a temporary folder. */
@@ -168,6 +170,7 @@ async function serve(
     ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
     // A test run has a hundred databases, which autovacuum would look at one after the other, all the time.
     ...(options.fast && { autovacuum: 'off' }),
+    ...options.settings,
   }
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
@@ -187,7 +190,8 @@ async function serve(
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
       if (options.onLog) for (const line of chunk.trimEnd().split('\n')) options.onLog(line)
       log = (log + chunk).slice(-10_000)
-      if (log.includes('ready to accept connections')) resolve()
+      // A standby accepts read-only ones.
+      if (/ready to accept (read-only )?connections/.test(log)) resolve()
     })
   })
   const isReady = await Promise.race([ready.then(() => true), exited.then(() => false)])

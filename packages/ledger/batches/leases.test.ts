@@ -2,7 +2,14 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
 import { until } from '../../../test/support/until.ts'
-import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
+import {
+  acquireLease,
+  isOutOfGasMoney,
+  LeaseLost,
+  pauseWallet,
+  releaseLease,
+  requireLease,
+} from './leases.ts'
 
 const sql = await useDatabase()
 
@@ -56,4 +63,26 @@ test('behavior: a takeover of a wallet waits for the holder’s open transaction
   })
   expect(await rival).toMatchObject({ holder: 'b', fence: 2n })
   expect(order).toEqual(['holder', 'rival'])
+})
+
+test('behavior: a network is out of gas money only if no wallet that is held can pay', async () => {
+  const chainId = 8_453
+  const take = (digit: string, ttlMs = 60_000) =>
+    acquireLease(sql, { chainId, address: `0x${digit.repeat(40)}`, holder: 'a', ttlMs })
+  const pause = (digit: string, reason: string, ms = 15_000) =>
+    pauseWallet(sql, { chainId, address: `0x${digit.repeat(40)}` }, new Date(Date.now() + ms), reason)
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(false)
+  await take('a')
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(false)
+  await pause('a', 'insufficient_gas_funds')
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(true)
+  expect(await isOutOfGasMoney(sql, 31_337)).toBe(false)
+  await take('b')
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(false)
+  await pause('b', 'signer_unavailable')
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(false)
+  await pause('b', 'insufficient_gas_funds')
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(true)
+  await pause('a', 'insufficient_gas_funds', -1_000)
+  expect(await isOutOfGasMoney(sql, chainId)).toBe(false)
 })

@@ -85,6 +85,14 @@ export async function listLeases(sql: Queryable, chainId: number): Promise<Liste
     from wallet_lease where chain_id = ${chainId} order by address`
 }
 
+/** Whether a network's keepers are at work, and none of their wallets can pay for gas. */
+export async function isOutOfGasMoney(sql: Queryable, chainId: number): Promise<boolean> {
+  const [row] = await sql<{ isOut: boolean | null }[]>`
+    select bool_and(coalesce(paused_until > clock_timestamp() and paused_reason = 'insufficient_gas_funds', false)) as "isOut"
+    from wallet_lease where chain_id = ${chainId} and expires_at > clock_timestamp()`
+  return row?.isOut ?? false
+}
+
 /** Wallets with open batches that nobody has held for a while, because their keeper or their key is gone. */
 export async function readAbandonedWallets(
   sql: Queryable,

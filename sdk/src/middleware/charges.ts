@@ -1,10 +1,5 @@
 import { formatUsdc } from '../protocol/amount.ts'
-import {
-  type GatewayAnswer,
-  type GatewayCall,
-  type GatewayClientOptions,
-  postToGateway,
-} from './gatewayClient.ts'
+import { type GatewayCall, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
 import type { VerifiedPayment } from './verification.ts'
 import type { Warnings } from './warnings.ts'
 
@@ -15,44 +10,58 @@ export type Chargeable = Pick<VerifiedPayment, 'paymentId' | 'tab'>
 export type Accepted = Omit<VerifiedPayment, 'charge'>
 
 /**
- * Charges this much of an accepted payment, in base units.
+ * What became of a charge, or of a void:
  *
- * @returns the receipt of the new charge; null: the gateway gave none; undefined: it stays at the price.
+ * - `done`: with the receipt of the new charge; null if the gateway gave none
+ * - `refused`: it stays at the price
+ * - `unknown`: no answer came, so the gateway may have changed the charge or not
  */
-export type Charge = (payment: Accepted, amount: bigint) => Promise<string | null | undefined>
+export type Charged =
+  | { outcome: 'done'; receipt: string | null }
+  | { outcome: 'refused' }
+  | { outcome: 'unknown' }
+
+/** Charges this much of an accepted payment, in base units. */
+export type Charge = (payment: Accepted, amount: bigint) => Promise<Charged>
 
 /** Charges after the handler: less than the price for a request on a tab, or nothing. */
 export function createCharges(
   gateway: GatewayClientOptions,
   { mockPayments, warnings }: { mockPayments: boolean; warnings: Pick<Warnings, 'explain' | 'tell'> },
 ) {
-  /** @returns the answer; undefined if it isn't done. */
-  async function send(call: GatewayCall, what: string): Promise<GatewayAnswer | undefined> {
+  async function send(call: GatewayCall, what: string): Promise<Charged> {
     if (!gateway.apiKey) {
       warnings.tell('no_api_key')
-      return undefined
+      return { outcome: 'refused' }
     }
     const answer = await postToGateway(gateway, call)
-    if (answer === undefined || (answer.status >= 200 && answer.status < 300)) return answer
-    warnings.explain(answer, what)
-    return undefined
+    if (answer === undefined) return { outcome: 'unknown' }
+    if (answer.status < 200 || answer.status >= 300) {
+      warnings.explain(answer, what)
+      return { outcome: isFinal(answer.status) ? 'refused' : 'unknown' }
+    }
+    const { receipt } = (answer.body ?? {}) as { receipt?: unknown }
+    return { outcome: 'done', receipt: typeof receipt === 'string' ? receipt : null }
   }
 
   /** Charges this much of a request on a tab. */
-  async function charge({ tab }: Chargeable, amount: bigint): Promise<string | null | undefined> {
-    if (!tab) return undefined
+  async function charge({ tab }: Chargeable, amount: bigint): Promise<Charged> {
+    if (!tab) return { outcome: 'refused' }
     const path = `/tabs/${encodeURIComponent(tab.id)}/requests/${tab.sequence}/charge`
-    const answer = await send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
-    const { receipt } = (answer?.body ?? {}) as { receipt?: unknown }
-    return answer && (typeof receipt === 'string' ? receipt : null)
+    return send({ path, body: { amount: formatUsdc(amount) } }, 'charging a tab')
   }
 
-  async function voidPayment(payment: Chargeable): Promise<boolean> {
-    if (mockPayments) return true
-    if (payment.tab) return (await charge(payment, 0n)) !== undefined
+  async function voidPayment(payment: Chargeable): Promise<Charged> {
+    if (mockPayments) return { outcome: 'done', receipt: null }
+    if (payment.tab) return charge(payment, 0n)
     const path = `/payments/${encodeURIComponent(payment.paymentId)}/void`
-    return (await send({ path, body: {} }, 'voiding a payment')) !== undefined
+    return send({ path, body: {} }, 'voiding a payment')
   }
 
   return { charge, voidPayment }
+}
+
+/** Whether a refusal stays. Behind a 5xx, the gateway may have done what it was asked. */
+function isFinal(status: number): boolean {
+  return status < 500 && status !== 408 && status !== 429
 }

@@ -204,6 +204,28 @@ test('behavior: what is accepted while its payment, presented again, is refused,
   expect(asked).toContainEqual(['/verify', '*'])
 })
 
+test('behavior: if the answer to a charge is lost, the buyer is told neither the price nor the amount; if it is refused, the price', async () => {
+  const tab = { id: `tab_${'1'.repeat(32)}`, sequence: 1 }
+  let isLost = true
+  const url = await serve((incoming, response) => {
+    if (incoming.url === '/verify')
+      response.end(JSON.stringify({ verified: true, receipt: 'a.b.c', paymentId: 'pay_1', tab }))
+    else if (isLost) incoming.socket.destroy()
+    else response.writeHead(409).end('{"code":"tab_closed"}')
+  })
+  const options = { ...base, gatewayUrl: url, endpointId: 'ep_1', apiKey: 'tk_1', warn: () => {} }
+  const gate = createGate({ ...options, timeout: 1_500 })
+  const decide = () => gate.check({ ...request, authorization })
+  for (const lost of [true, false]) {
+    isLost = lost
+    const decision = await decide()
+    if (decision.kind !== 'serve') throw new Error('it is not served')
+    expect(decision.headers['Service-Receipt']).toBe('a.b.c')
+    expect(await decision.payment.charge('0.001')).toBe(false)
+    expect(decision.headers).toEqual(lost ? {} : { 'Service-Receipt': 'a.b.c' })
+  }
+})
+
 test('behavior: a gateway that answers 408 may have accepted the payment, and is asked again with the same key', async () => {
   const keys: unknown[] = []
   const url = await serve((incoming, response) => {

@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
+import { maxResourceLength } from '../protocol/challenge.ts'
 import { BaseError, type ErrorCode, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
@@ -16,7 +17,7 @@ import {
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
-import { type Accepted, type Charge, createCharges } from './charges.ts'
+import { type Accepted, type Charge, type Charged, createCharges } from './charges.ts'
 import { type GateDecision, json, refuse, type Served } from './decision.ts'
 import type { GatewayAnswer, GatewayClientOptions } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
@@ -112,6 +113,9 @@ export type Gate = {
   void(served: Served): Promise<boolean>
 }
 
+/** The gateway completes a path by the origin of its endpoint. */
+const maxOriginLength = 262
+
 /** Header that carries the receipt to the buyer (conformance 4.3-4). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
@@ -180,6 +184,12 @@ export function createGate(options: InnerGateOptions): Gate {
     // An endpoint for GET also answers HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = resourceOf(request.url, options)
+    if (resource.length > maxResourceLength - maxOriginLength) {
+      return refuse(
+        'uri_too_long',
+        `A URL has at most ${maxResourceLength - maxOriginLength} characters here`,
+      )
+    }
     let presented: PresentedPayment
     try {
       presented = readPayment(request)
@@ -272,10 +282,10 @@ export function createGate(options: InnerGateOptions): Gate {
 
 async function voidServed(
   { payment, headers }: Served,
-  voidPayment: (payment: VerifiedPayment) => Promise<boolean>,
+  voidPayment: (payment: VerifiedPayment) => Promise<Charged>,
 ): Promise<boolean> {
   if (payment.tab) return payment.charge(0)
-  if (!(await voidPayment(payment))) return false
+  if ((await voidPayment(payment)).outcome !== 'done') return false
   for (const name of Object.keys(headers)) delete headers[name]
   return true
 }
@@ -301,7 +311,8 @@ function checkMock(
   terms: { resource: string; split: Split },
 ): GateDecision {
   const mocked = { gatewayUrl, providerId, endpointId, ...terms }
-  const charge: Charge = async (_, amount) => (amount <= terms.split.price ? null : undefined)
+  const charge: Charge = async (_, amount) =>
+    amount <= terms.split.price ? { outcome: 'done', receipt: null } : { outcome: 'refused' }
   if (kind === 'mock') return toServe(mockPayment(mocked), charge)
   return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
 }
@@ -388,11 +399,16 @@ function toServe(accepted: Accepted, charge: Charge, responses: Record<string, o
     ...accepted,
     charge: async (usdc) => {
       const amount = parseUsdc(usdc)
-      const receipt = await charge(accepted, amount)
-      if (receipt === undefined) return false
+      const charged = await charge(accepted, amount)
+      if (charged.outcome === 'refused') return false
+      // Neither the price nor the amount is known to be what is charged, so the buyer is told neither.
+      if (charged.outcome === 'unknown') {
+        for (const name of [receiptHeader, chargedHeader, ...Object.keys(responses)]) delete headers[name]
+        return false
+      }
       headers[chargedHeader] = formatUsdc(amount)
-      if (receipt === null) delete headers[receiptHeader]
-      else headers[receiptHeader] = receipt
+      if (charged.receipt === null) delete headers[receiptHeader]
+      else headers[receiptHeader] = charged.receipt
       // x402's own field for a price that turned out lower.
       for (const [name, response] of Object.entries(responses))
         headers[name] = encodePaymentHeader({ ...response, amount: amount.toString() })

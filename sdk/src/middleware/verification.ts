@@ -51,7 +51,9 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
 
 /** How long to wait before each further question about a verification whose outcome is unknown. */
 const recoveryDelaysMs = [3000, 6000, 16_000, 60_000]
-/** Most verifications that are remembered because their outcome is unknown. */
+/** The same after those, if the gateway is away for longer. The last one repeats as long as the process lives. */
+const lateDelaysMs = [60_000, 180_000, 600_000]
+/** Maximum number of verifications that are remembered because their outcome is unknown. The oldest is forgotten first. */
 const maxLost = 1_000
 
 /**
@@ -107,7 +109,14 @@ export function createLostVerifications() {
 
 export type LostVerifications = ReturnType<typeof createLostVerifications>
 
-type VoidPayment = (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Promise<boolean>
+type Recovery = {
+  lost: LostVerifications
+  voidPayment: (
+    payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>,
+  ) => Promise<{ outcome: 'done' | 'refused' | 'unknown' }>
+  /** Waits before a question. Default: a timer that doesn't keep the process alive. */
+  pause?: ((ms: number) => Promise<void>) | undefined
+}
 
 /**
  * Asks the gateway to verify, or continues an equal call whose outcome isn't known. What stays unknown is voided in the background if
@@ -118,16 +127,9 @@ type VoidPayment = (payment: Pick<VerifiedPayment, 'paymentId' | 'tab'>) => Prom
 export async function verifyOrGoOn(
   options: GatewayClientOptions,
   given: GatewayCall,
-  {
-    lost,
-    voidPayment,
-    waitUntil,
-  }: {
-    lost: LostVerifications
-    voidPayment: VoidPayment
-    waitUntil: ((work: Promise<unknown>) => void) | undefined
-  },
+  { waitUntil, ...recovery }: Recovery & { waitUntil: ((work: Promise<unknown>) => void) | undefined },
 ): Promise<GatewayAnswer | undefined> {
+  const { lost } = recovery
   const before = lost.keyOf(given)
   const call = before === undefined ? given : { ...given, idempotencyKey: before }
   lost.take(call)
@@ -136,42 +138,53 @@ export async function verifyOrGoOn(
   if (!mayBeAccepted) return answer
   lost.add(call)
   if (options.apiKey) {
-    const recovery = voidLostVerification(options, call, voidPayment, lost)
-    waitUntil?.(recovery)
+    const first = voidLostVerification(options, call, recovery, recoveryDelaysMs)
+    // The runtime isn't kept waiting for a gateway that may be away for hours.
+    waitUntil?.(first)
+    void first
+      .then((isEnded) => isEnded || voidLostVerification(options, call, recovery, lateDelays()))
+      .catch(() => {})
   }
   return answer
 }
 
+function* lateDelays(): Generator<number> {
+  yield* lateDelaysMs
+  for (;;) yield lateDelaysMs.at(-1) as number
+}
+
 /**
  * Asks whether a verification with an unknown outcome was accepted, and if so voids its payment. Asking accepts nothing, since its
- * buyer may have paid anew.
+ * buyer may have paid again.
  *
- * @param voidPayment voids a payment, and tells whether it is voided.
- * @param lost takes it over if its buyer presents it again meanwhile.
+ * It ends early if the verification is no longer remembered: its buyer has presented it again, or too many are.
+ *
+ * @returns whether its outcome is known, or somebody else sees to it.
  */
 async function voidLostVerification(
   options: GatewayClientOptions,
   call: GatewayCall,
-  voidPayment: VoidPayment,
-  lost: LostVerifications,
-): Promise<void> {
+  { voidPayment, lost, pause = sleep }: Recovery,
+  delaysMs: Iterable<number>,
+): Promise<boolean> {
   const began = performance.now()
-  for (const delay of recoveryDelaysMs) {
-    await sleep(delay)
-    if (lost.keyOf(call) !== call.idempotencyKey) return
+  for (const delay of delaysMs) {
+    await pause(delay)
+    if (lost.keyOf(call) !== call.idempotencyKey) return true
     // By then the gateway has accepted what was on its way, or never will.
-    const isOver = performance.now() - began > options.timeoutMs / 2
+    const isOver = delaysMs !== recoveryDelaysMs || performance.now() - began > options.timeoutMs / 2
     const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
-    if (isOver && codeOf(answer) === 'unknown_payment') return
+    if (isOver && codeOf(answer) === 'unknown_payment') return true
     const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>
     // Another request has the payment, or it is being settled and the buyer will present it again.
-    if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
+    if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return true
     if (answer?.status !== 200 || typeof paymentId !== 'string') continue
     // From here on, whoever presents it again hears that it was used.
-    if (!lost.take(call)) return
-    if (await voidPayment({ paymentId, ...(tab && { tab }) })) return
+    if (!lost.take(call)) return true
+    if ((await voidPayment({ paymentId, ...(tab && { tab }) })).outcome !== 'unknown') return true
     lost.add(call)
   }
+  return false
 }
 
 /** Whether the answer comes from what is stored: it is the payment's own, or says that another request has it. */

@@ -41,6 +41,16 @@ export function parseDeployments(json: unknown): Deployments {
 /** The deployments that are committed with this version. */
 export const committedDeployments: Deployments = /* @__PURE__ */ parseDeployments(committed)
 
+/**
+ * The addresses of this version on every network, also where no deployment was recorded with it: for programs that don't read the chain
+ * from the start block on.
+ */
+export const commonDeployments: Deployments = /* @__PURE__ */ parseDeployments(
+  Object.fromEntries(
+    Object.entries(committed).map(([name, entry]) => [name, { ...entry, startBlock: entry.startBlock ?? 0 }]),
+  ),
+)
+
 /** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
 export const splitterFactory = committed.base.splitterFactory as Address
 

@@ -1,0 +1,132 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { describe, expect, test } from 'vitest'
+import type { GatewayCall } from './gatewayClient.ts'
+import { createLostVerifications, verifyOrGoOn } from './verification.ts'
+
+/** A gateway that accepts what it is asked, and whose answers are lost until it is back. */
+function playGateway() {
+  const state = {
+    isAway: true,
+    stored: '{"verified":true,"receipt":"a.b.c","paymentId":"pay_1"}',
+    status: 200,
+  }
+  const fetch = async () => {
+    if (state.isAway) throw new TypeError('fetch failed')
+    return new Response(state.stored, { status: state.status })
+  }
+  return { state, options: { gatewayUrl: 'http://gateway.example', apiKey: 'tk_1', timeoutMs: 200, fetch } }
+}
+
+/** Time that passes as soon as the test lets it, one pause after another. */
+function controlPauses() {
+  const waiting: { ms: number; end: () => void }[] = []
+  let onPause = () => {}
+  /** Resolves once it pauses, so that no question is under way. */
+  async function begun(): Promise<void> {
+    if (waiting.length > 0) return
+    await new Promise<void>((resolve) => {
+      onPause = resolve
+    })
+  }
+  return {
+    pause: (ms: number) =>
+      new Promise<void>((end) => {
+        waiting.push({ ms, end })
+        onPause()
+      }),
+    begun,
+    /** Ends the next pause. @returns its length in seconds. */
+    next: async () => {
+      await begun()
+      const { ms, end } = waiting.shift() as (typeof waiting)[number]
+      end()
+      return ms / 1_000
+    },
+  }
+}
+
+const callOf = (macaroon: string): GatewayCall => ({
+  path: '/verify',
+  body: { macaroon },
+  idempotencyKey: `key of ${macaroon}`,
+})
+
+describe('a verification whose outcome is unknown', () => {
+  test('default: is asked for until the gateway is back, however long it was away, and voided', async () => {
+    const { state, options } = playGateway()
+    const { pause, next, begun } = controlPauses()
+    const voided = Promise.withResolvers<string>()
+    const works: Promise<unknown>[] = []
+    const answer = await verifyOrGoOn(options, callOf('one'), {
+      lost: createLostVerifications(),
+      voidPayment: async ({ paymentId }) => {
+        voided.resolve(paymentId)
+        return { outcome: 'done' }
+      },
+      waitUntil: (work) => works.push(work),
+      pause,
+    })
+    expect(answer).toBeUndefined()
+    const seconds: number[] = []
+    for (let n = 0; n < 8; n++) seconds.push(await next())
+    expect(seconds).toEqual([3, 6, 16, 60, 60, 180, 600, 600])
+    // A runtime that ends with the answer waits for the first questions only.
+    await Promise.all(works)
+    await begun()
+    state.isAway = false
+    expect(await next()).toBe(600)
+    expect(await voided.promise).toBe('pay_1')
+  })
+
+  test('behavior: a void whose answer is lost is repeated, and one that is refused is not', async () => {
+    const { state, options } = playGateway()
+    const { pause, next } = controlPauses()
+    const outcomes = ['unknown', 'unknown', 'refused'] as const
+    const asked = Array.from({ length: 3 }, () => Promise.withResolvers<void>())
+    let voids = 0
+    const lost = createLostVerifications()
+    await verifyOrGoOn(options, callOf('one'), {
+      lost,
+      voidPayment: async () => {
+        asked[voids]?.resolve()
+        return { outcome: outcomes[voids++] ?? 'done' }
+      },
+      waitUntil: undefined,
+      pause,
+    })
+    state.isAway = false
+    for (const one of asked) {
+      await next()
+      await one.promise
+    }
+    await expect.poll(() => lost.keyOf(callOf('one'))).toBeUndefined()
+    expect(voids).toBe(3)
+  })
+
+  test('behavior: a gateway that has stored nothing is asked no more', async () => {
+    const { state, options } = playGateway()
+    const { pause, next, begun } = controlPauses()
+    const works: Promise<unknown>[] = []
+    await verifyOrGoOn(options, callOf('one'), {
+      lost: createLostVerifications(),
+      voidPayment: () => Promise.reject(new Error('nothing is to be voided')),
+      waitUntil: (work) => works.push(work),
+      pause,
+    })
+    for (let n = 0; n < 4; n++) await next()
+    await Promise.all(works)
+    await begun()
+    Object.assign(state, { isAway: false, status: 404, stored: '{"code":"unknown_payment"}' })
+    await next()
+    const again = next().then(() => 'asked again')
+    expect(await Promise.race([again, wait(300, 'ended')])).toBe('ended')
+  })
+
+  test('behavior: at most 1,000 are remembered, and the oldest is forgotten first', () => {
+    const lost = createLostVerifications()
+    for (let n = 0; n <= 1_000; n++) lost.add(callOf(`number ${n}`))
+    expect(lost.keyOf(callOf('number 0'))).toBeUndefined()
+    expect(lost.keyOf(callOf('number 1'))).toBe('key of number 1')
+    expect(lost.take(callOf('number 1000'))).toBe(true)
+  })
+})
