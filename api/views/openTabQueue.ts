@@ -18,6 +18,7 @@ export type OpenTabTimes = {
   least: bigint
   /** How long a payment waits at most; a tab's wait begins when it is opened. */
   timeMs: number
+  now: Date
 }
 
 /** Reads what wallets wait for on open tabs; questions about one wallet that come together share an answer. */
@@ -40,7 +41,7 @@ export function createOpenTabQueues(tabReads: Pick<TabReads, 'readOpenLines'>) {
 export function sumLines(
   lines: readonly OpenLine[],
   half: 0 | 1,
-  { least, timeMs }: OpenTabTimes,
+  { least, timeMs, now }: OpenTabTimes,
 ): OpenTabQueue | null {
   const charged = lines.flatMap(({ split, charged, firstAt, ...line }) => {
     const fee = platformPart(split, charged)
@@ -57,6 +58,11 @@ export function sumLines(
     firstQueuedAt: new Date(
       charged.reduce((first, { firstAt }) => Math.min(first, firstAt.getTime()), Number.POSITIVE_INFINITY),
     ),
-    settlesAt: new Date(ends.reduce((first, at) => Math.min(first, at), Number.POSITIVE_INFINITY)),
+    settlesAt: new Date(
+      Math.max(
+        now.getTime(),
+        ends.reduce((first, at) => Math.min(first, at)),
+      ),
+    ),
   }
 }

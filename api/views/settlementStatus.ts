@@ -33,7 +33,7 @@ export type SettlementStatusRouteOptions = {
   tabReads: TabReads
   heads: RecordedHeads
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers' | 'minimumPrices'>
+  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers' | 'minimumPrices' | 'tabs'>
   now: () => number
 }
 
@@ -53,7 +53,9 @@ export const addSettlementStatusRoute = view('/settlements/status', {
       const isPlatform = wallet === settings.platformWallet
       if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
       const question = { chainId, token, wallet, half: isPlatform ? (1 as const) : (0 as const), now: asOf }
-      const times = { least: minimumPriceOn(settings, network), timeMs: settings.triggers.timeMs }
+      // Within earned credit a tab may stay open for several hours, where the operator allows that.
+      const timeMs = settings.triggers.timeMs * (settings.tabs?.earnedHours ?? 1)
+      const times = { least: minimumPriceOn(settings, network), timeMs, now: asOf }
       // First, so that a tab that is taken into the ledger meanwhile counts twice for a moment rather than not at all.
       const openTabs = await readOpenTabs(question, times)
       const [indexedBlock, queue, isTooDear] = await Promise.all([

@@ -86,7 +86,7 @@ export async function closeTab(stack: Stack, options: TabOptions): Promise<Close
   const { chainId } = served.network
   const total = lines.reduce((sum, { amount }) => sum + amount, 0n)
   await database`
-    select reserve_for_tab(${tabId}, ${chainId}, ${served.token}, ${authorization.from}, ${authorization.nonce}, ${total}, null, null, null, current_date)`
+    select reserve_for_tab(${tabId}, ${chainId}, ${served.token}, ${authorization.from}, ${authorization.nonce}, ${total}, ${total}, null, null, null, current_date)`
   const [own] = await database<{ providerId: string; endpointId: string }[]>`
     select w.provider_id as "providerId", e.id as "endpointId" from wallet w join endpoint e on e.wallet_id = w.id
     where w.address = ${payee}`
