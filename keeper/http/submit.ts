@@ -133,10 +133,11 @@ async function judge(
     if (validAfter >= seconds)
       return {
         code: 'authorization_not_yet_valid',
-        detail: `valid after ${validAfter}, it is ${seconds}`,
+        detail: `valid after ${validAfter}, and the keeper's clock says ${seconds}: is the payer's clock ahead?`,
       }
     if (validBefore > seconds) return null
-    return { code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` }
+    const detail = `valid before ${validBefore}, and the keeper's clock says ${seconds}: is the payer's clock behind?`
+    return { code: 'authorization_expired', detail }
   })
   refuseWhere(transfers, (one) =>
     known.get(nameOf(one))?.isTriedInVain ? { code: 'settlement_failed', detail: triedInVain } : null,

@@ -39,6 +39,8 @@ export type SellerOptions = {
   handler?: Handler
   usdcPerUnit?: string
   gate?: Partial<GateOptions>
+  /** The origin that buyers use, of a proxy in front. Default: the seller's own. */
+  publicOrigin?: string
   /** Fields of the endpoints, such as a description or an input schema. */
   endpoint?: object
   /** Fields of the provider's upstream, for `proxy`. */
@@ -95,7 +97,7 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
     const origin = await listen(serverOf(kind, gate, handle))
     if (kind === 'proxy') await own('PUT', '/upstream', { url: origin, ...options.upstream })
     for (const method of ['GET', 'POST']) {
-      const url = kind === 'proxy' ? '/*' : `${origin}/*`
+      const url = kind === 'proxy' ? '/*' : `${options.publicOrigin ?? origin}/*`
       const sold = await own('POST', '/endpoints', {
         url,
         method,

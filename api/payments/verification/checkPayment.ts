@@ -77,12 +77,23 @@ export function checkWindow(
 ): void {
   const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
   // USDC wants `now > validAfter`; the block that settles it comes later than this second.
-  if (validAfter > now) throw new Refusal('authorization_not_yet_valid', undefined, { details })
-  if (validBefore <= now) throw new Refusal('authorization_expired', undefined, { details })
+  const clock = `the gateway's clock says ${timeOf(now)}`
+  if (validAfter > now) {
+    const why = `${payload} is valid from ${timeOf(validAfter)} on, and ${clock}. Is the payer's clock ahead?`
+    throw new Refusal('authorization_not_yet_valid', why, { details })
+  }
+  const ended = `${timeOf(validBefore)}, and ${clock}. Is the payer's clock behind?`
+  if (validBefore <= now)
+    throw new Refusal('authorization_expired', `${payload} was valid until ${ended}`, { details })
   if (validBefore < now + minimumValiditySeconds) {
-    const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds`
+    const why = `${payload} must be valid for another ${minimumValiditySeconds} seconds: it ends at ${ended}`
     throw new Refusal('authorization_expires_too_soon', why, { details })
   }
+}
+
+/** @param seconds below 2^40, which a Date can hold. */
+function timeOf(seconds: number | bigint): string {
+  return new Date(Number(seconds) * 1000).toISOString().replace('.000', '')
 }
 
 /**

@@ -13,8 +13,8 @@ export type Reachable = {
 }
 
 const connectTimeoutMs = 10_000
-/** How long an answer may take to begin, and may pause: models think. */
-const idleTimeoutMs = 120_000
+/** How long an answer may take to begin, and may pause: models think, and a paid tool may take as long as a call. */
+const idleTimeoutMs = 600_000
 
 /**
  * Bounds where requests go, since an agent fetches URLs that strangers suggest, from a machine in a network of its own. Without a

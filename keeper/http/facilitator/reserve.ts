@@ -118,11 +118,14 @@ function checkTerms(
   if (asked.amount !== value.toString())
     throw new Refused(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
   if (validAfter > now)
-    throw new Refused(reasonOf('authorization_not_yet_valid'), `valid after ${validAfter}, it is ${now}`)
+    throw new Refused(
+      reasonOf('authorization_not_yet_valid'),
+      `valid after ${validAfter}, and the facilitator's clock says ${now}: is the payer's clock ahead?`,
+    )
   if (validBefore < now + leastValiditySeconds)
     throw new Refused(
       reasonOf('authorization_expired'),
-      `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}`,
+      `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}, and the facilitator's clock says ${now}: is the payer's clock behind?`,
     )
 }
 

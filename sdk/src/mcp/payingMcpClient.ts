@@ -2,7 +2,7 @@ import type { Client as McpClient } from '@modelcontextprotocol/sdk/client/index
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js'
 import { isIssuedBy } from '../client/checkChallenge.ts'
 import { type Client, toError } from '../client/createClient.ts'
-import { ChallengeRefusedError, NetworkError, RequestTimeoutError } from '../client/errors.ts'
+import { ChallengeRefusedError, NetworkError, RequestTimeoutError, settlesUntil } from '../client/errors.ts'
 import type { Asked } from '../client/offers.ts'
 import { isUnclear, type Paid } from '../client/outcome.ts'
 import { createPaymentFlow, type PaymentOptions } from '../client/paymentFlow.ts'
@@ -59,6 +59,8 @@ const [connectionClosed, requestTimeout, unexpectedContent] = [-32000, -32001, -
  * stay as they are, and the client that was passed goes on without paying. If the answer to a paid call was lost, the next call of the
  * same tool with the same arguments presents the same payment, and signs nothing. So it does if a seller of another gateway refused a
  * payment, until that payment can't settle any more.
+ *
+ * A paid call waits as long as its payment is valid, from one minute to ten, unless its options have a `timeout`.
  *
  * @param client its `callTool` is used, with the options of each call.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
@@ -124,12 +126,13 @@ function createToolPayer(options: PayingMcpOptions) {
       const _meta = { ...params._meta, ...meta }
       const paid = Object.keys(_meta).length > 0 ? { ...params, _meta } : params
       try {
-        const result = await sendCall(paid, { ...callOptions, signal: within.signal })
+        const timeout = callOptions.timeout ?? timeoutOf(within.payment)
+        const result = await sendCall(paid, { ...callOptions, timeout, signal: within.signal })
         return readReply(result as CallToolResult, asked.url)
       } catch (error) {
         const reply = readErrorReply(error, asked.url)
         if (reply) return reply
-        throw toCallError(error, asked, within, callOptions)
+        throw toCallError(error, asked, within, callOptions.timeout ?? timeoutOf(within.payment))
       }
     }
     return take(await payFor(asked, ask, deadline), deadline)
@@ -205,6 +208,17 @@ function createToolPayer(options: PayingMcpOptions) {
   return { call, tabs: flow.tabs, close: flow.close }
 }
 
+/** How long a call may take: by default as the client of MCP has it, and a paid one as long as its payment is valid, within limits. */
+const usualTimeoutMs = 60_000
+const longestTimeoutMs = 600_000
+
+/** A paid tool that takes longer than usual would run on, and be charged. */
+function timeoutOf(payment: SignedPayment | undefined): number {
+  if (!payment) return usualTimeoutMs
+  const validMs = settlesUntil(payment) * 1_000 - Date.now()
+  return Math.min(Math.max(validMs, usualTimeoutMs), longestTimeoutMs)
+}
+
 /** A payment in the form of a call's `_meta`. */
 function metaOf({ name, value }: PaymentHeader): Record<string, unknown> {
   if (name === 'authorization') return { [paymentKeys.own]: value }
@@ -216,7 +230,7 @@ function toCallError(
   error: unknown,
   { seller }: { seller: string },
   within: Deadline,
-  { timeout = 60_000 }: CallOptions,
+  timeout: number,
 ): unknown {
   const { payment, signal } = within
   if (!payment) return error

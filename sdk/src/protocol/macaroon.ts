@@ -271,9 +271,9 @@ export function verifyMacaroon(
   if (terms.mintedAt < notBefore) throw invalid('it was minted before this gateway was restored')
   const caveats = checkCaveats(macaroon.caveats, request)
   if (now >= caveats.expiry) {
-    throw new ProtocolError('macaroon_expired', `Macaroon expired at ${formatTime(caveats.expiry)}`, {
-      details: { expiry: formatTime(caveats.expiry) },
-    })
+    const expiry = formatTime(caveats.expiry)
+    const message = `Macaroon expired at ${expiry}, and the gateway's clock says ${formatTime(now)}`
+    throw new ProtocolError('macaroon_expired', message, { details: { expiry } })
   }
   return { terms, caveats }
 }
