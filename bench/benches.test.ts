@@ -6,7 +6,8 @@ import { killAll, runCommand } from '../test/support/processes.ts'
 /** Options that make each bench small. What they leave out has its default, as in a run for figures. */
 const sizes: Record<string, Record<string, number>> = {
   burst: { requests: 64 },
-  facilitator: { rounds: 1, verified: 64, settled: 16 },
+  discovery: { endpoints: 100, readers: 2, seconds: 1 },
+  facilitator: { rounds: 1, verified: 64, settled: 16, crowd: 80, probes: 1 },
   gas: {},
   index: { authorizations: 600, runs: 1 },
   restart: { authorizations: 20_000, rounds: 1 },

@@ -41,13 +41,14 @@ export async function run({ requests }: typeof options, say: Say): Promise<objec
         await client.request(shop.url)
         times.push(performance.now() - sentAt)
       } catch (error) {
-        const { code = String(error) } = error as { code?: string }
-        refusals.set(code, (refusals.get(code) ?? 0) + 1)
+        const { code = '', message, cause } = error as Error & { code?: string }
+        const reason = `${code}: ${message}${cause instanceof Error ? ` (${cause.message})` : ''}`
+        refusals.set(reason, (refusals.get(reason) ?? 0) + 1)
       }
     }),
   )
   const seconds = (performance.now() - startedAt) / 1_000
-  for (const [code, count] of refusals) say(`${count} were refused: ${code}`)
+  for (const [reason, count] of refusals) say(`${count} were not served: ${reason}`)
   const [row] = await rig.database<[{ tabs: number; requests: number; charged: bigint }]>`
     select count(*)::int as tabs, sum(requests)::int as requests,
       sum((select sum(one) from unnest(charged) one))::bigint as charged

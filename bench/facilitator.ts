@@ -32,7 +32,7 @@ type Name = (typeof names)[number]
 type Rig = Awaited<ReturnType<typeof startRig>>
 type Run = Awaited<ReturnType<typeof measure>>
 
-export const options = { rounds: 3, verified: 1_000, settled: 256, concurrency: 64 }
+export const options = { rounds: 3, verified: 1_000, settled: 256, concurrency: 64, crowd: 1_500, probes: 8 }
 
 export const figures = () => [
   'settlePerSecond',
@@ -50,12 +50,15 @@ export const figures = () => [
   'managedReferenceSettled',
   'managedReferenceSettlePerSecond',
   'timesManagedReference',
+  'settleMsAlone',
+  'settleMsBesideCrowd',
 ]
 
 export async function run(load: typeof options, say: Say): Promise<object> {
   const { rounds, verified, settled } = load
   await using bench = await openSettling(1_000)
   const rig = await startRig(bench)
+  const crowded = await measureCrowd(rig, load, say)
   // The first round also gives each seller a balance.
   const runs = await inTurns(names, { counted: rounds, warmUps: 1, say }, async (name, round) => {
     // The reference is asked fewer times, as it takes longer.
@@ -65,7 +68,7 @@ export async function run(load: typeof options, say: Say): Promise<object> {
     if (round < 0 && name === names.at(-1)) await bench.database`analyze`
     return result
   })
-  return summarize(runs)
+  return { ...summarize(runs), ...crowded }
 }
 
 /** Verifies payments, then settles some of them from the beginning of a block on. The others' reservations run out. */
@@ -146,8 +149,40 @@ function summarize(runs: Record<Name, Run[]>) {
   }
 }
 
+/** Times of honest settlements one by one, alone and beside a free key with very many open ones. */
+export async function measureCrowd({ facilitators, sign }: Rig, { crowd, probes }: typeof options, say: Say) {
+  const { port, headersOf } = facilitators.ours
+  const render = ({ seller, body }: ReturnType<Rig['sign']>[number]) =>
+    renderPost('/settle', body, headersOf(seller))
+  const settleOneByOne = async () => {
+    const ms: number[] = []
+    for (const payment of sign(probes)) {
+      const honest = { ...payment, seller: 0 }
+      const sent = await send({ requests: [render(honest)], isRight: isSettled, port, connections: 1 })
+      ms.push(...sent.ms)
+      // Not in step with the blocks.
+      await wait(Math.random() * 1_000)
+    }
+    say(`honest settlements, ms: ${ms.map(Math.round).join(' ')}`)
+    return median(ms)
+  }
+  const alone = await settleOneByOne()
+  const requests = sign(crowd).map((payment) => render({ ...payment, seller: 1 }))
+  // More than one key may have open are refused, and don't count here.
+  // The server allows fewer connections than a crowd may have settlements.
+  const crowded = send({ requests, isRight: () => true, port, connections: Math.min(crowd, 900) })
+  await wait(500)
+  const beside = await settleOneByOne()
+  await crowded
+  return { settleMsAlone: Math.round(alone), settleMsBesideCrowd: Math.round(beside) }
+}
+
+function isSettled({ body }: { body: Buffer }): boolean {
+  return (JSON.parse(body.toString()) as { success?: boolean }).success === true
+}
+
 /** Our keeper and the reference, each as a process of its own, and signed payments for them. */
-async function startRig(bench: Bench) {
+export async function startRig(bench: Bench) {
   const { chain, served, buyers, database } = bench
   // Each seller is a provider with an API key of its own: the facilitator limits how many payments a provider may have open, and most
   // of what is verified here stays open until its reservation ends.

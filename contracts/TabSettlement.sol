@@ -20,16 +20,20 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
     /// @inheritdoc ITabSettlement
     ISplitterFactory public immutable SPLITTER_FACTORY;
 
-    /// Left beside a call's own gas and TAIL_GAS, so that whatever the call burns, all that settled is paid out: for passing
-    /// over one tab, for adding up and logging one line, and for one payout that ends in a splitter. No caller can name the
-    /// gas with which only the first try of a payout fails: a call leaves 1/64 of it, too little for the second.
-    uint256 internal constant TAB_GAS = 500;
-    uint256 internal constant LINE_GAS = 250;
-    uint256 internal constant PAYOUT_GAS = 50_000;
+    /// @inheritdoc ITabSettlement
+    uint256 public constant MIN_TAB_GAS = 500;
+    /// @inheritdoc ITabSettlement
+    uint256 public constant MIN_LINE_GAS = 250;
+    /// @inheritdoc ITabSettlement
+    uint256 public constant MIN_PAYOUT_GAS = 55_000;
 
     uint256 private constant EXPIRED = 5;
+    /// Splitters that are tried after the recipient itself: the recipient's, and then that splitter's own.
+    uint256 private constant REFUGES = 2;
     uint256 private constant BASIS_POINTS = 10_000;
 
+    /// Bytes of the words that the commitment hashes before the lines.
+    uint256 internal constant TERMS_SIZE = 0x60;
     /// Bytes of a line in calldata, and of what `TabsSettled` has before the lines of a tab.
     uint256 internal constant LINE_SIZE = 8;
     uint256 internal constant HEAD_SIZE = 7;
@@ -94,7 +98,7 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         assembly ("memory-safe") {
             mstore(settledLines, settledSize)
         }
-        emit TabsSettled(batch.batchId, splits, settledLines);
+        emit TabsSettled(batch.batchId, batch.feeRecipient, batch.rewardShare, splits, settledLines);
         (uint256 providerTotal, uint256 platformTotal) = _payOut(batch, splits, due);
         emit IBatchSettlement.BatchSettled(
             batch.batchId,
@@ -117,21 +121,26 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         if (batch.token.code.length == 0) revert IBatchSettlement.InvalidToken(batch.token);
         if (batch.rewardShare > BASIS_POINTS) revert InvalidRewardShare(batch.rewardShare);
         run.token = batch.token;
-        run.callGas = batch.callGasLimit < MIN_CALL_GAS ? MIN_CALL_GAS : batch.callGasLimit;
+        run.callGas = _atLeast(batch.callGasLimit, MIN_CALL_GAS);
         // EIP-150: a call gets at most 63/64 of what is left. Two payouts are the platform's and the caller's.
-        run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + TAB_GAS * tabCount + LINE_GAS * (linesLength / LINE_SIZE)
-            + PAYOUT_GAS * (splitCount + 2);
+        run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + _atLeast(batch.tabGas, MIN_TAB_GAS) * tabCount
+            + _atLeast(batch.lineGas, MIN_LINE_GAS) * (linesLength / LINE_SIZE)
+            + _atLeast(batch.payoutGas, MIN_PAYOUT_GAS) * (splitCount + 2);
         run.selector = uint32(IERC3009.receiveWithAuthorization.selector);
         run.to = uint160(address(this));
         run.probing = true;
         run.refused = type(uint256).max;
     }
 
-    /// What each payer signed, if these are the lines that he signed; and what is due by each split if all tabs settle:
+    function _atLeast(uint256 asked, uint256 floor) private pure returns (uint256) {
+        return asked < floor ? floor : asked;
+    }
+
+    /// Returns what each payer signed, if these are the lines that he signed; and what is due by each split if all tabs settle:
     /// `all << 128 | the platform's part of it`.
     function _readTabs(Batch calldata batch, uint256[] calldata splits, Tab[] calldata tabs, bytes calldata lines)
         private
-        pure
+        view
         returns (uint256[] memory values, uint256[] memory validBefores, uint256[] memory due)
     {
         values = new uint256[](tabs.length);
@@ -144,7 +153,9 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
             bytes calldata own = _linesOf(lines, position, head);
             position += own.length;
             if (position > lines.length) revert InvalidLines(lines.length);
-            (uint256 value, uint256 commitment) = _readLines(terms | uint40(head >> 40), due, splits, own);
+            (uint256 value, uint256 commitment) = _readLines(
+                terms | uint40(head >> 40), tabs[i].nonce, head >> 96 << 96 | block.chainid, due, splits, own
+            );
             values[i] = value;
             validBefores[i] = commitment >> 40 << 40 | uint40(head);
         }
@@ -159,19 +170,25 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         }
     }
 
-    /// The sum of a tab's lines, and their hash. Adds them to what is due.
-    function _readLines(uint256 terms, uint256[] memory due, uint256[] calldata splits, bytes calldata own)
-        private
-        pure
-        returns (uint256 value, uint256 commitment)
-    {
+    /// Returns the sum of a tab's lines, and the hash of the three words `terms`, `nonce` and `payer` and of the lines. Adds the
+    /// lines to what is due.
+    function _readLines(
+        uint256 terms,
+        bytes32 nonce,
+        uint256 payer,
+        uint256[] memory due,
+        uint256[] calldata splits,
+        bytes calldata own
+    ) private pure returns (uint256 value, uint256 commitment) {
         uint256 index;
         bool isUnknown;
         assembly ("memory-safe") {
             // Behind the end of memory, none of which is kept.
             let words := mload(0x40)
             mstore(words, terms)
-            let word := add(words, WORD)
+            mstore(add(words, 0x20), nonce)
+            mstore(add(words, 0x40), payer)
+            let word := add(words, TERMS_SIZE)
             let end := add(own.offset, own.length)
             for { let at := own.offset } lt(at, end) { at := add(at, LINE_SIZE) } {
                 let line := calldataload(at)
@@ -253,10 +270,17 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         _pay(batch.token, batch.feeRecipient, platformTotal - reward);
     }
 
-    /// Whom the token doesn't let be paid, finds it in the splitter that pays nobody else.
-    function _pay(address token, address to, uint256 amount) private {
-        if (amount == 0 || IERC20(token).trySafeTransfer(to, amount)) return;
-        IERC20(token).safeTransfer(SPLITTER_FACTORY.splitterOf(uint256(uint160(to)) << 96 | 1 << 48, to), amount);
+    /// Pays an account. If the token refuses the transfer (the account is blacklisted), pays the splitter that pays only this account;
+    /// if the token refuses that too, the splitter that pays only that splitter. No caller can name the gas with which only the first
+    /// try fails: a call leaves 1/64 of its gas, too little for another one.
+    function _pay(address token, address account, uint256 amount) private {
+        if (amount == 0) return;
+        address to = account;
+        for (uint256 i; i <= REFUGES; ++i) {
+            if (IERC20(token).trySafeTransfer(to, amount)) return;
+            to = SPLITTER_FACTORY.splitterOf(uint256(uint160(to)) << 96 | 1 << 48, to);
+        }
+        revert PayeeRefused(account);
     }
 
     function _bytesSelector() internal pure override returns (bytes4) {

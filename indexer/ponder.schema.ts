@@ -20,7 +20,8 @@ export const authorization = onchainTable(
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
-    // The state of a tab that moved: its sequence (5 bytes), and of each line the split (32) and the amount (6). Null: it is no tab.
+    // The state of a tab that moved, as its payer signed it: the platform (20 bytes), the reward in basis points (2), the sequence (5),
+    // and of each line the split (32) and the amount (6). Null: it is no tab.
     tab: t.hex(),
     batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
   }),

@@ -8,6 +8,7 @@ import { parseArgs } from 'node:util'
 //   npm run test:chaos -- topology [--runs N]           every process is killed by itself, N times over
 //   npm run test:chaos -- outages [--seconds N]          a dependency is gone for N seconds
 //   npm run test:chaos -- answers [--runs N] [--seed S]  N purchases whose answers get lost, or whose sellers lie
+//   npm run test:chaos -- buyerMoney [--runs N] [--seed S]   N interleavings of buyers, sellers, strangers and reorgs on tabs
 //   npm run test:chaos -- hostile [--minutes N] [--only A,B]   everybody at once, for an hour or N minutes
 
 const usage =

@@ -11,6 +11,9 @@ const sdk = join(root, 'sdk')
 type Manifest = {
   private?: boolean
   devDependencies?: object
+  main: string
+  types: string
+  typesVersions: Record<'*', Record<string, string[]>>
   exports: Record<string, Record<string, string>>
 }
 
@@ -40,10 +43,24 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
 function toPublished({ private: _, devDependencies: __, exports, ...manifest }: Manifest): object {
   const { './*': ___, ...entries } = exports
   const published = Object.entries(entries).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
-    const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
+    const built = Object.entries(conditions).map(([name, file]) => [name, toBuilt(file)])
     return [path, Object.fromEntries(built)]
   })
-  return { ...manifest, ...repositoryOf('sdk'), exports: Object.fromEntries(published) }
+  const { main, types, typesVersions } = manifest
+  const subpaths = Object.entries(typesVersions['*']).map(([path, files]) => [path, files.map(toBuilt)])
+  return {
+    ...manifest,
+    ...repositoryOf('sdk'),
+    // TypeScript's `moduleResolution: node10` and tools of its time read these instead of `exports`.
+    main: toBuilt(main),
+    types: toBuilt(types),
+    typesVersions: { '*': Object.fromEntries(subpaths) },
+    exports: Object.fromEntries(published),
+  }
+}
+
+function toBuilt(file: string): string {
+  return file.replace('./dist/', './')
 }
 
 if (import.meta.main) await buildSdk()

@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { holdReasons } from '@tollkeeper/ledger/queue/stages'
 import { formatUsdc, maxAmount, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { maxResourceLength } from '@tollkeeper/sdk/protocol/challenge'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Trigger, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { type Address, checksumAddress, formatEther, type Hash } from 'viem'
@@ -216,7 +217,7 @@ export const cursorOut = z.string().nullable().openapi({ description: 'Of the ne
 export const text = (max: number) => z.string().max(max)
 
 /** The requested resource of an endpoint: a full URL, a path and query on the endpoint's own origin, or a tool of MCP. */
-export const resource = text(2048)
+export const resource = text(maxResourceLength)
   .refine(
     (given) => isToolUrl(given) || isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
     'expected a full http(s) URL, a path, or mcp://tool/<name>, without credentials and dot segments',

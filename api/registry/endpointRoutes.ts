@@ -3,7 +3,7 @@ import { type Described, findInterfaceFault, type Interface } from '@tollkeeper/
 import { type Proof, readProofs } from '@tollkeeper/ledger/discovery/originProofs'
 import { changeRegistry } from '@tollkeeper/ledger/registry/registryChanges'
 import type { Database, Queryable } from '@tollkeeper/ledger/store/database'
-import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
+import { findUnstorable } from '@tollkeeper/runtime/storableJson'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId, networkNames } from '@tollkeeper/sdk/protocol/networks'
 import type { App } from '../http/app.ts'
@@ -46,16 +46,12 @@ const maxJsonLevels = 64
 const json = (description: string, example: unknown) =>
   z
     .unknown()
-    .refine((value) => !isDeeperThan(maxJsonLevels, value), {
-      error: `at most ${maxJsonLevels} levels of JSON`,
-      abort: true,
+    .superRefine((value, context) => {
+      const unstorable = findUnstorable(value, maxJsonLevels)
+      const isLong = () => Buffer.byteLength(JSON.stringify(value) ?? '') > maxJsonBytes
+      const message = unstorable ?? (isLong() ? `at most ${maxJsonBytes} bytes of JSON` : null)
+      if (message !== null) context.addIssue({ code: 'custom', message })
     })
-    .refine(
-      (value) => Buffer.byteLength(JSON.stringify(value) ?? '') <= maxJsonBytes,
-      `at most ${maxJsonBytes} bytes of JSON`,
-    )
-    // Postgres has no such character.
-    .refine((value) => !JSON.stringify(value)?.includes('\\u0000'), 'U+0000 can not be stored')
     .optional()
     .openapi({ type: ['object', 'null'], description, example })
 

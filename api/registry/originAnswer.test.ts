@@ -85,6 +85,14 @@ test.each([
   })
 })
 
+test('error: a 402 that asks for payments to others proves nothing, and is no outage', () => {
+  expect(read({ ...required, accepts: [{ ...offer, payTo: randomHex(20) }] })).toEqual({
+    kind: 'unproven',
+    isAway: false,
+    why: 'its 402 asks for payments to others',
+  })
+})
+
 test('behavior: reads a 402 with any value anywhere in it', () => {
   for (const hostile of withHostileParts(required)) {
     expect(read(hostile).kind).toMatch(/proven/)

@@ -208,11 +208,17 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
     })
   app.get('/openapi.json', async (c) => answerJson(c, await sold('openapi'), kept))
   app.get('/.well-known/x402', async (c) => answerJson(c, await sold('x402'), kept))
-  app.get('/llms.txt', async (c) => c.text(await sold('llms'), 200, kept))
+  app.get('/llms.txt', async (c) =>
+    c.body(await sold('llms'), 200, { 'Content-Type': 'text/plain; charset=UTF-8', ...kept }),
+  )
 }
 
 /** Answers with JSON that is text already. */
-function answerJson(c: Context, text: string, headers: Record<string, string> = {}): Response {
+function answerJson(
+  c: Context,
+  text: Uint8Array<ArrayBuffer>,
+  headers: Record<string, string> = {},
+): Response {
   return c.body(text, 200, { 'Content-Type': 'application/json', ...headers })
 }
 

@@ -2,9 +2,11 @@ import { endPayments } from '@tollkeeper/ledger/queue/stages'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
+import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { parseReceiptClaims, type ReceiptClaims, zeroHash } from '@tollkeeper/sdk/protocol/receipt'
 import { tabNonce } from '@tollkeeper/sdk/protocol/tab'
+import { parsePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { decodeJwt } from 'jose'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { call, openShop, pay, type Shop } from '../../test/support/gateway.ts'
@@ -50,6 +52,26 @@ const closeAndTake = (at: number) =>
 async function claimsOf(paymentId: string): Promise<ReceiptClaims> {
   const { body } = await get(`/receipts/${paymentId}`)
   return parseReceiptClaims(decodeJwt(body.receipt))
+}
+
+/** Records that a state moved the tab, as the keeper does that finds it on chain. */
+async function move(
+  { payer, tabId }: Pick<Tab, 'payer' | 'tabId'>,
+  paymentId: string,
+  state: 'settled' | 'foreign_use',
+  moved: bigint | null,
+) {
+  const { database } = gateway
+  const nonce = tabNonce(gateway.settings.issuer, tabId)
+  await gateway.index()
+  const txHash = await seedSettlement(
+    database,
+    { paymentId, payer, nonces: [nonce, nonce] },
+    { halves: [0], blockNumber: 1 },
+  )
+  await database`update authorization_event set state = ${state} where payment_id = ${paymentId}`
+  if (moved !== null) await database`update tab_line set moved = ${moved} where payment_id = ${paymentId}`
+  return txHash
 }
 
 describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
@@ -207,26 +229,6 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(status).toBe(body.payment_status)
     return [status, transactionHash]
   }
-  /** Records that a state moved the tab, as the keeper does that finds it on chain. */
-  async function move(
-    { payer, tabId }: Tab,
-    paymentId: string,
-    state: 'settled' | 'foreign_use',
-    moved: bigint | null,
-  ) {
-    const { database } = gateway
-    const nonce = tabNonce(gateway.settings.issuer, tabId)
-    await gateway.index()
-    const txHash = await seedSettlement(
-      database,
-      { paymentId, payer, nonces: [nonce, nonce] },
-      { halves: [0], blockNumber: 1 },
-    )
-    await database`update authorization_event set state = ${state} where payment_id = ${paymentId}`
-    if (moved !== null) await database`update tab_line set moved = ${moved} where payment_id = ${paymentId}`
-    return txHash
-  }
-
   test('default: says settled, with the transaction, once its tab has settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
@@ -240,6 +242,17 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     const txHash = await move(tab, paymentId, 'settled', null)
     expect(await standing(tab.tabId, 1)).toEqual(['settled', txHash])
     expect(await standing(tab.tabId, 2)).toEqual(['voided', zeroHash])
+  })
+
+  test('behavior: a tab that its buyer settled with another platform leaves no request settled', async () => {
+    const tab = await openedTab()
+    const { paymentId } = (await tab.buy(shop)).body
+    await tab.close()
+    await closeAndTake(Date.now())
+    await move(tab, paymentId, 'foreign_use', 50_000n)
+    await gateway.database`
+      update authorization_event set lost_fee_share = 10000 where payment_id = ${paymentId}`
+    expect((await standing(tab.tabId, 1))[0]).not.toBe('settled')
   })
 
   test('behavior: if an older state of the tab moved, what that covers is settled', async () => {
@@ -383,4 +396,51 @@ describe('GET /settlements/status', () => {
       estimated_settlement: expiresAt,
     })
   })
+})
+
+/** A fetch on which a shop sells, and in which the gateway is reached without a server. */
+const fetchFrom =
+  (seller: Shop): typeof fetch =>
+  async (input, init) => {
+    const { issuer } = gateway.settings
+    if (String(input).startsWith(issuer)) return gateway.app.request(String(input).slice(issuer.length), init)
+    const { providerId, endpointId } = seller
+    const header = new Headers(init?.headers).get('payment-signature')
+    const payment = header === null ? undefined : parsePaymentHeader(header)
+    if (payment?.scheme !== 'tab') {
+      const { body } = await call(gateway.app, 'POST', '/challenge', { json: { providerId, endpointId } })
+      return Response.json(body, { status: 402 })
+    }
+    const { macaroon, tab } = payment
+    const json = { macaroon, tab, providerId, endpointId, x402Version: 2 }
+    const { status, body } = await call<Body>(gateway.app, 'POST', '/verify', { json })
+    return Response.json(body, {
+      status,
+      headers: { 'service-receipt': body.receipt, 'service-payment-id': body.paymentId },
+    })
+  }
+
+test('behavior: our client waits until what it bought on a tab has settled, whether it closes the tab or not', async () => {
+  const account = await gateway.buyer(5_000_000n)
+  const client = createClient({
+    gatewayUrl: gateway.settings.issuer,
+    network: 'localhost',
+    account,
+    usdcAddress: gateway.served.token,
+    maxPaymentUsdc: '1',
+    tabs: true,
+    fetch: fetchFrom(shop),
+  })
+  for (const closes of [true, false]) {
+    const { paymentId = '', payment } = await client.request(shop.url)
+    const payer = account.address.toLowerCase() as `0x${string}`
+    const tabId = payment?.tab?.tab ?? ''
+    const settlement = client.waitForSettlement(paymentId, { pollMs: 20, timeoutMs: 10_000 })
+    if (closes) await client.close()
+    await closeAndTake(Date.now() + (closes ? 0 : 301_000))
+    const paymentTxHash = await move({ payer, tabId }, paymentId, 'settled', null)
+    const settled = await settlement
+    expect(settled).toMatchObject({ paymentId, status: 'settled', paymentTxHash })
+    expect(parseReceiptClaims(decodeJwt(settled.receipt))).toMatchObject({ paymentId, totalUsdc: '50000' })
+  }
 })

@@ -312,7 +312,8 @@ function movedOf(sql: Queryable) {
     union all
     select used.tx_hash, used.tx_hash, used.block_time, share.settled_net, share.settled_fee
     from arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, standing.provider) reach
-    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived)) share
+    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived),
+      coalesce(s.lost_fee_share, reach.lost_fee_share)) share
     left join lateral (
       select h.tx_hash, h.block_time from ${halves(sql)} h
       where h.payment_id = s.payment_id and h.half = 0 and coalesce(s.arrived, reach.arrived) > 0

@@ -197,7 +197,15 @@ test('behavior: a payment that is a tab: to everybody what all payments show, to
     totalUsdc: '2500',
     platform: null,
     splitter: null,
-    tab: { tabId, sequence: 25, requests: 25, rewardShare: 500, closeReason: 'buyer', lines: null },
+    tab: {
+      tabId,
+      sequence: 25,
+      requests: 25,
+      rewardShare: 500,
+      closeReason: 'buyer',
+      lines: null,
+      covered: null,
+    },
   }
   expect((await look(paymentId)).body).toMatchObject(shown)
   const stranger = await openShop(gateway.app)
@@ -233,6 +241,25 @@ test('behavior: what moved of a tab’s lines: all as signed, or as far as an ol
     { signedUsdc: '2000', movedUsdc: '1600', sales: [{ settledUsdc: '1080' }, { settledUsdc: '360' }] },
   ])
   expect((await look(older.paymentId, other.key)).body.tab.lines).toMatchObject([{ movedUsdc: '0' }])
+})
+
+test('behavior: a provider sees what the platform owes it for a tab that defaulted, and in which transaction that was paid', async () => {
+  const { paymentId, payer } = await seed()
+  await gateway.database`insert into covered_default ${gateway.database([
+    {
+      payment_id: paymentId,
+      provider_id: shop.providerId,
+      payee: shop.wallet,
+      chain_id: 31_337,
+      payer,
+      amount: 1_800,
+    },
+  ])}`
+  const covered = async ({ key }: Shop) => (await look(paymentId, key)).body.tab.covered
+  expect([await covered(shop), await covered(other)]).toEqual([{ usdc: '1800', transactionHash: null }, null])
+  const paidTx = randomHex(32)
+  await gateway.database`update covered_default set paid_tx = ${paidTx}, paid_at = now() where payment_id = ${paymentId}`
+  expect(await covered(shop)).toEqual({ usdc: '1800', transactionHash: paidTx })
 })
 
 test('behavior: the timeline and the failures of a tab are its providers’', async () => {

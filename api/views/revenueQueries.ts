@@ -201,7 +201,7 @@ export function openRevenue(
     cross join lateral ${bothHalves(sql)} half
     cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, half.provider) reach
     cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, coalesce(o.kind = 'voided', false),
-      reach.arrived) share
+      reach.arrived, reach.lost_fee_share) share
     cross join lateral (select ${isLost(sql`o.kind`)} as is_lost) lost
   )`
 }

@@ -82,6 +82,19 @@ const endings: [string, (tab: SeededTab) => Promise<unknown>, OutcomeKind, Parti
     { settledPayments: 35, settledNet: 3_150n, settledFee: 350n },
   ],
   [
+    'settled by its payer with another platform',
+    (tab) => settleTab(database, tab, { platform: payer }),
+    'failed',
+    { settledPayments: 35, settledNet: 3_150n, settledFee: 0n },
+  ],
+  [
+    // Of 350, the reward was to take 5 % and took 25 %.
+    'settled by its payer with a larger reward',
+    (tab) => settleTab(database, tab, { rewardShare: 2_500 }),
+    'failed',
+    { settledPayments: 35, settledNet: 3_150n, settledFee: 280n },
+  ],
+  [
     'failed',
     ({ paymentId }) => giveUp(database, [paymentId]),
     'failed',

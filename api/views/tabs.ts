@@ -40,6 +40,17 @@ export const tab = z
       description:
         "Those on which the key's provider sold something; null: it has none, or the tab isn't taken in yet",
     }),
+    covered: z
+      .object({
+        usdc: wire.baseUnits,
+        transactionHash: wire.hashOut
+          .nullable()
+          .openapi({ description: 'In which it was paid; null: not yet' }),
+      })
+      .nullable()
+      .openapi({
+        description: "What the platform owes the key's provider, because the tab defaulted; null: nothing",
+      }),
   })
   .openapi('TabOfPayment')
 
@@ -59,13 +70,24 @@ export async function readTab(
   paymentId: string,
   providerId: string | undefined,
 ): Promise<Tab | null> {
-  const [found] = await sql<Omit<Tab, 'lines'>[]>`
+  const [found] = await sql<Omit<Tab, 'lines' | 'covered'>[]>`
     select t.tab_id as "tabId", t.sequence, t.requests, t.reward_share as "rewardShare", t.close_reason as "closeReason",
       t.opened_at as "openedAt", p.accepted_at as "closedAt"
     from tab_payment t join payment p on p.id = t.payment_id where t.payment_id = ${paymentId}`
   if (found === undefined) return null
-  const lines = providerId === undefined ? [] : await readLines(sql, paymentId, providerId)
-  return { ...found, lines: lines.length === 0 ? null : lines }
+  if (providerId === undefined) return { ...found, lines: null, covered: null }
+  const [lines, covered] = await Promise.all([
+    readLines(sql, paymentId, providerId),
+    readCovered(sql, paymentId, providerId),
+  ])
+  return { ...found, lines: lines.length === 0 ? null : lines, covered }
+}
+
+async function readCovered(sql: Database, paymentId: string, providerId: string): Promise<Tab['covered']> {
+  const [row] = await sql<[{ usdc: bigint | null; transactionHash: string | null }]>`
+    select sum(amount) as usdc, min(paid_tx) as "transactionHash" from covered_default
+    where payment_id = ${paymentId} and provider_id = ${providerId}`
+  return row.usdc === null ? null : { usdc: row.usdc, transactionHash: row.transactionHash }
 }
 
 /** An open tab as the payment that it will be shows it. */
@@ -87,6 +109,7 @@ export function toOpenTab({
     openedAt,
     closedAt,
     lines: null,
+    covered: null,
   }
 }
 
@@ -106,7 +129,8 @@ async function readLines(sql: Database, paymentId: string, providerId: string) {
         s.fee_amount as "platformUsdc", share.settled_net as "settledUsdc", s.accepted_at as "lastRequestAt"
       from tab_sale s join ${halves(sql)} h on h.payment_id = s.payment_id and h.half = 0
       cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, h.state) reach
-      cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived)) share
+      cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, reach.arrived),
+        coalesce(s.lost_fee_share, reach.lost_fee_share)) share
       where s.payment_id = ${paymentId} and s.provider_id = ${providerId}
       order by s.number`,
   ])

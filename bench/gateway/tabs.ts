@@ -1,6 +1,7 @@
 /** Buys on tabs for the benches: many payers, each with a tab of several lines, every state signed before anything is measured. */
 import { randomUUID } from 'node:crypto'
 import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodeTabPayload, type TabState } from '@tollkeeper/sdk/protocol/tab'
 import { randomHex } from '../../test/support/usdc.ts'
 import { type Buyer, createTabSigner } from '../data/signPayments.ts'
@@ -78,7 +79,8 @@ export function createTabRequests(
 
     const { platform, rewardShare, asked } = offer
     const state = { ...tab, payer: buyer.address }
-    const terms = { issuer, contract: tabSettlement, platform, rewardShare }
+    const { chainId } = networks.localhost
+    const terms = { issuer, chainId, contract: tabSettlement, platform, rewardShare }
     const payload = encodeTabPayload({
       ...state,
       line,

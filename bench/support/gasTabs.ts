@@ -1,3 +1,4 @@
+import { networks } from '@tollkeeper/sdk/protocol/networks'
 import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { encodeSettleTabs, type SignedTab } from '@tollkeeper/sdk/protocol/tabSettlement'
@@ -24,7 +25,14 @@ export async function measureTabGas(): Promise<Record<string, number>> {
   const sign = createTabSigner(usdc)
   const providers = Array.from({ length: 20 }, (_, i) => bench.addressOf(`tab's provider ${i}`))
   await bench.mint([...providers, devAccount(1).address])
-  const terms = { issuer: 'https://gateway.example', contract: tabSettlement, platform, rewardShare }
+  const { chainId } = networks.localhost
+  const terms = {
+    issuer: 'https://gateway.example',
+    chainId,
+    contract: tabSettlement,
+    platform,
+    rewardShare,
+  }
   const expiry = Math.floor(Date.now() / 1000) + 93_600
 
   function signTabs(count: number, requests: number): SignedTab[] {

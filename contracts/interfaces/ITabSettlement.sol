@@ -12,11 +12,16 @@ import {ISplitterFactory} from "./ISplitterFactory.sol";
 /// - `nonce` as payer and gateway agreed;
 /// - `validBefore` `commitment >> 40 << 40 | expiry`. To the token it is a time far away; this contract enforces the expiry (Unix
 ///   seconds, 40 bits). As only the recipient may execute a `ReceiveWithAuthorization`, nobody gets around it.
-/// The commitment is the keccak256 of the words `terms`, then `split` and `amount` of each line:
+/// The commitment is the keccak256 of the words `terms`, `nonce` and `payer`, then `split` and `amount` of each line:
 /// - `terms`: `platform << 96 | rewardShare (16 bits) << 40 | sequence (40 bits)`;
+/// - `nonce`: the authorization's; `payer`: `from << 96 | chainId`. With these two, a collision of the hash (216 bits are signed) would
+///   be of use against one tab of one payer on one chain only;
 /// - `split`: `provider << 96 | providerShare (48 bits) << 48 | platformShare (48 bits)`, as ISplitterFactory has it.
 /// The platform's part of a line is `amount * platformShare / (providerShare + platformShare)`, rounded down, and the rest is the
 /// provider's; all of it where both shares are 0.
+///
+/// A line whose provider is this contract leaves its amount here permanently: the contract pays out only what it pulled in the same
+/// batch, and has no other way to send a token. Gateways must not offer such a line, and payers must not sign one.
 ///
 /// It logs `BatchSettled` and `AuthorizationFailed`, and reverts with `InvalidToken`, `InvalidSignatureIndex` and `NothingSettled`, as
 /// IBatchSettlement documents them: `authorizations` counts tabs, `feeTotal` is the platform's part with the reward in it, and
@@ -28,7 +33,10 @@ interface ITabSettlement {
     /// @param rewardShare The caller's part of the platform's part, in basis points, as the payers signed it.
     /// @param batchId The keeper's own label, only echoed in the events.
     /// @param trigger Why the keeper settled now, only echoed, as in IBatchSettlement.
-    /// @param callGasLimit Most gas that one authorization may use; raised to `MIN_CALL_GAS` where it is below.
+    /// @param callGasLimit Maximum gas of one authorization; raised to `MIN_CALL_GAS` if it is lower.
+    /// @param tabGas Gas kept for each tab; raised to `MIN_TAB_GAS` if it is lower.
+    /// @param lineGas Gas kept for each line; raised to `MIN_LINE_GAS` if it is lower.
+    /// @param payoutGas Gas kept for each payout; raised to `MIN_PAYOUT_GAS` if it is lower.
     struct Batch {
         address token;
         address feeRecipient;
@@ -36,6 +44,9 @@ interface ITabSettlement {
         bytes32 batchId;
         uint8 trigger;
         uint64 callGasLimit;
+        uint64 tabGas;
+        uint64 lineGas;
+        uint64 payoutGas;
     }
 
     /// @param head `from << 96 | lineCount (16 bits) << 80 | sequence (40 bits) << 40 | expiry (40 bits)`.
@@ -49,12 +60,19 @@ interface ITabSettlement {
         bytes32 vs;
     }
 
-    /// @notice What settled, and for whom. It precedes the batch's `BatchSettled`.
+    /// @notice What settled, and for whom: with the token's own logs, all that the payers signed about who is paid. It precedes the batch's
+    /// `BatchSettled`, which names the token. Between the two only a batch of another token can have called this contract again.
+    /// @dev A payer can settle his own tab under terms of his own, such as himself as the platform. So whoever accepted a tab must compare
+    /// `platform` and `rewardShare` with the accepted ones before the fee counts as paid.
     /// @param batchId As the caller gave it; not unique.
+    /// @param platform The recipient of the platform's part, as the payers of these tabs signed it.
+    /// @param rewardShare The caller's part of the platform's part, in basis points, as the payers of these tabs signed it.
     /// @param splits As the caller gave them.
     /// @param lines Of each tab that settled, in order: the number of its lines (2 bytes), its sequence (5 bytes), and its lines
     /// as `settle` takes them.
-    event TabsSettled(bytes32 indexed batchId, uint256[] splits, bytes lines);
+    event TabsSettled(
+        bytes32 indexed batchId, address indexed platform, uint16 rewardShare, uint256[] splits, bytes lines
+    );
 
     /// @notice The reward is more than the platform's part.
     /// @param rewardShare The reward, in basis points.
@@ -68,18 +86,37 @@ interface ITabSettlement {
     /// @param length The length of `lines`.
     error InvalidLines(uint256 length);
 
+    /// @notice The token lets neither this account be paid, nor the two splitters in which its money would wait. Nothing of the batch
+    /// has settled: the caller leaves out the tabs that pay this account.
+    /// @param account A provider or the platform.
+    error PayeeRefused(address account);
+
     /// @notice Least gas offered to each authorization, so that no caller can starve a good one into a failure.
     function MIN_CALL_GAS() external pure returns (uint256);
 
-    /// @notice Whose splitters keep what can't be paid.
+    /// @notice Least gas kept, before each authorization, for each tab, each line and each payout of the batch.
+    /// @dev The reserves make sure that all that settled is paid out, whatever a payer's wallet burns. They are fields of `Batch`, so a fork
+    /// that makes opcodes more expensive needs no new contract: the caller raises them. Only their sum counts, so `payoutGas` also covers
+    /// what such a fork adds to the end of a batch.
+    function MIN_TAB_GAS() external pure returns (uint256);
+
+    /// @notice See `MIN_TAB_GAS`.
+    function MIN_LINE_GAS() external pure returns (uint256);
+
+    /// @notice See `MIN_TAB_GAS`.
+    function MIN_PAYOUT_GAS() external pure returns (uint256);
+
+    /// @notice The factory of the splitters that keep what can't be paid.
     function SPLITTER_FACTORY() external view returns (ISplitterFactory);
 
     /// @notice Tries each tab's authorization, and pays out what settled: to each provider, to the caller his reward, and to
     /// the platform the rest. Once a tab failed, those of the same payer that follow it are skipped, until one of another
     /// payer is tried.
-    /// @dev A provider is paid once a batch where his splits are neighbours. What an account can't be paid (it is blacklisted)
-    /// waits in the splitter that pays only it, that of the terms (account, 1, account, 0); a reward that can't be paid stays the
-    /// platform's. Where two states of one nonce are listed, the first moves. In a batch that is sorted by payer, nobody can
+    /// @dev A provider is paid once a batch where his splits are neighbours. If the token refuses to pay a provider or the platform (it is
+    /// blacklisted), the money waits in the splitter that pays only this account, that of the terms (account, 1, account, 0). If the
+    /// token refuses that splitter too, the money waits in the splitter that pays only that splitter, that of the terms (splitter, 1,
+    /// splitter, 0). So nothing is lost and nobody else waits. Only if the token refuses all three, the batch reverts with
+    /// `PayeeRefused`. A reward that can't be paid stays the platform's. Where two states of one nonce are listed, the first moves. In a batch that is sorted by payer, nobody can
     /// make more than one of his tabs fail at the caller's cost.
     /// @param batch What all tabs have in common.
     /// @param splits The terms of the providers that lines point into.

@@ -26,8 +26,9 @@ contract TabCalldataTest is TabTest, CalldataTest {
         _data = _call(packed);
     }
 
-    /// Each tab moved as it was signed or not at all, and everybody was paid what is his of those that moved.
+    /// Each tab moved as it was signed or not at all, and everybody was paid what is his of those that moved; as with TabReference.
     function _try(bytes memory data) internal override returns (uint256 moved) {
+        _compareWithReference(data, false);
         vm.prank(KEEPER);
         (bool success,) = address(tabSettlement).call(data);
         for (uint256 i; i < COUNT; ++i) {

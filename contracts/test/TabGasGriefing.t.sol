@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
@@ -9,6 +10,8 @@ import {TabTest} from "./support/TabTest.sol";
 /// failed, what was reached stays settled, and all of it is paid to whom it belongs, never into a splitter.
 /// `test_griefing_` sweeps over gas limits, on the code as it is deployed: instrumented code needs more.
 contract TabGasGriefingTest is TabTest {
+    bytes4 private constant NOTHING_SETTLED = IBatchSettlement.NothingSettled.selector;
+
     /// Settles with `gasLimit` and checks that the tabs end as expected up to one, and that the rest is untouched.
     function _settleWith(bytes memory data, bytes memory expected, uint256 gasLimit)
         private
@@ -89,12 +92,12 @@ contract TabGasGriefingTest is TabTest {
     }
 
     function test_griefing_aBurnerNeverRevertsTheOthers() public {
-        _sweep(_withBurner(3, 2), hex"103010", 400_000, 950_000, 1_500);
+        _sweep(_withBurner(3, 2), hex"103010", 400_000, 1_000_000, 1_500);
     }
 
     /// Nor may its many lines, all of which are taken out of what is due.
     function test_griefing_aBurnerOfManyLines() public {
-        _sweep(_withBurner(3, 2_500), hex"103010", 600_000, 3_000_000, 10_000);
+        _sweep(_withBurner(3, 2_500), hex"103010", 600_000, 3_050_000, 10_000);
     }
 
     /// Nor may a long rest that can't be tried any more.
@@ -121,10 +124,11 @@ contract TabGasGriefingTest is TabTest {
         (tabs[0], tabs[1]) = (packed.tabs[0], packed.tabs[1]);
         (expected[0], expected[1]) = (0x10, 0x30);
         packed.tabs = tabs;
-        _sweep(packed, expected, 400_000, 1_700_000, 5_000);
+        _sweep(packed, expected, 400_000, 1_750_000, 5_000);
     }
 
-    /// Payouts at their dearest: each provider, the platform and the caller are blacklisted, and no splitter ever held a unit.
+    /// Payouts at their most expensive: each provider and the platform are blacklisted with their splitters, the caller is too, and no
+    /// splitter ever held a unit.
     function test_griefing_aBurnerBeforeTheDearestPayouts() public {
         while (splits.length < 12) splits.push(_split(address(uint160(0xB000 + splits.length)), 19, 1));
         Bill memory bill = _bill(0);
@@ -132,8 +136,10 @@ contract TabGasGriefingTest is TabTest {
         for (uint256 i; i < 12; ++i) {
             bill.lines[i] = Line(i, 10_000);
             usdc.blacklist(address(uint160(splits[i] >> 96)));
+            usdc.blacklist(_refuge(address(uint160(splits[i] >> 96))));
         }
         usdc.blacklist(PLATFORM);
+        usdc.blacklist(_refuge(PLATFORM));
         usdc.blacklist(KEEPER);
         _fund(bill);
         Bill[] memory bills = new Bill[](2);
@@ -143,7 +149,7 @@ contract TabGasGriefingTest is TabTest {
         packed.signatures = new bytes[](1);
         bytes memory data = _call(packed);
         uint256 most;
-        for (uint256 gasLimit = 700_000; gasLimit < 1_300_000; gasLimit += 1_000) {
+        for (uint256 gasLimit = 800_000; gasLimit < 1_500_000; gasLimit += 1_000) {
             uint256 state = vm.snapshotState();
             uint256 reached = _settleDearest(data, gasLimit);
             vm.revertToState(state);
@@ -160,7 +166,7 @@ contract TabGasGriefingTest is TabTest {
         vm.prank(KEEPER);
         (bool success, bytes memory answer) = address(tabSettlement).call{gas: gasLimit}(data);
         if (!success) return 0;
-        vm.assertEq(usdc.balanceOf(_refuge(PROVIDER)), 9_500, "what waits for the provider");
+        vm.assertEq(usdc.balanceOf(_refuge(_refuge(PROVIDER))), 9_500, "what waits for the provider");
         vm.assertEq(usdc.balanceOf(address(tabSettlement)), 0, "the contract's");
         return abi.decode(answer, (bytes))[1] == 0x30 ? 2 : 1;
     }
@@ -190,6 +196,32 @@ contract TabGasGriefingTest is TabTest {
         Packed memory packed = _packTabs(_goodBills(0, 3));
         _expectNothingSettled(hex"000000");
         _settleCapped(packed, type(uint64).max);
+    }
+
+    /// A caller may keep more gas than the floors, for a fork on which payouts take more. Three tabs, six lines, four payouts.
+    function test_args_reserves() public {
+        bytes memory data;
+        uint64[3] memory counts = [uint64(3), 6, 4];
+        for (uint256 i; i < 3; ++i) {
+            for (uint256 more; more < 2; ++more) {
+                uint256 state = vm.snapshotState();
+                ITabSettlement.Batch memory batch = _tabBatch();
+                // Beside a million for all the rest.
+                uint64 reserve = (2_000_000 + uint64(more) * 1_000_000) / counts[i];
+                if (i == 0) batch.tabGas = reserve;
+                else if (i == 1) batch.lineGas = reserve;
+                else batch.payoutGas = reserve;
+                Packed memory packed = _packTabs(_goodBills(0, 3));
+                data = abi.encodeCall(
+                    tabSettlement.settle, (batch, packed.splits, packed.tabs, packed.lines, packed.signatures)
+                );
+                vm.prank(KEEPER);
+                (bool success, bytes memory answer) = address(tabSettlement).call{gas: 3_000_000}(data);
+                if (more == 0) vm.assertEq(abi.decode(answer, (bytes)), hex"101010", "outcomes with enough gas");
+                else vm.assertTrue(!success && bytes4(answer) == NOTHING_SETTLED, "nothing is tried with too little");
+                vm.revertToState(state);
+            }
+        }
     }
 
     function _settleCapped(Packed memory packed, uint64 callGasLimit) private returns (bytes memory) {

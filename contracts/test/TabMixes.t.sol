@@ -6,7 +6,8 @@ import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {ContractWallet} from "./mocks/Wallets.sol";
 import {TabTest} from "./support/TabTest.sol";
 
-/// @notice Any mix of good and bad tabs settles exactly the good ones, and pays to each what a model of it says.
+/// @notice Any mix of good and bad tabs settles exactly the good ones, and pays to each what a model of it says. TabReference answers, logs
+/// and moves the same, also where payees are blacklisted.
 contract TabMixesTest is TabTest {
     enum Kind {
         GOOD,
@@ -90,6 +91,19 @@ contract TabMixesTest is TabTest {
         _settleAndCheck();
     }
 
+    /// One payee of three can't be paid, nor some of the splitters in which their money would wait.
+    function _blacklistSome() private {
+        for (uint256 i; i < PROVIDERS + 2; ++i) {
+            address account = i < PROVIDERS ? _provider(i) : i == PROVIDERS ? PLATFORM : KEEPER;
+            uint256 pick = _random(9);
+            // The account, also its splitter, or also the splitter's own.
+            for (uint256 depth = pick < 6 ? 0 : pick - 5; depth > 0; --depth) {
+                usdc.blacklist(account);
+                account = _refuge(account);
+            }
+        }
+    }
+
     /// Brings about what the kind says, and adds the tab to the batch.
     function _add(Kind kind, Bill memory bill, bytes1 outcome) private {
         if (kind == Kind.CONTRACT_WALLET) bill.from = address(new ContractWallet(vm.addr(bill.key)));
@@ -141,6 +155,11 @@ contract TabMixesTest is TabTest {
 
     function _settleAndCheck() private {
         Packed memory packed = Packed(splits, _tabs, _lines, _signatures);
+        _compareWithReference(_call(packed), true);
+        uint256 state = vm.snapshotState();
+        _blacklistSome();
+        _compareWithReference(_call(packed), true);
+        vm.revertToState(state);
         if (_settledCount == 0) {
             _expectNothingSettled(_expected);
             _settle(packed);
@@ -154,7 +173,7 @@ contract TabMixesTest is TabTest {
         }
         (uint256 keeperBefore, uint256 platformBefore) = (usdc.balanceOf(KEEPER), usdc.balanceOf(PLATFORM));
         vm.expectEmit(true, true, true, true, address(tabSettlement));
-        emit ITabSettlement.TabsSettled(BATCH_ID, splits, _settledLines);
+        emit ITabSettlement.TabsSettled(BATCH_ID, PLATFORM, REWARD, splits, _settledLines);
         vm.expectEmit(true, true, true, true, address(tabSettlement));
         emit IBatchSettlement.BatchSettled(
             BATCH_ID, KEEPER, address(usdc), 1, _settledCount, providerTotal, _platformTotal, _expected

@@ -166,6 +166,31 @@ contract TabMutationsTest is TabTest {
         _refusedBatch(_tabBatch(), packed, "another chain");
     }
 
+    /// A commitment that belongs to another tab, another payer or another chain, under a signature that is good otherwise: lines that
+    /// collide once serve nobody else.
+    function test_behavior_commitmentOfAnother() public {
+        Bill memory bill = _bills[0];
+        Owner[4] memory owners = [
+            Owner(bill.nonce, bill.from, block.chainid),
+            Owner(_bills[1].nonce, bill.from, block.chainid),
+            Owner(bill.nonce, _bills[1].from, block.chainid),
+            Owner(bill.nonce, bill.from, block.chainid + 1)
+        ];
+        string[4] memory names = ["its own", "another tab's", "another payer's", "another chain's"];
+        for (uint256 i; i < 4; ++i) {
+            Packed memory packed = _pack();
+            uint256 validBefore = _validBefore(bill, _tabBatch(), owners[i]);
+            (packed.tabs[0].r, packed.tabs[0].vs) = _compact(bill.key, _digest(bill, validBefore));
+            if (i > 0) {
+                _refused(packed, names[i]);
+                continue;
+            }
+            uint256 state = vm.snapshotState();
+            vm.assertEq(_settle(packed), hex"1010", names[i]);
+            vm.revertToState(state);
+        }
+    }
+
     function test_behavior_anotherTabSettlement() public {
         Packed memory packed = _pack();
         ITabSettlement first = tabSettlement;

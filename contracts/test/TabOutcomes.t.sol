@@ -71,6 +71,8 @@ contract TabOutcomesTest is TabTest {
         vm.expectEmit(true, true, true, true, address(tabSettlement));
         emit ITabSettlement.TabsSettled(
             BATCH_ID,
+            PLATFORM,
+            REWARD,
             splits,
             abi.encodePacked(
                 uint16(2), uint40(7), uint16(0), uint48(40_000), uint16(1), uint48(10_000), uint16(1), uint40(7),
@@ -80,6 +82,22 @@ contract TabOutcomesTest is TabTest {
         vm.expectEmit(true, true, true, true, address(tabSettlement));
         emit IBatchSettlement.BatchSettled(BATCH_ID, KEEPER, address(usdc), 1, 2, 92_000, 8_000, hex"105010");
         _settle(bills);
+    }
+
+    /// A payer who settles his own tab with himself as the platform, or with all of the fee as the reward, shows it in the event.
+    function test_behavior_theEventNamesTheSignedTerms() public {
+        ITabSettlement.Batch memory batch = _tabBatch();
+        (batch.feeRecipient, batch.rewardShare) = (_buyer(0), 10_000);
+        Bill memory bill = _funded();
+        Packed memory packed = _packTabs(_only(bill));
+        (packed.tabs[0].r, packed.tabs[0].vs) = _compact(bill.key, _digest(bill, batch));
+        vm.expectEmit(true, true, true, true, address(tabSettlement));
+        emit ITabSettlement.TabsSettled(
+            BATCH_ID, _buyer(0), 10_000, splits, abi.encodePacked(uint16(2), uint40(7), packed.lines)
+        );
+        vm.assertEq(_settle(batch, packed), hex"10", "outcomes");
+        vm.assertEq(usdc.balanceOf(PLATFORM) - 1, 0, "the platform's");
+        vm.assertEq(usdc.balanceOf(KEEPER) - 1, TO_PLATFORM, "the caller's");
     }
 
     function test_args_triggerAndKeeperAreEchoed() public {
@@ -114,7 +132,7 @@ contract TabOutcomesTest is TabTest {
         Bill memory bill = _bill(0);
         bill.lines = new Line[](0);
         vm.expectEmit(true, true, true, true, address(tabSettlement));
-        emit ITabSettlement.TabsSettled(BATCH_ID, splits, abi.encodePacked(uint16(0), uint40(7)));
+        emit ITabSettlement.TabsSettled(BATCH_ID, PLATFORM, REWARD, splits, abi.encodePacked(uint16(0), uint40(7)));
         vm.recordLogs();
         vm.assertEq(_settle(_only(bill)), hex"10", "outcomes");
         // AuthorizationUsed, a Transfer of nothing, and our two.
@@ -139,6 +157,8 @@ contract TabOutcomesTest is TabTest {
         vm.expectEmit(true, true, true, true, address(tabSettlement));
         emit ITabSettlement.TabsSettled(
             BATCH_ID,
+            PLATFORM,
+            REWARD,
             splits,
             abi.encodePacked(
                 uint16(2), type(uint40).max, uint16(0), type(uint48).max, uint16(1), type(uint48).max
@@ -396,6 +416,9 @@ contract TabOutcomesTest is TabTest {
 
     function test_default_constants() public view {
         vm.assertEq(tabSettlement.MIN_CALL_GAS(), settlement.MIN_CALL_GAS(), "MIN_CALL_GAS");
+        vm.assertEq(tabSettlement.MIN_TAB_GAS(), 500, "MIN_TAB_GAS");
+        vm.assertEq(tabSettlement.MIN_LINE_GAS(), 250, "MIN_LINE_GAS");
+        vm.assertEq(tabSettlement.MIN_PAYOUT_GAS(), 55_000, "MIN_PAYOUT_GAS");
         vm.assertEq(address(tabSettlement.SPLITTER_FACTORY()), address(factory), "SPLITTER_FACTORY");
     }
 }

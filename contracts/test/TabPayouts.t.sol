@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {ITabSettlement} from "../interfaces/ITabSettlement.sol";
 import {ReentrantToken, YesToken} from "./mocks/Tokens.sol";
@@ -215,15 +214,46 @@ contract TabPayoutsTest is TabTest {
         _checkGood(1, "afterwards");
     }
 
-    /// Only the token's issuer can do this; then nobody on these tabs is paid, and the nonces stay unused.
-    function test_behavior_blacklistedProviderWithoutARefuge() public {
-        usdc.blacklist(PROVIDER);
-        usdc.blacklist(_refuge(PROVIDER));
-        Bill[] memory bills = _goodBills(0, 1);
-        Packed memory packed = _packTabs(bills);
-        vm.expectRevert(abi.encodeWithSignature("Error(string)", "Blacklistable: account is blacklisted"));
-        _settle(packed);
-        vm.assertTrue(!usdc.authorizationState(bills[0].from, bills[0].nonce), "the nonce");
+    /// Only the token's issuer can do this. Nobody else waits, nothing is lost, and the money comes back step by step.
+    function test_behavior_blacklistedSplitter() public {
+        address[2] memory accounts = [PROVIDER, PLATFORM];
+        for (uint256 i; i < 2; ++i) {
+            uint256 state = vm.snapshotState();
+            address account = accounts[i];
+            (address first, address second) = (_refuge(account), _refuge(_refuge(account)));
+            usdc.blacklist(account);
+            usdc.blacklist(first);
+            _settleOne();
+            uint256 due = i == 0 ? TO_PROVIDER : TO_PLATFORM * 9 / 10;
+            vm.assertEq(usdc.balanceOf(second), due, "what waits in the splitter of the splitter");
+            vm.assertEq(usdc.balanceOf(OTHER) - 1, TO_OTHER, "the other provider's");
+            factory.sweep(address(usdc), first, _list(_split(first, 1, 0)));
+            vm.assertEq(usdc.balanceOf(second), due, "what waits while the splitter is blacklisted");
+            usdc.unBlacklist(first);
+            factory.sweep(address(usdc), first, _list(_split(first, 1, 0)));
+            vm.assertEq(usdc.balanceOf(first), due, "what waits while the account is blacklisted");
+            usdc.unBlacklist(account);
+            factory.sweep(address(usdc), account, _list(_split(account, 1, 0)));
+            _checkGood(1, "afterwards");
+            vm.revertToState(state);
+        }
+    }
+
+    /// If the issuer refuses the account and both refuges, the error names the account, and the nonces stay unused.
+    function test_error_payeeRefused() public {
+        address[2] memory accounts = [PROVIDER, PLATFORM];
+        for (uint256 i; i < 2; ++i) {
+            uint256 state = vm.snapshotState();
+            usdc.blacklist(accounts[i]);
+            usdc.blacklist(_refuge(accounts[i]));
+            usdc.blacklist(_refuge(_refuge(accounts[i])));
+            Bill[] memory bills = _goodBills(0, 1);
+            Packed memory packed = _packTabs(bills);
+            vm.expectRevert(abi.encodeWithSelector(ITabSettlement.PayeeRefused.selector, accounts[i]));
+            _settle(packed);
+            vm.assertTrue(!usdc.authorizationState(bills[0].from, bills[0].nonce), "the nonce");
+            vm.revertToState(state);
+        }
     }
 
     function test_args_oddProviders() public {
@@ -289,7 +319,7 @@ contract TabPayoutsTest is TabTest {
         ITabSettlement.Batch memory batch = _tabBatch();
         batch.token = address(new WithholdingToken());
         Packed memory packed = _packTabs(_goodBills(0, 1));
-        vm.expectRevert(abi.encodeWithSelector(SafeERC20.SafeERC20FailedOperation.selector, batch.token));
+        vm.expectRevert(abi.encodeWithSelector(ITabSettlement.PayeeRefused.selector, PROVIDER));
         _settle(batch, packed);
     }
 
@@ -300,7 +330,7 @@ contract TabPayoutsTest is TabTest {
         batch.token = address(new ReentrantToken(address(tabSettlement), _call(packed)));
         batch.callGasLimit = 3_000_000;
         // The first pull settles all. Later the inner batch has nothing to settle, so that the payouts fail.
-        vm.expectRevert(abi.encodeWithSignature("Error(string)", "the inner batch failed"));
+        vm.expectRevert(abi.encodeWithSelector(ITabSettlement.PayeeRefused.selector, PROVIDER));
         _settle(batch, packed);
         _checkGood(0, "after a batch that reverted");
         address lenient = address(new LenientToken(address(tabSettlement), _call(packed)));

@@ -46,7 +46,11 @@ contract TabVectorsTest is TabTest {
         bytes memory settledLines = vm.parseJsonBytes(_json, _key(batch, "settledLines"));
         vm.expectEmit(true, true, true, true, contract_);
         emit ITabSettlement.TabsSettled(
-            vm.parseJsonBytes32(_json, _key(batch, "batch.batchId")), _splits(batch), settledLines
+            vm.parseJsonBytes32(_json, _key(batch, "batch.batchId")),
+            vm.parseJsonAddress(_json, _key(batch, "batch.feeRecipient")),
+            uint16(vm.parseJsonUint(_json, _key(batch, "batch.rewardShare"))),
+            _splits(batch),
+            settledLines
         );
         (bool success, bytes memory answer) = contract_.call(vm.parseJsonBytes(_json, _key(batch, "calldata")));
         vm.assertTrue(success, "settle");

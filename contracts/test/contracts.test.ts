@@ -1,5 +1,5 @@
 import hardhatViem from '@nomicfoundation/hardhat-viem'
-import { tabBatchGasLimit } from '@tollkeeper/chain/gas'
+import { tabBatchGasLimit, tabReserves } from '@tollkeeper/chain/gas'
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
@@ -198,8 +198,13 @@ test('default: settleAuthorizations: one signature pays a splitter, and the swee
 })
 
 describe('tabs', () => {
-  const tabBatch: TabBatch = { ...batch, rewardShare: 1_000 }
-  const terms = { issuer: 'https://gateway.example', contract: tabSettlement.address, platform }
+  const tabBatch: TabBatch = { ...batch, ...tabReserves, rewardShare: 1_000 }
+  const terms = {
+    issuer: 'https://gateway.example',
+    chainId: network.chainId,
+    contract: tabSettlement.address,
+    platform,
+  }
   async function signTab(payer: PrivateKeyAccount, lines: TabLine[], expiresIn = 3_600): Promise<SignedTab> {
     const state = {
       tabId: `tab_${randomHex(16).slice(2)}`,
@@ -229,6 +234,21 @@ describe('tabs', () => {
       }),
       amount: 10_001n + BigInt(index),
     }))
+
+  test('default: the reserves of our batches are the least that the contract keeps', async () => {
+    const names = { tabGas: 'MIN_TAB_GAS', lineGas: 'MIN_LINE_GAS', payoutGas: 'MIN_PAYOUT_GAS' } as const
+    for (const [field, functionName] of Object.entries(names) as [
+      keyof typeof names,
+      (typeof names)['tabGas'],
+    ][]) {
+      const least = await opened.client.readContract({
+        address: tabSettlement.address,
+        abi: tabSettlementAbi,
+        functionName,
+      })
+      expect(tabReserves[field]).toBe(least)
+    }
+  })
 
   test('default: what the SDK packs settles with the gas of the model, and it reads events, outcomes and calldata', async () => {
     const lines = newLines(5)
@@ -264,7 +284,7 @@ describe('tabs', () => {
     const events = parseEventLogs({ abi: tabSettlementAbi, logs })
     expect(events).toMatchObject([
       { eventName: 'AuthorizationFailed', args: { nonce: tabs[1]?.nonce, index: 1n } },
-      { eventName: 'TabsSettled', args: { batchId: batch.batchId, splits } },
+      { eventName: 'TabsSettled', args: { batchId: batch.batchId, rewardShare: 1_000, splits } },
       {
         eventName: 'BatchSettled',
         args: { trigger: 1, authorizations: 2n, providerTotal: 2n * value - feeTotal, feeTotal, outcomes },
@@ -274,7 +294,7 @@ describe('tabs', () => {
     if (settled?.eventName !== 'TabsSettled')
       throw new Error('the second event was expected to be TabsSettled')
     expect(decodeTabsSettled(settled.args)).toEqual(
-      [tabs[0], tabs[3]].map((tab) => ({ sequence: 3, lines: tab?.lines })),
+      [tabs[0], tabs[3]].map((tab) => ({ platform, rewardShare: 1_000, sequence: 3, lines: tab?.lines })),
     )
     expect(decodeSettleTabs(input)).toEqual({ batch: tabBatch, tabs })
     // There is one BatchSettled for all that settles, so the index reads it with the other contract's ABI.

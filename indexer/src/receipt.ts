@@ -14,13 +14,13 @@ export const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a568
 export const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
 export const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
 export const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
-export const tabsSettled = '0x5950e8941f946907ab08d874d909cba259fe807fed76a82b8800bb7e96cd71de'
+export const tabsSettled = '0xb623c942560e1008a118e3653cdb81eb8977f22447bc85dff19926cf51a09361'
 
 const batchSettledData = parseAbiParameters(
   'uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes',
 )
 
-const tabsSettledData = parseAbiParameters('uint256[] splits, bytes lines')
+const tabsSettledData = parseAbiParameters('uint16 rewardShare, uint256[] splits, bytes lines')
 
 const batchSettledEvent = parseAbi([
   'event BatchSettled(bytes32 indexed batchId, address indexed keeper, address indexed token, uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes)',
@@ -163,7 +163,7 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
       const payout = readPayout(log, logs[position + 1], addresses)
       if (payout) payouts.push(payout)
     } else if (address === tabSettlement && topic === tabsSettled) {
-      begun.push({ logIndex, tabs: readTabs(log.data) })
+      begun.push({ logIndex, tabs: readTabs(log) })
     } else if ((address === settlement || address === tabSettlement) && topic === batchSettled && third) {
       const ofTabs = address === tabSettlement ? begun.pop() : undefined
       if (toAddress(third) === token) {
@@ -198,10 +198,12 @@ export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): 
 
 /**
  * The data holds the number of lines (2 bytes) and the sequence (5) of each tab, and for each line the index of its split (2) and its
- * amount (6). A packed tab is its sequence, and for each line its split (32 bytes) and its amount.
+ * amount (6). A packed tab is the platform (20 bytes) and the reward (2) that its payer signed, its sequence, and for each line its
+ * split (32) and its amount.
  */
-function readTabs(data: Hex): TabBatch['tabs'] {
-  const [splits, lines] = decodeAbiParameters(tabsSettledData, data)
+function readTabs({ topics, data }: ReceiptLog): TabBatch['tabs'] {
+  const [rewardShare, splits, lines] = decodeAbiParameters(tabsSettledData, data)
+  const terms = `${(topics[2] ?? '0x').slice(-40)}${rewardShare.toString(16).padStart(4, '0')}`
   const tabs: TabBatch['tabs'] = []
   let at = 2
   const next = (bytes: number) => {
@@ -211,7 +213,7 @@ function readTabs(data: Hex): TabBatch['tabs'] {
   while (at < lines.length) {
     const count = Number.parseInt(next(2), 16)
     const providers = new Set<Hex>()
-    let packed: Hex = `0x${next(5)}`
+    let packed: Hex = `0x${terms}${next(5)}`
     for (let i = 0; i < count; i++) {
       const split = (splits[Number.parseInt(next(2), 16)] ?? 0n).toString(16).padStart(64, '0')
       providers.add(`0x${split.slice(0, 40)}`)

@@ -147,7 +147,12 @@ export async function startTestChain(options: LocalChainOptions = {}) {
       return send(batchSettlement, this.encodeSettle(items))
     },
     /** A state of a tab, as our SDK signs it, with a reward of a tenth. */
-    signTab: async (buyer: PrivateKeyAccount, sequence: number, lines: TabLine[]): Promise<SignedTab> => {
+    signTab: async (
+      buyer: PrivateKeyAccount,
+      sequence: number,
+      lines: TabLine[],
+      platform = platformWallet,
+    ): Promise<SignedTab> => {
       const payer = buyer.address.toLowerCase() as Address
       const state = {
         sequence,
@@ -156,19 +161,24 @@ export async function startTestChain(options: LocalChainOptions = {}) {
         payer,
         tabId: `tab_${randomBytes(16).toString('hex')}`,
       }
-      const terms = { issuer: 'https://gateway.example', contract: tabSettlement, platform: platformWallet }
+      const terms = {
+        issuer: 'https://gateway.example',
+        chainId: chain.chainId,
+        contract: tabSettlement,
+        platform,
+      }
       const { primaryType, ...message } = tabAuthorization({ ...terms, rewardShare: 1_000 }, state)
       const types = receiveWithAuthorizationTypes
       const signature = await buyer.signTypedData({ domain, types, primaryType, message })
       return { ...state, nonce: message.nonce, signature }
     },
-    settleTabs: (tabs: readonly SignedTab[]): Promise<TransactionReceipt> =>
+    settleTabs: (tabs: readonly SignedTab[], platform = platformWallet): Promise<TransactionReceipt> =>
       send(
         tabSettlement,
         encodeSettleTabs(
           {
             token: usdc,
-            feeRecipient: platformWallet,
+            feeRecipient: platform,
             rewardShare: 1_000,
             callGasLimit: 120_000n,
             batchId: toHex(randomBytes(32)),

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { splitterFactoryAbi } from '@tollkeeper/sdk/protocol/abi/splitterFactory'
 import { encodeSettleAuthorizations, triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
 import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
-import { toWord } from '@tollkeeper/sdk/protocol/tab'
+import { type TabLine, toWord } from '@tollkeeper/sdk/protocol/tab'
 import {
   encodeFunctionData,
   erc20Abi,
@@ -460,12 +460,31 @@ describe('the index follows the chain', () => {
 })
 
 describe('tabs', () => {
+  const line = (provider: Hex, amount: bigint): TabLine => ({
+    split: encodeSplit({ provider, providerShare: 19n, platformShare: 1n }),
+    amount,
+  })
+  const hex = (value: number | bigint, bytes: number) => value.toString(16).padStart(2 * bytes, '0')
+  /** A state as the index has it, for a reward of a tenth. */
+  const packed = (platform: Hex, sequence: number, lines: readonly TabLine[]) =>
+    [
+      platform + hex(1_000, 2) + hex(sequence, 5),
+      ...lines.map(({ split, amount }) => toWord(split).slice(2) + hex(amount, 6)),
+    ].join('')
+
+  test('behavior: a payer that is the platform of its own tab is in the state that moved', async () => {
+    const buyer = await chain.createBuyer()
+    const own = buyer.address.toLowerCase() as Hex
+    const tab = await chain.signTab(buyer, 5, [line(providerA, 4_000n)], own)
+    const { authorizations, recipients } = await readTransaction(await chain.settleTabs([tab], own))
+    expect(authorizations.map((row) => row.tab)).toEqual([packed(own, 5, tab.lines)])
+    expect(recipients.map((row) => row.recipient).toSorted()).toEqual(
+      [own, providerA, chain.sender].toSorted(),
+    )
+  })
+
   test('default: a batch, the state of each that moved, and whom it paid; a reorg takes it back', async () => {
     const [one, other] = [await chain.createBuyer(), await chain.createBuyer()]
-    const line = (provider: Hex, amount: bigint) => ({
-      split: encodeSplit({ provider, providerShare: 19n, platformShare: 1n }),
-      amount,
-    })
     const tabs = [
       await chain.signTab(one, 3, [line(providerA, 100n), line(providerB, 200n)]),
       await chain.signTab(other, 1, [line(providerA, 4_000n)]),
@@ -474,14 +493,11 @@ describe('tabs', () => {
     const receipt = await chain.settleTabs(tabs)
     const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
     const batchLogIndex = receipt.logs.at(-1)?.logIndex
-    const word = (amount: bigint) => amount.toString(16).padStart(12, '0')
     expect(authorizations.map((row) => [row.recipient, row.value, row.tab, row.batch_log_index])).toEqual(
       tabs.map(({ sequence, lines }) => [
         chain.tabSettlement,
         lines.reduce((sum, { amount }) => sum + amount, 0n),
-        `0x${sequence.toString(16).padStart(10, '0')}${lines
-          .map(({ split, amount }) => toWord(split).slice(2) + word(amount))
-          .join('')}`,
+        packed(platformWallet, sequence, lines),
         batchLogIndex,
       ]),
     )

@@ -74,14 +74,19 @@ const tab = (sequence: number, ...lines: [number, number][]) =>
     .map(([split, amount]) => split.toString(16).padStart(4, '0') + amount.toString(16).padStart(12, '0'))
     .join('')
 
-const tabsSettled = (...tabs: string[]): Unplaced => ({
+const tabsSettled = (...tabs: string[]): Unplaced => tabsSettledUnder(platform, 1_000, ...tabs)
+
+const tabsSettledUnder = (signedPlatform: Hex, rewardShare: number, ...tabs: string[]): Unplaced => ({
   address: tabSettlement,
   topics: encodeEventTopics({
     abi: tabSettlementAbi,
     eventName: 'TabsSettled',
-    args: { batchId: zeroHash },
+    args: { batchId: zeroHash, platform: signedPlatform },
   }) as Hex[],
-  data: encodeAbiParameters([{ type: 'uint256[]' }, { type: 'bytes' }], [splits, `0x${tabs.join('')}`]),
+  data: encodeAbiParameters(
+    [{ type: 'uint16' }, { type: 'uint256[]' }, { type: 'bytes' }],
+    [rewardShare, splits, `0x${tabs.join('')}`],
+  ),
 })
 
 const tabBatch = (outcomes: Hex, ofToken?: Hex): Unplaced => ({
@@ -271,7 +276,14 @@ describe('tabs', () => {
   const pull = (n: number, value: bigint) => [used(n), transfer(value, buyer, token, tabSettlement)]
   const pay = (to: Hex, value: bigint) => transfer(value, tabSettlement, token, to)
   const packed = (sequence: number, ...lines: [number, number][]) =>
-    `0x${sequence.toString(16).padStart(10, '0')}${lines
+    packedUnder(platform, 1_000, sequence, ...lines)
+  const packedUnder = (
+    signedPlatform: Hex,
+    rewardShare: number,
+    sequence: number,
+    ...lines: [number, number][]
+  ) =>
+    `${signedPlatform}${rewardShare.toString(16).padStart(4, '0')}${sequence.toString(16).padStart(10, '0')}${lines
       .map(
         ([split, amount]) =>
           splits[split]?.toString(16).padStart(64, '0') + amount.toString(16).padStart(12, '0'),
@@ -300,6 +312,15 @@ describe('tabs', () => {
       ]),
     )
     expect(payouts).toEqual([])
+  })
+
+  test('behavior: a tab has the platform and the reward that its payer signed, whoever they are', () => {
+    const { entries } = read(
+      ...pull(1, 40n),
+      tabsSettledUnder(buyer, 10_000, tab(1, [0, 40])),
+      ...[pay(payee, 38n), pay(buyer, 2n), tabBatch('0x10')],
+    )
+    expect(entries.map((entry) => entry.tab)).toEqual([packedUnder(buyer, 10_000, 1, [0, 40])])
   })
 
   test('behavior: what another token’s batch says, around one of the token, is nobody’s state', () => {

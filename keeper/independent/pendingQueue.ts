@@ -82,6 +82,7 @@ export async function fetchPending(
       `the gateway settles ${answer.token} through ${answer.batchSettlement}, this keeper something else`,
     )
   }
+  const { chainId } = network
   const hasTabs = answer.tabSettlement === deployment.tabSettlement
   return answer.batches.map(({ feeRecipient, trigger, payments, splitters, tabs }) => {
     const terms = new Map(
@@ -109,7 +110,9 @@ export async function fetchPending(
     })
     const closed = (hasTabs ? tabs : []).flatMap((tab, index) => {
       const item = toItem([tab.payload], payments.length + index, now)
-      return item?.provider.authorization.to === deployment.tabSettlement ? [asTab(item, tab, platform)] : []
+      return item?.provider.authorization.to === deployment.tabSettlement
+        ? [asTab(item, tab, { platform, chainId })]
+        : []
     })
     return { feeRecipient: platform, trigger, items: [...items, ...newestOf(closed)] }
   })
@@ -119,7 +122,7 @@ export async function fetchPending(
 function asTab(
   item: BatchItem,
   { sequence, rewardShare, lines }: { sequence: number; rewardShare: number; lines: [string, string][] },
-  platform: Address,
+  { platform, chainId }: { platform: Address; chainId: number },
 ): BatchItem {
   const { authorization, state } = item.provider
   const tab: ItemTab = {
@@ -128,7 +131,8 @@ function asTab(
     expiry: Number(authorization.validBefore),
     lines: lines.map(([split, amount]) => ({ split: BigInt(split), amount: BigInt(amount) })),
   }
-  const signed = signedOfTab(tab, platform)
+  const { from: payer, to: contract, nonce } = authorization
+  const signed = signedOfTab(tab, { payer, contract, nonce, chainId, platform })
   return { ...item, provider: { authorization: { ...authorization, ...signed }, state }, tab }
 }
 

@@ -13,6 +13,7 @@ import { readVoidedHalves } from '@tollkeeper/ledger/outcomes/voids'
 import { wakeDeferred } from '@tollkeeper/ledger/queue/stages'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
+import { authorizationKey } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 
@@ -48,10 +49,7 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
     log.info({ nonce, hash: txHash, state }, 'a half was used outside our batches')
   }
 
-  const nonces = new Set(recorded.map(({ nonce }) => nonce))
-  const unexplained = new Set(
-    used.filter(({ nonce }) => !nonces.has(nonce)).map(({ paymentId }) => paymentId),
-  )
+  const unexplained = findUnexplained(used, recorded)
   // The node that said it was used may be ahead of the one that was asked for the log.
   await postponeLookups(sql, [...unexplained])
   const looked = [...new Set(due.map(({ paymentId }) => paymentId))]
@@ -59,6 +57,20 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
     context,
     looked.filter((id) => !unexplained.has(id)),
   )
+}
+
+/**
+ * Finds the payments with a half that nothing recorded explains. Payers choose nonces, so a nonce names an authorization only together
+ * with its payer.
+ */
+export function findUnexplained(
+  used: readonly Pick<LookupRequest, 'paymentId' | 'from' | 'nonce'>[],
+  recorded: readonly { authorizer: string; nonce: string }[],
+): Set<string> {
+  const explained = new Set(
+    recorded.map(({ authorizer, nonce }) => authorizationKey({ from: authorizer, nonce })),
+  )
+  return new Set(used.flatMap((one) => (explained.has(authorizationKey(one)) ? [] : one.paymentId)))
 }
 
 async function endExplained(context: Context, explained: readonly string[]): Promise<void> {

@@ -1,11 +1,11 @@
 import { classifyRevert, type Failure } from '@tollkeeper/chain/failures'
 import { callGasLimit } from '@tollkeeper/chain/gas'
 import type { Mined } from '@tollkeeper/chain/receipts'
-import { areNoncesSpent, diagnose, isPaused } from '@tollkeeper/chain/simulate'
+import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '@tollkeeper/chain/simulate'
 import type { BatchItem, ItemHalf } from '@tollkeeper/ledger/batches/items'
 import type { Offer } from '@tollkeeper/ledger/batches/transactions'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
-import type { Address } from 'viem'
+import { type Address, type Hex, parseTransaction } from 'viem'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch, Verdict } from './journal.ts'
 import { authorizationKey, readOutcomes, readReward, readTransaction } from './outcomes.ts'
@@ -96,6 +96,8 @@ async function judgeReverted(
   const { client, token, deployment } = context.served
   const at = { blockNumber }
   const raw = await offer.readRaw()
+  // Its payers did nothing wrong: the next simulation leaves out the tabs that pay the account.
+  if (await isPayeeRefused(context, raw, at)) return noVerdict
   const { callGasLimit: callGas, items: planned } = readTransaction(raw, deployment.tabSettlement)
   const [paused, spent] = await Promise.all([
     isPaused(client, token, at),
@@ -125,6 +127,18 @@ async function judgeReverted(
     }
   }
   return verdict
+}
+
+/** Whether a batch of tabs reverts on a block's state because the token refuses every way to pay someone in it. */
+async function isPayeeRefused(
+  { served: { client, deployment }, address: from }: SettlerContext,
+  raw: Hex,
+  at: { blockNumber: bigint },
+): Promise<boolean> {
+  const { to, data: calldata = '0x', gas = 0n } = parseTransaction(raw)
+  if (to?.toLowerCase() !== deployment.tabSettlement) return false
+  const call = { from, to: deployment.tabSettlement, calldata, gas }
+  return (await simulateBatch(client, call, at)).status === 'payee_refused'
 }
 
 /** The token's reason while it still gives one; a lying wallet leaves none, so its signature is to blame. */

@@ -5,6 +5,7 @@ import {
   callGasLimit,
   sweepGasLimit,
   tabBatchGasLimit,
+  tabReserves,
 } from '@tollkeeper/chain/gas'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { BatchRow } from '@tollkeeper/ledger/batches/batches'
@@ -165,7 +166,7 @@ export function planPayments(
 export function buildPlan(batch: PlannedBatch, entries: readonly PlanEntry[], hasCode: boolean): Plan {
   const rewardShare = entries[0]?.item.tab?.rewardShare
   if (rewardShare === undefined) return planPayments(batch, entries, hasCode)
-  return planTabs({ ...toHead(batch, hasCode), rewardShare }, sortByPayer(entries), hasCode)
+  return planTabs({ ...toHead(batch, hasCode), ...tabReserves, rewardShare }, sortByPayer(entries), hasCode)
 }
 
 function toHead({ token, feeRecipient, batchId, trigger }: PlannedBatch, hasCode: boolean) {

@@ -7,6 +7,7 @@ import { readWalletState } from '@tollkeeper/chain/walletState'
 import type { BatchItem } from '@tollkeeper/ledger/batches/items'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import type { PaymentOutcome } from '@tollkeeper/sdk/protocol/settlement'
+import { providerOfSplit } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { requireFunds, type SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
@@ -173,6 +174,13 @@ async function prepareItems(
       ...priceOf(signer),
     }
     const simulation = await simulateBatch(served.client, call, at)
+    if (simulation.status === 'payee_refused') {
+      const { kept, dropped } = leavePayeeOut(batch, entries, simulation.account)
+      if (dropped.length === 0) throw new Error(`nothing of the batch pays ${simulation.account}`)
+      drops.push(...dropped)
+      entries = await judgeGas(kept)
+      continue
+    }
     if (simulation.status === 'reverted')
       throw new Error(`the simulated batch reverted: ${simulation.reason}`)
     const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
@@ -191,6 +199,25 @@ async function prepareItems(
     entries = await judgeGas(kept)
   }
   return { plan: null, drops }
+}
+
+/**
+ * Leaves out the tabs that pay an account which the token doesn't let be paid in any way: with one of them, no other tab would settle. They
+ * are tried again like other failed payments, in case the token's issuer relents, and the payer owes nothing for it.
+ */
+export function leavePayeeOut(
+  { feeRecipient }: Pick<PlannedBatch, 'feeRecipient'>,
+  entries: readonly PlanEntry[],
+  account: Address,
+): { kept: PlanEntry[]; dropped: Drop[] } {
+  const pays = ({ item }: PlanEntry) =>
+    feeRecipient === account || item.tab?.lines.some(({ split }) => providerOfSplit(split) === account)
+  const detail = `the token refuses every way to pay ${account}`
+  const failure: Failure = { owner: 'payment', code: 'account_blacklisted', detail }
+  return {
+    kept: entries.filter((entry) => !pays(entry)),
+    dropped: entries.filter(pays).map(({ item }): Drop => ({ item, reason: 'failed', failure })),
+  }
 }
 
 export function payersOf(items: readonly BatchItem[]): Address[] {

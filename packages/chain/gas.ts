@@ -76,10 +76,11 @@ export function countSweepsThatFit(shape: BatchShape): number {
   return left > 0n ? Number(left / sweepGas) : 0
 }
 
-// contracts/TabSettlement.sol requires this much besides, so that all that settled is paid out whatever a call burns.
-const tabReserve = 500n
-const lineReserve = 250n
-const payoutReserve = 50_000n
+/**
+ * Gas that a batch of tabs keeps for each tab, line and payout, so that all that settled is paid out whatever a call burns. These are the
+ * least that contracts/TabSettlement.sol keeps. If a fork makes opcodes more expensive, raise them here: they are in the calldata.
+ */
+export const tabReserves = { tabGas: 500n, lineGas: 250n, payoutGas: 55_000n } as const
 /** The platform's payout and the reward. */
 const ownPayouts = 2n
 
@@ -136,9 +137,9 @@ function wantedTabBatchGas(shape: TabBatchShape): bigint {
   const left =
     (callGasLimit(hasCode) * 64n) / 63n +
     tailGas +
-    tabReserve * BigInt(tabs) +
-    lineReserve * BigInt(lines) +
-    payoutReserve * (BigInt(splits) + ownPayouts)
+    tabReserves.tabGas * BigInt(tabs) +
+    tabReserves.lineGas * BigInt(lines) +
+    tabReserves.payoutGas * (BigInt(splits) + ownPayouts)
   return tabsGas(shape) + left
 }
 

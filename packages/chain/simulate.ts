@@ -1,5 +1,7 @@
 import { batchSettlementAbi } from '@tollkeeper/sdk/protocol/abi/batchSettlement'
+import { tabSettlementAbi } from '@tollkeeper/sdk/protocol/abi/tabSettlement'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
+import { lower } from '@tollkeeper/sdk/protocol/eip3009'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { decodeOutcomes, type PaymentOutcome } from '@tollkeeper/sdk/protocol/settlement'
 import {
@@ -16,9 +18,12 @@ import { classifyRevert, type Failure } from './failures.ts'
 import type { At } from './head.ts'
 
 const nothingSettledSelector = toFunctionSelector('NothingSettled(bytes)')
+const payeeRefusedSelector = toFunctionSelector('PayeeRefused(address)')
 
 export type Simulation =
   | { status: 'outcomes'; outcomes: PaymentOutcome[] }
+  /** The token lets neither this account be paid, nor the splitters in which its money would wait: nothing of the batch settles with it. */
+  | { status: 'payee_refused'; account: Address }
   | { status: 'reverted'; reason: string }
 
 /** The data that a call reverted with; null if the error isn't a revert but, say, a failed RPC. */
@@ -68,6 +73,10 @@ export async function simulateBatch(
     if (data === null) throw error
     const outcomes = nothingSettled(data)
     if (outcomes) return { status: 'outcomes', outcomes }
+    if (data.startsWith(payeeRefusedSelector)) {
+      const { args } = decodeErrorResult({ abi: tabSettlementAbi, data })
+      return { status: 'payee_refused', account: lower(args?.[0] as Address) }
+    }
     return { status: 'reverted', reason: error instanceof BaseError ? error.shortMessage : data.slice(0, 10) }
   }
 }

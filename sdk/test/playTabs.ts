@@ -13,6 +13,7 @@ import {
   type TabPayload,
   type TabPayment,
   tabAuthorization,
+  tabNonce,
   tabSplit,
   toWord,
 } from '../src/protocol/tab.ts'
@@ -261,7 +262,13 @@ async function isSigned(
   { tabId, payer, sequence, expiry, signature }: TabPayment,
   lines: { split: bigint; amount: bigint }[],
 ): Promise<boolean> {
-  const terms = { issuer: gatewayUrl, contract: tabSettlement, platform, rewardShare: 1_000 }
+  const terms = {
+    issuer: gatewayUrl,
+    chainId: networks.base.chainId,
+    contract: tabSettlement,
+    platform,
+    rewardShare: 1_000,
+  }
   const { primaryType, ...message } = tabAuthorization(terms, { tabId, payer, sequence, expiry, lines })
   const typed = {
     domain: eip712Domain(networks.base),
@@ -277,10 +284,7 @@ const [accepted] = receipts.receipts.map(({ claims }) => claims)
 function receiptOf(tab: TabPayload, price: bigint, split: bigint, lineTotal: bigint): Promise<string> {
   const { providerAmount, feeAmount } = splitAnyPrice(price)
   const provider = toWord(split).slice(0, 42)
-  const { nonce } = tabAuthorization(
-    { issuer: gatewayUrl, contract: tabSettlement, platform, rewardShare: 0 },
-    { tabId: tab.tab, payer: tab.payer, sequence: 1, expiry: 1, lines: [{ split, amount: 0n }] },
-  )
+  const nonce = tabNonce(gatewayUrl, tab.tab)
   return signReceipt({
     ...accepted,
     paymentId: 'pay_tab',
@@ -294,6 +298,7 @@ function receiptOf(tab: TabPayload, price: bigint, split: bigint, lineTotal: big
       id: tab.tab,
       sequence: tab.sequence,
       split: toWord(split),
+      rewardShare: 1_000,
       lineTotal: (lineTotal > price ? lineTotal : price).toString(),
     },
   })

@@ -5,6 +5,7 @@ import { refundNonce } from '@tollkeeper/sdk/protocol/refund'
 import {
   type Address,
   createPublicClient,
+  createTestClient,
   custom,
   encodeFunctionData,
   type Hash,
@@ -24,13 +25,16 @@ import {
   createTab,
   createTestIssuer,
   createWallet,
+  encodeTabs,
+  sendTabs,
   settle,
   settleTabs,
   sweep,
   type TestIssuer,
   type TestPayment,
+  tabSettlementOf,
 } from '../support/paidReceipts.ts'
-import { setBlacklisted, tokenOf } from '../support/usdc.ts'
+import { randomHex, setBlacklisted, tokenOf } from '../support/usdc.ts'
 
 const provider: Address = '0x1000000000000000000000000000000000000001'
 const otherProvider: Address = '0x1000000000000000000000000000000000000002'
@@ -105,6 +109,32 @@ function transferStraight({
   const args = [from, to, value, validAfter, validBefore, nonce, signature] as const
   return callUsdc(encodeFunctionData({ abi: usdcAbi, functionName: 'transferWithAuthorization', args }))
 }
+
+/** Puts code at an address of the chain. */
+async function setCode(address: Address, bytecode: Hex): Promise<void> {
+  const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) })
+  await client.setCode({ address, bytecode })
+}
+
+/** Code that passes every call on to `to`, as a relayer's contract does. */
+const forwarderTo = (to: Address): Hex => `0x365f5f375f5f365f5f73${to.slice(2)}5af100`
+
+/** Code that calls `to` with `data` whenever it is called, and answers nothing. */
+function callerOf(to: Address, data: Hex): Hex {
+  const length = ((data.length - 2) / 2).toString(16).padStart(4, '0')
+  const copy = (offset: string) => `61${length}61${offset}5f39`
+  const call = `5f5f61${length}5f5f73${to.slice(2)}5af15000`
+  const offset = ((copy('0000') + call).length / 2).toString(16).padStart(4, '0')
+  return `0x${copy(offset)}${call}${data.slice(2)}`
+}
+
+const balanceOf = (owner: Address) =>
+  createWallet(chain).readContract({
+    address: tokenOf(chain),
+    abi: usdcAbi,
+    functionName: 'balanceOf',
+    args: [owner],
+  })
 
 describe('audit', () => {
   test('default: receipts of real batches reconcile, with and without a hash to go by', async () => {
@@ -189,6 +219,75 @@ describe('audit', () => {
       [3, 1, 0n],
       [1, 0, 0n],
     ])
+  })
+
+  /** A tab of one request for 0.01 USDC, and its receipt. */
+  const oneRequest = (number: number, signs: Parameters<typeof createTab>[1]['signs'] = {}) =>
+    createTab(chain, {
+      buyer: buyers[number % 4] as Hex,
+      platform,
+      paymentId: `pay_tab_${number}`,
+      acceptedAt: now(),
+      tabId: `tab_${number.toString(16).padStart(32, '0')}`,
+      requests: [{ payTo: provider, price: 10_000n, providerId: 'prov_terms' }],
+      signs,
+    })
+
+  test('behavior: a tab that its buyer settled under other terms paid the provider, and not the platform', async () => {
+    const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
+    const [self, greedy, modest] = [
+      oneRequest(16, { platform: own }),
+      oneRequest(17, { rewardShare: 6_000 }),
+      oneRequest(18, { rewardShare: 0 }),
+    ]
+    await settleTabs(chain, own, [self.tab])
+    await settleTabs(chain, platform, [greedy.tab], { rewardShare: 6_000 })
+    await settleTabs(chain, platform, [modest.tab], { rewardShare: 0 })
+    const claims = [self, greedy, modest].flatMap((one) => one.claims)
+    const report = await run(claims.map((one) => gateway.sign(one)))
+    expect(verdicts(report)).toEqual(['mismatch: terms', 'mismatch: terms', 'settled'])
+    expect(report.reconciled).toBe(false)
+    expect(report.tabs.map(({ platform, rewardShare }) => [platform, rewardShare])).toEqual([
+      [own, 1_000],
+      [platform, 6_000],
+      [platform, 0],
+    ])
+    // Of 0.0005 USDC: nothing, half of it, and all.
+    expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
+  })
+
+  test('behavior: honest lines that a wrapper settled reconcile, whoever called the contract', async () => {
+    const { tab, claims } = oneRequest(20)
+    const wrapper = randomHex(20)
+    await setCode(wrapper, forwarderTo(tabSettlementOf(chain)))
+    const hash = await sendTabs(chain, encodeTabs(chain, platform, [tab]), wrapper)
+    const report = await run(claims.map((one) => gateway.sign(one)))
+    expect(verdicts(report)).toEqual(['settled'])
+    expect(report.tabs).toMatchObject([{ transactionHash: hash, lines: [{ movedAmount: 10_000n, gap: 0n }] }])
+  })
+
+  test('behavior: honest lines in the calldata of another token’s batch prove nothing', async () => {
+    const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
+    const [honest, stolen] = [oneRequest(24), oneRequest(24, { payTo: own, platform: own })]
+    expect(stolen.tab.nonce).toBe(honest.tab.nonce)
+    // The token calls TabSettlement once more while it is asked to pull, and moves the state that pays the buyer.
+    const token = randomHex(20)
+    await setCode(token, callerOf(tabSettlementOf(chain), encodeTabs(chain, own, [stolen.tab])))
+    const before = await balanceOf(own)
+    await settleTabs(chain, platform, [honest.tab], { token, callGasLimit: 2_000_000n })
+    // All but the reward, a tenth of 5 %, which went to the token.
+    expect(await balanceOf(own)).toBe(before - 50n)
+    const report = await run(honest.claims.map((one) => gateway.sign(one)))
+    expect(verdicts(report)).toEqual(['mismatch: line'])
+    expect(report.tabs).toMatchObject([{ lines: [{ movedAmount: 0n, gap: 10_000n }] }])
+  })
+
+  test('behavior: a transfer straight to TabSettlement under a tab’s nonce pays no line', async () => {
+    const { tab, claims } = oneRequest(28)
+    const { item } = pay({ buyer: buyers[0] as Hex, payTo: tabSettlementOf(chain), nonce: tab.nonce })
+    await transferStraight(item.authorization as TestPayment['item']['fee'])
+    const report = await run(claims.map((one) => gateway.sign(one)))
+    expect(verdicts(report)).toEqual(['mismatch: line'])
   })
 
   test('behavior: of two receipts of one number on a tab the later is a duplicate; one that is signed again is not', async () => {

@@ -13,7 +13,7 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
 import { outcomes } from '@tollkeeper/sdk/protocol/settlement'
-import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import { encodeSplit, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
 import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
 import { Hono } from 'hono'
@@ -44,9 +44,10 @@ import {
   type SignedState,
   settleStates,
   signOlder,
+  signUnder,
 } from '../support/tabs.ts'
 import { until } from '../support/until.ts'
-import { cancelDirectly, randomHex, sendDirectly, validFor } from '../support/usdc.ts'
+import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
 
 // Tabs: each is one payment of many lines, which TabSettlement pulls once and pays out.
 
@@ -222,6 +223,48 @@ async function debtOf({ buyer }: ClosedPayment): Promise<bigint> {
   return BigInt(exposures.get(payer)?.debt ?? -1n)
 }
 
+const whileKeeping = (task: () => Promise<void>) => whileRunning(stack.keeper(), task)
+
+/** The splitter that pays one account only. */
+const refugeOf = (account: Address) =>
+  splitterAddress({
+    provider: account,
+    platform: account,
+    providerShare: 1n,
+    platformShare: 0n,
+    factory: stack.served.deployment.splitterFactory,
+  })
+
+describe('a provider whom the token doesn’t let be paid', () => {
+  const closeFor = (buyer: PrivateKeyAccount, payee: Address) =>
+    closeTab(stack, { buyer, lines: [{ payee, amount: 100_000n }], closedAt: hourAgo() })
+
+  test('behavior: its money waits in a splitter, or in the splitter of that, and no other tab waits', async () => {
+    const [one, other] = await stack.buyers(2, 100_000n)
+    const [payee, honest] = [randomHex(20), randomHex(20)]
+    const refuge = refugeOf(payee)
+    for (const account of [payee, refuge]) await setBlacklisted(stack.chain, account, true)
+    await settleAll(stack, [await closeFor(one, payee), await closeFor(other, honest)])
+    expect(await stack.balanceOf(refugeOf(refuge))).toBe(95_000n)
+    expect(await stack.balanceOf(honest)).toBe(95_000n)
+  })
+
+  test('behavior: a tab that can’t pay it in any way is left out, and the others settle', async () => {
+    const [one, other] = await stack.buyers(2, 100_000n)
+    const [payee, honest] = [randomHex(20), randomHex(20)]
+    const refused = [payee, refugeOf(payee), refugeOf(refugeOf(payee))]
+    for (const account of refused) await setBlacklisted(stack.chain, account, true)
+    const [tab, good] = [await closeFor(one, payee), await closeFor(other, honest)]
+    await whileKeeping(async () => {
+      await until('the other is settled', () => stack.isSettled([good]))
+      await until('it is counted', async () => (await standingOf(stack.database, tab)).attempts === 1)
+    })
+    expect((await standingOf(stack.database, tab)).failureCode).toBe('account_blacklisted')
+    expect(await debtOf(tab)).toBe(0n)
+    await giveUpAll(stack.database)
+  })
+})
+
 describe('another state of a tab moved', () => {
   const fork = async (task: () => Promise<void>) => {
     const snapshot = await testClient(stack).snapshot()
@@ -262,6 +305,30 @@ describe('another state of a tab moved', () => {
     expect(await movedOf(stack, tab)).toEqual([null, null, null])
     expect(await stack.balanceOf(first)).toBe(285_000n)
   })
+
+  test.each([
+    ['receipt', whileKeeping],
+    ['index', (task: () => Promise<void>) => whileRecording(stack, task)],
+  ] as const)(
+    'behavior: one whose buyer is the platform pays the providers, and its fee is a debt, by the %s',
+    async (_, record) => {
+      const [buyer] = await stack.buyers(1, 300_000n)
+      const payee = randomHex(20)
+      const tab = await closeTab(stack, { buyer, lines: [{ payee, amount: 300_000n }], closedAt: hourAgo() })
+      const own = buyer.address.toLowerCase() as Address
+      const before = await stack.balanceOf(platformWallet)
+      await record(async () => {
+        await settleStates(stack, [await signUnder(stack, tab, { platform: own })])
+        await until('it is seen', async () => (await stack.halves(tab))[0]?.state === 'foreign_use')
+      })
+      expect(await movedOf(stack, tab)).toEqual([300_000n])
+      expect([await stack.balanceOf(payee), await stack.balanceOf(platformWallet)]).toEqual([
+        285_000n,
+        before,
+      ])
+      expect(await debtOf(tab)).toBe(15_000n)
+    },
+  )
 
   test('behavior: of two states in one batch the first one listed moves, and one that pays every line at least as much settles', async () => {
     const buyers = await stack.buyers(2, 1_000_000n)

@@ -138,9 +138,9 @@ async function startSeller(name: string, more = ''): Promise<string> {
     endpoints: [{ url: `${proxy.url}/weather`, usdcPerUnit: '0.05' }],
   })
   const code = `${snippet(name, sdkReadme)}\n${more}`
+    .replaceAll('4030', `${port}`)
     .replaceAll('https://gateway.example', stack.api.url)
     .replaceAll(`prov_${'0'.repeat(32)}`, providerId)
-    .replaceAll('4030', `${port}`)
   const seller = runSnippet(code, { TOLLKEEPER_API_KEY: apiKey })
   onTestFinished(async () => {
     process.kill(-(seller.child.pid as number), 'SIGTERM')

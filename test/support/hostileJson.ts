@@ -1,5 +1,5 @@
-/** A value that JSON can have anywhere, and that breaks code which trusts its type: by a conversion, a call or a recursion. */
-const hostileValues: readonly unknown[] = [
+/** Values that JSON can have anywhere, and that break code which trusts their type: by a conversion, a call or a recursion. */
+export const hostileValues: readonly unknown[] = [
   null,
   true,
   -1,

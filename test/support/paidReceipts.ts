@@ -148,9 +148,11 @@ export function createTab(
   terms: Pick<PaymentTerms, 'buyer' | 'platform' | 'paymentId' | 'acceptedAt'> & {
     tabId: string
     requests: readonly { payTo: Address; price: bigint; providerId: string }[]
+    /** What the buyer signs instead of what the gateway accepted. */
+    signs?: { platform?: Address; rewardShare?: number; payTo?: Address }
   },
 ): { tab: SignedTab; claims: ReceiptClaims[] } {
-  const { buyer, platform, paymentId, acceptedAt, tabId, requests } = terms
+  const { buyer, platform, paymentId, acceptedAt, tabId, requests, signs = {} } = terms
   const contract = chain.deployments[chain.network]?.tabSettlement
   if (!contract) throw new Error('no TabSettlement')
   const payer = lower(privateKeyToAddressOnce(buyer))
@@ -187,7 +189,13 @@ export function createTab(
       validBefore: expiry.toString(),
       split: wallets,
       authorizations: [{ to: contract, value: price.toString(), nonce: tabNonce(issuer, tabId) }],
-      tab: { id: tabId, sequence: index + 1, split: toWord(split), lineTotal: lineTotal.toString() },
+      tab: {
+        id: tabId,
+        sequence: index + 1,
+        split: toWord(split),
+        rewardShare: 1_000,
+        lineTotal: lineTotal.toString(),
+      },
     }
   })
   const state = {
@@ -195,10 +203,19 @@ export function createTab(
     payer,
     sequence: requests.length,
     expiry,
-    lines: [...lines].map(([split, amount]) => ({ split, amount })),
+    lines: [...lines].map(([split, amount]) => ({
+      split: signs.payTo ? (BigInt(signs.payTo) << 96n) | (split & (2n ** 96n - 1n)) : split,
+      amount,
+    })),
   }
   const unsigned = tabAuthorization(
-    { issuer, contract, platform: lower(platform), rewardShare: 1_000 },
+    {
+      issuer,
+      chainId: networks[chain.network].chainId,
+      contract,
+      platform: lower(signs.platform ?? platform),
+      rewardShare: signs.rewardShare ?? 1_000,
+    },
     state,
   )
   const separator = domainSeparator(eip712Domain(networks[chain.network], tokenOf(chain)))
@@ -210,26 +227,50 @@ export function createTab(
   }
 }
 
-/** Settles tabs in one transaction of TabSettlement. */
-export async function settleTabs(
+/** The call that settles tabs; by default in USDC, for a reward of a tenth. */
+export function encodeTabs(
   chain: LocalChain,
   platform: Address,
   tabs: readonly SignedTab[],
-): Promise<Hash> {
-  const wallet = createWallet(chain)
+  { token = tokenOf(chain), rewardShare = 1_000, callGasLimit = 200_000n } = {},
+): Hex {
   const { calldata } = encodeSettleTabs(
     {
-      token: tokenOf(chain),
+      token,
       feeRecipient: platform,
-      rewardShare: 1_000,
+      rewardShare,
       batchId: randomHex(32),
       trigger: triggerCodes.count,
-      callGasLimit: 200_000n,
+      callGasLimit,
     },
     tabs,
   )
-  const to = chain.deployments[chain.network]?.tabSettlement
-  if (!to) throw new Error('no TabSettlement')
+  return calldata
+}
+
+export function tabSettlementOf(chain: LocalChain): Address {
+  const address = chain.deployments[chain.network]?.tabSettlement
+  if (!address) throw new Error('no TabSettlement')
+  return address
+}
+
+/** Settles tabs in one transaction of TabSettlement. */
+export function settleTabs(
+  chain: LocalChain,
+  platform: Address,
+  tabs: readonly SignedTab[],
+  options: Parameters<typeof encodeTabs>[3] = {},
+): Promise<Hash> {
+  return sendTabs(chain, encodeTabs(chain, platform, tabs, options))
+}
+
+/** @param to Default: TabSettlement. */
+export async function sendTabs(
+  chain: LocalChain,
+  calldata: Hex,
+  to: Address = tabSettlementOf(chain),
+): Promise<Hash> {
+  const wallet = createWallet(chain)
   const hash = await wallet.sendTransaction({ to, data: calldata, gas: 5_000_000n })
   const { status } = await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
   if (status !== 'success') throw new Error(`settle reverted: ${hash}`)

@@ -1,7 +1,9 @@
+import type { Evidence } from '@tollkeeper/chain/evidence'
 import { recordEvents } from '@tollkeeper/ledger/facts/record'
 import { compositeArray } from '@tollkeeper/ledger/store/compositeArray'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
+import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
 import {
   blockHashOf,
@@ -87,7 +89,7 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
       false,
       seedTabSettlement,
       seedPlatform,
-      500,
+      seedRewardShare,
       requests,
       requests,
     ],
@@ -101,7 +103,18 @@ export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTa
   return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
 }
 
-type SettledAt = { txHash?: Hex; blockNumber?: number; blockTime?: number }
+/** Where a tab settled, and the terms that its payer signed. */
+export type SettledAt = {
+  txHash?: Hex
+  blockNumber?: number
+  blockTime?: number
+  /** What its payer signed; default: as it was accepted. */
+  platform?: Address
+  rewardShare?: number
+}
+
+/** Basis points of the platform's part, as accepted. */
+const seedRewardShare = 500
 
 /** What is recorded once a block settled a tab as it was taken in. */
 export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
@@ -134,26 +147,64 @@ async function recordState(
   sql: Database,
   { payer, token, nonces, lines }: SeededTab,
   amounts: readonly bigint[],
-  { txHash = randomHex(32), blockNumber = 100, blockTime = 1_795_262_400 }: SettledAt,
+  {
+    txHash = randomHex(32),
+    blockNumber = 100,
+    blockTime = 1_795_262_400,
+    platform = seedPlatform,
+    rewardShare = seedRewardShare,
+  }: SettledAt,
 ): Promise<Hex> {
   const split = (payee: Address) => (BigInt(payee) << 96n) | (9n << 48n) | 1n
-  const event = {
-    authorizer: payer,
+  const state = {
+    payer,
     nonce: nonces[0],
-    state: 'used' as const,
-    recipient: seedTabSettlement,
-    value: amounts.reduce((sum, one) => sum + one, 0n),
-    txHash,
-    logIndex: 0,
-    batchLogIndex: 9,
-    blockNumber: BigInt(blockNumber),
-    blockHash: blockHashOf(blockNumber),
-    blockTime: BigInt(blockTime),
-    tab: {
-      sequence: 1,
-      lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
-    },
+    sequence: 1,
+    lines: lines.map(({ payee }, position) => ({ split: split(payee), amount: amounts[position] ?? 0n })),
+    platform,
+    rewardShare,
   }
+  const place = {
+    number: BigInt(blockNumber),
+    hash: blockHashOf(blockNumber),
+    time: BigInt(blockTime),
+  }
+  const event = { ...tabEvidence(state, place, txHash), batchLogIndex: 9 }
   await sql.begin((tx) => recordEvents(tx, { chainId: seedChainId, token }, [event], 'index'))
   return txHash
+}
+
+/** What a chain shows of a tab whose state moved in a block. */
+export function tabEvidence(
+  {
+    payer,
+    nonce,
+    sequence,
+    lines,
+    platform = seedPlatform,
+    rewardShare = seedRewardShare,
+  }: {
+    payer: Address
+    nonce: Hex
+    sequence: number
+    lines: readonly TabLine[]
+    platform?: Address
+    rewardShare?: number
+  },
+  { number: blockNumber, hash: blockHash, time: blockTime }: { number: bigint; hash: Hex; time: bigint },
+  txHash: Hex = randomHex(32),
+): Evidence {
+  return {
+    authorizer: payer,
+    nonce,
+    state: 'used',
+    recipient: seedTabSettlement,
+    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
+    tab: { platform, rewardShare, sequence, lines: [...lines] },
+    txHash,
+    logIndex: 0,
+    blockNumber,
+    blockHash,
+    blockTime,
+  }
 }

@@ -50,6 +50,7 @@ export function openTab(
   const { served, settings } = gateway
   const terms: TabTerms = {
     issuer: settings.issuer,
+    chainId: served.network.chainId,
     contract: served.deployment.tabSettlement,
     platform: settings.platformWallet,
     rewardShare: settings.tabs?.rewardShare ?? 0,

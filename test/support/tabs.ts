@@ -57,7 +57,7 @@ async function signState(
   const { platform, rewardShare } = state
   const payer = buyer.address.toLowerCase() as Address
   const { primaryType, ...message } = tabAuthorization(
-    { issuer, contract: deployment.tabSettlement, platform, rewardShare },
+    { issuer, chainId: network.chainId, contract: deployment.tabSettlement, platform, rewardShare },
     { ...state, payer },
   )
   const domain = eip712Domain(network, token)
@@ -141,7 +141,17 @@ export function signOlder(
   return signState(stack, buyer, { ...newest, sequence: newest.sequence - 1, lines })
 }
 
-/** A stranger settles states of tabs of one reward; doesn't wait until that is mined. */
+/** The newest state of a closed tab, signed once more under terms of its buyer's own. */
+export function signUnder(
+  stack: Pick<KeeperStack, 'served'>,
+  { buyer, state }: ClosedPayment,
+  terms: Partial<Pick<SignedState, 'platform' | 'rewardShare'>>,
+): Promise<SignedState> {
+  const { authorization: _, ...newest } = state
+  return signState(stack, buyer, { ...newest, ...terms })
+}
+
+/** A stranger settles states of tabs of one platform and reward; doesn't wait until that is mined. */
 export async function settleStates(
   { chain, served }: Pick<KeeperStack, 'chain' | 'served'>,
   states: readonly [SignedState, ...SignedState[]],

@@ -55,6 +55,12 @@ export function generatePayloads() {
         validBefore: (2n ** 40n - 1n).toString(),
       }),
       accept('signature of 1,024 bytes', { signature: `0x${'ab'.repeat(1024)}` }),
+      accept('signature with v 0', { signature: `0x${'1a'.repeat(64)}00` }, { signature: base.signature }),
+      accept(
+        'signature of 64 bytes (EIP-2098)',
+        { signature: `0x${'1a'.repeat(64)}` },
+        { signature: base.signature },
+      ),
       accept('signature of 66 bytes', { signature: `0x${'ab'.repeat(66)}` }),
     ],
     invalid: [
@@ -90,7 +96,8 @@ export function generatePayloads() {
       refuse('short nonce', 'nonce', base.nonce.slice(0, -2)),
       refuse('long nonce', 'nonce', `${base.nonce}00`),
       refuse('nonce that is not hex', 'nonce', `0x${'zz'.repeat(32)}`),
-      refuse('signature of 64 bytes', 'signature', `0x${'ab'.repeat(64)}`),
+      refuse('signature of 63 bytes', 'signature', `0x${'ab'.repeat(63)}`),
+      refuse('64 bytes that are no signature', 'signature', `0x${'ff'.repeat(64)}`),
       refuse('signature of half a byte more', 'signature', `${base.signature}0`),
       refuse('signature of 1,025 bytes', 'signature', `0x${'ab'.repeat(1025)}`),
       refuse('signature of 2,048 bytes', 'signature', `0x${'ab'.repeat(2048)}`),

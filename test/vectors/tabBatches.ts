@@ -24,7 +24,7 @@ import {
 } from './tabMessage.ts'
 
 const settleAbi = parseAbi([
-  'struct Batch { address token; address feeRecipient; uint16 rewardShare; bytes32 batchId; uint8 trigger; uint64 callGasLimit; }',
+  'struct Batch { address token; address feeRecipient; uint16 rewardShare; bytes32 batchId; uint8 trigger; uint64 callGasLimit; uint64 tabGas; uint64 lineGas; uint64 payoutGas; }',
   'struct Tab { uint256 head; bytes32 nonce; bytes32 r; bytes32 vs; }',
   'function settle(Batch batch, uint256[] splits, Tab[] tabs, bytes lines, bytes[] signatures) returns (bytes outcomes)',
 ])
@@ -36,6 +36,9 @@ const batchOf = (rewardShare: number) => ({
   batchId: keccak256(stringToHex('tollkeeper vector: batch id')),
   trigger: 1,
   callGasLimit: 150_000n,
+  tabGas: 600n,
+  lineGas: 300n,
+  payoutGas: 70_000n,
 })
 
 type Case = {
@@ -133,7 +136,13 @@ async function vectorOf(name: string, cases: readonly Case[], rewardShare: numbe
   const batch = batchOf(rewardShare)
   return {
     name,
-    batch: { ...batch, callGasLimit: batch.callGasLimit.toString() },
+    batch: {
+      ...batch,
+      callGasLimit: batch.callGasLimit.toString(),
+      tabGas: batch.tabGas.toString(),
+      lineGas: batch.lineGas.toString(),
+      payoutGas: batch.payoutGas.toString(),
+    },
     tabs,
     splits,
     signatures,

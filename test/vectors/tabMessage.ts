@@ -58,6 +58,8 @@ export function tabMessage(state: {
     concat([
       // 160 bits, 40 of nothing, 16 and 40.
       encodePacked(['address', 'uint40', 'uint16', 'uint40'], [platform, 0, rewardShare, sequence]),
+      nonce,
+      encodePacked(['address', 'uint96'], [payer, BigInt(domain.chainId)]),
       ...lines.flatMap(({ split, amount }) => [split, numberToHex(amount, { size: 32 })]),
     ]),
   )

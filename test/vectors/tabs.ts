@@ -16,6 +16,7 @@ const payer = buyer.address.toLowerCase() as Hex
 
 const terms = {
   issuer: 'https://gateway.example',
+  chainId: domain.chainId,
   contract,
   platform: account('platform'),
   rewardShare: 1_000,
@@ -165,10 +166,10 @@ export async function generateTabs() {
         refuse('amounts of five bytes', 'amounts', { amounts: payload.amounts.slice(0, -2) }),
         refuse('amounts in upper case', 'amounts', { amounts: payload.amounts.replaceAll('c', 'C') }),
         refuse('129 lines', 'amounts', { known: 129, splits: [], amounts: lines(129, 1n) }),
-        refuse('a signature of 64 bytes', 'signature', { signature: `0x${'ab'.repeat(64)}` }),
+        refuse('a signature of 63 bytes', 'signature', { signature: `0x${'ab'.repeat(63)}` }),
+        refuse('64 bytes that are no signature', 'signature', { signature: `0x${'ff'.repeat(64)}` }),
         refuse('a signature of 1,025 bytes', 'signature', { signature: `0x${'ab'.repeat(1025)}` }),
         refuse('a signature of half a byte more', 'signature', { signature: `${payload.signature}0` }),
-        refuse('a signature in upper case', 'signature', { signature: `0x${'AB'.repeat(65)}` }),
       ],
     },
   }

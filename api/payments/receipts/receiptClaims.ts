@@ -31,10 +31,10 @@ export type ReceiptFacts = {
   provider: AuthorizationFacts
   fee: AuthorizationFacts | null
   /** Set if it was bought on a tab. */
-  tab?: { id: string; sequence: number; split: bigint } & LineClaims
+  tab?: { id: string; sequence: number; split: bigint; rewardShare: number } & LineClaims
 }
 
-type LineClaims = Omit<ReceiptTab, 'id' | 'sequence' | 'split'>
+type LineClaims = Omit<ReceiptTab, 'id' | 'sequence' | 'split' | 'rewardShare'>
 
 /** A receipt's claims about the line of a request, with `reduced` of its price not charged. */
 export function toLineClaims(

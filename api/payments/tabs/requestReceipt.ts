@@ -52,7 +52,13 @@ export async function signRequestReceipt(
       validBefore: BigInt(tab.expiresAt),
       provider: { recipient: tab.contract, value: amount, nonce: tab.nonce },
       fee: null,
-      tab: { id: tabId, sequence, split, ...toLineClaims(request, price - amount) },
+      tab: {
+        id: tabId,
+        sequence,
+        split,
+        rewardShare: tab.rewardShare,
+        ...toLineClaims(request, price - amount),
+      },
     },
     { issuer: settings.issuer, signedAt: now(), status, ...(settlement && { settlement }) },
   )

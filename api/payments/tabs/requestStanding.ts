@@ -49,13 +49,18 @@ export async function readRequestStandings(
   }
 }
 
-/** What moved on a request's line by another state of its tab; -1: none did. */
+/**
+ * What moved on a request's line by another state of its tab; -1: none did, or the platform got less of its part than was accepted, so
+ * the request isn't settled as its receipt says.
+ */
 async function readMoved(
   sql: Database,
   { paymentId, lines }: StoredTab,
 ): Promise<(request: SoldRequest) => bigint> {
   const rows = await sql<{ position: number; moved: bigint | null }[]>`
-    select position, moved from tab_line where payment_id = ${paymentId}`
+    select l.position, l.moved
+    from tab_line l join authorization_event e on e.payment_id = l.payment_id and e.half = 0
+    where l.payment_id = ${paymentId} and e.lost_fee_share = 0`
   return ({ split }) => {
     const at = lines.findIndex((line) => line.split === split)
     return rows.find(({ position }) => position === at)?.moved ?? -1n

@@ -84,6 +84,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
     const { served, payers } = network
     const tabTerms: TabTerms = {
       issuer,
+      chainId: terms.chainId,
       contract: served.deployment.tabSettlement,
       platform: terms.feePayTo,
       rewardShare: tabs.rewardShare,
@@ -101,7 +102,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       }),
       network.payees.requirePayable(terms.payTo),
     ])
-    if (isNew) await tabStore.requireRoom(tab.payer)
+    if (isNew) await tabStore.requireRoom({ payer: tab.payer, tabId: tab.tabId })
 
     if (!request.isAboutStored) await providerCap.require(request.providerId, served.network.testnet, price)
     const reservable = { ...tab, nonce: signed.nonce }
@@ -151,6 +152,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       offer,
       signed,
       split: splits[tab.line] as bigint,
+      rewardShare: tabs.rewardShare,
     })
   }
 }
@@ -211,9 +213,10 @@ function toAnswer(
     offer: Offer
     signed: SignedAuthorization
     split: bigint
+    rewardShare: number
   },
 ): TabAnswer {
-  const { verdict, terms, network, offer, signed, split } = bought
+  const { verdict, terms, network, offer, signed, split, rewardShare } = bought
   const { paymentId, acceptedAt, known, charged, credit, payerCredit } = verdict
   const price = terms.amount + terms.feeAmount
   const claims = receiptClaims(
@@ -236,7 +239,7 @@ function toAnswer(
       validBefore: BigInt(tab.expiry),
       provider: { recipient: signed.to, value: price, nonce: signed.nonce },
       fee: null,
-      tab: { id: tab.tabId, sequence: tab.sequence, split, ...toLineClaims(verdict, 0n) },
+      tab: { id: tab.tabId, sequence: tab.sequence, split, rewardShare, ...toLineClaims(verdict, 0n) },
     },
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )

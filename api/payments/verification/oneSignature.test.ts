@@ -244,7 +244,7 @@ describe('the amount, the payee and the window', () => {
     expect(await pay(scarce, 1_900)).toMatch(/^pay_/)
     // Its provider's grant is its own.
     await setGasGrant(gateway.database, shop.providerId, 2n * reserved)
-    expect(await drawOf(await pay(scarce, 300))).toMatchObject({ drawer: shop.providerId })
+    expect(await drawOf(await pay(scarce, 300))).toMatchObject({ drawer: `${shop.providerId}:test` })
   })
 
   test.each([

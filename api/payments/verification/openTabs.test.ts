@@ -17,10 +17,10 @@ async function seedTabs({ address }: PrivateKeyAccount, count: number, closed = 
   for (let n = 0; n < count; n++) {
     await gateway.database`
       insert into tabs.tab (payer, id, chain_id, token, contract, platform, reward_share, nonce, expires_at, has_code, payment_id,
-        opened_at, closed_at, close_reason, reserved, used_at)
+        opened_at, closed_at, close_reason, reserved, lent, used_at)
       values (${bytes(address)}, ${bytes(randomHex(16))}, ${chainId}, ${bytes(gateway.served.token)}, ${bytes(randomHex(20))},
         ${bytes(randomHex(20))}, 0, ${bytes(randomHex(32))}, 4102444800, false, ${`pay_${n}`}, now(),
-        ${n < closed ? gateway.database`now()` : null}, ${n < closed ? 'idle' : null}, 0, now())`
+        ${n < closed ? gateway.database`now()` : null}, ${n < closed ? 'idle' : null}, 0, 0, now())`
   }
 }
 

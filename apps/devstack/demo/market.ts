@@ -4,7 +4,7 @@ import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address } from 'viem'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import type { Stack } from '../stack/stack.ts'
-import { untilStatus } from './paymentStatus.ts'
+import { untilStatus, untilTaken } from './paymentStatus.ts'
 import type { Plan, Purchase } from './plan.ts'
 import type { Progress } from './progress.ts'
 import { type DemoProvider, openMockProvider, openProvider } from './providers.ts'
@@ -109,6 +109,7 @@ async function buyOnTab(
     .toSorted((a, b) => a.round - b.round)
   const receipts: string[] = []
   const ids = new Set<string>()
+  let tabId = ''
   const report = progress.count(`${sales.length} providers: bought on a tab`, requests.length)
   report(0)
   await mapLimited(requests, buyersAtOnce, async ({ sale: { provider } }) => {
@@ -116,6 +117,7 @@ async function buyOnTab(
     if (!paymentId || !receipt || !payment?.tab)
       throw new Error(`${provider.url} served without a tab's receipt`)
     ids.add(paymentId)
+    tabId = payment.tab.tab
     receipts.push(receipt)
     report(receipts.length)
   })
@@ -127,7 +129,7 @@ async function buyOnTab(
   const [paymentId, ...others] = ids
   if (paymentId === undefined || others.length > 0)
     throw new Error(`${ids.size} tabs were opened instead of one`)
-  await untilStatus(stack.api.url, paymentId, () => true)
+  await untilTaken(stack.api.url, tabId)
   return { paymentId, sales, receipts }
 }
 

@@ -9,11 +9,26 @@ export async function untilStatus(
   paymentId: string,
   isReached: (status: string) => boolean,
 ): Promise<void> {
+  await untilAnswer<{ payment_status?: string }>(gatewayUrl, `/payments/${paymentId}`, (payment) =>
+    isReached(payment.payment_status ?? ''),
+  )
+}
+
+/** Resolves when a closed tab is in the ledger, so that a batch can take it. */
+export async function untilTaken(gatewayUrl: string, tabId: string): Promise<void> {
+  await untilAnswer<{ isTaken?: boolean }>(gatewayUrl, `/tabs/${tabId}`, ({ isTaken }) => isTaken === true)
+}
+
+async function untilAnswer<Body>(
+  gatewayUrl: string,
+  path: string,
+  isReached: (body: Body) => boolean,
+): Promise<void> {
   for (const end = Date.now() + patienceMs; Date.now() < end; ) {
-    const answer = await fetch(new URL(`/payments/${paymentId}`, gatewayUrl))
-    const { payment_status: status = '' } = (await answer.json()) as { payment_status?: string }
-    if (answer.ok && isReached(status)) return
+    const answer = await fetch(new URL(path, gatewayUrl))
+    const body = (await answer.json()) as Body
+    if (answer.ok && isReached(body)) return
     await new Promise((resolve) => setTimeout(resolve, pollMs))
   }
-  throw new Error(`${paymentId} didn't come further in ${patienceMs / 1000} s`)
+  throw new Error(`${path} didn't come further in ${patienceMs / 1000} s`)
 }

@@ -64,8 +64,13 @@ abstract contract SettlementTest {
     }
 
     function _deploy(string memory name, bytes memory arguments) internal returns (address) {
+        return _deploy("", name, arguments);
+    }
+
+    /// @param folder Below `contracts`, with a slash at its end.
+    function _deploy(string memory folder, string memory name, bytes memory arguments) internal returns (address) {
         string memory artifacts = vm.envOr("CONTRACT_ARTIFACTS", string("artifacts"));
-        string memory path = string.concat(artifacts, "/contracts/", name, ".sol/", name, ".json");
+        string memory path = string.concat(artifacts, "/contracts/", folder, name, ".sol/", name, ".json");
         return _create(bytes.concat(vm.parseJsonBytes(vm.readFile(path), ".bytecode"), arguments));
     }
 

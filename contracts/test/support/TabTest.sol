@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {ITabSettlement} from "../../interfaces/ITabSettlement.sol";
 import {SplitterTest} from "./SplitterTest.sol";
+import {Vm} from "./Vm.sol";
 
 /// @notice The real USDC, a TabSettlement, and payers who sign what they owe to several providers.
 abstract contract TabTest is SplitterTest {
@@ -22,6 +23,13 @@ abstract contract TabTest is SplitterTest {
         Line[] lines;
     }
 
+    /// What a commitment names besides the terms and the lines.
+    struct Owner {
+        bytes32 nonce;
+        address from;
+        uint256 chainId;
+    }
+
     /// The arguments of `settle` beside the batch.
     struct Packed {
         uint256[] splits;
@@ -39,11 +47,14 @@ abstract contract TabTest is SplitterTest {
     address internal constant KEEPER = address(0x6EE9);
 
     ITabSettlement internal tabSettlement;
+    /// Code of the same contract without assembly: see TabReference.
+    bytes private _reference;
     uint256[] internal splits;
 
     function setUp() public virtual override {
         super.setUp();
         tabSettlement = ITabSettlement(_deploy("TabSettlement", abi.encode(factory)));
+        _reference = _deploy("test/mocks/", "TabReference", abi.encode(factory)).code;
         splits.push(_split(PROVIDER, 19, 1));
         splits.push(_split(OTHER, 9, 1));
         vm.label(OTHER, "other provider");
@@ -76,8 +87,18 @@ abstract contract TabTest is SplitterTest {
     }
 
     function _validBefore(Bill memory bill, ITabSettlement.Batch memory batch) internal view returns (uint256) {
+        return _validBefore(bill, batch, Owner(bill.nonce, bill.from, block.chainid));
+    }
+
+    function _validBefore(Bill memory bill, ITabSettlement.Batch memory batch, Owner memory owner)
+        internal
+        view
+        returns (uint256)
+    {
         bytes memory words = abi.encode(
-            uint256(uint160(batch.feeRecipient)) << 96 | uint256(batch.rewardShare) << 40 | bill.sequence
+            uint256(uint160(batch.feeRecipient)) << 96 | uint256(batch.rewardShare) << 40 | bill.sequence,
+            owner.nonce,
+            uint256(uint160(owner.from)) << 96 | owner.chainId
         );
         for (uint256 i; i < bill.lines.length; ++i) {
             words = bytes.concat(words, abi.encode(splits[bill.lines[i].split], bill.lines[i].amount));
@@ -86,15 +107,13 @@ abstract contract TabTest is SplitterTest {
     }
 
     function _digest(Bill memory bill, ITabSettlement.Batch memory batch) internal view returns (bytes32) {
+        return _digest(bill, _validBefore(bill, batch));
+    }
+
+    function _digest(Bill memory bill, uint256 validBefore) internal view returns (bytes32) {
         bytes32 structHash = keccak256(
             abi.encode(
-                RECEIVE_TYPEHASH,
-                bill.from,
-                address(tabSettlement),
-                _value(bill),
-                0,
-                _validBefore(bill, batch),
-                bill.nonce
+                RECEIVE_TYPEHASH, bill.from, address(tabSettlement), _value(bill), 0, validBefore, bill.nonce
             )
         );
         return keccak256(abi.encodePacked(hex"1901", usdc.DOMAIN_SEPARATOR(), structHash));
@@ -118,7 +137,7 @@ abstract contract TabTest is SplitterTest {
     // Batches.
 
     function _tabBatch() internal view returns (ITabSettlement.Batch memory) {
-        return ITabSettlement.Batch(address(usdc), PLATFORM, REWARD, BATCH_ID, 1, CALL_GAS);
+        return ITabSettlement.Batch(address(usdc), PLATFORM, REWARD, BATCH_ID, 1, CALL_GAS, 0, 0, 0);
     }
 
     function _packTab(Bill memory bill) internal view returns (ITabSettlement.Tab memory tab) {
@@ -175,6 +194,30 @@ abstract contract TabTest is SplitterTest {
 
     function _settle(Bill[] memory bills) internal returns (bytes memory) {
         return _settle(_packTabs(bills));
+    }
+
+    /// Checks that KEEPER's call answers, logs and moves the same if TabReference stands in the contract's place. It leaves no trace.
+    /// Each move of the token is one of its logs.
+    /// @param isWellFormed The calldata is as an encoder writes it. Else the two may revert for different reasons.
+    function _compareWithReference(bytes memory data, bool isWellFormed) internal {
+        uint256 state = vm.snapshotState();
+        (bool success, bytes memory answer, Vm.Log[] memory logs) = _observe(data);
+        vm.revertToState(state);
+        state = vm.snapshotState();
+        vm.etch(address(tabSettlement), _reference);
+        (bool expected, bytes memory expectedAnswer, Vm.Log[] memory expectedLogs) = _observe(data);
+        vm.revertToState(state);
+        vm.assertEq(success ? 1 : 0, expected ? 1 : 0, "whether it succeeds, as the reference");
+        if (success || isWellFormed) vm.assertEq(answer, expectedAnswer, "the answer, as the reference's");
+        // The logs of a call that reverted are recorded too, but say nothing.
+        if (success) vm.assertEq(abi.encode(logs), abi.encode(expectedLogs), "the logs, as the reference's");
+    }
+
+    function _observe(bytes memory data) private returns (bool success, bytes memory answer, Vm.Log[] memory logs) {
+        vm.recordLogs();
+        vm.prank(KEEPER);
+        (success, answer) = address(tabSettlement).call(data);
+        logs = vm.getRecordedLogs();
     }
 
     /// The splitter that pays one account only.

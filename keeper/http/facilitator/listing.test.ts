@@ -94,3 +94,24 @@ test.each(Object.entries(bodies))(
     expect(listed).toContainEqual({ resource: 'https://tides.example/' })
   },
 )
+
+test('behavior: a changed price is listed at once, and an equal one noted once a minute', async () => {
+  const listings = createListings(sql, { log: { warn: () => {} }, now: Date.now })
+  const seller = randomHex(20)
+  const pay = async (value: string) => {
+    const { paymentPayload, paymentRequirements, ...rest } = bodies['x402 v2']
+    const authorization = { ...payload.authorization, to: seller, value }
+    const request = parseRequest(served, {
+      ...rest,
+      paymentPayload: { ...paymentPayload, payload: { ...payload, authorization } },
+      paymentRequirements: { ...paymentRequirements, payTo: seller, amount: value },
+    })
+    await listings.list(request, null)
+    const [row] = await sql<{ amount: bigint; at: string }[]>`
+      select amount, settled_at::text as at from declared_resource where pay_to = ${seller}`
+    return row
+  }
+  const first = await pay('10000')
+  expect(await pay('10000')).toEqual(first)
+  expect((await pay('7000'))?.amount).toBe(7_000n)
+})

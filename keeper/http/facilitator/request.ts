@@ -3,7 +3,13 @@ import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { hasBody } from '@tollkeeper/ledger/discovery/bazaar'
 import type { Declared } from '@tollkeeper/ledger/discovery/declarations'
 import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
-import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import {
+  encodePayload,
+  parsePayload,
+  type SignedAuthorization,
+  toDecimal,
+} from '@tollkeeper/sdk/protocol/payload'
+import { decodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { z } from 'zod'
 import { malformed, notServed } from './reasons.ts'
 
@@ -28,13 +34,22 @@ export type FacilitatorRequest = {
   hash: string
 }
 
+const noInteger = 'expected an integer as decimal text, or a number below 2^53'
+
+/** The standard has decimal text; sellers also send JSON's numbers, and hex. */
+const integer = z.union([z.string(), z.number()], noInteger).transform((given, { addIssue }) => {
+  const decimal = toDecimal(given)
+  if (decimal === undefined) addIssue(noInteger)
+  return decimal ?? ''
+})
+
 /** An authorization in JSON. */
 export const authorization = z.object({
   from: z.string(),
   to: z.string(),
-  value: z.string(),
-  validAfter: z.string(),
-  validBefore: z.string(),
+  value: integer,
+  validAfter: integer,
+  validBefore: integer,
   nonce: z.string(),
 })
 const payload = z.object({ signature: z.string(), authorization })
@@ -47,8 +62,8 @@ export const bodies = {
   1: z.object({
     paymentPayload: kind.extend({ payload }),
     paymentRequirements: requirements.extend({
-      maxAmountRequired: z.string(),
-      resource: z.string(),
+      maxAmountRequired: integer,
+      resource: z.string().nullish(),
       // Only discovery shows these, so a wrong one refuses no payment.
       description: z.unknown().optional(),
       mimeType: z.unknown().optional(),
@@ -71,7 +86,7 @@ export const bodies = {
         .nullish(),
     }),
     paymentRequirements: requirements.extend({
-      amount: z.string(),
+      amount: integer,
       maxTimeoutSeconds: z.unknown().optional(),
     }),
   }),
@@ -81,8 +96,13 @@ const versionSchema = z.object({
   paymentPayload: z.object({ x402Version: z.number().optional() }),
 })
 
-/** @throws {Refused} */
-export function parseRequest(networks: readonly ServedNetwork[], body: unknown): FacilitatorRequest {
+/**
+ * Reads a request in the forms in which sellers send it.
+ *
+ * @throws {Refused}
+ */
+export function parseRequest(networks: readonly ServedNetwork[], given: unknown): FacilitatorRequest {
+  const body = withPayload(given)
   const { x402Version, paymentPayload } = parse(versionSchema, body)
   const version = paymentPayload.x402Version ?? x402Version
   if (version === 1) return fromV1(networks, parse(bodies[1], body))
@@ -90,9 +110,24 @@ export function parseRequest(networks: readonly ServedNetwork[], body: unknown):
   throw notServed(`x402 version ${version} is not served`)
 }
 
+/** Sellers of x402's first versions send the payment's header as it came, by the name `paymentHeader`. */
+function withPayload(body: unknown): unknown {
+  const { paymentHeader, ...rest } = (typeof body === 'object' && body !== null ? body : {}) as Record<
+    string,
+    unknown
+  >
+  if (paymentHeader === undefined || rest.paymentPayload !== undefined) return body
+  if (typeof paymentHeader !== 'string') throw malformed('paymentHeader: expected the header as it came')
+  try {
+    return { ...rest, paymentPayload: decodePaymentHeader(paymentHeader) }
+  } catch (error) {
+    throw malformed('paymentHeader: expected JSON in base64', error)
+  }
+}
+
 function fromV1(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies)[1]>): FacilitatorRequest {
   const { paymentPayload, paymentRequirements } = body
-  const { maxAmountRequired: amount, resource, asset, payTo, network } = paymentRequirements
+  const { maxAmountRequired: amount, asset, payTo, network } = paymentRequirements
   const served = requireServed(networks, paymentRequirements, ({ name }) => name)
   const { scheme, network: acceptedNetwork } = paymentPayload
   return complete({
@@ -102,7 +137,7 @@ function fromV1(networks: readonly ServedNetwork[], body: z.infer<(typeof bodies
     authorization: parseAuthorization(paymentPayload.payload),
     asked: { asset, payTo, amount },
     accepted: { scheme, network: acceptedNetwork },
-    resource,
+    resource: paymentRequirements.resource ?? '',
     paymentIdentifier: null,
     declared: declaredInV1(paymentRequirements),
   })
@@ -145,7 +180,10 @@ function declaredInV2(
 
 /** Version 1 has it in `outputSchema`, if a seller declared itself `discoverable`. */
 function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | null {
+  const { resource } = requirements
   const { input, output } = (requirements.outputSchema ?? {}) as Record<string, unknown>
+  // A listing needs a URL.
+  if (!resource) return null
   if (typeof input !== 'object' || input === null) return null
   const { discoverable, type, method, ...parts } = input as Record<string, unknown>
   if (type !== 'http' || discoverable === false) return null
@@ -159,7 +197,7 @@ function declaredInV1(requirements: Body<1>['paymentRequirements']): Declared | 
     ...(output !== undefined && { output: { example: output } }),
   }
   return {
-    resource: requirements.resource,
+    resource,
     x402Version: 1,
     bazaar: { info, schema: { type: 'object' } },
     ...words(requirements, requirements.maxTimeoutSeconds),

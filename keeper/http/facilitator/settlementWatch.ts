@@ -5,21 +5,38 @@ type Waiting = {
   paymentId: string
   untilMs: number
   isEnough: (progress: SettlementProgress) => boolean
+  sinceMs: number
+  /** When it is read again. */
+  dueMs: number
   last?: SettlementProgress | undefined
   resolve: (progress: SettlementProgress | undefined) => void
 }
 
 const everyMs = 50
+/** The longest pause between two reads of a settlement. */
+const mostPauseMs = 500
 /** How many waiting settlements one look reads; the others come next. */
 const mostAtOnce = 500
 
+/**
+ * One whose transaction is sent is read every time. Of the others those that have waited for long are read less often: they wait for
+ * their turn in the queue, and a thousand of them would keep the database busy.
+ */
+export function pauseOf(progress: Pick<SettlementProgress, 'txHash'> | undefined, waitedMs: number): number {
+  if (progress && progress.txHash !== null) return 0
+  return Math.min(waitedMs / 8, mostPauseMs)
+}
+
 /** Watches the settlement of payments that somebody waits for, all of them by one question. */
 export function createSettlementWatch(sql: Queryable) {
-  const waiting: Waiting[] = []
+  const waiting = new Set<Waiting>()
   let isLooking = false
 
   async function look(): Promise<void> {
-    const some = waiting.splice(0, mostAtOnce)
+    const began = performance.now()
+    const due = [...waiting].filter(({ dueMs, untilMs }) => dueMs <= began || untilMs <= began)
+    const some = due.toSorted((a, b) => a.dueMs - b.dueMs).slice(0, mostAtOnce)
+    if (some.length === 0) return
     // A failed read proves nothing: the next look reads again.
     const progress = await readProgress(
       sql,
@@ -28,16 +45,18 @@ export function createSettlementWatch(sql: Queryable) {
     const now = performance.now()
     for (const one of some) {
       one.last = progress.get(one.paymentId) ?? one.last
+      one.dueMs = now + pauseOf(one.last, now - one.sinceMs)
       const isOver = (one.last && one.isEnough(one.last)) || one.untilMs <= now
-      if (isOver) one.resolve(one.last)
-      else waiting.push(one)
+      if (!isOver) continue
+      waiting.delete(one)
+      one.resolve(one.last)
     }
   }
 
   async function run(): Promise<void> {
     if (isLooking) return
     isLooking = true
-    while (waiting.length > 0) {
+    while (waiting.size > 0) {
       await look()
       await new Promise((resolve) => setTimeout(resolve, everyMs))
     }
@@ -48,7 +67,8 @@ export function createSettlementWatch(sql: Queryable) {
     /** The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen. */
     wait(paymentId: string, untilMs: number, isEnough: Waiting['isEnough'] = isDecided) {
       const { promise, resolve } = Promise.withResolvers<SettlementProgress | undefined>()
-      waiting.push({ paymentId, untilMs, isEnough, resolve })
+      const sinceMs = performance.now()
+      waiting.add({ paymentId, untilMs, isEnough, resolve, sinceMs, dueMs: sinceMs })
       void run()
       return promise
     },

@@ -20,7 +20,8 @@ const payerFaultCodes = [
  * balance was too low or the signature bad. The one definition of bad debt.
  *
  * Of a tab they owe what was charged, which may be less than the signed amount; if another state of it moved, what that lacks on each
- * line. Facilitated payments owe nothing: sellers serve once settled.
+ * line; if it moved under other terms, such as another platform, also the platform's part that went elsewhere. Facilitated payments owe
+ * nothing: sellers serve once settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
@@ -30,7 +31,17 @@ export function badDebt(sql: Queryable) {
   return sql`(
     select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
       case when p.source = 'tab'
-        then (select sum(greatest(0, l.charged - coalesce(l.moved, 0))) from tab_line l where l.payment_id = p.id)
+        then (
+          select sum(greatest(0, l.charged - coalesce(l.moved, 0)) + trunc(trunc(
+            least(l.moved, l.charged)::numeric * l.platform_share / greatest(1, l.provider_share::numeric + l.platform_share)
+          ) * lost.share / 10000))
+          from tab_line l
+          cross join lateral (
+            select coalesce(max(e.lost_fee_share), 0) as share from authorization_event e
+            where e.payment_id = p.id and e.half = h.half
+          ) lost
+          where l.payment_id = p.id
+        )
         else h.value
       end as value,
       case h.state

@@ -5,7 +5,8 @@ import type { PayerSignatures } from '@tollkeeper/chain/payerSignatures'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { BaseError, type ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import type { Address } from 'viem'
+import { faultOfForm } from '@tollkeeper/sdk/protocol/signature'
+import type { Address, Hex } from 'viem'
 import type { Payers } from './payers.ts'
 
 export type SignatureCheckOptions = {
@@ -88,10 +89,12 @@ export async function checkSignatures(
   { served, reads, payers }: { served: ServedNetwork; reads: ChainReads; payers: Payers },
   { asksNonces, asksPayees = false, mayHaveCode = true, admit = () => {}, ...options }: CheckOptions,
 ): Promise<SignatureCheck[]> {
-  const refuseSignatures = (isBad: readonly boolean[], reason: string) =>
-    refuseWhere(isBad, (bad) =>
-      bad ? { code: 'invalid_signature', detail: `the signature is not the payer's: ${reason}` } : null,
-    )
+  const refuseSignatures = (isBad: readonly boolean[], reasonFor: (signature: Hex) => string) =>
+    refuseWhere(authorizations.slice(0, isBad.length), ({ signature }, index) => {
+      if (!isBad[index]) return null
+      const detail = `the signature is not the payer's: ${reasonFor(signature)}`
+      return { code: 'invalid_signature', detail }
+    })
   const isUnsigned: boolean[] = []
   for (let from = 0; from < authorizations.length; from += togetherAtMost) {
     if (from > 0) await nextTurn()
@@ -106,7 +109,9 @@ export async function checkSignatures(
       async ({ from }, index) => isUnsigned[index] === true && !(await payers.hasCode(from)),
     ),
   )
-  const expected = `expected 65 bytes with a low s that recover to its \`from\` on ${served.network.name}`
+  const expected = (signature: Hex) =>
+    faultOfForm(signature) ??
+    `expected 65 bytes with a low s that recover to its \`from\` on ${served.network.name}`
   refuseSignatures(isPlain, expected)
 
   const states = asksNonces ? await readStates(reads, authorizations, asksPayees) : undefined
@@ -141,13 +146,14 @@ export async function checkSignatures(
   )
   refuseSignatures(
     answers.map((yes) => !yes),
-    'its contract says no (ERC-1271)',
+    () => 'its contract says no (ERC-1271)',
   )
   return checks
 }
 
 /** Nobody looks up whether the payer has code: junk without a key must cost no call to the chain. */
-const withoutKey = 'its own key did not sign it. If the payer is a contract, send it with an API key'
+const withoutKey = (signature: Hex) =>
+  `${faultOfForm(signature) ?? 'its own key did not sign it'}. If the payer is a contract, send it with an API key`
 
 /** Reads the payers' accounts, the nonces, and whether payees can be paid, all at one block. */
 async function readStates(

@@ -1,8 +1,8 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit, type SplitterTerms, splitterShares } from '@tollkeeper/sdk/protocol/splitter'
-import { platformPart, type TabLine, tabValidBefore } from '@tollkeeper/sdk/protocol/tab'
-import type { Address } from 'viem'
+import { platformPart, type TabLine, tabMessage } from '@tollkeeper/sdk/protocol/tab'
+import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
@@ -68,6 +68,7 @@ export type HalfRow = Omit<SignedAuthorization, 'signature'> & {
   /** What it was presented with; null: that is deleted. */
   signature: Uint8Array | null
   state: HalfState
+  chainId: number
   splitter: Address | null
   payee: Address
   feeRecipient: Address
@@ -83,7 +84,7 @@ export type HalfRow = Omit<SignedAuthorization, 'signature'> & {
 /** The columns of {@link HalfRow} of the half `h`, with its payment `p` and the presentation `s`. */
 export function halfColumns(sql: Queryable) {
   return sql`h.payment_id as "paymentId", h.half, h.authorizer as "from", h.recipient as "to", h.value,
-    h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state,
+    h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, h.state, h.chain_id as "chainId",
     case h.half when 0 then s.signature else s.fee_signature end as signature,
     p.splitter, p.payee, p.fee_recipient as "feeRecipient", p.provider_amount as "providerAmount",
     p.fee_amount as "feeAmount", case when p.source = 'tab' then (
@@ -165,7 +166,15 @@ function groupHalves(rows: ItemRow[]): BatchItem[] {
 }
 
 /** A payment as the tab that it is, and what is signed of that beyond the columns of its half; null: it is none. */
-export function toTab({ tab, feeRecipient, validBefore }: HalfRow) {
+export function toTab({
+  tab,
+  from: payer,
+  to: contract,
+  nonce,
+  chainId,
+  feeRecipient,
+  validBefore,
+}: HalfRow) {
   if (!tab) return null
   const { sequence, rewardShare } = tab
   const lines = tab.lines.map(({ payee: provider, providerShare, platformShare, amount }) => ({
@@ -177,16 +186,20 @@ export function toTab({ tab, feeRecipient, validBefore }: HalfRow) {
     amount: BigInt(amount),
   }))
   const terms: ItemTab = { sequence, rewardShare, expiry: Number(validBefore), lines }
-  return { terms, signed: signedOfTab(terms, feeRecipient) }
+  return { terms, signed: signedOfTab(terms, { payer, contract, nonce, chainId, platform: feeRecipient }) }
 }
 
-/** What a tab signs beyond payer, contract and nonce. */
-export function signedOfTab(tab: ItemTab, platform: Address) {
-  return {
-    value: tab.lines.reduce((sum, { amount }) => sum + amount, 0n),
-    validBefore: tabValidBefore({ platform, rewardShare: tab.rewardShare }, tab, keccak256),
-    primaryType: 'ReceiveWithAuthorization' as const,
-  }
+/** The message that the payer of a tab signs for its state. */
+export function signedOfTab(
+  tab: ItemTab,
+  {
+    payer,
+    nonce,
+    ...terms
+  }: { payer: Address; contract: Address; nonce: Hex; chainId: number; platform: Address },
+) {
+  const { rewardShare } = tab
+  return tabMessage({ ...terms, rewardShare }, { ...tab, payer, nonce }, keccak256)
 }
 
 /** The terms of the splitter that a payment pays; null if it pays none. */

@@ -59,10 +59,14 @@ export const discoveryNames = Object.keys(discoveryAnswers) as DiscoveryName[]
  *
  * @param asked the query's parameters.
  */
-export function answerDiscovery(catalogue: Catalogue, name: DiscoveryName, asked: Asked): Promise<string> {
+export async function answerDiscovery(
+  catalogue: Catalogue,
+  name: DiscoveryName,
+  asked: Asked,
+): Promise<Uint8Array<ArrayBuffer>> {
   const key = JSON.stringify([name, ...parameters.map((one) => asked[one] ?? null)])
   const make = async () => JSON.stringify(await discoveryAnswers[name](catalogue, asked))
-  return key.length > maxKeyLength ? make() : catalogue.remember(key, make)
+  return key.length > maxKeyLength ? new TextEncoder().encode(await make()) : catalogue.remember(key, make)
 }
 
 function readFilter({ type, payTo, scheme, network, extensions }: Asked): DiscoveryFilter {

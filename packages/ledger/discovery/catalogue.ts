@@ -107,11 +107,11 @@ export function createCatalogue(options: CatalogueOptions) {
     },
   })
   const describe = createDocuments(sql, now)
-  const answers = createCache<string, string>({
+  const answers = createCache<string, Uint8Array<ArrayBuffer>>({
     ttlMs: ttlMs / 2,
     max: maxAnswers,
     maxSize: maxAnswerBytes,
-    sizeOf: (text) => 2 * text.length,
+    sizeOf: (bytes) => bytes.length,
     now,
     load: () => Promise.reject(new Error('an answer is made by its caller')),
   })
@@ -147,11 +147,12 @@ export function createCatalogue(options: CatalogueOptions) {
     describe,
     accepts,
     /**
-     * The text that `make` gives, kept for as long as a change may show late.
+     * The text that `make` gives, as it is sent, kept for as long as a change may show late.
      *
      * @param key names all that the text depends on, besides the list.
      */
-    remember: async (key: string, make: () => Promise<string>): Promise<string> => answers.get(key, make),
+    remember: async (key: string, make: () => Promise<string>) =>
+      answers.get(key, async () => new TextEncoder().encode(await make())),
   }
 
   function isNetwork({ network }: Accepts, asked: string): boolean {

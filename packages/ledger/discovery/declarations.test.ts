@@ -50,6 +50,9 @@ describe('readDeclaration', () => {
     ['a long description', { description: 'x'.repeat(501) }, /^resource.description/],
     ['no time', { maxTimeoutSeconds: 0 }, /^maxTimeoutSeconds/],
     ['a character that can not be stored', { bazaar: { info, schema, note: '\u0000' } }, /U\+0000/],
+    ['half of a character', { bazaar: { info, schema, note: '\ud800' } }, /halves of characters/],
+    ['a description that can not be stored', { description: 'Weather\0' }, /^resource: U\+0000/],
+    ['a number that Postgres writes in full', { bazaar: { info, schema, note: [1e308] } }, /exponent/],
     [
       'what is nested deeper than a recursion can follow',
       { bazaar: { info, schema, note: JSON.parse(`${'['.repeat(8_000)}${']'.repeat(8_000)}`) } },

@@ -1,4 +1,4 @@
-import { isDeeperThan } from '@tollkeeper/runtime/jsonDepth'
+import { findUnstorable, isStorableText } from '@tollkeeper/runtime/storableJson'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { type BazaarExtension, findExtensionFault, type ServiceMetadata } from './bazaar.ts'
@@ -48,13 +48,14 @@ export function readDeclaration(
     return 'resource: expected an http(s) URL or mcp://tool/<name>, of at most 2048 characters'
   if (declared.description.length > 500) return 'resource.description: at most 500 characters'
   if (declared.mimeType.length > 200) return 'resource.mimeType: at most 200 characters'
+  if (!isStorableText(declared.description + declared.mimeType))
+    return 'resource: U+0000 and halves of characters can not be stored'
   if (!(declared.maxTimeoutSeconds > 0 && declared.maxTimeoutSeconds < 2 ** 31))
     return 'maxTimeoutSeconds: expected seconds'
-  if (isDeeperThan(maxBazaarLevels, bazaar)) return `extensions.bazaar: at most ${maxBazaarLevels} levels`
+  const unstorable = findUnstorable(bazaar, maxBazaarLevels)
+  if (unstorable !== null) return `extensions.bazaar: ${unstorable}`
   const text = JSON.stringify(bazaar) ?? ''
   if (Buffer.byteLength(text) > maxBazaarBytes) return `extensions.bazaar: at most ${maxBazaarBytes} bytes`
-  // Postgres has no such character.
-  if (/\\u0000/.test(text)) return 'extensions.bazaar: U+0000 can not be stored'
   const fault = findExtensionFault(bazaar)
   if (fault !== null) return `extensions.bazaar.${fault}`
   return {
@@ -70,6 +71,7 @@ function isResource(resource: string): boolean {
   return (
     resource.length <= 2048 &&
     !/[\p{Cc}\s]/u.test(resource) &&
+    resource.isWellFormed() &&
     url !== null &&
     /^(https?|mcp):$/.test(url.protocol) &&
     url.username + url.password === ''

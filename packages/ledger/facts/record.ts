@@ -24,8 +24,10 @@ export type IndexedEvent = Evidence & { batchLogIndex: number | null }
  * Records what happened to authorizations of ours, and ignores events of others. An event that is known from another
  * block replaces that one, because its block was just seen to stand.
  *
- * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted; what another state
- * had on each line is stored with the line. If the tab's nonce was used but not by TabSettlement, no state moved.
+ * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted, to our platform and
+ * for no larger reward. A payer can settle a state under other terms, such as himself as the platform: that is a foreign use, whose
+ * lines count as they moved, and `lost_fee_share` says how much of the platform's part went elsewhere. What another state had on each
+ * line is stored with the line. If the tab's nonce was used but not by TabSettlement, no state moved.
  *
  * This is the only place that says what is paid.
  *
@@ -47,22 +49,25 @@ export async function recordEvents(
         ${texts('recipient')}::text[], ${texts('value')}::numeric[], ${texts('txHash')}::text[],
         ${events.map(({ logIndex }) => logIndex)}::integer[],
         ${events.map(({ batchLogIndex }) => batchLogIndex ?? null)}::integer[], ${texts('blockNumber')}::bigint[],
-        ${texts('blockHash')}::text[], ${texts('blockTime')}::bigint[]
+        ${texts('blockHash')}::text[], ${texts('blockTime')}::bigint[],
+        ${events.map(({ tab }) => tab?.platform ?? null)}::text[],
+        ${events.map(({ tab }) => tab?.rewardShare ?? null)}::integer[]
       ) with ordinality
-        as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time, event)
+        as g (authorizer, nonce, state, recipient, value, tx_hash, log_index, batch_log_index, number, hash, time,
+          platform, reward_share, event)
     ), given_line as materialized (
       -- Two lines of one split are told apart by their order.
       select event, split, amount, row_number() over (partition by event, split order by place) as occurrence
       from unnest(${lines.map(({ event }) => event + 1)}::integer[], ${lines.map(({ split }) => toWord(split))}::text[],
         ${lines.map(({ amount }) => `${amount}`)}::bigint[]) with ordinality as l (event, split, amount, place)
     ), ours as materialized (
-      select a.payment_id, a.half, given.*, p.source = 'tab' as is_tab,
+      select a.payment_id, a.half, given.*, p.source = 'tab' as is_tab, terms.lost_fee_share,
         coalesce(p.splitter, case when p.source = 'submission' then (
           select s.address from splitter s where s.chain_id = ${chainId} and s.token = ${token} and s.address = a.recipient
         ) end) as splitter,
         case
           when given.state = 'cancelled' then 'cancelled'
-          when p.source = 'tab' then case when (
+          when p.source = 'tab' then case when terms.lost_fee_share = 0 and (
             select bool_and(moved.amount >= moved.signed) from ${movedLines(sql)} moved
           ) then 'settled' else 'foreign_use' end
           when given.recipient = a.recipient and given.value = a.value
@@ -76,12 +81,22 @@ export async function recordEvents(
         offset 0
       ) a
       join payment p on p.id = a.payment_id
+      left join tab_payment t on t.payment_id = p.id
+      cross join lateral (
+        select case
+          when given.platform is null or t.payment_id is null then 0
+          when given.platform <> p.fee_recipient then 10000
+          else greatest(0, given.reward_share - t.reward_share)
+        end as lost_fee_share
+      ) terms
       where ${isRecorded(sql, sql`given.hash`)} is null
     ), moved as (
       update tab_line l set moved = case when other.is_other then other.amount end
       from (
         select a.payment_id, moved.position, moved.amount,
-          a.state = 'used' and bool_or(moved.amount <> moved.signed) over (partition by a.payment_id) as is_other
+          a.state = 'used' and (
+            a.lost_fee_share > 0 or bool_or(moved.amount <> moved.signed) over (partition by a.payment_id)
+          ) as is_other
         from ours a cross join lateral (select a.event) given cross join lateral ${movedLines(sql)} moved
         where a.is_tab
       ) other
@@ -94,13 +109,13 @@ export async function recordEvents(
       returning id, hash
     )
     insert into authorization_event as known (payment_id, half, state, source, tx_hash, log_index, batch_log_index, block_id,
-      splitter)
-    select payment_id, half, half_state, ${source}, tx_hash, log_index, batch_log_index, block.id, splitter
+      splitter, lost_fee_share)
+    select payment_id, half, half_state, ${source}, tx_hash, log_index, batch_log_index, block.id, splitter, lost_fee_share
     from ours join block using (hash)
     order by payment_id, half
     on conflict (payment_id, half) do update set state = excluded.state, source = excluded.source,
       tx_hash = excluded.tx_hash, log_index = excluded.log_index, batch_log_index = excluded.batch_log_index,
-      block_id = excluded.block_id
+      block_id = excluded.block_id, lost_fee_share = excluded.lost_fee_share
       where known.block_id <> excluded.block_id
     returning payment_id as id`
   return [...new Set(rows.map(({ id }) => id))]
@@ -230,16 +245,24 @@ export async function readUnrecorded(
   }
 }
 
-/** Reads a tab as the index packs it: the sequence (5 bytes), and for each line its split (32) and amount (6). */
+/**
+ * Reads a tab as the index packs it: the platform (20 bytes), the reward (2), the sequence (5), and for each line its split (32) and
+ * amount (6).
+ */
 function readIndexedTab(hex: Hex): SettledTab {
-  const number = (from: number, bytes: number) =>
-    BigInt(`0x${hex.slice(2 + 2 * from, 2 + 2 * (from + bytes))}`)
-  const count = (hex.length / 2 - 1 - 5) / 38
+  const bytes = (from: number, count: number): Hex => `0x${hex.slice(2 + 2 * from, 2 + 2 * (from + count))}`
+  const head = 27
+  const count = (hex.length / 2 - 1 - head) / 38
   const lines = Array.from({ length: count }, (_, index) => {
-    const at = 5 + 38 * index
-    return { split: number(at, 32), amount: number(at + 32, 6) }
+    const at = head + 38 * index
+    return { split: BigInt(bytes(at, 32)), amount: BigInt(bytes(at + 32, 6)) }
   })
-  return { sequence: Number(number(0, 5)), lines }
+  return {
+    platform: bytes(0, 20),
+    rewardShare: Number(bytes(20, 2)),
+    sequence: Number(bytes(22, 5)),
+    lines,
+  }
 }
 
 /** Writes down the blocks of the rows `given`, unless they are known. */

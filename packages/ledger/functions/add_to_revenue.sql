@@ -7,13 +7,15 @@ create or replace function add_to_revenue(ended outcome[], direction integer) re
   with sale as materialized (
     select s.*, t.reward_share, o.kind = 'voided' as was_voided, o.kind <> 'settled' or o.is_partial as ended_badly,
       o.settlement_seconds,
-      case when direction = 1 then reach.arrived else s.arrived end as has_arrived
+      case when direction = 1 then reach.arrived else s.arrived end as has_arrived,
+      case when direction = 1 then reach.lost_fee_share else s.lost_fee_share end as has_lost
     from unnest(ended) as o join tab_sale s on s.payment_id = o.payment_id
     join tab_payment t on t.payment_id = s.payment_id
     cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount,
       case when o.arrived & 1 = 1 then 'settled' else 'foreign_use' end) reach
   ), kept as (
     update tab_sale s set arrived = case when direction = 1 then sale.has_arrived end,
+      lost_fee_share = case when direction = 1 then sale.has_lost end,
       is_exceptional = direction = 1 and sale.ended_badly
     from sale where s.payment_id = sale.payment_id and s.number = sale.number
   ), share as (
@@ -24,9 +26,12 @@ create or replace function add_to_revenue(ended outcome[], direction integer) re
     where p.provider_id is not null
     union all
     select sale.provider_id, sale.accepted_at, sale.endpoint_id, sale.chain_id, sale.payee, sale.payer, sale.settlement_seconds,
-      sale.requests, s.settled_fee - ceil(s.settled_fee * sale.reward_share / 10000), s.*
+      sale.requests,
+      -- A payer earns no credit by a tab that it settled under terms of its own.
+      case when sale.has_lost > 0 then 0 else s.settled_fee - ceil(s.settled_fee * sale.reward_share / 10000) end, s.*
     from sale
-    cross join lateral sale_share(sale.requests, sale.provider_amount, sale.fee_amount, sale.was_voided, sale.has_arrived) s
+    cross join lateral sale_share(sale.requests, sale.provider_amount, sale.fee_amount, sale.was_voided, sale.has_arrived,
+      sale.has_lost) s
   ), by_payer as (
     insert into payer_revenue as r
       (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, kept_fee, last_accepted_at)

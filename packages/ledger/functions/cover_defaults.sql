@@ -29,7 +29,7 @@ begin
         from (
           select t.provider_id, t.payee, sum(share.failed_net) as unpaid
           from tab_sale t
-          cross join lateral sale_share(t.requests, t.provider_amount, t.fee_amount, false, coalesce(t.arrived, 0)) share
+          cross join lateral sale_share(t.requests, t.provider_amount, t.fee_amount, false, coalesce(t.arrived, 0), 0::smallint) share
           where t.payment_id = lost.id group by 1, 2
         ) s
         cross join lateral (

@@ -2,6 +2,6 @@
 create or replace function default_of_tab(of_payment text) returns numeric language sql stable as $$
   select coalesce(sum(share.failed_net), 0)
   from tab_sale s
-  cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, 0)) share
+  cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, coalesce(s.arrived, 0), 0::smallint) share
   where s.payment_id = of_payment
 $$;

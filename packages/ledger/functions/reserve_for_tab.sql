@@ -2,8 +2,10 @@
 --
 -- A step is 32 prices while the payer has earned the credit, so most requests touch no payer's row. Beyond that it is lent of the day's
 -- budget, which all payers share: then the first step is one price, and each further one as much as the tab has, up to 32 prices. So a
--- tab holds at most about twice of what is bought on it. If less is left, the step is what is left, but at least one price.
+-- tab holds at most about twice of what is bought on it. A step covers at least all requests that wait for it. If less is left, the step is
+-- what is left, but at least one price.
 --
+-- wanted: the prices of all requests that wait for this step
 -- payer_limit: the maximum for accepted_total (balance or credit, plus what is no longer owed); null: no limit
 -- earned_limit: the maximum for accepted_total by what has settled of this payer alone; null: nothing has. What is above it is lent.
 -- budget: the maximum that all payers together may owe of what they were lent on this day; null: nothing is lent
@@ -15,7 +17,7 @@
 --
 -- It locks the payer's row, then the budget's row. So every amount that it reads is final, and concurrent calls can't exceed a limit.
 create or replace function reserve_for_tab(tab text, chain integer, of_token text, of_payer text, of_nonce text, price numeric,
-  payer_limit numeric, earned_limit numeric, budget numeric, on_day date, out verdict text, out total numeric, out lent numeric)
+  wanted numeric, payer_limit numeric, earned_limit numeric, budget numeric, on_day date, out verdict text, out total numeric, out lent numeric)
 language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -38,7 +40,7 @@ begin
   end if;
   select r.reserved into held from tab_reservation r where r.payer = of_payer and r.tab_id = tab;
   earned := greatest(0, coalesce(earned_limit - accepted, 0));
-  step := greatest(price, least(32 * price, greatest(coalesce(held, 0), earned)));
+  step := greatest(wanted, least(32 * price, greatest(coalesce(held, 0), earned)));
   if step > earned and budget is not null then
     insert into tab_budget as b (day, money, budget) values (on_day, of_money, budget)
     on conflict (day, money) do update set budget = greatest(b.lent, excluded.budget)

@@ -15,7 +15,7 @@ create or replace function tab_shares(of_payment text) returns table (provider_i
     from tab_sale s
     left join authorization_event e on e.payment_id = s.payment_id and e.half = 0
     cross join lateral arrived_of_sale(s.payment_id, s.position, s.number, s.provider_amount + s.fee_amount, e.state) reach
-    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, reach.arrived) share
+    cross join lateral sale_share(s.requests, s.provider_amount, s.fee_amount, false, reach.arrived, reach.lost_fee_share) share
     where s.payment_id = of_payment
     group by 1, 2, 3, 4, 5
   ) sold on sold.payment_id = t.payment_id

@@ -600,7 +600,8 @@ create table authorization_event (
   payment_id text not null,
   half smallint not null,
   -- settled:     it was used, and the Transfer paired with it is the one that was accepted
-  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted
+  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; also a tab's state that paid a
+  --              line less than was accepted, or our platform less of its part
   -- cancelled:   its payer cancelled it
   state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
   source text not null check (source in ('receipt', 'index', 'lookup')),
@@ -609,6 +610,9 @@ create table authorization_event (
   batch_log_index integer,  -- of the BatchSettled that the index attributes it to; of our own receipts null
   block_id bigint not null references recorded_block on delete cascade,
   splitter address, -- that it paid
+  -- Of a tab that moved under other terms than those accepted: basis points of the platform's part that went elsewhere, to another
+  -- platform or as a larger reward.
+  lost_fee_share smallint not null default 0 check (lost_fee_share between 0 and 10000),
   primary key (payment_id, half) -- of signed_authorization, with which it is deleted
 );
 create index authorization_event_block on authorization_event (block_id);
@@ -950,7 +954,7 @@ create table tab_line (
   platform_share bigint not null check (platform_share >= 0 and platform_share < 281474976710656),
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- as signed
   charged bigint not null check (charged between 0 and amount), -- what of that is owed: the rest, once it has moved, is the payer's credit
-  moved bigint check (moved >= 0), -- where another state of the tab moved: what that had on this line. Null: as signed, or nothing yet
+  moved bigint check (moved >= 0), -- if another state or other terms of the tab moved: the amount on this line. Null: as signed, or nothing yet
   primary key (payment_id, position)
 );
 
@@ -988,8 +992,10 @@ create table tab_sale (
   accepted_at timestamptz not null, -- when the last of these requests was
   -- Since when it is here, in milliseconds: receipts are listed in this order, because a tab comes long after its first request.
   taken_at timestamptz not null default date_trunc('milliseconds', now()),
-  -- Of a tab whose end is final: what of both parts arrived. Then it is in the providers' sums.
+  -- Of a tab whose end is final: what of both parts moved, and the basis points of the fee in it that went elsewhere than to our
+  -- platform. Then it is in the providers' sums.
   arrived usdc_amount,
+  lost_fee_share smallint check (lost_fee_share between 0 and 10000),
   is_exceptional boolean not null default false, -- the tab's end is final, and it isn't that all of it settled
   primary key (payment_id, number)
 );
@@ -1027,7 +1033,7 @@ create table declared_resource (
   service_name text,
   tags text[] not null,
   icon_url text,
-  bazaar jsonb not null check (octet_length(bazaar::text) <= 16384),
+  bazaar jsonb not null check (octet_length(bazaar::text) <= 32768), -- Postgres writes it with spaces
   declared_at timestamptz not null default now(), -- the first time
   updated_at timestamptz not null default now(),  -- when it last changed
   settled_at timestamptz not null default now(),  -- when a payment for it last settled, to the minute

@@ -1,7 +1,7 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { collectBadRows, refuseWrites } from '../../../test/support/badRows.ts'
 import { useDatabase } from '../../../test/support/database.ts'
 import { setIndexedHead } from '../../../test/support/indexTables.ts'
@@ -36,7 +36,12 @@ const served = {
   clients: [],
 } as unknown as ServedNetwork
 
+// The clock stands still: however slow the machine is, no row's pause ends during a test.
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['Date'] })
+})
 afterEach(async () => {
+  vi.useRealTimers()
   await sql`truncate outbox cascade`
   await sql`delete from payment`
   await sql`truncate recorded_block, record_head, indexer.authorization cascade`

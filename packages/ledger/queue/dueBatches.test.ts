@@ -171,6 +171,21 @@ describe('what callers of /settle wait for', () => {
     expect(await readOrder(4)).toEqual([first, honest[0], second, honest[1]])
   })
 
+  test('behavior: without a grant a caller has at most 64 payments of a batch, so that the next batch comes soon', async () => {
+    await sql`delete from queue`
+    const { providerId } = await seedProvider(sql)
+    const free: string[] = []
+    for (let index = 0; index < 70; index++) free.push(await settle(providerId, index))
+    expect(await readOrder(172)).toEqual(free.slice(0, 64))
+    const other = await settle(null, 1_000)
+    expect((await readOrder(172)).toSorted()).toEqual([...free.slice(0, 64), other].toSorted())
+    await sql`delete from queue`
+    await setGasGrant(sql, provider.providerId, 1_000n)
+    const granted: string[] = []
+    for (let index = 0; index < 70; index++) granted.push(await settle(provider.providerId, index))
+    expect(await readOrder(172)).toEqual(granted)
+  })
+
   test('behavior: of sellers without a key, each has its turn, whoever else has how much open', async () => {
     await sql`delete from queue`
     const wallet = randomHex(20)

@@ -143,10 +143,15 @@ export function callerOf(sql: Queryable) {
   return sql`coalesce(q.provider_id, q.payee)`
 }
 
+const mostWithoutGrant = 64
+
 /**
  * A group's awaited payments without submissions: callers take turns, and each one's payments come by arrival. All that draw on the
  * common allowance count as one caller beside those with a grant, and take turns among themselves, because keys and wallets are free.
  * So a caller with a thousand payments delays nobody else. Reads `limit` rows a caller, by one index.
+ *
+ * Without a grant a caller has at most {@link mostWithoutGrant} payments of a batch, because those who come next wait until the whole of it
+ * has been simulated and mined.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -171,7 +176,7 @@ export async function readAwaited(
       select q.*, row_number() over (
         partition by case when q.gas_drawer in ('common', 'common:test') then 'common' else ${caller} end order by turn, due_at
       ) as place
-      from next q
+      from next q where q.turn <= ${mostWithoutGrant} or q.gas_drawer is distinct from 'common'
     )
     select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
     order by q.place, q.due_at limit ${limit}`

@@ -67,6 +67,15 @@ describe('a loan', () => {
     expect(lent).toEqual([10_000n, 20_000n, 40_000n, 40_000n])
   })
 
+  test('behavior: one step covers all requests that wait for it, as far as the credit goes', async () => {
+    const market = openMarket()
+    const tab = market.openTab(wallet())
+    const steps = await Promise.all(Array.from({ length: 50 }, () => market.reserveFor(tab, 10_000n)))
+    expect(new Set(steps.map(({ reserved }) => reserved))).toEqual(new Set([500_000n]))
+    const more = await Promise.all(Array.from({ length: 200 }, () => market.reserveFor(tab, 10_000n)))
+    expect(new Set(more.map(({ reserved }) => reserved))).toEqual(new Set([1_000_000n]))
+  })
+
   test('behavior: what was not used returns when the tab closes, and the rest once it has settled finally', async () => {
     const market = openMarket()
     const tab = await buyOn(market, 3)

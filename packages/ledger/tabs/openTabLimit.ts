@@ -20,20 +20,24 @@ const maxPayers = 10_000
 export function createOpenTabLimit(
   database: TabDatabase,
   now: () => number = Date.now,
-): (payer: Address) => Promise<void> {
-  const lately = new Map<Address, number[]>()
+): (tab: { payer: Address; tabId: string }) => Promise<void> {
+  const lately = new Map<Address, { tabId: string; at: number }[]>()
 
-  return async (payer) => {
-    const opening = (lately.get(payer) ?? []).filter((at) => at + openingMs > now())
+  return async ({ payer, tabId }) => {
+    const opening = (lately.get(payer) ?? []).filter(({ at }) => at + openingMs > now())
     if (lately.size >= maxPayers) lately.delete(lately.keys().next().value as Address)
     lately.delete(payer)
-    lately.set(payer, [...opening, now()])
+    lately.set(payer, [...opening, { tabId, at: now() }])
     const sql = await database.of(payer)
     const key = toBytes(payer)
-    // By the index of open tabs: a payer has many more that are closed.
+    const ids = opening.map((one) => one.tabId)
+    // By the index of open tabs: a payer has many more that are closed. Those that are being opened may be stored already.
     const [row] = await sql<[{ count: number }]>`
       select count(*)::int as count from (
-        select from tabs.tab where closed_at is null and (payer || id) between ${key} and ${key} || ${lastId}::bytea limit ${maxOpenTabs}
+        select from tabs.tab
+        where closed_at is null and (payer || id) between ${key} and ${key} || ${lastId}::bytea
+          and 'tab_' || encode(id, 'hex') <> all(${ids}::text[])
+        limit ${maxOpenTabs}
       ) open`
     if (row.count + opening.length >= maxOpenTabs)
       throw new BaseError(

@@ -5,19 +5,10 @@ import type { Hex } from 'viem'
 import { refusalFor, standingRefusal } from '../acceptance/acceptance.ts'
 import type { Allowance, Payers } from '../acceptance/payers.ts'
 import type { Database } from '../store/database.ts'
-import type { TabKey } from './tabStore.ts'
+import type { Reservation, TabKey } from './tabStore.ts'
 
 /** A tab for which credit is reserved. Its payer has signed for it. */
 export type ReservingTab = TabKey & { nonce: Hex }
-
-/** What is reserved for a tab in all, USDC base units. */
-export type Reservation = {
-  reserved: bigint
-  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
-  lent: bigint
-  /** What its payer may owe on tabs; null: nothing limits it. */
-  credit: bigint | null
-}
 
 export type ReserveForTab = (
   tab: ReservingTab,
@@ -30,7 +21,7 @@ export type ReserveForTab = (
 
 /**
  * Reserves a step of credit for a tab. Its payer's balance, other debts and settlements so far bound it.
- * Requests of one tab at the same time share a step.
+ * Requests of one tab at the same time share a step, which covers all of them if the credit does.
  *
  * @param options.budget USDC base units that all payers together may owe of what they were lent on a UTC day, beyond each one's share
  *   of what it settled. Test networks have a budget of their own of this amount. So what is never paid stays below the budgets and these
@@ -44,8 +35,15 @@ export function createReserveForTab(
   { budget, now }: { budget: bigint; now: () => number },
 ): ReserveForTab {
   const underWay = new Map<string, Promise<Reservation>>()
+  const waiting = new Map<string, WaitingStep>()
 
-  const reserveStep: ReserveForTab = async (tab, price, served, payers, state) => {
+  async function reserveStep(
+    tab: ReservingTab,
+    { price, wanted }: { price: bigint; wanted: bigint },
+    served: ServedNetwork,
+    payers: Payers,
+    state?: PayerState,
+  ): Promise<Reservation> {
     const { chainId } = served.network
     const day = new Date(now()).toISOString().slice(0, 10)
 
@@ -60,7 +58,7 @@ export function createReserveForTab(
       const least = limit === null || (tabLimit !== null && tabLimit < limit) ? tabLimit : limit
       const [{ verdict, total, lent }] = await database<[Reserved]>`
         select verdict, total, lent from reserve_for_tab(${tab.tabId}, ${chainId}, ${served.token}, ${tab.payer}, ${tab.nonce},
-          ${price}::numeric, ${least}::numeric, ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date)`
+          ${price}::numeric, ${wanted}::numeric, ${least}::numeric, ${earnedLimit}::numeric, ${budget}::numeric, ${day}::date)`
       if (verdict === 'reserved') return { reserved: total ?? 0n, lent: lent ?? 0n, credit }
       if (verdict === 'limit') return null
       const { code, message } = claimRefusals[verdict]
@@ -90,12 +88,35 @@ export function createReserveForTab(
   return (tab, price, served, ...rest) => {
     // Clients choose ids, and the same payer may name one id on two networks: a step is shared only by requests of the same tab.
     const key = `${served.network.chainId}:${tab.payer}:${tab.tabId}`
-    const known = underWay.get(key)
-    if (known) return known
-    const step = reserveStep(tab, price, served, ...rest).finally(() => underWay.delete(key))
-    underWay.set(key, step)
-    return step
+    const known = waiting.get(key)
+    if (known) {
+      known.wanted += price
+      return known.step
+    }
+    const next: WaitingStep = { wanted: price, step: begin() }
+    waiting.set(key, next)
+    return next.step
+
+    async function begin(): Promise<Reservation> {
+      // Requests that arrive while a step is under way gather for the next one, which covers all of them.
+      await underWay.get(key)?.catch(() => {})
+      waiting.delete(key)
+      const step = reserveStep(tab, { price, wanted: next.wanted }, served, ...rest)
+      underWay.set(key, step)
+      try {
+        return await step
+      } finally {
+        if (underWay.get(key) === step) underWay.delete(key)
+      }
+    }
   }
+}
+
+/** A step that begins once the one under way has ended. */
+type WaitingStep = {
+  /** The prices of all requests that wait for it, USDC base units. */
+  wanted: bigint
+  step: Promise<Reservation>
 }
 
 /** As reserve_for_tab returns it. */

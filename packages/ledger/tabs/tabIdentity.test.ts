@@ -100,6 +100,16 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await named(payer, tab.tabId).buy(shop)])).toEqual(['tab_closed'])
   })
 
+  test('behavior: closes a tab for no other payer, whatever that one signs', async () => {
+    const tab = openTab(gateway, await gateway.buyer(1_000_000n))
+    await tab.buy(shop)
+    const other = named(await gateway.buyer(1_000_000n), tab.tabId)
+    other.lines.push(...tab.lines.map((line) => ({ ...line })))
+    const answer = await other.close({ sequence: 9 })
+    expect([answer.status, answer.body.code]).toEqual([404, 'unknown_tab'])
+    expect((await tab.read()).body).toMatchObject({ closedAt: null, sequence: 1 })
+  })
+
   test('behavior: lets another payer use an id for which credit was reserved but nothing bought', async () => {
     const tabId = randomId()
     const first = named(await gateway.buyer(1_000_000n), tabId)

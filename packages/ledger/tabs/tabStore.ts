@@ -6,7 +6,6 @@ import { compositeArray } from '../store/compositeArray.ts'
 import type { Database } from '../store/database.ts'
 import { createDatabaseClock, type DatabaseClock } from '../store/databaseClock.ts'
 import { createOpenTabLimit } from './openTabLimit.ts'
-import type { Reservation } from './reserveForTab.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
 // Open tabs and what was bought on them, request by request. Each request is one durable write, in a group.
@@ -26,6 +25,15 @@ type TabHead = TabKey & {
   expiresAt: number
   /** Of the payment as which it will be taken into the ledger. */
   paymentId: string
+}
+
+/** What is reserved for a tab in all, USDC base units. */
+export type Reservation = {
+  reserved: bigint
+  /** The part of it that is lent of the common budget, beyond what the payer has earned. */
+  lent: bigint
+  /** What its payer may owe on tabs; null: nothing limits it. */
+  credit: bigint | null
 }
 
 /** A request on a tab that passed every check but those that need the tab's row. `paymentId`: if it opens the tab. */

@@ -1,13 +1,7 @@
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import { checkSignaturesHere } from '@tollkeeper/chain/payerSignatures'
 import { forEachRow, type OnBadRow, pauseAfter } from '@tollkeeper/runtime/stepBack'
-import {
-  leastTabAmount,
-  platformPart,
-  providerOfSplit,
-  type TabTerms,
-  tabAuthorization,
-} from '@tollkeeper/sdk/protocol/tab'
+import { leastTabAmount, platformPart, providerOfSplit, tabMessage } from '@tollkeeper/sdk/protocol/tab'
 import type { Hex } from 'viem'
 import { type ClosedTab, endUnpaid, type TabSale, takeTabs } from '../acceptance/takeTabs.ts'
 import type { Database } from '../store/database.ts'
@@ -181,15 +175,13 @@ function chooseState(
 
 function isSigned(
   separator: Hex,
-  { tabId, payer, contract, platform, rewardShare, nonce, expiresAt: expiry, lines }: StoredTab,
+  { chainId, payer, contract, platform, rewardShare, nonce, expiresAt: expiry, lines }: StoredTab,
   { sequence, amounts, signature }: Pick<Settling, 'sequence' | 'amounts' | 'signature'>,
 ): boolean {
   const own = amounts.map((amount, index) => ({ split: lines[index]?.split as bigint, amount }))
-  const terms: TabTerms = { issuer: '', contract, platform, rewardShare }
-  const state = { tabId, payer, sequence, expiry, lines: own }
-  // The nonce alone holds the issuer, and it is stored.
-  const signed = { ...tabAuthorization(terms, state, keccak256), nonce, signature }
-  return checkSignaturesHere(separator, [signed])[0] === true
+  const terms = { chainId, contract, platform, rewardShare }
+  const message = tabMessage(terms, { nonce, payer, sequence, expiry, lines: own }, keccak256)
+  return checkSignaturesHere(separator, [{ ...message, signature }])[0] === true
 }
 
 /** How many states are checked for one that is just what is charged. */

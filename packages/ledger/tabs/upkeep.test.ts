@@ -69,8 +69,8 @@ describe('a tab is closed', () => {
     expect(await reasonAfter(lent, minutes(5.1))).toBe('idle')
     expect(await reasonAfter(earned, minutes(119))).toBeNull()
     await gateway.database`update tabs.tab set used_at = used_at + interval '23 hours' where id = ${idOf(earned)}`
-    expect(await reasonAfter(earned, minutes(24 * 60 - 1))).toBeNull()
-    expect(await reasonAfter(earned, minutes(24 * 60 + 1))).toBe('old')
+    expect(await reasonAfter(earned, minutes(24 * 59 - 1))).toBeNull()
+    expect(await reasonAfter(earned, minutes(24 * 59 + 1))).toBe('old')
   })
 
   test('behavior: as any other tab once more is charged than its payer has earned', async () => {

@@ -14,9 +14,9 @@ import {
   readOpenTabs,
 } from './closeTabs.ts'
 import { giveCredits } from './giveCredits.ts'
+import { releaseUnopened } from './releaseUnopened.ts'
 import { raiseMark } from './storeMark.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
-import type { TabKey } from './tabStore.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
 
 export type TabUpkeepOptions = {
@@ -52,7 +52,6 @@ export const closingTimes = {
 /** How old a step of credit is released, if its tab was never opened. */
 const unopenedMs = 600_000
 const takenAtOnce = 100
-const reservationsAtOnce = 500
 const tabsAtOnce = 150
 /** The least balance of a payer, in quarters of what it owes. */
 const coverQuarters = 5n
@@ -106,36 +105,8 @@ export function createTabUpkeep({
       })
       return old.length === takenAtOnce
     },
-    /**
-     * Releases credit, and the claim on the tab's id, that was reserved for refused requests or by a process that died before it opened the
-     * tab.
-     */
-    async releaseUnopened(): Promise<void> {
-      const before = new Date(now().getTime() - unopenedMs)
-      let after: TabKey = { payer: '0x', tabId: '' }
-      for (;;) {
-        const old = await sql<TabKey[]>`
-          select payer, tab_id as "tabId" from tab_reservation
-          where reserved_at < ${before} and (payer, tab_id) > (${after.payer}, ${after.tabId})
-          order by payer, tab_id limit ${reservationsAtOnce}`
-        if (old.length === 0) return
-        const open = await tabs.all<TabKey[]>`
-          select '0x' || encode(payer, 'hex') as payer, 'tab_' || encode(id, 'hex') as "tabId" from tabs.tab
-          where id = any(select decode(substr(one, 5), 'hex') from unnest(${old.map(({ tabId }) => tabId)}::text[]) one)`
-        const opened = new Set(open.map(nameOf))
-        const unopened = old.filter((tab) => !opened.has(nameOf(tab)))
-        await sql`
-          with old as materialized (
-            select r.payer, r.tab_id from tab_reservation r
-            join unnest(${unopened.map(({ payer }) => payer)}::text[], ${unopened.map(({ tabId }) => tabId)}::text[]) u (payer, tab_id)
-              on r.payer = u.payer and r.tab_id = u.tab_id
-            where r.reserved_at < ${before}
-            order by r.payer, r.tab_id for update of r
-          )
-          delete from tab_claim c using old where c.tab_id = old.tab_id and end_reservation(old.payer, old.tab_id, 0)`
-        after = old.at(-1) as TabKey
-      }
-    },
+    /** Releases credit, and the claim on the tab's id, of tabs that were never opened. */
+    releaseUnopened: () => releaseUnopened(sql, tabs, new Date(now().getTime() - unopenedMs)),
     /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
     async watch(served: ServedNetwork): Promise<void> {
       let after: Uint8Array = Buffer.alloc(0)
@@ -212,8 +183,4 @@ export function createTabUpkeep({
       return reason ? [{ ...tab, reason }] : []
     })
   }
-}
-
-function nameOf({ payer, tabId }: TabKey): string {
-  return `${payer}:${tabId}`
 }

@@ -1,4 +1,4 @@
-import { type Address, createPublicClient, type Hex, http, type PublicClient } from 'viem'
+import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import { keepRefusal } from '../nodes/nodeErrors.ts'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
@@ -19,7 +19,7 @@ import type {
   UnreceiptedTransfer,
   WalletAudit,
 } from './report.ts'
-import { addLines, findLineNeeds, placeOf, sumByTab } from './tabLines.ts'
+import { findLineNeeds, placeOf, sumByTab } from './tabLines.ts'
 import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
@@ -72,9 +72,9 @@ export type AuditOptions = {
  * Compares receipts with the chain, and trusts only the given keys and nodes.
  *
  * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
- * the Transfer right after it, in a canonical block. A request on a tab is settled if the tab's nonce moved, with its line at the
- * receipt's `lineTotal` or more, less what later receipts reduced; the transaction's calldata has the lines. Asks neither the
- * gateway nor any contract of ours. If a call fails the audit fails, because a failed call proves nothing.
+ * the Transfer right after it, in a canonical block. A request on a tab is settled if TabSettlement moved the tab's nonce with the
+ * request's line at the receipt's `lineTotal` or more, less what later receipts reduced, and to the receipt's platform. The events of
+ * TabSettlement between USDC's logs say so, whoever called the contract; calldata isn't read. Doesn't ask the gateway. If a call fails the audit fails, because a failed call proves nothing.
  *
  * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
  * @throws {ProtocolError} `unknown_network` for a receipt on a chain without a node; `dependency_unavailable`
@@ -110,7 +110,6 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   for (const [name, reader] of readers) {
     const own = genuine.filter(({ claims }) => claims.network === name)
     const found = evidence.get(name) ?? new Map()
-    await addLines(reader, tabNoncesOf(own), found)
     const confirmations = options.confirmations ?? reader.network.confirmations
     const judged = own.map((one): Judged => {
       // A request on a tab stands as its last receipt says: what it was reduced to isn't owed any more.
@@ -298,11 +297,6 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
       ...(transactionHash !== zeroHash && { hint: transactionHash }),
     })),
   ]
-}
-
-function tabNoncesOf(genuine: readonly Genuine[]): Set<Hex> {
-  const ofTabs = genuine.filter(({ claims }) => claims.tab)
-  return new Set(ofTabs.map(({ claims }) => claims.authorizations[0].nonce))
 }
 
 /** Finds who had each authorization first: a payment, or for a request of a tab its number. */

@@ -47,10 +47,8 @@ export type ChainReader = {
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
-  /** USDC's logs of each transaction that succeeded up to the head, by hash. */
-  getTokenLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
-  /** The recipient and calldata of each transaction. */
-  getCalls: (hashes: readonly Hash[]) => Promise<Map<Hash, { to: Address | undefined; input: Hex }>>
+  /** The logs of USDC and TabSettlement in each transaction that succeeded up to the head, by hash. */
+  getLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
   /** Whether each (payer, nonce) was used or cancelled, according to USDC's storage at the head. */
   getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
@@ -92,16 +90,17 @@ export async function openChainReader(
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
   const { number, hash, timestamp } = await client.getBlock()
   const head: BlockSeen = { number, hash, time: timestamp }
+  const tabs = deployment?.tabSettlement ?? tabSettlement
   return {
     network,
     token,
     head,
     splitterFactory: deployment?.splitterFactory ?? splitterFactory,
-    tabSettlement: deployment?.tabSettlement ?? tabSettlement,
+    tabSettlement: tabs,
     fromBlock: first,
     searchLogs: createLogSearch(client, token),
     ...createBlockReader(client, head, first),
-    ...createTransactionReader(client, token, number),
+    getLogs: (hashes) => readLogs(client, { number, addresses: [token, tabs] }, hashes),
     getAuthorizationStates: (pairs) => readAuthorizationStates(client, token, number, pairs),
   }
 }
@@ -155,34 +154,20 @@ function createBlockReader(
   }
 }
 
-/** Reads transactions, and USDC’s logs of those that succeeded in a block up to `number`. */
-function createTransactionReader(
+/** Reads the logs of some contracts in transactions that succeeded in a block up to `number`. */
+function readLogs(
   client: PublicClient,
-  token: Address,
-  number: bigint,
-): Pick<ChainReader, 'getTokenLogs' | 'getCalls'> {
-  return {
-    getTokenLogs: (hashes) =>
-      readEach(hashes, receiptsAtOnce, async (transactionHash) => {
-        const receipt: RpcTransactionReceipt | null = await client.request({
-          method: 'eth_getTransactionReceipt',
-          params: [transactionHash],
-        })
-        if (receipt?.status !== '0x1' || BigInt(receipt.blockNumber) > number) return undefined
-        return receipt.logs.filter((log) => log.address.toLowerCase() === token)
-      }),
-
-    getCalls: (hashes) =>
-      readEach(hashes, callsAtOnce, async (transactionHash) => {
-        const transaction = await client.request({
-          method: 'eth_getTransactionByHash',
-          params: [transactionHash],
-        })
-        if (!transaction)
-          throw new ProtocolError('dependency_unavailable', `The node has no transaction ${transactionHash}`)
-        return { to: transaction.to?.toLowerCase() as Address | undefined, input: transaction.input }
-      }),
-  }
+  { number, addresses }: { number: bigint; addresses: readonly Address[] },
+  hashes: readonly Hash[],
+): Promise<Map<Hash, RpcLog[]>> {
+  return readEach(hashes, receiptsAtOnce, async (transactionHash) => {
+    const receipt: RpcTransactionReceipt | null = await client.request({
+      method: 'eth_getTransactionReceipt',
+      params: [transactionHash],
+    })
+    if (receipt?.status !== '0x1' || BigInt(receipt.blockNumber) > number) return undefined
+    return receipt.logs.filter(({ address }) => addresses.includes(address.toLowerCase() as Address))
+  })
 }
 
 async function readAuthorizationStates(

@@ -1,5 +1,7 @@
 import { type Address, type Hash, type Hex, pad, type RpcLog } from 'viem'
 import { ProtocolError } from '../protocol/errors.ts'
+import { readTabBatches, tabsByUse } from '../protocol/tabBatches.ts'
+import type { SettledTab } from '../protocol/tabSettlement.ts'
 import { largest, smallest } from './bigints.ts'
 import { type ChainReader, topics } from './chainReader.ts'
 import { chunk } from './concurrency.ts'
@@ -16,8 +18,8 @@ export type Evidence = {
   blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
-  /** For a tab that moved: the amount of each line, by split. Absent if its transaction doesn't say. */
-  lines?: ReadonlyMap<bigint, bigint>
+  /** The state of a tab that moved, as TabSettlement logged it. Absent if TabSettlement didn't use the authorization. */
+  tab?: SettledTab
   /** The index of the log AuthorizationUsed or AuthorizationCanceled. */
   logIndex: number
 }
@@ -91,8 +93,8 @@ export async function findEvidence(
 /** Reads every authorization that the transactions used or cancelled, in canonical blocks. */
 export async function readAuthorizations(reader: ChainReader, hashes: readonly Hash[]): Promise<Evidence[]> {
   for (let attempt = 1; ; attempt++) {
-    const logs = await reader.getTokenLogs(hashes)
-    const found = [...logs.values()].flatMap(pairLogs)
+    const logs = await reader.getLogs(hashes)
+    const found = [...logs.values()].flatMap((own) => pairLogs(own, reader))
     const blocks = await reader.getBlocks(found.map(({ blockNumber }) => blockNumber))
     const isCanonical = found.every((one) => blocks.get(one.blockNumber)?.hash === one.blockHash)
     if (isCanonical) {
@@ -107,12 +109,30 @@ export async function readAuthorizations(reader: ChainReader, hashes: readonly H
   }
 }
 
-/** Pairs each AuthorizationUsed with the Transfer at the next log index, if both name the same address. */
-export function pairLogs(logs: readonly RpcLog[]): Omit<Evidence, 'blockTime'>[] {
+/**
+ * Pairs each AuthorizationUsed of the token with the Transfer at the next log index, if both name the same address, and with the tab
+ * that it moved.
+ *
+ * @param all the logs of one transaction.
+ */
+export function pairLogs(
+  all: readonly RpcLog[],
+  { token, tabSettlement }: Pick<ChainReader, 'token' | 'tabSettlement'>,
+): Omit<Evidence, 'blockTime'>[] {
+  const logs = all.filter(({ address }) => address.toLowerCase() === token)
   const transfers = new Map(
     logs
       .filter((log) => log.topics[0] === topics.transfer)
       .map((log) => [Number(log.logIndex), log] as const),
+  )
+  const batches = readTabBatches(
+    all.map((log) => ({ ...log, logIndex: Number(log.logIndex) })),
+    { token, tabSettlement },
+  )
+  const uses = logs.filter((log) => log.topics[0] === topics.used)
+  const tabs = tabsByUse(
+    batches,
+    uses.map((log) => Number(log.logIndex)),
   )
   return logs.flatMap((log) => {
     const [topic, authorizer, nonce] = log.topics
@@ -122,12 +142,14 @@ export function pairLogs(logs: readonly RpcLog[]): Omit<Evidence, 'blockTime'>[]
     const logIndex = Number(log.logIndex)
     const transfer = kind === 'used' ? transfers.get(logIndex + 1) : undefined
     const recipient = transfer?.topics[1] === authorizer ? transfer.topics[2] : undefined
+    const tab = tabs.get(logIndex)
     return {
       kind,
       authorizer: topicToAddress(authorizer),
       nonce,
       ...(transfer &&
         recipient && { transfer: { to: topicToAddress(recipient), value: BigInt(transfer.data) } }),
+      ...(tab && { tab }),
       transactionHash: log.transactionHash,
       blockNumber: BigInt(log.blockNumber),
       blockHash: log.blockHash,

@@ -51,8 +51,8 @@ const sentences: Partial<Record<AuditReason, (half: AuditedHalf) => string>> = {
   tab: () => 'names a nonce, a contract or a provider that is not that of its tab',
   line: ({ onChain }) =>
     `is on a tab that moved with only ${formatUsdc(onChain?.line ?? 0n)} USDC on its line`,
-  lines_unread: ({ onChain }) =>
-    `is on a tab that moved in ${onChain?.transactionHash}, which does not show its lines`,
+  terms: ({ onChain }) =>
+    `is on a tab that moved under other terms: ${(onChain?.lostFeeShare ?? 0) / 100}% of the platform's part went elsewhere`,
   token: () => "in a token that isn't this network's USDC",
   no_transfer: ({ onChain }) => `used in ${onChain?.transactionHash} without a transfer`,
   splitter: ({ to }) => `pays ${to}, which isn't the splitter of its two wallets`,

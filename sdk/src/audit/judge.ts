@@ -11,6 +11,7 @@ import { providerOfSplit, tabNonce } from '../protocol/tab.ts'
 import type { ChainReader } from './chainReader.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditedHalves, AuditedReceipt, AuditedRefund } from './report.ts'
+import { lostFeeShare, movedOn } from './tabLines.ts'
 
 /** What a verdict depends on besides the evidence. */
 export type ChainFacts = Pick<ChainReader, 'token' | 'splitterFactory' | 'tabSettlement'> & {
@@ -108,7 +109,10 @@ export function isOfWholeTab({ tab, split, authorizations: [{ to }] }: ReceiptCl
   return tab === undefined && split?.provider === to
 }
 
-/** A request on a tab is settled if and only if the tab's nonce moved with its line at `lineNeed` or more. */
+/**
+ * A request on a tab is settled if and only if TabSettlement moved the tab's nonce with its line at `lineNeed` or more, and with the
+ * platform and at most the reward that the receipt names.
+ */
 function judgeTab(
   { id, split }: ReceiptTab,
   lineNeed: bigint,
@@ -126,12 +130,17 @@ function judgeTab(
   if (!isOfTab) return { ...promised, state: 'mismatch', reason: 'tab' }
   const own = evidence.get(nonce)?.find(({ authorizer }) => authorizer === claims.payer)
   if (!own) return { ...promised, ...judgeUnused('provider', claims, facts) }
-  const line = own.lines && (own.lines.get(BigInt(split)) ?? 0n)
-  const onChain = { ...describe(own), ...(line !== undefined && { line }) }
+  const line = movedOn(own.tab, BigInt(split))
+  const lost = own.tab ? lostFeeShare(own.tab, claims) : 0
+  const onChain = {
+    ...describe(own),
+    ...(own.kind === 'used' && { line }),
+    ...(lost > 0 && { lostFeeShare: lost }),
+  }
   const judged = judgeUse(own, promised, facts)
   if (judged.state !== 'settled' && judged.reason !== 'confirming') return { ...promised, ...judged, onChain }
-  if (line === undefined) return { ...promised, state: 'mismatch', reason: 'lines_unread', onChain }
   if (line < lineNeed) return { ...promised, state: 'mismatch', reason: 'line', onChain }
+  if (lost > 0) return { ...promised, state: 'mismatch', reason: 'terms', onChain }
   return { ...promised, ...judged, onChain }
 }
 

@@ -39,8 +39,8 @@ export type AuditReason =
   | 'tab'
   /** mismatch: its tab moved with less on its line than the request needs. */
   | 'line'
-  /** mismatch: its tab moved, but the transaction is no plain call of TabSettlement, so nobody can tell its lines. */
-  | 'lines_unread'
+  /** mismatch: its tab moved with another platform or a larger reward than the receipt names, so the platform got less. */
+  | 'terms'
   /** cancelled: by the payer on chain, or by the provider at the gateway. */
   | 'cancelled_on_chain'
   | 'voided'
@@ -77,6 +77,8 @@ export type AuditedHalf = {
     logIndex: number
     /** Of a tab: what moved on the receipt's line. */
     line?: bigint
+    /** Of a tab: basis points of the platform's part that went elsewhere than the receipt says. Absent if none did. */
+    lostFeeShare?: number
   }
 }
 
@@ -205,6 +207,9 @@ export type TabTotal = {
   /** Where and how much moved, once the tab has settled. */
   transactionHash?: Hash
   movedAmount?: bigint
+  /** The terms under which it settled, as its payer signed them: the recipient of the platform's part, and the reward in basis points. */
+  platform?: Address
+  rewardShare?: number
   lines: {
     split: Hex
     provider: Address

@@ -1,15 +1,16 @@
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { address, facts, payer, claims as receipt, stranger, transaction } from '../../test/audited.ts'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { encodeSplit } from '../protocol/splitter.ts'
 import { tabNonce, toWord } from '../protocol/tab.ts'
-import type { SignedTab } from '../protocol/tabSettlement.ts'
+import type { SettledTab } from '../protocol/tabSettlement.ts'
 import type { Evidence } from './evidence.ts'
 import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
 import type { AuditedReceipt } from './report.ts'
-import { findLineNeeds, linesOf, sumByTab } from './tabLines.ts'
+import { findLineNeeds, movedOn, sumByTab } from './tabLines.ts'
+import { sumByProvider } from './totals.ts'
 
 const contract = facts.tabSettlement
 const id = `tab_${'0'.repeat(32)}`
@@ -26,8 +27,17 @@ const claims: ReceiptClaims = {
   effectiveRate: '0.1',
   authorizations: [{ to: contract, value: '1000', nonce }],
   split: { provider: address('1'), platform: address('3') },
-  tab: { id, sequence: 2, split: toWord(first), lineTotal: '3000' },
+  tab: { id, sequence: 2, split: toWord(first), rewardShare: 1_000, lineTotal: '3000' },
 }
+
+/** A state as TabSettlement logged it, under the terms of the receipt. */
+const settledTab = (lines: [bigint, bigint][], change: Partial<SettledTab> = {}): SettledTab => ({
+  platform: address('3'),
+  rewardShare: 1_000,
+  sequence: 2,
+  lines: lines.map(([split, amount]) => ({ split, amount })),
+  ...change,
+})
 
 const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> = {}): Evidence => ({
   kind: 'used',
@@ -39,9 +49,12 @@ const moved = (lines: [bigint, bigint][] | undefined, change: Partial<Evidence> 
   blockTime: 900n,
   logIndex: 0,
   transfer: { to: contract, value: (lines ?? []).reduce((sum, [, amount]) => sum + amount, 0n) },
-  ...(lines && { lines: new Map(lines) }),
+  ...(lines && { tab: settledTab(lines) }),
   ...change,
 })
+
+const movedUnder = (terms: Partial<SettledTab>) =>
+  moved([[first, 3_000n]], { tab: settledTab([[first, 3_000n]], terms) })
 
 describe('judge', () => {
   const cases: [string, Partial<ReceiptClaims>, Evidence[], Partial<ChainFacts>, string, string?][] = [
@@ -74,7 +87,19 @@ describe('judge', () => {
     ['on another line', {}, [moved([[second, 3_000n]])], {}, 'mismatch', 'line'],
     ['not deep enough', {}, [moved([[first, 3_000n]], { blockNumber: 98n })], {}, 'pending', 'confirming'],
     ['less, and not deep enough', {}, [moved([[first, 1n]], { blockNumber: 98n })], {}, 'mismatch', 'line'],
-    ['by a call that shows no lines', {}, [moved(undefined)], {}, 'mismatch', 'lines_unread'],
+    ['by a transfer that isn’t TabSettlement’s', {}, [moved(undefined)], {}, 'mismatch', 'line'],
+    ['to another platform', {}, [movedUnder({ platform: stranger })], {}, 'mismatch', 'terms'],
+    ['to the payer as the platform', {}, [movedUnder({ platform: payer })], {}, 'mismatch', 'terms'],
+    ['for a larger reward', {}, [movedUnder({ rewardShare: 1_001 })], {}, 'mismatch', 'terms'],
+    ['for a smaller reward', {}, [movedUnder({ rewardShare: 0 })], {}, 'settled'],
+    [
+      'to another platform, and less',
+      {},
+      [moved([[first, 2_999n]], { tab: settledTab([[first, 2_999n]], { platform: stranger }) })],
+      {},
+      'mismatch',
+      'line',
+    ],
     [
       'to somebody else',
       {},
@@ -118,81 +143,54 @@ describe('judge', () => {
     expect(explain(verdict)).not.toMatch(/undefined/)
   })
 
+  test('behavior: terms in words, and what is left of the platform’s part in sums', () => {
+    const verdict = judge(claims, new Map([[nonce, [movedUnder({ rewardShare: 6_000 })]]]), facts)
+    expect(explain(verdict)).toBe(
+      "The payment is on a tab that moved under other terms: 50% of the platform's part went elsewhere",
+    )
+    const payment = {
+      ...claims,
+      providerAmount: 900n,
+      platformAmount: 100n,
+    } as unknown as NonNullable<AuditedReceipt['payment']>
+    const receipt = { ...verdict, position: 0, detail: '', payment } as AuditedReceipt
+    expect(sumByProvider([receipt])).toMatchObject([
+      { settled: 0, failing: 1, providerAmount: 900n, platformAmount: 50n },
+    ])
+  })
+
   test('default: in words', () => {
     const verdict = judge(claims, new Map([[nonce, [moved([[first, 2_999n]])]]]), facts)
     expect(explain(verdict)).toBe('The payment is on a tab that moved with only 0.002999 USDC on its line')
   })
 })
 
-describe('linesOf', () => {
-  const tab = (lines: [bigint, bigint][], change: Partial<SignedTab> = {}): SignedTab => ({
-    payer,
-    nonce,
-    sequence: 1,
-    expiry: 2_000,
-    signature: '0x' as Hex,
-    lines: lines.map(([split, amount]) => ({ split, amount })),
-    ...change,
-  })
-  const of = (tabs: SignedTab[], value: bigint) =>
-    linesOf(tabs, { authorizer: payer, nonce, transfer: { to: contract, value } })
-
-  test('default', () => {
-    const lines = of(
-      [
-        tab([
+describe('movedOn', () => {
+  test('default: the amount of a line', () => {
+    expect(
+      movedOn(
+        settledTab([
           [first, 1n],
           [second, 2n],
         ]),
-        tab([[first, 3n]], { nonce: transaction }),
-      ],
-      3n,
-    )
-    expect(lines).toEqual(
-      new Map([
-        [first, 1n],
-        [second, 2n],
-      ]),
-    )
-  })
-
-  test('behavior: only what sums up to what moved, of this payer, counts', () => {
-    expect(of([tab([[first, 4n]])], 3n)).toBeUndefined()
-    expect(of([tab([[first, 3n]], { payer: stranger })], 3n)).toBeUndefined()
-    expect(of([tab([[first, 9n]]), tab([[first, 3n]])], 3n)).toEqual(new Map([[first, 3n]]))
-  })
-
-  test('behavior: of two states that could both have moved, the lesser amount of each line', () => {
-    const lines = of(
-      [
-        tab([
-          [first, 1n],
-          [second, 2n],
-        ]),
-        tab([[first, 3n]]),
-      ],
-      3n,
-    )
-    expect(lines).toEqual(
-      new Map([
-        [first, 1n],
-        [second, 0n],
-      ]),
-    )
+        second,
+      ),
+    ).toBe(2n)
+    expect(movedOn(settledTab([[first, 1n]]), second)).toBe(0n)
+    expect(movedOn(undefined, first)).toBe(0n)
   })
 
   test('behavior: two lines of one split count together', () => {
     expect(
-      of(
-        [
-          tab([
-            [first, 1n],
-            [first, 2n],
-          ]),
-        ],
-        3n,
+      movedOn(
+        settledTab([
+          [first, 1n],
+          [second, 7n],
+          [first, 2n],
+        ]),
+        first,
       ),
-    ).toEqual(new Map([[first, 3n]]))
+    ).toBe(3n)
   })
 })
 
@@ -204,6 +202,7 @@ describe('findLineNeeds', () => {
       id,
       sequence: 1,
       split: toWord(first),
+      rewardShare: 1_000,
       lineTotal: `${lineTotal}`,
       ...(reduced > 0n && { reduced: `${reduced}` }),
       ...(lineReduced > 0n && { lineReduced: `${lineReduced}` }),
@@ -235,12 +234,17 @@ describe('sumByTab', () => {
     ['covers its line', [[first, 3_000n]], 0n],
     ['has less on its line', [[first, 2_900n]], 100n],
     ['has another line alone', [[second, 3_000n]], 3_000n],
-    ['can’t be read', undefined, 0n],
+    ['was used for something else', undefined, 3_000n],
   ] as [string, [bigint, bigint][] | undefined, bigint][])(
     'default: the gap of a tab that %s',
     (_, lines, gap) => {
       expect(sum(lines)).toMatchObject([
-        { id, requests: 2, lines: [{ requests: 2, boughtAmount: 2_000n, lineTotal: 3_000n, gap }] },
+        {
+          id,
+          requests: 2,
+          ...(lines && { platform: address('3'), rewardShare: 1_000 }),
+          lines: [{ requests: 2, boughtAmount: 2_000n, lineTotal: 3_000n, gap }],
+        },
       ])
     },
   )

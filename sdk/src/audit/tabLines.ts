@@ -1,66 +1,22 @@
-import type { Hash, Hex } from 'viem'
 import type { ReceiptClaims } from '../protocol/receipt.ts'
 import { providerOfSplit } from '../protocol/tab.ts'
-import { decodeSettleTabs, type SignedTab } from '../protocol/tabSettlement.ts'
+import type { SettledTab } from '../protocol/tabSettlement.ts'
 import { largest, smallest } from './bigints.ts'
-import type { ChainReader } from './chainReader.ts'
-import type { Evidence, EvidenceByNonce } from './evidence.ts'
+import type { EvidenceByNonce } from './evidence.ts'
 import type { AuditedReceipt, TabTotal } from './report.ts'
 
-/**
- * Adds to the evidence of tabs the amount of each line, from the transactions' calldata. USDC's logs only say how much a tab's
- * nonce moved to TabSettlement, and only the lines in that calldata match what the payer signed.
- */
-export async function addLines(
-  reader: ChainReader,
-  nonces: ReadonlySet<Hex>,
-  evidence: EvidenceByNonce,
-): Promise<void> {
-  const found = [...nonces].flatMap((nonce) => evidence.get(nonce) ?? [])
-  const moved = found.filter(({ transfer }) => transfer !== undefined && transfer.to === reader.tabSettlement)
-  const calls = await reader.getCalls(moved.map(({ transactionHash }) => transactionHash))
-  const decoded = new Map<Hash, readonly SignedTab[]>()
-  for (const [hash, { to, input }] of calls) {
-    const tabs = to === reader.tabSettlement ? decode(input) : undefined
-    if (tabs) decoded.set(hash, tabs)
-  }
-  for (const one of moved) {
-    const lines = linesOf(decoded.get(one.transactionHash) ?? [], one)
-    if (lines) one.lines = lines
-  }
+/** The amount that moved on a tab's line, USDC base units. Lines of one split count together. */
+export function movedOn(tab: SettledTab | undefined, split: bigint): bigint {
+  return (tab?.lines ?? []).reduce((sum, line) => (line.split === split ? sum + line.amount : sum), 0n)
 }
 
 /**
- * The amount that moved on each line of a tab. If a call has two states of one tab, the first that the token takes moves; if both could
- * have moved, each line counts with the lower amount.
+ * The basis points of the platform's part that went elsewhere than the receipt says, because the payer signed another platform or a
+ * larger reward in the state that moved.
  */
-export function linesOf(
-  tabs: readonly SignedTab[],
-  { authorizer, nonce, transfer }: Pick<Evidence, 'authorizer' | 'nonce' | 'transfer'>,
-): ReadonlyMap<bigint, bigint> | undefined {
-  const [first, ...others] = tabs
-    .filter((tab) => tab.payer === authorizer && tab.nonce === nonce)
-    .map(({ lines }) => {
-      const amounts = new Map<bigint, bigint>()
-      for (const { split, amount } of lines) amounts.set(split, (amounts.get(split) ?? 0n) + amount)
-      return amounts
-    })
-    .filter((amounts) => [...amounts.values()].reduce((sum, amount) => sum + amount, 0n) === transfer?.value)
-  if (!first) return undefined
-  return new Map(
-    [...first].map(([split, amount]) => [
-      split,
-      smallest(amount, ...others.map((other) => other.get(split) ?? 0n)),
-    ]),
-  )
-}
-
-function decode(input: Hex): readonly SignedTab[] | undefined {
-  try {
-    return decodeSettleTabs(input).tabs
-  } catch {
-    return undefined
-  }
+export function lostFeeShare(tab: SettledTab, { split, tab: receipt }: ReceiptClaims): number {
+  if (tab.platform !== split?.platform) return 10_000
+  return Math.max(0, tab.rewardShare - (receipt?.rewardShare ?? 0))
 }
 
 /**
@@ -130,10 +86,11 @@ export function sumByTab(
       requests: 0,
       lines: [],
       ...(own?.transfer && { transactionHash: own.transactionHash, movedAmount: own.transfer.value }),
+      ...(own?.tab && { platform: own.tab.platform, rewardShare: own.tab.rewardShare }),
     }
     totals.set(key, total)
     total.requests += 1
-    const moved = own?.lines ? (own.lines.get(BigInt(split)) ?? 0n) : undefined
+    const moved = own?.kind === 'used' ? movedOn(own.tab, BigInt(split)) : undefined
     let line = total.lines.find((one) => one.split === split)
     if (!line) {
       const provider = providerOfSplit(BigInt(split))

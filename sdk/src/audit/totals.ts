@@ -85,14 +85,19 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
   )
 }
 
-/** What each half of a payment paid of both sums, if the chain proves that it moved as promised: a single one pays both. */
+/**
+ * What each half of a payment paid of both sums, if the chain proves that it moved as promised: a single one pays both. A tab that moved
+ * under other terms paid the provider, and the platform what is left of its part.
+ */
 function movedBy({ payment, halves, state }: AuditedReceipt): Moved[] {
   if (state === 'duplicate' || !payment || !halves) return []
   const { providerAmount, platformAmount } = payment
   return halves
-    .filter(({ state, reason }) => state === 'settled' || reason === 'confirming')
+    .filter(({ state, reason }) => state === 'settled' || reason === 'confirming' || reason === 'terms')
     .map(({ half, value, onChain }) => {
-      if (halves.length === 1) return { onChain, providerAmount, platformAmount }
+      const kept = BigInt(10_000 - (onChain?.lostFeeShare ?? 0))
+      if (halves.length === 1)
+        return { onChain, providerAmount, platformAmount: (platformAmount * kept) / 10_000n }
       const isProvider = half === 'provider'
       return { onChain, providerAmount: isProvider ? value : 0n, platformAmount: isProvider ? 0n : value }
     })

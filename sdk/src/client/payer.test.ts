@@ -135,11 +135,13 @@ test.each([
     'smart_account_not_deployed',
   ],
   ['over 1,024 bytes', `0x${'1'.repeat(2_050)}`, 'signature_not_supported'],
-  ['under 65 bytes', `0x${'1'.repeat(128)}`, 'signature_not_supported'],
+  ['under 64 bytes', `0x${'1'.repeat(126)}`, 'signature_not_supported'],
+  ['of 64 bytes that no key made', `0x${'0'.repeat(128)}`, 'signature_not_supported'],
+  ['that is no hex', 'signed', 'signature_not_supported'],
 ] as const)(
   'error: a signature %s is shown to nobody, and no second one is asked for',
   async (_, signature, code) => {
-    const signTypedData = vi.fn(async (): Promise<Hex> => signature)
+    const signTypedData = vi.fn(async () => signature as Hex)
     expect((await refusalOf({ address: account.address, signTypedData })).code).toBe(code)
     expect(signTypedData).toHaveBeenCalledOnce()
   },

@@ -14,7 +14,8 @@ import {
   transferWithAuthorizationTypes,
 } from '../protocol/eip3009.ts'
 import type { Network } from '../protocol/networks.ts'
-import { maxSignatureLength } from '../protocol/payload.ts'
+import { parseSignature } from '../protocol/payload.ts'
+import { signatureForms } from '../protocol/signature.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
 /** Signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
@@ -104,29 +105,35 @@ export async function signAuthorization(
   usdc: Address,
   { primaryType = 'TransferWithAuthorization', ...message }: Authorization,
 ): Promise<Hex> {
-  const typedData = {
+  const typedData = withJson({
     domain: eip712Domain(network, usdc),
     types: typesOf[primaryType] as AuthorizationTypes,
     primaryType,
     message,
-  }
+  })
   let signature: Hex
   try {
     signature = await signer.signTypedData(typedData)
   } catch (cause) {
     throw await explain(cause, signer, network)
   }
-  if (signature.endsWith(erc6492Suffix)) throw notDeployed(signer.address)
-  const length = (signature.length - 2) / 2
-  if (length < 65 || length > maxSignatureLength) {
-    throw new ChallengeRefusedError(
-      `a signature has 65 to ${maxSignatureLength} bytes, ${signer.address} gave ${length}`,
-      { code: 'signature_not_supported' },
-    )
+  if (String(signature).endsWith(erc6492Suffix)) throw notDeployed(signer.address)
+  const canonical = requireForm(signature, signer.address)
+  await requireOwnSignature(signer, typedData, canonical)
+  return canonical
+}
+
+/** @throws {ChallengeRefusedError} `signature_not_supported` */
+function requireForm(signature: Hex, address: Address): Hex {
+  try {
+    return parseSignature(signature)
+  } catch (cause) {
+    const given = typeof signature === 'string' ? `${(signature.length - 2) / 2} bytes` : typeof signature
+    throw new ChallengeRefusedError(`a signature is 0x and ${signatureForms}; ${address} gave ${given}`, {
+      code: 'signature_not_supported',
+      cause,
+    })
   }
-  const normalized = normalizeRecovery(signature)
-  await requireOwnSignature(signer, typedData, normalized)
-  return normalized
 }
 
 /**
@@ -149,6 +156,30 @@ async function requireOwnSignature(
     `the signature is ${by ?? 'nobody'}'s and not that of ${signer.address}: give the account whose key signs, or isContract: true for a contract`,
     { code: 'signed_by_another_key' },
   )
+}
+
+/** The type of a domain, which `eth_signTypedData_v4` wants besides that of the message. */
+const domainType = [
+  { name: 'name', type: 'string' },
+  { name: 'version', type: 'string' },
+  { name: 'chainId', type: 'uint256' },
+  { name: 'verifyingContract', type: 'address' },
+]
+
+/**
+ * Adds what `JSON.stringify` needs to write typed data as `eth_signTypedData_v4` takes it: JSON has no bigint, and wallets want the
+ * domain's type, too. It isn't enumerable, so that the rest can be copied as data.
+ */
+function withJson(typedData: AuthorizationTypedData): AuthorizationTypedData {
+  const toJSON = () => {
+    const message = Object.entries(typedData.message).map(([name, value]) => [
+      name,
+      typeof value === 'bigint' ? value.toString() : value,
+    ])
+    const types = { EIP712Domain: domainType, ...typedData.types }
+    return { ...typedData, types, message: Object.fromEntries(message) }
+  }
+  return Object.defineProperty(typedData, 'toJSON', { value: toJSON })
 }
 
 async function explain(cause: unknown, signer: Signer, network: Network): Promise<ChallengeRefusedError> {
@@ -194,11 +225,4 @@ function accountOfKey(privateKey: string | undefined): Payer {
     // Not on the curve. viem's own error would repeat the key.
   }
   throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
-}
-
-/** Some wallets write v as 0 or 1; USDC takes only 27 or 28. */
-function normalizeRecovery(signature: Hex): Hex {
-  if (signature.length !== 132) return signature
-  const v = Number.parseInt(signature.slice(130), 16)
-  return v < 2 ? `0x${signature.slice(2, 130)}${(v + 27).toString(16)}` : signature
 }

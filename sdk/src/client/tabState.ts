@@ -123,8 +123,10 @@ export async function signState(payer: Signer, tab: Tab, { line, lines }: NextSt
   // A last state may have fewer lines than the gateway once acknowledged, if it was restored from a backup.
   const known = Math.min(tab.known, lines.length)
   await requireDeployed(payer)
-  const authorization = tabAuthorization(tab, { ...tab, tabId, lines })
-  const signature = await signAuthorization(payer, networkByName(tab.network), tab.asset, authorization)
+  const network = networkByName(tab.network)
+  const terms = { ...tab, chainId: network.chainId }
+  const authorization = tabAuthorization(terms, { ...tab, tabId, lines })
+  const signature = await signAuthorization(payer, network, tab.asset, authorization)
   return encodeTabPayload({
     tabId,
     payer: tab.payer,

@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
+import { maxResourceLength } from '../protocol/challenge.ts'
 import { BaseError, type ErrorCode, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
@@ -112,6 +113,9 @@ export type Gate = {
   void(served: Served): Promise<boolean>
 }
 
+/** The gateway completes a path by the origin of its endpoint. */
+const maxOriginLength = 262
+
 /** Header that carries the receipt to the buyer (conformance 4.3-4). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
@@ -180,6 +184,12 @@ export function createGate(options: InnerGateOptions): Gate {
     // An endpoint for GET also answers HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = resourceOf(request.url, options)
+    if (resource.length > maxResourceLength - maxOriginLength) {
+      return refuse(
+        'uri_too_long',
+        `A URL has at most ${maxResourceLength - maxOriginLength} characters here`,
+      )
+    }
     let presented: PresentedPayment
     try {
       presented = readPayment(request)

@@ -1,12 +1,9 @@
 import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
 import { splitterFactory, tabSettlement } from '../protocol/deployments.ts'
 import { type ErrorCode, errorCodes } from '../protocol/errors.ts'
-import {
-  encodePaymentHeader,
-  type PaymentRequirementsV2,
-  reasonOf,
-  toPaymentRequired,
-} from '../protocol/x402.ts'
+import { type PaymentRequirementsV2, reasonOf, toPaymentRequired } from '../protocol/x402.ts'
+
+import { encodeRequired } from './fitRequired.ts'
 
 export type DemandOptions = {
   /** Which body a client gets that doesn't ask for one. */
@@ -51,7 +48,7 @@ export function demandPayment(
   )
   if (!required) return { headers: {}, body: own }
   const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
-  const headers = { 'PAYMENT-REQUIRED': encodePaymentHeader({ ...required, error: wordsOf(2) }) }
+  const headers = { 'PAYMENT-REQUIRED': encodeRequired({ ...required, error: wordsOf(2) }) }
   const isOwn = body === 'tollkeeper' || accept?.includes(challengeMediaType)
   const [exact] = required.accepts
   return { headers, body: isOwn || exact.scheme === 'tab' ? own : toV1(exact, challenge, wordsOf(1)) }

@@ -56,7 +56,10 @@ export function discardIncoming(request: IncomingMessage, done: () => void): voi
     length: headers['content-length'],
     isChunked: headers['transfer-encoding'] !== undefined,
   }
-  if (request.complete || request.destroyed || !isLarge(head)) return done()
+  if (request.complete || request.destroyed || !isLarge(head)) {
+    done()
+    return
+  }
   let bytes = 0
   const finish = () => {
     clearTimeout(silence)

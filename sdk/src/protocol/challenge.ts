@@ -84,7 +84,10 @@ export const maxTimeoutSeconds = 93_600
 /** How many seconds x402's clients are asked to sign for by default: some of them refuse more than an hour. */
 export const offerTimeoutSeconds = 3_600
 
-const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,2048}$/s)
+/** Maximum length of the URL of a requested resource. Servers and proxies take request lines of 8 KiB. */
+export const maxResourceLength = 8_192
+
+const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challenge', /^.{1,8192}$/s)
 
 /** How long a signature is valid if the challenge doesn't say: an hour, as in conformance 2.4-12. */
 const defaultTimeoutSeconds = 3_600

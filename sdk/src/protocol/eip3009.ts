@@ -1,7 +1,16 @@
 import { type Address, type Hex, keccak256, stringToBytes } from 'viem'
-import { bytesToHex, hexToBytes, writeHex, writeUint, writeWord } from './bytes.ts'
+import { bytesToHex, writeHex, writeUint, writeWord } from './bytes.ts'
 import type { Network } from './networks.ts'
 import type { SignedAuthorization } from './payload.ts'
+
+export {
+  compactSignature,
+  expandSignature,
+  isCanonicalSignature,
+  recoverableSignature,
+  splitSignature,
+  zeroWord,
+} from './signature.ts'
 
 /**
  * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (conformance 2.4-11), as viem's `signTypedData` takes them.
@@ -173,64 +182,6 @@ export function hashAuthorization(
  */
 export function authorizationDigest(separator: Hex, authorization: Authorization): Hex {
   return bytesToHex(hashAuthorization(separator, authorization))
-}
-
-/** Order of secp256k1, and its half, above which a signature's s is the malleable twin (EIP-2). */
-const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141'
-const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
-export const zeroWord: Hex = `0x${'0'.repeat(64)}`
-
-/** Splits a 65-byte signature into r, s and v. @throws {TypeError} for another length. */
-export function splitSignature(signature: Hex): { r: Hex; s: Hex; v: number } {
-  if (signature.length !== 132)
-    throw new TypeError(`A signature of 65 bytes was expected, got ${(signature.length - 2) / 2}`)
-  return {
-    r: `0x${signature.slice(2, 66)}`,
-    s: `0x${signature.slice(66, 130)}`,
-    v: Number.parseInt(signature.slice(130), 16),
-  }
-}
-
-/**
- * Tells whether a signature has the only form that USDC's ECRecover accepts for a private key: 65 bytes, s in the lower
- * half of the curve's order, v 27 or 28.
- *
- * @param signature lower-case.
- */
-export function isCanonicalSignature(signature: Hex): boolean {
-  if (signature.length !== 132) return false
-  const { r, s, v } = splitSignature(signature)
-  if (v !== 27 && v !== 28) return false
-  // Hex of one length and case sorts as its numbers do.
-  return r > zeroWord && r < curveOrder && s > zeroWord && s <= halfCurveOrder
-}
-
-/**
- * Shortens a signature to 64 bytes (EIP-2098): r, and s with the parity of v in its top bit.
- *
- * @returns undefined for a signature that {@link expandSignature} could not restore: one that isn't 65 bytes, whose v isn't
- * 27 or 28, or whose s is zero or not below 2^255. Only a contract wallet makes such signatures; they are sent unchanged.
- */
-export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefined {
-  if (signature.length !== 132) return undefined
-  const { r, s, v } = splitSignature(signature)
-  if (v !== 27 && v !== 28) return undefined
-  const top = Number.parseInt(s.charAt(2), 16)
-  if (top >= 8 || /^0x0{64}$/.test(s)) return undefined
-  return v === 27 ? { r, vs: s } : { r, vs: `0x${(top + 8).toString(16)}${s.slice(3)}` }
-}
-
-/** Restores the 65 bytes that {@link compactSignature} shortened. */
-export function expandSignature({ r, vs }: { r: Hex; vs: Hex }): Hex {
-  const top = Number.parseInt(vs.charAt(2), 16)
-  const v = top >= 8 ? '1c' : '1b'
-  return `${r}${(top % 8).toString(16)}${vs.slice(3)}${v}`
-}
-
-/** Splits a canonical signature into r ‖ s and the recovery bit, as native secp256k1 libraries take them. */
-export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery: 0 | 1 } {
-  const bytes = hexToBytes(signature)
-  return { rs: bytes.subarray(0, 64), recovery: bytes[64] === 28 ? 1 : 0 }
 }
 
 function typeHashOf(name: string): Hex {

@@ -73,6 +73,7 @@ export const errorCodes = {
   method_not_allowed: { status: 405, title: 'Method is not allowed here' },
   request_timeout: { status: 408, title: 'Request took too long to arrive', retryable: true },
   payload_too_large: { status: 413, title: 'Body is too large' },
+  uri_too_long: { status: 414, title: 'URL is too long to be sold' },
   unsupported_media_type: { status: 415, title: 'Body must be application/json' },
   // 409: it already happened
   payment_replayed: { status: 409, title: 'Challenge or authorization was already used' },

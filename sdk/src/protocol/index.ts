@@ -97,12 +97,14 @@ export {
   tabNonce,
   tabSplit,
 } from './tab.ts'
+export { readTabBatches, type SettledTabBatch, type TransactionLog } from './tabBatches.ts'
 export {
   decodeSettleTabs,
   decodeTabsSettled,
   type EncodedSettleTabs,
   encodeSettleTabs,
   type PackedTab,
+  type SettledTab,
   type SignedTab,
   type TabBatch,
 } from './tabSettlement.ts'

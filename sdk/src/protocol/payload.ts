@@ -1,6 +1,7 @@
 import { type Address, checksumAddress, type Hex } from 'viem'
 import { maxAmount } from './amount.ts'
 import { ProtocolError } from './errors.ts'
+import { normalizeSignature, signatureForms } from './signature.ts'
 
 /** One EIP-3009 `transferWithAuthorization` with the payer's signature. Addresses and hex are lower-case. */
 export type SignedAuthorization = {
@@ -32,7 +33,7 @@ const maxPayloadLength = 2 * maxSignatureLength + 2 + 400
 const addressPattern = /^0x[0-9a-fA-F]{40}$/
 const integerPattern = /^(?:0|[1-9][0-9]{0,77})$/
 const noncePattern = /^0x[0-9a-fA-F]{64}$/
-const signaturePattern = /^0x(?:[0-9a-fA-F]{2}){65,1024}$/
+const signaturePattern = /^0x(?:[0-9a-fA-F]{2}){64,1024}$/
 
 const fields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce', 'signature'] as const
 type Field = (typeof fields)[number]
@@ -65,9 +66,9 @@ export function encodePayload(authorization: SignedAuthorization): string {
  * Reads a payment payload (conformance 2.4).
  *
  * Addresses must be lower-case, upper-case or rightly checksummed (EIP-55), and integers plain decimals: `value` below
- * 2^64, times below 2^40. Nothing is trimmed. The signature is not verified.
+ * 2^64, times below 2^40. Nothing is trimmed. The signature is not verified, and may have v 0 or 1, or 64 bytes (EIP-2098).
  *
- * @returns addresses, nonce and signature in lower-case.
+ * @returns addresses, nonce and signature in lower-case, a private key's signature with v 27 or 28.
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
  * @example
  * import { parsePayload } from '@tollkeeper/sdk/protocol'
@@ -98,13 +99,32 @@ export function parsePayload(text: string): SignedAuthorization {
     validAfter: parseInteger('validAfter', validAfter, maxTime, '2^40'),
     validBefore: parseInteger('validBefore', validBefore, maxTime, '2^40'),
     nonce: parseHex('nonce', nonce, noncePattern, '0x and 64 hex digits'),
-    signature: parseHex(
-      'signature',
-      signature,
-      signaturePattern,
-      `0x and 65 to ${maxSignatureLength} hex bytes`,
-    ),
+    signature: parseSignature(signature),
   }
+}
+
+/**
+ * Reads a signature in any valid form, and returns it in the one that USDC takes.
+ *
+ * @throws {ProtocolError} `invalid_payload`
+ */
+export function parseSignature(text: string): Hex {
+  const expected = `0x and hex digits: ${signatureForms}`
+  const signature = normalizeSignature(parseHex('signature', text, signaturePattern, expected))
+  if (signature.length < 132)
+    throw invalid('signature', 'signature has 64 bytes (EIP-2098), whose r or s is not of the curve')
+  return signature
+}
+
+/**
+ * Reads an integer from JSON, in which people write it as a number, or in hex.
+ *
+ * @returns decimal, or the text as it came; undefined for a number that JSON may have rounded, and for anything else.
+ */
+export function toDecimal(value: unknown): string | undefined {
+  if (typeof value === 'number') return Number.isSafeInteger(value) ? String(value) : undefined
+  if (typeof value !== 'string') return undefined
+  return /^0x[0-9a-fA-F]{1,64}$/.test(value) ? BigInt(value).toString() : value
 }
 
 function parseAddress(field: Field, text: string): Address {

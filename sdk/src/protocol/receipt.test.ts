@@ -46,7 +46,13 @@ test('behavior: one authorization without a fee needs no splitter', () => {
   )
 })
 
-const tab = { id: `tab_${'0'.repeat(32)}`, sequence: 2, split: `0x${'b'.repeat(64)}`, lineTotal: '60000' }
+const tab = {
+  id: `tab_${'0'.repeat(32)}`,
+  sequence: 2,
+  split: `0x${'b'.repeat(64)}`,
+  rewardShare: 1_000,
+  lineTotal: '60000',
+}
 const onTab = { ...claims, authorizations: [whole], split, tab }
 
 test('behavior: a request on a tab, also where its fee is rounded down to nothing', () => {
@@ -63,6 +69,8 @@ test.each([
   ['tab.sequence', { tab: { ...tab, sequence: 0 } }],
   ['tab.sequence', { tab: { ...tab, sequence: '2' } }],
   ['tab.split', { tab: { ...tab, split: '0x' } }],
+  ['tab.rewardShare', { tab: { ...tab, rewardShare: undefined } }],
+  ['tab.rewardShare', { tab: { ...tab, rewardShare: 10_001 } }],
   ['tab.lineTotal', { tab: { ...tab, lineTotal: 60_000 } }],
   ['tab.lineTotal', { tab: { ...tab, lineTotal: '1'.repeat(21) } }],
   ['tab', { authorizations: claims.authorizations, split: undefined }],

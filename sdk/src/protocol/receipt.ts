@@ -96,6 +96,8 @@ export type ReceiptTab = {
   sequence: number
   /** Who is paid in which shares: 32 bytes, as `encodeSplit` packs them. */
   split: Hex
+  /** Basis points of the platform's part that go to whoever settles. */
+  rewardShare: number
   /** The line's charges up to and with this request, USDC base units, decimal; less what earlier tabs charged too much. */
   lineTotal: string
   /**
@@ -220,6 +222,7 @@ function parseTab(json: unknown): ReceiptTab {
     id: text(entry, 'id', /^tab_[0-9a-f]{32}$/, 'tab'),
     sequence: integer(entry.sequence, 'tab.sequence', [1, Number.MAX_SAFE_INTEGER], 'an integer from 1'),
     split: text(entry, 'split', wordPattern, 'tab') as Hex,
+    rewardShare: integer(entry.rewardShare, 'tab.rewardShare', [0, 10_000], 'basis points, 0 to 10000'),
     lineTotal: text(entry, 'lineTotal', amountPattern, 'tab'),
     ...optionalAmount(entry, 'lineReduced'),
     ...optionalAmount(entry, 'reduced'),

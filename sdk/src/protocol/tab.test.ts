@@ -19,6 +19,7 @@ import {
   type TabState,
   type TabTerms,
   tabAuthorization,
+  tabMessage,
   tabNonce,
   tabSplit,
 } from './tab.ts'
@@ -97,6 +98,7 @@ describe('tabAuthorization', () => {
       digestOf({ contract: terms.platform }),
       digestOf({ platform: terms.contract }),
       digestOf({ rewardShare: 999 }),
+      digestOf({ chainId: 1 }),
       digestOf({}, { tabId: `tab_${'0'.repeat(32)}` }),
       digestOf({}, { payer: terms.platform }),
       digestOf({}, { sequence: state.sequence + 1 }),
@@ -106,6 +108,18 @@ describe('tabAuthorization', () => {
       digestOf({}, { lines: [line, { split: line.split, amount: 0n }] }),
     ]
     expect(new Set(digests).size).toBe(digests.length)
+  })
+
+  test('behavior: the hash of the lines is bound to the tab, its payer and its chain', () => {
+    const { terms, state } = one
+    const { issuer, tabId, ...rest } = { ...terms, ...state }
+    const own = { ...rest, nonce: tabNonce(issuer, tabId) }
+    const signedFor = (change: Partial<typeof own>) =>
+      tabMessage({ ...own, ...change }, { ...own, ...change })
+    expect(signedFor({})).toEqual(tabAuthorization(terms, state))
+    const changes = [{}, { nonce: tabNonce(issuer, `${tabId}0`) }, { payer: terms.platform }, { chainId: 1 }]
+    const hashes = changes.map((change) => signedFor(change).validBefore)
+    expect(new Set(hashes).size).toBe(changes.length)
   })
 
   test.each([
@@ -119,6 +133,10 @@ describe('tabAuthorization', () => {
     ['an expiry below 0', { expiry: -1 }],
   ] as [string, Partial<TabState>][])('error: %s', (_, change) => {
     expect(() => tabAuthorization(one.terms, { ...one.state, ...change })).toThrow(RangeError)
+  })
+
+  test.each([-1, 0.5, 2 ** 53])('error: a chain of id %s', (chainId) => {
+    expect(() => tabAuthorization({ ...one.terms, chainId }, one.state)).toThrow(RangeError)
   })
 
   test.each([10_001, -1, 0.5])('error: a reward of %s', (rewardShare) => {

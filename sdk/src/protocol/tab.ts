@@ -3,7 +3,7 @@ import { formatUsdc, maxAmount } from './amount.ts'
 import { bytesToHex, encodeUtf8, writeHex, writeUint, writeWord } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { addressPattern, fieldsOf, wordPattern } from './fields.ts'
-import type { SignedAuthorization } from './payload.ts'
+import { parseSignature, type SignedAuthorization } from './payload.ts'
 import type { SplitterTerms } from './splitter.ts'
 import { type FeeSchedule, tabPercentage } from './tier.ts'
 
@@ -56,6 +56,8 @@ export type TabLine = {
 export type TabTerms = {
   /** The gateway's public URL: it is in the nonce, so no other gateway can claim the tab. */
   issuer: string
+  /** The chain that the tab settles on. */
+  chainId: number
   /** The TabSettlement contract, which alone may execute the signed message. */
   contract: Address
   /** Recipient of the platform's part. */
@@ -96,7 +98,7 @@ export function tabNonce(issuer: string, tabId: string, keccak: Keccak256 = port
 /**
  * Builds the message that the buyer signs for a state of a tab: EIP-3009's `ReceiveWithAuthorization` for all lines together.
  *
- * The upper 216 bits of `validBefore` are those of the hash of platform, reward, number and lines; the lower 40 are the expiry.
+ * The upper 216 bits of `validBefore` are those of the hash of platform, reward, number, nonce, payer, chain and lines; the lower 40 are the expiry.
  * To USDC it is a time far away. Only the contract may execute the message, and it recomputes the hash and enforces the expiry.
  *
  * @returns without a signature; `value` in USDC base units.
@@ -107,7 +109,13 @@ export function tabNonce(issuer: string, tabId: string, keccak: Keccak256 = port
  * const address = (digit: string) => `0x${digit.repeat(40)}` as const
  * const split = encodeSplit({ provider: address('a'), providerShare: 9n, platformShare: 1n })
  * const { value, validBefore } = tabAuthorization(
- *   { issuer: 'https://gateway.example', contract: address('c'), platform: address('b'), rewardShare: 1_000 },
+ *   {
+ *     issuer: 'https://gateway.example',
+ *     chainId: 8453,
+ *     contract: address('c'),
+ *     platform: address('b'),
+ *     rewardShare: 1_000,
+ *   },
  *   {
  *     tabId: `tab_${'0'.repeat(32)}`,
  *     payer: address('d'),
@@ -124,37 +132,41 @@ export function tabAuthorization(
   state: TabState,
   keccak: Keccak256 = portableKeccak256,
 ): Omit<SignedAuthorization, 'signature'> & { primaryType: 'ReceiveWithAuthorization' } {
-  const { tabId, payer, lines } = state
+  return tabMessage(terms, { ...state, nonce: tabNonce(terms.issuer, state.tabId, keccak) }, keccak)
+}
+
+/** A state of a tab by its nonce, which stands for the gateway and the tab's id. */
+export type TabStateOfNonce = Omit<TabState, 'tabId'> & { nonce: Hex }
+
+/**
+ * Builds the message of {@link tabAuthorization} from a tab's nonce, for those who don't know its id and its gateway.
+ *
+ * @returns without a signature; `value` in USDC base units.
+ * @throws {RangeError} for more lines or larger numbers than the contract takes.
+ */
+export function tabMessage(
+  terms: Omit<TabTerms, 'issuer'>,
+  state: TabStateOfNonce,
+  keccak: Keccak256 = portableKeccak256,
+): ReturnType<typeof tabAuthorization> {
   return {
     primaryType: 'ReceiveWithAuthorization',
-    from: payer,
+    from: state.payer,
     to: terms.contract,
-    value: lines.reduce((sum, { amount }) => sum + amount, 0n),
+    value: state.lines.reduce((sum, { amount }) => sum + amount, 0n),
     validAfter: 0n,
-    validBefore: tabValidBefore(terms, state, keccak),
-    nonce: tabNonce(terms.issuer, tabId, keccak),
+    validBefore: ((tabCommitment(terms, state, keccak) >> 40n) << 40n) | BigInt(state.expiry),
+    nonce: state.nonce,
   }
 }
 
 /**
- * Computes `validBefore` of a state of a tab: the upper 216 bits of the hash of its terms and lines, and the expiry.
- *
- * @param terms the recipient of the platform's part, and the basis points of it that go to whoever settles.
- * @param state the expiry in Unix seconds, amounts in USDC base units.
- * @throws {RangeError} for more lines or larger numbers than the contract takes.
+ * keccak256 of the words platform << 96 | rewardShare << 40 | sequence, nonce, payer << 96 | chainId, and each line's split and amount.
+ * Nonce, payer and chain make sure that lines which collide serve against no other tab.
  */
-export function tabValidBefore(
-  terms: Pick<TabTerms, 'platform' | 'rewardShare'>,
-  state: Pick<TabState, 'sequence' | 'expiry' | 'lines'>,
-  keccak: Keccak256 = portableKeccak256,
-): bigint {
-  return ((tabCommitment(terms, state, keccak) >> 40n) << 40n) | BigInt(state.expiry)
-}
-
-/** keccak256 of the words platform << 96 | rewardShare << 40 | sequence, and each line's split and amount. */
 function tabCommitment(
-  { platform, rewardShare }: Pick<TabTerms, 'platform' | 'rewardShare'>,
-  { sequence, expiry, lines }: Pick<TabState, 'sequence' | 'expiry' | 'lines'>,
+  { chainId, platform, rewardShare }: Omit<TabTerms, 'issuer' | 'contract'>,
+  { nonce, payer, sequence, expiry, lines }: TabStateOfNonce,
   keccak: Keccak256,
 ): bigint {
   if (lines.length === 0 || lines.length > maxTabLines)
@@ -162,14 +174,18 @@ function tabCommitment(
   requireInteger('rewardShare', rewardShare, maxRewardShare)
   requireInteger('sequence', sequence, maxUint40)
   requireInteger('expiry', expiry, maxUint40)
-  const words = new Uint8Array(32 + 64 * lines.length)
+  requireInteger('chainId', chainId, Number.MAX_SAFE_INTEGER)
+  const words = new Uint8Array(96 + 64 * lines.length)
   writeHex(words, 0, platform)
   writeUint(words, 25, 2, BigInt(rewardShare))
   writeUint(words, 27, 5, BigInt(sequence))
+  writeHex(words, 32, nonce)
+  writeHex(words, 64, payer)
+  writeUint(words, 88, 8, BigInt(chainId))
   lines.forEach(({ split, amount }, index) => {
     requireLineAmount(amount)
-    writeWord(words, 32 + 64 * index, split)
-    writeUint(words, 64 + 64 * index + 24, 8, amount)
+    writeWord(words, 96 + 64 * index, split)
+    writeUint(words, 128 + 64 * index + 24, 8, amount)
   })
   return BigInt(bytesToHex(keccak(words)))
 }
@@ -293,12 +309,10 @@ export function toWord(split: bigint): Hex {
 }
 
 const amountsPattern = new RegExp(`^0x(?:[0-9a-f]{12}){1,${maxTabLines}}$`)
-const signaturePattern = /^0x(?:[0-9a-f]{2}){65,1024}$/
-
 const { invalid, object, text, integer } = fieldsOf('invalid_payload', 'Tab')
 
 /**
- * Reads a payment by a tab. Hex is lower-case; nothing is trimmed; the signature is not verified.
+ * Reads a payment by a tab. Hex is lower-case, except for the signature's; nothing is trimmed; the signature is not verified.
  *
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
  * @example
@@ -340,7 +354,7 @@ export function parseTabPayload(json: unknown): TabPayment {
       return BigInt(text({ [name]: split }, name, wordPattern))
     }),
     amounts,
-    signature: text(payload, 'signature', signaturePattern) as Hex,
+    signature: parseSignature(text(payload, 'signature')),
   }
 }
 

@@ -14,12 +14,15 @@ import {
 
 type Vector = (typeof vectors.batches)[number]
 
-const batchOf = ({ batch }: Vector): TabBatch => ({
+const batchOf = ({ batch }: Vector): Required<TabBatch> => ({
   ...batch,
   token: batch.token.toLowerCase() as Address,
   feeRecipient: batch.feeRecipient as Address,
   batchId: batch.batchId as Hex,
   callGasLimit: BigInt(batch.callGasLimit),
+  tabGas: BigInt(batch.tabGas),
+  lineGas: BigInt(batch.lineGas),
+  payoutGas: BigInt(batch.payoutGas),
 })
 
 const tabsOf = ({ tabs }: Vector): SignedTab[] =>
@@ -44,8 +47,17 @@ test.each(vectors.batches)('default: $name', (vector) => {
   expect(encoded.splits).toEqual(vector.splits.map(BigInt))
   expect(encoded.signatures).toEqual(vector.signatures)
   expect(decodeSettleTabs(encoded.calldata)).toEqual({ batch: batchOf(vector), tabs: tabsOf(vector) })
-  const settled = decodeTabsSettled({ splits: encoded.splits, lines: vector.settledLines as Hex })
-  expect(settled).toEqual(tabsOf(vector).map(({ sequence, lines }) => ({ sequence, lines })))
+  const { feeRecipient: platform, rewardShare } = batchOf(vector)
+  const lines = vector.settledLines as Hex
+  expect(decodeTabsSettled({ platform, rewardShare, splits: encoded.splits, lines })).toEqual(
+    tabsOf(vector).map(({ sequence, lines }) => ({ platform, rewardShare, sequence, lines })),
+  )
+})
+
+test('default: without reserves, a batch asks for the contract’s least', () => {
+  const { tabGas: _, lineGas: __, payoutGas: ___, ...batch } = batchOf(vectorOf(0))
+  const { calldata } = encodeSettleTabs(batch, tabsOf(vectorOf(0)))
+  expect(decodeSettleTabs(calldata).batch).toEqual({ ...batch, tabGas: 0n, lineGas: 0n, payoutGas: 0n })
 })
 
 test('behavior: any tabs are read as they were packed, and each split is there once, beside those of its provider', () => {
@@ -135,7 +147,8 @@ describe('what can not be packed or read', () => {
     ['a line too few', '0x00010000000002', /more lines/],
     ['a split that isn’t there', '0x000100000000020001000000009c40', /split 1, of 1/],
   ])('error: %s in the event', (_, hex, message) => {
-    expect(() => decodeTabsSettled({ splits: [split], lines: hex as Hex })).toThrow(message)
+    const terms = { platform: `0x${'b'.repeat(40)}`, rewardShare: 0 } as const
+    expect(() => decodeTabsSettled({ ...terms, splits: [split], lines: hex as Hex })).toThrow(message)
   })
 })
 

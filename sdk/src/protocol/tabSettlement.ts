@@ -1,5 +1,6 @@
 import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { tabSettlementAbi } from './abi/tabSettlement.ts'
+import { lower } from './eip3009.ts'
 import { type Batch, bits, decodeBatch, decodeSignature, encodeSignature } from './settlement.ts'
 import { requireLineAmount, type TabLine } from './tab.ts'
 
@@ -7,6 +8,20 @@ import { requireLineAmount, type TabLine } from './tab.ts'
 export type TabBatch = Batch & {
   /** Basis points of the platform's part that go to whoever settles. */
   rewardShare: number
+  /** Gas that is kept for each tab, line and payout, so that all that settles is paid out. Default: the contract's minimum. */
+  tabGas?: bigint
+  lineGas?: bigint
+  payoutGas?: bigint
+}
+
+/** The state of a tab that moved, as `TabsSettled` shows it. */
+export type SettledTab = {
+  /** The recipient of the platform's part, as the payer signed it. It needn't be the one that a gateway accepted. */
+  platform: Address
+  /** Basis points of the platform's part that went to whoever settled, as the payer signed them. */
+  rewardShare: number
+  sequence: number
+  lines: readonly TabLine[]
 }
 
 /** A state of a tab as its payer signed it. Addresses and hex are lower-case. */
@@ -91,17 +106,20 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
     return { head: encodeHead(tab), nonce: tab.nonce, r, vs }
   })
   const packedLines: Hex = `0x${lines.join('')}`
+  const { tabGas = 0n, lineGas = 0n, payoutGas = 0n } = batch
   const calldata = encodeFunctionData({
     abi: tabSettlementAbi,
     functionName: 'settle',
-    args: [batch, splits, packed, packedLines, signatures],
+    args: [{ ...batch, tabGas, lineGas, payoutGas }, splits, packed, packedLines, signatures],
   })
   return { splits, tabs: packed, lines: packedLines, signatures, calldata }
 }
 
 /**
- * Reads the calldata that {@link encodeSettleTabs} wrote: the batch, and its tabs with the payers' signatures. The token's logs
- * tell which ones moved: an `AuthorizationUsed` has the payer and the nonce.
+ * Reads the calldata that {@link encodeSettleTabs} wrote: the batch, and its tabs with the payers' signatures.
+ *
+ * Calldata proves nothing about what moved: anyone can call the contract with a token of their own. `readTabBatches` reads what moved
+ * from a transaction's logs.
  *
  * @param calldata of a call of TabSettlement's `settle`, addresses and hex in any case.
  * @returns addresses and hex in lower-case.
@@ -109,14 +127,15 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
  * signature.
  * @example
  * import { decodeSettleTabs } from '@tollkeeper/sdk/protocol'
- * import type { PublicClient } from 'viem'
+ * import { parseTransaction } from 'viem'
  *
- * export async function owedAtLast(client: PublicClient, hash: `0x${string}`, nonce: `0x${string}`) {
- *   const { input } = await client.getTransaction({ hash })
- *   return decodeSettleTabs(input).tabs.find((tab) => tab.nonce === nonce)?.lines
+ * // The payers of a batch that we signed ourselves.
+ * export function payersOf(raw: `0x${string}`) {
+ *   const { data = '0x' } = parseTransaction(raw)
+ *   return decodeSettleTabs(data).tabs.map(({ payer }) => payer)
  * }
  */
-export function decodeSettleTabs(calldata: Hex): { batch: TabBatch; tabs: SignedTab[] } {
+export function decodeSettleTabs(calldata: Hex): { batch: Required<TabBatch>; tabs: SignedTab[] } {
   const call = decodeFunctionData({ abi: tabSettlementAbi, data: calldata })
   if (call.functionName !== 'settle')
     throw new TypeError(`A call of settle was expected, got ${call.functionName}`)
@@ -134,34 +153,44 @@ export function decodeSettleTabs(calldata: Hex): { batch: TabBatch; tabs: Signed
     }
   })
   if (!isAtEnd()) throw new TypeError('The tabs have fewer lines than there are')
-  return { batch: { ...decodeBatch(batch), rewardShare: batch.rewardShare }, tabs }
+  const { rewardShare, tabGas, lineGas, payoutGas } = batch
+  return { batch: { ...decodeBatch(batch), rewardShare, tabGas, lineGas, payoutGas }, tabs }
 }
 
 /**
  * Reads the event `TabsSettled`: an entry for each tab with what moved for whom, in the order in which the token logged their nonces.
  *
+ * The event doesn't name the token: `readTabBatches` reads it with the `BatchSettled` that does.
+ *
  * @throws {TypeError} for bytes that the contract never writes.
  * @example
  * import { decodeTabsSettled } from '@tollkeeper/sdk/protocol'
  *
- * const [tab] = decodeTabsSettled({ splits: [7n], lines: '0x000100000000020000000000009c40' })
- * console.log(tab?.sequence, tab?.lines)
- * // 2 [ { split: 7n, amount: 40000n } ]
+ * const [tab] = decodeTabsSettled({
+ *   platform: `0x${'b'.repeat(40)}`,
+ *   rewardShare: 1_000,
+ *   splits: [7n],
+ *   lines: '0x000100000000020000000000009c40',
+ * })
+ * console.log(tab?.rewardShare, tab?.sequence, tab?.lines)
+ * // 1000 2 [ { split: 7n, amount: 40000n } ]
  */
-export function decodeTabsSettled({
-  splits,
-  lines,
-}: {
+export function decodeTabsSettled(event: {
+  platform: Address
+  rewardShare: number
   splits: readonly bigint[]
   lines: Hex
-}): Pick<SignedTab, 'sequence' | 'lines'>[] {
-  const { take, isAtEnd } = readerOf(lines)
-  const tabs: Pick<SignedTab, 'sequence' | 'lines'>[] = []
+}): SettledTab[] {
+  const { rewardShare, splits } = event
+  const platform = lower(event.platform)
+  const { take, isAtEnd } = readerOf(event.lines)
+  const tabs: SettledTab[] = []
   while (!isAtEnd()) {
     const head = take(headDigits)
     const lineCount = Number.parseInt(head.slice(0, 4), 16)
     const sequence = Number.parseInt(head.slice(4), 16)
-    tabs.push({ sequence, lines: decodeLines(take(lineCount * lineDigits), splits) })
+    const lines = decodeLines(take(lineCount * lineDigits), splits)
+    tabs.push({ platform, rewardShare, sequence, lines })
   }
   return tabs
 }

@@ -89,7 +89,7 @@ describe('parsePaymentHeader', () => {
     ['payload.authorization', { ...v2, payload: { signature } }],
     [
       'payload.authorization.value',
-      { ...v2, payload: { signature, authorization: { ...authorization, value: 5 } } },
+      { ...v2, payload: { signature, authorization: { ...authorization, value: 0.5 } } },
     ],
     [
       'payload.authorization.to',

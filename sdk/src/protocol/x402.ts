@@ -5,6 +5,7 @@ import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { fieldsOf, macaroonPattern } from './fields.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
+import { toDecimal } from './payload.ts'
 import { splitterOf } from './splitter.ts'
 import { encodeTabPayload, parseTabPayload, type TabPayload } from './tab.ts'
 
@@ -167,6 +168,7 @@ const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
 const { invalid, object } = fieldsOf('invalid_payload', 'Payment')
 
 const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'] as const
+const integerFields: ReadonlySet<string> = new Set(['value', 'validAfter', 'validBefore'])
 
 /**
  * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts; and on a
@@ -351,7 +353,10 @@ export function parsePaymentHeader(header: string): X402Payment {
   }
   const { signature, authorization } = object(payment.payload, 'payload')
   const signed = object(authorization, 'payload.authorization')
-  const parts = authorizationFields.map((field) => text(signed[field], `payload.authorization.${field}`))
+  const parts = authorizationFields.map((field) => {
+    const value = integerFields.has(field) ? toDecimal(signed[field]) : signed[field]
+    return text(value, `payload.authorization.${field}`)
+  })
   return {
     x402Version,
     scheme,

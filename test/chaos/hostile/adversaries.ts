@@ -11,7 +11,9 @@ import { callers } from './callers.ts'
 import { openReceiver, registerWebhook, signal } from './scene.ts'
 import { spenders } from './spenders.ts'
 import { tabbers } from './tabbers.ts'
+import { tabCheats } from './tabCheats.ts'
 import { type Lie, lyingWallets } from './wallets.ts'
+import { writers } from './writers.ts'
 
 /** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
 const faultMs = 6_000
@@ -203,6 +205,8 @@ export const adversaries = {
   ...spenders,
   ...callers,
   ...tabbers,
+  ...tabCheats,
+  ...writers,
   liars,
   cancellers,
   tarpits,

@@ -67,6 +67,7 @@ describe('hostile', () => {
 
 async function play(seed: number, { invited, minutes }: Play): Promise<void> {
   scene.events.length = 0
+  scene.won.length = 0
   const [over, left, closed] = [new AbortController(), new AbortController(), new AbortController()]
   const ready = await Promise.all(
     invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`))),

@@ -200,6 +200,10 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
     heard: new Map<Hex, number>(),
     /** What was answered to who only read, and isn't what was asked for, or a limit. */
     unread: [] as string[],
+    /** What strangers got that no one may get. */
+    won: [] as string[],
+    /** Payments of tabs that their buyers settled on terms of their own. */
+    ownTerms: new Set<string>(),
     /** Why payments waited for gas, by payment. */
     held: new Map<string, HoldReason>(),
     async shop(usdcPerUnit: string): Promise<Shop> {

@@ -61,6 +61,8 @@ export type Verdict = {
   unswept: string[]
   /** Strangers who only read, and were told something else than what they read or a limit. */
   unread: string[]
+  /** What strangers got that no one may get. */
+  won: string[]
   /** Batches that don't end, and what {@link findBreaches} finds. */
   stuck: string[]
   /** What the keepers' `/readyz` complains about. */
@@ -86,6 +88,7 @@ export const nothingWrong: Verdict = {
   unready: [],
   overlooked: [],
   unread: [],
+  won: [],
   lent: [],
 }
 
@@ -102,12 +105,14 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
   // As they were at the end of the trade: what strangers left behind is tried again now and then, and opens batches later.
   let open: string[] = []
   let unready: string[] = []
+  let untaken: string[] = []
   const isOver = async () => {
     const batches = await database<{ id: string; state: string }[]>`
       select id::text, state from batch where state <> 'closed'`
     open = batches.map(({ id, state }) => `batch ${id} is ${state}`)
     unready = await readComplaints(scene)
-    if (open.length + unready.length + unannounced().length > 0) return false
+    untaken = await readUntaken(scene)
+    if (open.length + unready.length + untaken.length + unannounced().length > 0) return false
     return (await unsettled()).length === 0
   }
   // What is still missing when the time is up is told below, by its name.
@@ -165,6 +170,7 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
     ...readFacilitated(scene, sales),
     ...(await readRefused(scene)),
     unread: scene.unread,
+    won: [...scene.won, ...(await readOwnTerms(scene)), ...untaken],
     stuck: [...open, ...(await findBreaches(database))],
     unready,
   }
@@ -205,6 +211,26 @@ async function readDrained(scene: Market): Promise<string[]> {
     events.push(told)
     return BigInt(drawn) > limit + replaced ? [told] : []
   })
+}
+
+/** Closed tabs that the ledger doesn't have, and whose end it doesn't know either. */
+async function readUntaken({ database }: Market): Promise<string[]> {
+  const rows = await database<{ id: string; since: Date }[]>`
+    select 'tab_' || encode(id, 'hex') as id, closed_at as since from tabs.tab
+    where closed_at is not null and taken_at is null order by closed_at limit 20`
+  return rows.map(({ id, since }) => `${id} is closed since ${since.toISOString()} and not taken in`)
+}
+
+/** Tabs that count as settled although their buyers had the platform's part paid to themselves. */
+async function readOwnTerms({ gatewayUrl, ownTerms }: Market): Promise<string[]> {
+  const answers = [...ownTerms].map(async (paymentId) => {
+    const response = await fetch(new URL(`/payments/${paymentId}`, gatewayUrl))
+    const { payment_status } = (await response.json()) as { payment_status?: string }
+    return payment_status === 'settled'
+      ? [`${paymentId} counts as settled, and the platform got nothing`]
+      : []
+  })
+  return (await Promise.all(answers)).flat()
 }
 
 /** What payers owe of tabs, against its bound (docs/operations.md). */

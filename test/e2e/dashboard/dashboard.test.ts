@@ -769,10 +769,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const shop = await openShop(stack, { usdcPerUnit: '0.004' })
     onTestFinished(shop.close)
     const { client } = await newBuyer(stack, '1', { tabs: true })
-    let paymentId: string | undefined
-    for (let n = 0; n < 3; n++) ({ paymentId } = await client.request(shop.url))
+    for (let n = 0; n < 2; n++) await client.request(shop.url)
+    const { paymentId, payment } = await client.request(shop.url)
     await client.close()
-    const isTaken = async () => (await stack.get(`/payments/${paymentId}`)).status === 200
+    const isTaken = async () => (await stack.get(`/tabs/${payment?.tab?.tab}`)).body.isTaken === true
     await until('the tab is taken in', isTaken)
     const page = await signIn(desktop, shop.apiKey)
     await page.goto(`${stack.api.url}/dashboard/#/payments/${paymentId}`)

@@ -11,6 +11,8 @@ declare
 begin
   select * into t from tabs.tab where payer = of_payer and id = of_tab for update;
   select * into r from tabs.request where payer = of_payer and tab_id = of_tab and sequence = of_sequence;
+  -- The tab was deleted meanwhile, long after it was closed.
+  if r.payer is null then return 'closed'; end if;
   select * into i from tabs.item where payer = of_payer and tab_id = of_tab and number = r.item;
   if amount > r.price then return 'over'; end if;
   less := coalesce(r.charged, r.price) - amount;

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import { seedPayment, seedProvider } from '../../../test/support/seedPayments.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { createSettlementWatch, pauseOf } from './settlementWatch.ts'
+
+const sql = await useDatabase()
+
+test.each([
+  ['new', undefined, 0, 0],
+  ['in the queue for a second', { txHash: null }, 1_000, 125],
+  ['in the queue for a minute', { txHash: null }, 60_000, 500],
+  ['sent after a minute', { txHash: randomHex(32) }, 60_000, 0],
+] as const)(
+  'args: a settlement that is %s is read again after its pause',
+  (_, progress, waitedMs, pauseMs) => {
+    expect(pauseOf(progress, waitedMs)).toBe(pauseMs)
+  },
+)
+
+test('behavior: each of more settlements than one look reads is answered, at the latest when its time is over', async () => {
+  const watch = createSettlementWatch(sql)
+  const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const until = performance.now() + 300
+  const waits = Array.from({ length: 1_200 }, () => watch.wait(paymentId, until))
+  const unknown = watch.wait('pay_unknown', until)
+  const answers = await Promise.all(waits)
+  expect(answers.every((one) => one?.paymentId === paymentId && one.state === 'open')).toBe(true)
+  expect(await unknown).toBeUndefined()
+  const isEnough = () => true
+  expect(await watch.wait(paymentId, Number.POSITIVE_INFINITY, isEnough)).toMatchObject({ paymentId })
+})

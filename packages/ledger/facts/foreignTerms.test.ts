@@ -1,0 +1,174 @@
+import type { ChainReads } from '@tollkeeper/chain/chainReads'
+import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import type { Address } from 'viem'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { useDatabase } from '../../../test/support/database.ts'
+import {
+  blockHashOf,
+  type SeedProvider,
+  seedChainId,
+  seedPlatform,
+  seedProvider,
+  seedToken,
+} from '../../../test/support/seedPayments.ts'
+import { type SeededTab, type SettledAt, seedTab, settleTab } from '../../../test/support/seedTabs.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { badDebt } from '../acceptance/badDebt.ts'
+import { createPayers } from '../acceptance/payers.ts'
+import { endPayments } from '../queue/stages.ts'
+import { dropBlock } from './record.ts'
+
+// A payer holds the only key that a tab needs, so he can sign a state under terms of his own and settle it himself.
+
+const sql = await useDatabase()
+let provider: SeedProvider
+let other: SeedProvider
+let payer: Address
+let tab: SeededTab
+beforeEach(async () => {
+  provider = await seedProvider(sql)
+  other = await seedProvider(sql)
+  payer = randomHex(20)
+  tab = await seed()
+})
+
+/** 1,000 on the line of one provider, and 2,000 on that of another; a tenth of it is the platform's, and 5 % of that the reward. */
+const seed = () =>
+  seedTab(sql, {
+    payer,
+    sales: [
+      { provider, amount: 1_000n },
+      { provider: other, amount: 2_000n },
+    ],
+  })
+
+const readEvent = async () =>
+  (
+    await sql<{ state: string; lostFeeShare: number }[]>`
+      select state, lost_fee_share as "lostFeeShare" from authorization_event where payment_id = ${tab.paymentId}`
+  )[0]
+
+const readMoved = async () =>
+  (
+    await sql<{ moved: bigint | null }[]>`
+      select moved from tab_line where payment_id = ${tab.paymentId} order by position`
+  ).map(({ moved }) => moved)
+
+const readDebt = async () =>
+  (
+    await sql<{ value: bigint; code: string }[]>`
+      select value, code from ${badDebt(sql)} debt where debt.payer = ${payer}`
+  ).map(({ value, code }) => [value, code])
+
+const readSums = () =>
+  sql`
+    select provider_id as "providerId", settled_payments as "settledPayments", settled_net as "settledNet",
+      settled_fee as "settledFee"
+    from revenue where period = 'day' and provider_id in (${provider.providerId}, ${other.providerId})
+    order by settled_net`
+
+/** What the record says of the tab, once it is final. */
+async function conclude(): Promise<void> {
+  const { state } = (await readEvent()) ?? {}
+  const kind = state === 'settled' ? 'settled' : 'failed'
+  const code = state === 'settled' ? null : 'authorization_used'
+  await endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: true }], new Date())
+}
+
+/** What the payer may owe on tabs because of what it has settled. */
+async function readEarned(): Promise<bigint | null> {
+  const client = { getBlockNumber: async () => 1_000n }
+  const served = { network: networks.localhost, token: seedToken, client } as unknown as ServedNetwork
+  const payers = createPayers(served, {} as Pick<ChainReads, 'read'>, {
+    database: sql,
+    checkBalance: false,
+    caps: { payer: null, newPayer: null },
+    tabCredit: { base: 1_000_000n, basisPoints: 10_000n },
+    balanceTtlMs: 30_000,
+    now: Date.now,
+  })
+  const { earnedLimit, tabLimit } = await payers.allowance(payer)
+  return earnedLimit === null || tabLimit === null ? null : earnedLimit
+}
+
+const ofPayer = (): SettledAt => ({ platform: payer, blockNumber: 50 })
+
+describe('a tab that its payer settles with itself as the platform', () => {
+  test('behavior: is a foreign use, and its lines count as they moved', async () => {
+    await settleTab(sql, tab, ofPayer())
+    expect(await readEvent()).toEqual({ state: 'foreign_use', lostFeeShare: 10_000 })
+    expect(await readMoved()).toEqual([1_000n, 2_000n])
+  })
+
+  test('behavior: leaves the platform’s part as the payer’s debt', async () => {
+    await settleTab(sql, tab, ofPayer())
+    expect(await readDebt()).toEqual([[300n, 'authorization_used']])
+    await conclude()
+    expect(await readDebt()).toEqual([[300n, 'authorization_used']])
+  })
+
+  test('behavior: pays the providers, and no fee counts as settled', async () => {
+    await settleTab(sql, tab, ofPayer())
+    await conclude()
+    expect(await readSums()).toEqual([
+      { providerId: provider.providerId, settledPayments: 10, settledNet: 900n, settledFee: 0n },
+      { providerId: other.providerId, settledPayments: 10, settledNet: 1_800n, settledFee: 0n },
+    ])
+  })
+
+  test('behavior: earns no credit, which a tab under the accepted terms does', async () => {
+    await settleTab(sql, tab, ofPayer())
+    await conclude()
+    expect(await readEarned()).toBeNull()
+
+    tab = await seed()
+    await settleTab(sql, tab, { blockNumber: 51 })
+    await conclude()
+    expect(await readEarned()).not.toBeNull()
+  })
+
+  test('behavior: is as if it had never been once a reorg took its block', async () => {
+    await settleTab(sql, tab, ofPayer())
+    await dropBlock(sql, seedChainId, { blockNumber: 50n, blockHash: blockHashOf(50) })
+    expect([await readEvent(), await readMoved(), await readDebt()]).toEqual([undefined, [null, null], []])
+    await settleTab(sql, tab, { blockNumber: 51 })
+    expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
+    expect(await readMoved()).toEqual([null, null])
+  })
+
+  test('behavior: is settled after all if another block shows the accepted terms', async () => {
+    await settleTab(sql, tab, ofPayer())
+    await settleTab(sql, tab, { blockNumber: 51 })
+    expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
+    expect([await readMoved(), await readDebt()]).toEqual([[null, null], []])
+  })
+})
+
+describe('the reward', () => {
+  test('behavior: a larger reward is a foreign use, and what it took is the payer’s debt', async () => {
+    await settleTab(sql, tab, { rewardShare: 5_500 })
+    expect(await readEvent()).toEqual({ state: 'foreign_use', lostFeeShare: 5_000 })
+    expect(await readDebt()).toEqual([[150n, 'authorization_used']])
+    await conclude()
+    expect(await readSums()).toMatchObject([{ settledFee: 50n }, { settledFee: 100n }])
+  })
+
+  test('behavior: all of the fee as the reward leaves what the accepted reward wasn’t', async () => {
+    await settleTab(sql, tab, { rewardShare: 10_000 })
+    expect(await readDebt()).toEqual([[285n, 'authorization_used']])
+  })
+
+  test('behavior: a smaller reward takes nothing from the platform', async () => {
+    await settleTab(sql, tab, { rewardShare: 0 })
+    expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
+    expect(await readDebt()).toEqual([])
+  })
+
+  test('default: the accepted terms', async () => {
+    await settleTab(sql, tab, { platform: seedPlatform, rewardShare: 500 })
+    expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
+    await conclude()
+    expect(await readSums()).toMatchObject([{ settledFee: 100n }, { settledFee: 200n }])
+  })
+})

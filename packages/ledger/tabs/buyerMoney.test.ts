@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest'
+import { runInterleaving, type Seen } from '../../../test/chaos/buyerMoney/run.ts'
+import { createWorld } from '../../../test/chaos/buyerMoney/world.ts'
+import { replayable } from '../../../test/chaos/seeds.ts'
+import { useDatabase } from '../../../test/support/database.ts'
+
+const world = await createWorld(await useDatabase())
+const seen = new Set<Seen>()
+
+// The long form is in test/chaos/buyerMoney.
+test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
+  'behavior: what moved is what was charged and what is left as credit, and every closed tab is taken in: seed %i',
+  (seed) =>
+    replayable(seed, 'buyerMoney', async () => {
+      for (const one of await runInterleaving(world, seed)) seen.add(one)
+    }),
+)
+
+test('behavior: these interleavings have every end of a tab and of a credit in them', () => {
+  expect([...seen].toSorted()).toEqual(
+    [
+      'settled',
+      'foreign use',
+      'cancelled',
+      'expired',
+      'credit given',
+      'credit used',
+      'ended unpaid',
+    ].toSorted(),
+  )
+})

@@ -1,0 +1,49 @@
+import { encodePaymentHeader, type PaymentRequired } from '../protocol/x402.ts'
+
+/**
+ * Maximum length of `PAYMENT-REQUIRED`. nginx reads the head of an answer into 4,096 bytes by default, and answers 502 for a longer one.
+ * The rest is for the status line and for headers of other software.
+ */
+export const maxRequiredLength = 3_400
+
+const smallSchema = { $schema: 'https://json-schema.org/draft/2020-12/schema', type: 'object' }
+
+type Step = (required: PaymentRequired) => PaymentRequired
+
+/** What is left out, one after the other, until the header fits: first what only catalogues read, and never what is paid. */
+const steps: readonly Step[] = [
+  // The whole interface is in `/openapi.json` and in the gateway's catalogue.
+  (required) =>
+    withBazaar(required, ({ info, routeTemplate }) => ({ info, routeTemplate, schema: smallSchema })),
+  (required) => withUrl(required, (url) => url.replace(/[?#].*$/s, '')),
+  ({ extensions: _, ...required }) => required,
+  ({ resource: { url, description, mimeType }, ...required }) => ({
+    ...required,
+    resource: { url, description, mimeType },
+  }),
+  (required) => ({ ...required, resource: { ...required.resource, description: '' } }),
+  (required) => withUrl(required, (url) => (URL.canParse(url) ? new URL('/', url).href : url)),
+]
+
+/** Writes a 402's header of x402 v2 in at most {@link maxRequiredLength} characters. */
+export function encodeRequired(required: PaymentRequired): string {
+  let fitting = required
+  let header = encodePaymentHeader(fitting)
+  for (const step of steps) {
+    if (header.length <= maxRequiredLength) break
+    fitting = step(fitting)
+    header = encodePaymentHeader(fitting)
+  }
+  return header
+}
+
+type Bazaar = { info?: unknown; routeTemplate?: unknown }
+
+function withBazaar(required: PaymentRequired, change: (bazaar: Bazaar) => object): PaymentRequired {
+  const { extensions } = required
+  return extensions ? { ...required, extensions: { bazaar: change(extensions.bazaar) } } : required
+}
+
+function withUrl(required: PaymentRequired, change: (url: string) => string): PaymentRequired {
+  return { ...required, resource: { ...required.resource, url: change(required.resource.url) } }
+}

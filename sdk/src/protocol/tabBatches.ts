@@ -1,0 +1,83 @@
+import { type Address, decodeEventLog, type Hex, toEventSelector } from 'viem'
+import { batchSettlementAbi } from './abi/batchSettlement.ts'
+import { tabSettlementAbi } from './abi/tabSettlement.ts'
+import { decodeTabsSettled, type SettledTab } from './tabSettlement.ts'
+
+/** A batch of tabs in one token, as the logs of its transaction show it. */
+export type SettledTabBatch = {
+  /** Log index of its TabsSettled: the uses of its tabs' nonces are the token's last ones before it, one for each tab, in order. */
+  from: number
+  /** Log index of the BatchSettled that ends it. */
+  to: number
+  /** In the order in which they settled. */
+  tabs: SettledTab[]
+}
+
+/** The parts of a transaction's log that tell about tabs. */
+export type TransactionLog = { address: Address; topics: readonly Hex[]; data: Hex; logIndex: number }
+
+/** Topics of the two events that begin and end a batch of tabs. */
+export const tabsSettledTopic = toEventSelector('TabsSettled(bytes32,address,uint16,uint256[],bytes)')
+export const batchSettledTopic = toEventSelector(
+  'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
+)
+
+/**
+ * Reads the batches of tabs that a transaction settled in a token.
+ *
+ * Only events of the given TabSettlement count. TabsSettled doesn't name the token, but the BatchSettled after it does: between the two
+ * only another token can have called the contract again, and the batches of those calls lie within. So it doesn't matter who called the
+ * contract, or through which other contracts. Calldata isn't read.
+ *
+ * @param logs of one transaction, in their order.
+ * @param contracts lower-case addresses of the token and of TabSettlement.
+ * @example
+ * import { readTabBatches } from '@tollkeeper/sdk/protocol'
+ * import type { PublicClient } from 'viem'
+ *
+ * export async function settledIn(client: PublicClient, hash: `0x${string}`, contracts: Parameters<typeof readTabBatches>[1]) {
+ *   const { logs } = await client.getTransactionReceipt({ hash })
+ *   return readTabBatches(logs, contracts).flatMap(({ tabs }) => tabs)
+ * }
+ */
+export function readTabBatches(
+  logs: readonly TransactionLog[],
+  { token, tabSettlement }: { token: Address; tabSettlement: Address },
+): SettledTabBatch[] {
+  const begun: Pick<SettledTabBatch, 'from' | 'tabs'>[] = []
+  return logs.flatMap(({ address, topics, data, logIndex }): SettledTabBatch[] => {
+    if (address.toLowerCase() !== tabSettlement) return []
+    const event = { topics: topics as [Hex, ...Hex[]], data }
+    if (topics[0] === tabsSettledTopic) {
+      const { args } = decodeEventLog({ abi: tabSettlementAbi, eventName: 'TabsSettled', ...event })
+      begun.push({ from: logIndex, tabs: decodeTabsSettled(args) })
+      return []
+    }
+    if (topics[0] !== batchSettledTopic) return []
+    const batch = begun.pop()
+    const { args } = decodeEventLog({ abi: batchSettlementAbi, eventName: 'BatchSettled', ...event })
+    return batch && args.token.toLowerCase() === token ? [{ ...batch, to: logIndex }] : []
+  })
+}
+
+/**
+ * Finds the tab that each use of an authorization moved, by the log index of its `AuthorizationUsed`.
+ *
+ * @param batches as {@link readTabBatches} reads them.
+ * @param uses log indexes of the token's `AuthorizationUsed` in the same transaction, ascending.
+ */
+export function tabsByUse(
+  batches: readonly SettledTabBatch[],
+  uses: readonly number[],
+): ReadonlyMap<number, SettledTab> {
+  const found = new Map<number, SettledTab>()
+  for (const { from, tabs } of batches) {
+    if (tabs.length === 0) continue
+    const own = uses.filter((logIndex) => logIndex < from).slice(-tabs.length)
+    for (const [index, logIndex] of own.entries()) {
+      const tab = tabs[index]
+      if (tab) found.set(logIndex, tab)
+    }
+  }
+  return found
+}

@@ -1,0 +1,201 @@
+import { badDebt } from '@tollkeeper/ledger/acceptance/badDebt'
+import type { Address } from 'viem'
+import { expect } from 'vitest'
+import { drawFrom } from '../../support/draw.ts'
+import type { BuyersTab } from './buyer.ts'
+import { finality } from './playedChain.ts'
+import type { World } from './world.ts'
+
+const steps = 30
+
+/**
+ * One interleaving of buyers, sellers, the gateway, strangers and reorgs. Buyers choose the same ids, and nonces of each other's tabs.
+ *
+ * At its end every tab is over, and each buyer's money adds up: what moved, and what the buyer still owes or was never settled in time,
+ * is what was charged and what the buyer has as credit.
+ */
+export async function runInterleaving(world: World, seed: number): Promise<Seen[]> {
+  const draw = drawFrom(`buyers' money ${seed}`)
+  const pick = (below: number) => Math.floor(draw() * below)
+  const { open, payers, broke } = world.openRun(3, 3)
+  const own = new Set(payers)
+  const someTab = () => open[pick(open.length)] as BuyersTab
+  /** Of those on which something was bought, if there are any. */
+  const usedTab = () => {
+    const used = open.filter(({ bought }) => bought.size > 0)
+    return used[pick(used.length)]
+  }
+  world.reports.bad.length = 0
+  const before = new Map<Address, bigint>()
+  for (const payer of payers)
+    before.set(
+      payer,
+      draw() < 0.6 ? await world.giveCredit(payer, pick(2), BigInt(1_000 * (1 + pick(100)))) : 0n,
+    )
+
+  const buy = (tab: BuyersTab) =>
+    world.buy(tab, {
+      line: pick(2),
+      // Some tabs stay too small to settle.
+      price: draw() < 0.3 ? 1_000n : BigInt(1_000 * (1 + pick(60))),
+      extra: draw() < 0.25 ? BigInt(1_000 * pick(200)) : 0n,
+      store: pick(2),
+    })
+  const acts: [weight: number, act: () => Promise<unknown>][] = [
+    // Several buyers at once, each with a tab of the same id.
+    [8, () => atOnce(open, pick(3), buy)],
+    [6, () => buy(usedTab() ?? someTab())],
+    [4, () => chargeLess(world, usedTab(), draw)],
+    [2, async () => world.payWithNonce(someTab())],
+    [2, async () => withTab(usedTab(), (tab) => world.close(tab, draw() < 0.2 ? 50_000n : 0n))],
+    [3, async () => world.settleOldest(open)],
+    [2, async () => withTab(usedTab(), async (tab) => settleAny(world, tab, draw))],
+    [1, async () => withTab(usedTab(), async ({ payer, nonce }) => world.chain.cancel(payer, nonce))],
+    [2, () => world.reorg(1 + pick(Number(finality) - 2), own)],
+    [3, async () => world.pass(draw() < 0.1 ? 90_000_000 : 400_000)],
+    [5, () => world.upkeep.closeAndTake()],
+    [1, () => world.upkeep.releaseUnopened()],
+    [1, () => world.forget()],
+    [5, () => learn(world, own)],
+  ]
+  const deck = acts.flatMap(([weight, act]) => Array<() => Promise<unknown>>(weight).fill(act))
+  const choose = () => deck[pick(deck.length)] as () => Promise<unknown>
+  for (let step = 0; step < steps; step++) {
+    await choose()()
+    // Now and then the keeper works beside everybody else.
+    if (draw() < 0.2) await Promise.all([choose()(), world.upkeep.closeAndTake()])
+  }
+  await finish(world, own)
+  await expectAllTaken(world, payers)
+  expect(open.filter(({ payer, bought }) => payer === broke && bought.size > 0)).toEqual([])
+  for (const payer of payers) await expectMoneyOf(world, payer, open, before.get(payer) ?? 0n)
+  return whatHappened(world, payers, open)
+}
+
+/** What an interleaving had in it: the test sees to it that its seeds together have all of it. */
+export type Seen =
+  | 'settled'
+  | 'foreign use'
+  | 'cancelled'
+  | 'expired'
+  | 'credit given'
+  | 'credit used'
+  | 'ended unpaid'
+
+async function whatHappened(
+  { sql }: World,
+  payers: readonly Address[],
+  open: readonly BuyersTab[],
+): Promise<Seen[]> {
+  const ends = await sql<{ kind: string; code: string | null }[]>`
+    select distinct o.kind, o.code from tab_payment t join outcome o on o.payment_id = t.payment_id
+    where t.payer = any(${[...payers]}::text[])`
+  const [rows] = await sql<[{ given: boolean; unpaid: boolean }]>`
+    select exists (select from tabs.credit where '0x' || encode(payer, 'hex') = any(${[...payers]}::text[])) as given,
+      exists (select from payer where address = any(${[...payers]}::text[]) and left_unpaid > 0) as unpaid`
+  const seen: [Seen, boolean][] = [
+    ['settled', ends.some(({ kind }) => kind === 'settled')],
+    ['foreign use', ends.some(({ code }) => code === 'authorization_used')],
+    ['cancelled', ends.some(({ code }) => code === 'authorization_cancelled')],
+    ['expired', ends.some(({ code }) => code === 'authorization_expired')],
+    ['credit given', rows.given],
+    ['credit used', open.some(({ credits }) => credits.some((credit) => credit > 0n))],
+    ['ended unpaid', rows.unpaid],
+  ]
+  return seen.flatMap(([name, is]) => (is ? name : []))
+}
+
+async function atOnce(open: readonly BuyersTab[], id: number, buy: (tab: BuyersTab) => Promise<unknown>) {
+  const ids = [...new Set(open.map(({ tabId }) => tabId))]
+  await Promise.all(open.filter(({ tabId }) => tabId === ids[id]).map(buy))
+}
+
+async function withTab(tab: BuyersTab | undefined, act: (tab: BuyersTab) => Promise<unknown>): Promise<void> {
+  if (tab) await act(tab)
+}
+
+async function chargeLess(world: World, tab: BuyersTab | undefined, draw: () => number): Promise<void> {
+  const requests = [...(tab?.bought ?? [])]
+  const [sequence, request] = requests[Math.floor(draw() * requests.length)] ?? []
+  if (!tab || sequence === undefined || !request) return
+  const share = draw() < 0.4 ? 0 : draw()
+  await world.charge(tab, sequence, BigInt(Math.floor(Number(request.price) * share)))
+}
+
+/** Anybody who has seen a state can bring it on chain, whether it is the newest or was ever accepted. */
+function settleAny(world: World, tab: BuyersTab, draw: () => number): void {
+  const state = tab.states[Math.floor(draw() * tab.states.length)]
+  if (state) world.chain.settle(tab.payer, tab.nonce, state)
+}
+
+/** The chain goes on, and the keeper learns of it. */
+async function learn(world: World, own: ReadonlySet<Address>): Promise<void> {
+  world.chain.mine()
+  await world.record(own)
+  await world.sweep()
+}
+
+/** Everything runs out, and whatever happened becomes final. */
+async function finish(world: World, own: ReadonlySet<Address>): Promise<void> {
+  world.pass(100_000_000)
+  for (let round = 0; round < 2; round++) await world.upkeep.closeAndTake()
+  for (let round = 0; round < 3; round++) {
+    for (let block = 0n; block <= finality; block++) world.chain.mine()
+    await learn(world, own)
+  }
+  await world.upkeep.closeAndTake()
+}
+
+/** Two rounds of the upkeep took in all that was closed, and no row failed, so api and keeper are ready. */
+async function expectAllTaken({ sql, reports }: World, payers: readonly Address[]): Promise<void> {
+  expect(reports.bad).toEqual([])
+  const left = await sql`
+    select 'tab_' || encode(id, 'hex') as tab, close_reason from tabs.tab
+    where '0x' || encode(payer, 'hex') = any(${[...payers]}::text[]) and (taken_at is null or awaits_end)`
+  expect([...left]).toEqual([])
+  const reserved = await sql`
+    select r.tab_id from tab_reservation r join tabs.tab t on '0x' || encode(t.payer, 'hex') = r.payer and 'tab_' || encode(t.id, 'hex') = r.tab_id
+    where r.payer = any(${[...payers]}::text[])`
+  expect([...reserved]).toEqual([])
+}
+
+/** @param before the buyer's credit from earlier tabs. */
+async function expectMoneyOf(
+  { sql, chain }: World,
+  payer: Address,
+  open: readonly BuyersTab[],
+  before: bigint,
+): Promise<void> {
+  const lines = await sql<{ tabId: string; split: string; charged: bigint; code: string | null }[]>`
+    select t.tab_id as "tabId", l.charged, o.code, l.payee || lpad(to_hex(l.provider_share), 12, '0')
+      || lpad(to_hex(l.platform_share), 12, '0') as split
+    from tab_payment t join tab_line l on l.payment_id = t.payment_id join outcome o on o.payment_id = t.payment_id
+    where t.payer = ${payer}`
+  let moved = 0n
+  let charged = 0n
+  for (const tab of open.filter((one) => one.payer === payer)) {
+    charged += [...tab.bought.values()].reduce((sum, one) => sum + one.charged, 0n)
+    const event = chain.find(payer, tab.nonce)
+    const signed = tab.states.find(({ sequence }) => sequence === event?.tab?.sequence)
+    for (const [index, { split, amount }] of (event?.tab?.lines ?? []).entries()) {
+      expect(amount).toBeLessThanOrEqual(signed?.lines[index]?.amount ?? 0n)
+      const isKnown = lines.some((line) => line.tabId === tab.tabId && BigInt(line.split) === split)
+      if (isKnown) moved += amount
+    }
+  }
+  const [sums] = await sql<[{ credit: bigint; debt: bigint; unpaid: bigint }]>`
+    select
+      (select coalesce(sum(amount), 0) from tabs.credit where '0x' || encode(payer, 'hex') = ${payer})::bigint as credit,
+      (select coalesce(sum(value), 0) from ${badDebt(sql)} debt where debt.payer = ${payer})::bigint as debt,
+      (select coalesce(sum(left_unpaid), 0) from payer where address = ${payer})::bigint as unpaid`
+  // Nobody settled it in time, which isn't the buyer's fault.
+  const isUnused = ({ tabId }: { tabId: string }) =>
+    !open.some((tab) => tab.tabId === tabId && chain.find(payer, tab.nonce))
+  const late = lines
+    .filter((line) => line.code === 'authorization_expired' && isUnused(line))
+    .reduce((sum, line) => sum + line.charged, 0n)
+  expect({ payer, sum: before + moved + sums.debt + sums.unpaid + late }).toEqual({
+    payer,
+    sum: charged + sums.credit,
+  })
+}

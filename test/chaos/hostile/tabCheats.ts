@@ -1,0 +1,223 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { callGasLimit } from '@tollkeeper/chain/gas'
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
+import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
+import { triggerCodes } from '@tollkeeper/sdk/protocol/settlement'
+import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import { parseTabPayload, tabNonce } from '@tollkeeper/sdk/protocol/tab'
+import { encodeSettleTabs } from '@tollkeeper/sdk/protocol/tabSettlement'
+import { type Address, createWalletClient, type Hex, http } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { devAccount } from '../../../apps/devstack/chain/accounts.ts'
+import { offerOf } from '../../support/attacks.ts'
+import type { TestGateway } from '../../support/gateway.ts'
+import { signTransfer } from '../../support/keeperStack.ts'
+import type { Shop } from '../../support/shop.ts'
+import { openTab } from '../../support/tabBuyer.ts'
+import { randomHex, validFor } from '../../support/usdc.ts'
+import { type Adversary, again, placeOf } from './act.ts'
+import type { Market } from './scene.ts'
+
+// Buyers on tabs who sign what no client signs: another payer's id, a used nonce, lines for nothing, terms of their own.
+
+/** How many wallets present one tab's id at once. */
+const atOnce = 20
+/** How many lines a state may have at most (docs/tabs.md). */
+const maxLines = 128
+/** New payers who buy once: with a step of 32 prices each, they would draw all that new payers are lent. */
+const newcomersFirst = 110
+const newcomersLater = 5
+
+/** A tab that is kept by hand, at the gateway of the scene. */
+async function openAt(scene: Market, account: PrivateKeyAccount, shop: Shop) {
+  const { stack, gatewayUrl } = scene
+  const deployment = stack.chain.deployments[stack.chain.network]
+  if (!deployment) throw new Error('nothing is deployed')
+  const { rewardShare } = await challengeOf(scene, shop)
+  const gateway = {
+    app: { request: (path: string, init?: RequestInit) => fetch(new URL(path, gatewayUrl), init) },
+    chain: stack.chain,
+    served: { ...placeOf(scene), deployment, client: stack.rpc },
+    settings: { issuer: gatewayUrl, platformWallet: stack.platformWallet, tabs: { rewardShare } },
+  } as unknown as TestGateway
+  const at = { providerId: shop.providerId, endpointId: shop.endpointIds[0] } as never
+  const tab = openTab(gateway, account)
+  return { ...tab, at, buy: (change?: Parameters<typeof tab.buy>[1]) => tab.buy(at, change) }
+}
+
+async function challengeOf({ gatewayUrl }: Market, shop: Shop): Promise<{ rewardShare: number }> {
+  const response = await fetch(new URL('/challenge', gatewayUrl), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ providerId: shop.providerId, endpointId: shop.endpointIds[0] }),
+  })
+  const { tab } = (await response.json()) as { tab?: { rewardShare: number } }
+  if (!tab) throw new Error('nothing is offered on a tab')
+  return tab
+}
+
+const emptyWallet = () => privateKeyToAccount(generatePrivateKey())
+
+/** Wallets without money, which present the id of a tab at the moment at which one with money opens it. */
+const emptyTabs: Adversary = async (scene, draw) => {
+  const shop = await scene.shop('0.03')
+  return (over) =>
+    again({ scene, draw, over, everyMs: 4_000 }, async () => {
+      const { account } = await scene.buyer()
+      const rich = await openAt(scene, account, shop)
+      const poor = await Promise.all(Array.from({ length: atOnce }, () => openAt(scene, emptyWallet(), shop)))
+      const asked = await rich.challenge(rich.at)
+      const own = await rich.sign(rich.at, {}, asked)
+      const others = await Promise.all(poor.map((one) => one.sign(one.at, { tabId: rich.tabId }, asked)))
+      const [, ...answers] = await Promise.all([
+        rich.present(own),
+        ...others.map((body, index) => poor[index]?.present(body)),
+      ])
+      const served = answers.filter((answer) => answer?.status === 200).length
+      if (served > 0) scene.won.push(`${served} empty wallets were served on another payer's tab`)
+    })
+}
+
+/** Open a tab by an id that another payer has used, or whose nonce an ordinary payment has, and close it. */
+const poisonedTabs: Adversary = async (scene, draw) => {
+  const shop = await scene.shop('0.05')
+  const buyThenClose = async (account: PrivateKeyAccount, tabId: string) => {
+    const tab = await openAt(scene, account, shop)
+    const answer = await tab.present(await tab.sign(tab.at, { tabId }))
+    if (answer.status !== 200) return
+    const state = await tab.signState(0, { known: 0, tabId })
+    await fetch(new URL(`/tabs/${tabId}/close`, scene.gatewayUrl), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ tab: state }),
+    })
+  }
+  /** Has an ordinary payment take the nonce of a tab that isn't open yet, and be voided. */
+  const spendNonce = async (account: PrivateKeyAccount, tabId: string) => {
+    const { accepts } = await offerOf(shop.url)
+    const [exact] = accepts
+    if (exact?.scheme !== 'exact') throw new Error('nothing is offered to be paid alone')
+    const signed = await signTransfer(placeOf(scene), account, {
+      to: exact.payTo as Address,
+      value: BigInt(exact.amount),
+      ...validFor(93_600),
+      nonce: tabNonce(scene.gatewayUrl, tabId, keccak256),
+    })
+    const post = (path: string, body: object, key?: string) =>
+      fetch(new URL(path, scene.gatewayUrl), {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
+        body: JSON.stringify(body),
+      })
+    const { providerId, endpointIds, apiKey } = shop
+    const asked = {
+      providerId,
+      endpointId: endpointIds[0],
+      network: scene.stack.chain.network,
+      x402Version: 1,
+    }
+    const answer = await post('/verify', { ...asked, payloads: [encodePayload(signed)] })
+    const { paymentId } = (await answer.json()) as { paymentId?: string }
+    if (paymentId) await post(`/payments/${paymentId}/void`, {}, apiKey)
+  }
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const [first, second] = [await scene.buyer(), await scene.buyer()]
+      const tabId = `tab_${randomHex(16).slice(2)}`
+      if (draw() < 0.5) await buyThenClose(first.account, tabId)
+      else await spendNonce(second.account, tabId)
+      await buyThenClose(second.account, tabId)
+    })
+}
+
+/** Settle their own tab with themselves as the platform. */
+const ownPlatforms: Adversary = async (scene, draw) => {
+  const { stack, token } = scene
+  const shop = await scene.shop('0.2')
+  const deployment = stack.chain.deployments[stack.chain.network]
+  if (!deployment) throw new Error('nothing is deployed')
+  const stranger = createWalletClient({ account: devAccount(13), transport: http(stack.chain.url) })
+  return (over) =>
+    again({ scene, draw, over, everyMs: 4_000 }, async () => {
+      const { account } = await scene.buyer()
+      const own = account.address.toLowerCase() as Address
+      scene.liars.set(own, 'is the platform of its own tab')
+      const tab = await openAt(scene, account, shop)
+      const answer = await tab.buy()
+      if (answer.status !== 200) throw new Error(`nothing was bought: ${answer.body.code}`)
+      const signed = await tab.signState(0, { terms: { platform: own } })
+      const { payer, sequence, expiry, splits, amounts, signature } = parseTabPayload(signed)
+      const { rewardShare } = await challengeOf(scene, shop)
+      const { calldata } = encodeSettleTabs(
+        {
+          token,
+          feeRecipient: own,
+          rewardShare,
+          batchId: randomHex(32),
+          trigger: triggerCodes.direct,
+          callGasLimit: callGasLimit(false),
+        },
+        [
+          {
+            payer,
+            sequence,
+            expiry,
+            lines: splits.map((split, index) => ({ split, amount: amounts[index] as bigint })),
+            signature,
+            nonce: tabNonce(scene.gatewayUrl, tab.tabId, keccak256),
+          },
+        ],
+      )
+      const hash = await stranger.sendTransaction({
+        to: deployment.tabSettlement,
+        data: calldata as Hex,
+        chain: null,
+        gas: 500_000n,
+      })
+      const { status } = await stack.rpc.waitForTransactionReceipt({ hash })
+      if (status === 'success') scene.ownTerms.add(answer.body.paymentId)
+      await tab.close()
+    })
+}
+
+/** New payers who buy once each, as honest ones do, until others find that nothing is lent any more. */
+const newcomers: Adversary = async (scene, draw) => {
+  const { stack } = scene
+  const shop = await scene.shop('0.03')
+  const buyOnce = async (count: number) => {
+    const accounts = Array.from({ length: count }, emptyWallet)
+    await stack.chain.mintUsdc(
+      accounts.map(({ address }) => address),
+      parseUsdc('2'),
+    )
+    const tabs = await Promise.all(accounts.map((account) => openAt(scene, account, shop)))
+    const answers = await Promise.all(tabs.map((tab) => tab.buy()))
+    if (draw() < 0.5) await Promise.all(tabs.map((tab) => tab.close()))
+    const refused = answers.filter(({ body }) => body.code === 'tab_limit_exceeded').length
+    if (refused > 0) scene.won.push(`${refused} new payers of 0.03 USDC were lent nothing`)
+  }
+  return async (over) => {
+    await buyOnce(newcomersFirst)
+    await again({ scene, draw, over, everyMs: 5_000 }, () => buyOnce(newcomersLater))
+  }
+}
+
+/** Sign states with as many lines as there may be, of which all but one buy nothing and cost the settlement gas. */
+const longTabs: Adversary = async (scene, draw) => {
+  const shop = await scene.shop('0.05')
+  return (over) =>
+    again({ scene, draw, over, everyMs: 4_000 }, async () => {
+      const { account } = await scene.buyer()
+      const tab = await openAt(scene, account, shop)
+      for (let line = 1; line < maxLines; line++) {
+        const split = encodeSplit({ provider: randomHex(20), providerShare: 19n, platformShare: 1n })
+        tab.lines.push({ split, amount: 1n })
+      }
+      const { status } = await tab.buy()
+      if (status === 200) scene.won.push(`a state with ${maxLines - 1} lines that buy nothing was served`)
+      await wait(100, undefined, { signal: over }).catch(() => {})
+    })
+}
+
+export const tabCheats = { emptyTabs, poisonedTabs, ownPlatforms, newcomers, longTabs }

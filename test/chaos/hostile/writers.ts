@@ -1,0 +1,134 @@
+import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { hostileValues } from '../../support/hostileJson.ts'
+import { runCommand } from '../../support/processes.ts'
+import { signPayment } from '../../support/x402.ts'
+import { type Adversary, again, openGranted, pick, placeOf, post, tell } from './act.ts'
+
+// Strangers who write what no program writes, or far more than anyone reads.
+
+/** What a client can write as JSON at all. */
+const writable = hostileValues.filter((value) => {
+  try {
+    return JSON.stringify(value) !== undefined
+  } catch {
+    return false
+  }
+})
+
+/** Payments whose declared resource has values of any type: they are paid like others, and no answer is a failure of ours. */
+const oddDeclarations: Adversary = async (scene, draw) => {
+  const shop = await openGranted(scene, '5000')
+  const { account } = await scene.buyer()
+  return (over) =>
+    again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
+      const input = { type: 'http', method: pick(draw, writable) }
+      const bazaar = pick(draw, [{ info: { input }, schema: { type: 'object' } }, ...writable])
+      Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
+      const { url } = pick(draw, scene.keepers).service
+      const signal = AbortSignal.any([over, AbortSignal.timeout(60_000)])
+      const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
+      tell(scene, payment, told)
+      if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+    })
+}
+
+/** Calls of tools by names that are no text, at a seller of tools, which must go on. */
+const oddCalls: Adversary = async (scene, draw) => {
+  const shop = await scene.shop('0.01')
+  const folder = await mkdtemp(join(tmpdir(), 'hostile-mcp-'))
+  const prices = join(folder, 'prices.json')
+  await writeFile(prices, JSON.stringify({ forecast: '0.05', help: 'free' }))
+  const server = [process.execPath, 'test/support/weatherServer.ts']
+  const selling = runCommand(
+    [process.execPath, 'apps/cli/main.ts', 'mcp', 'sell', '--prices', prices, '--http', '0', '--', ...server],
+    {
+      TOLLKEEPER_GATEWAY_URL: scene.gatewayUrl,
+      TOLLKEEPER_PROVIDER_ID: shop.providerId,
+      TOLLKEEPER_API_KEY: shop.apiKey,
+    },
+  )
+  const [url = ''] = /http:\S+/.exec(await selling.line(/listening on/)) ?? []
+  const ask = async (body: object, session?: string) => {
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        ...(session !== undefined && { 'mcp-session-id': session }),
+      },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
+      signal: AbortSignal.timeout(10_000),
+    })
+    await response.text()
+    return response.headers.get('mcp-session-id') ?? session
+  }
+  const clientInfo = { name: 'stranger', version: '1.0.0' }
+  const params = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo }
+  return async (over) => {
+    await again({ scene, draw, over, everyMs: 3_000 }, async () => {
+      const session = await ask({ method: 'initialize', params })
+      for (const name of writable) await ask({ method: 'tools/call', params: { name } }, session)
+      await fetch(url, { method: 'DELETE', headers: { 'mcp-session-id': session ?? '' } })
+    })
+    if (selling.child.exitCode !== null) scene.won.push(`the seller of tools ended: ${selling.output()}`)
+    else {
+      selling.child.kill('SIGTERM')
+      await once(selling.child, 'close')
+    }
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** Register the longest endpoints, and read all lists of them as fast as they can be had. */
+const listers: Adversary = async (scene, draw) => {
+  const shops = await Promise.all(Array.from({ length: 3 }, () => scene.shop('0.01')))
+  const long = { note: 'x'.repeat(3_900) }
+  const schema = { type: 'object', description: long.note }
+  let registered = 0
+  const register = async () => {
+    const { providerId, apiKey, walletId } = pick(draw, shops)
+    const response = await fetch(new URL(`/providers/${providerId}/endpoints`, scene.gatewayUrl), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
+      body: JSON.stringify({
+        url: `https://free.example/${++registered}`,
+        method: 'GET',
+        pricing: { usdcPerUnit: '0.01' },
+        walletId,
+        description: `free listing ${registered}`,
+        inputSchema: schema,
+        inputExample: long,
+        outputSchema: schema,
+        outputExample: long,
+      }),
+    })
+    await response.arrayBuffer()
+  }
+  const paths = [
+    '/discovery/resources?limit=100',
+    '/discovery/search?query=free+listing&limit=100',
+    `/discovery/merchant?payTo=0x${'1'.repeat(40)}`,
+    ...shops.map(({ providerId }) => `/discovery/providers/${providerId}?origin=https://free.example`),
+    '/openapi.json',
+    '/llms.txt',
+  ]
+  const read = async (over: AbortSignal) => {
+    const path = `${pick(draw, paths)}`
+    const answer = await fetch(new URL(path, scene.gatewayUrl), { signal: over })
+    await answer.arrayBuffer()
+    if (!answer.ok && answer.status !== 429) scene.unread.push(`${path}: ${answer.status}`)
+  }
+  return (over) =>
+    Promise.all([
+      again({ scene, draw, over, everyMs: 200 }, register),
+      again({ scene, draw, over, everyMs: 500 }, () =>
+        Promise.allSettled(Array.from({ length: 20 }, () => read(over))),
+      ),
+    ])
+}
+
+export const writers = { oddDeclarations, oddCalls, listers }
