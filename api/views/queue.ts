@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { isOpen } from '@tollkeeper/ledger/facts/halves'
+import { readSettlingCosts } from '@tollkeeper/ledger/queue/settlingCost'
 import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '@tollkeeper/ledger/queue/stages'
 import {
   estimatedSettlement,
@@ -88,12 +89,21 @@ export const addQueueRoute = view('/providers/{id}/queue', {
         token: networks.ofChain(chainId).served.token,
       }))
       const question = { providerId, tokens, now: asOf }
-      const [work, tabs] = await Promise.all([
+      const [work, tabs, costOf] = await Promise.all([
         readProviderWork(sql, question),
         readProviderTabs(sql, question),
+        readSettlingCosts(
+          sql,
+          tokens.map(({ chainId }) => chainId),
+          asOf,
+        ),
       ])
       const wallets = all.map((wallet) =>
-        toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), settings.triggers, asOf),
+        toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), {
+          triggers: settings.triggers,
+          cost: costOf(wallet.chainId),
+          now: asOf,
+        }),
       )
       return { wallets, asOf, indexedBlocks }
     },
@@ -103,14 +113,12 @@ function toWalletQueue(
   { walletId, address, chainId }: Wallet,
   work: WalletWork = noWork,
   tabs: TabWork = { ...noWork, tabs: 0 },
-  triggers: TriggerSettings,
-  now: Date,
+  { triggers, cost, now }: { triggers: TriggerSettings; cost: bigint; now: Date },
 ) {
-  // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
-  const fired = firedTrigger(work, triggers, 0n, now)
+  const fired = firedTrigger(work, triggers, cost, now)
   const first = work.paymentCount === 0 ? null : work
   const times = [...(fired || first ? [work] : []), ...(tabs.tabs > 0 ? [tabs] : [])].map((waiting) =>
-    estimatedSettlement(waiting, triggers, now).getTime(),
+    estimatedSettlement(waiting, triggers, cost, now).getTime(),
   )
   return {
     walletId,

@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { isHeld } from '@tollkeeper/ledger/batches/holds'
+import { readSettlingCosts } from '@tollkeeper/ledger/queue/settlingCost'
 import { estimatedSettlement, type TriggerSettings } from '@tollkeeper/ledger/queue/triggers'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import type { TabReads } from '@tollkeeper/ledger/tabs/tabReads'
@@ -58,14 +59,15 @@ export const addSettlementStatusRoute = view('/settlements/status', {
       const times = { least: minimumPriceOn(settings, network), timeMs, now: asOf }
       // First, so that a tab that is taken into the ledger meanwhile counts twice for a moment rather than not at all.
       const openTabs = await readOpenTabs(question, times)
-      const [indexedBlock, queue, isTooDear] = await Promise.all([
+      const [indexedBlock, queue, isTooDear, costOf] = await Promise.all([
         heads.of(chainId),
         readWalletQueue(sql, question),
         isHeld(sql, chainId, asOf),
+        readSettlingCosts(sql, [chainId], asOf),
       ])
       return {
         wallet_address: wallet,
-        ...toQueue(queue, openTabs, settings.triggers, asOf),
+        ...toQueue(queue, openTabs, { triggers: settings.triggers, cost: costOf(chainId), now: asOf }),
         held_by: queue && (isTooDear ? ('gas_price' as const) : queue.heldBy),
         network: network.name,
         indexedBlock,
@@ -85,13 +87,12 @@ const emptyQueue = {
 function toQueue(
   queue: WalletQueue | null,
   openTabs: OpenTabQueue | null,
-  triggers: TriggerSettings,
-  now: Date,
+  { triggers, cost, now }: EstimateOptions,
 ) {
   const parts = [queue, openTabs].filter((part) => part !== null)
   if (parts.length === 0) return emptyQueue
   const first = Math.min(...parts.map(({ firstQueuedAt }) => firstQueuedAt.getTime()))
-  const times = [queue && estimate(queue, triggers, now), openTabs?.settlesAt]
+  const times = [queue && estimate(queue, { triggers, cost, now }), openTabs?.settlesAt]
   return {
     accumulated_usdc: parts.reduce((sum, { amount }) => sum + amount, 0n),
     payment_count: parts.reduce((sum, { paymentCount }) => sum + paymentCount, 0),
@@ -101,9 +102,12 @@ function toQueue(
   }
 }
 
+/** `cost`: what a keeper last saw that settling would cost, USDC base units. */
+type EstimateOptions = { triggers: TriggerSettings; cost: bigint; now: Date }
+
 /** When the next payment is settled. */
-function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
-  return earliest([waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt])
+function estimate({ waiting, nextAttemptAt }: WalletQueue, { triggers, cost, now }: EstimateOptions): Date {
+  return earliest([waiting && estimatedSettlement(waiting, triggers, cost, now), nextAttemptAt])
 }
 
 function earliest(times: readonly (Date | null | undefined)[]): Date {

@@ -1,5 +1,6 @@
 import { setHold } from '@tollkeeper/ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '@tollkeeper/ledger/facts/record'
+import { createCostRecorder } from '@tollkeeper/ledger/queue/settlingCost'
 import { endPayments, holdPayments, returnDeferred } from '@tollkeeper/ledger/queue/stages'
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -380,6 +381,39 @@ describe('status', () => {
     const due = (await status(failing.wallet)).body.estimated_settlement
     gateway.setNow(null)
     expect(due).toBe(new Date(next.getTime() + 1_000).toISOString())
+  })
+
+  test('behavior: while settling costs so much that the raised thresholds hold, the lower ones make no estimate', async () => {
+    const own = await openShop(gateway.app, '1.50')
+    const payer = await gateway.buyer(20_000_000n)
+    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, own, payer) })
+    const now = Date.now() + 5_000
+    gateway.setNow(now)
+    const estimate = async () => {
+      const { body } = await status(own.wallet)
+      const { body: queue } = await call(gateway.app, 'GET', `/providers/${own.providerId}/queue`, {
+        key: own.key,
+      })
+      const [wallet] = queue.wallets as { fired: string | null; settlesAt: string }[]
+      expect(wallet?.settlesAt).toBe(body.estimated_settlement)
+      return [
+        wallet?.fired,
+        Date.parse(String(body.estimated_settlement)) - Date.parse(String(body.first_payment_at)),
+      ]
+    }
+    const { body } = await status(own.wallet)
+    const age = now - Date.parse(String(body.first_payment_at))
+    const see = createCostRecorder(gateway.database, gateway.served.network.chainId)
+    expect(await estimate()).toEqual(['amount', age])
+    await see(20_001n, new Date(now))
+    expect(await estimate()).toEqual([null, 3_600_000])
+    await see(20_000n, new Date(now + 5_000))
+    expect(await estimate()).toEqual(['amount', age])
+    // A cost of long ago says nothing about now.
+    await see(20_001n, new Date(now + 10_000))
+    await gateway.database`update settling_cost set seen_at = ${new Date(now - 600_001)}`
+    expect(await estimate()).toEqual(['amount', age])
+    await gateway.database`delete from settling_cost`
   })
 
   test('behavior: a trigger that has fired makes the estimate now', async () => {

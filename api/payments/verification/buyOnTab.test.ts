@@ -190,7 +190,7 @@ describe('twins', () => {
     expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.050000' })
   })
 
-  test('behavior: the same Idempotency-Key gets the same answer, at once and later, and after a void', async () => {
+  test('behavior: the same Idempotency-Key gets the same answer, at once and later; after a void it buys nothing', async () => {
     const tab = await openedTab()
     const body = await tab.sign(shop)
     const key = randomUUID()
@@ -199,8 +199,12 @@ describe('twins', () => {
     const claims = answers.map(({ body }) => decodeJwt(body.receipt as string))
     expect(new Set(claims.map((one) => JSON.stringify(one))).size).toBe(1)
     expect((await tab.charge(shop, 1, '0')).status).toBe(200)
-    expect((await tab.present(body, { key })).status).toBe(200)
+    expect((await tab.present(body, { key })).body.code).toBe('payment_voided')
     expect((await tab.present(body)).body.code).toBe('payment_replayed')
+    // Charged less, it is the same request still.
+    expect((await tab.charge(shop, 1, '0.01')).status).toBe(200)
+    expect((await tab.present(body, { key })).status).toBe(200)
+    expect((await tab.charge(shop, 1, '0')).status).toBe(200)
     expect((await tab.read()).body).toMatchObject({ requests: 1, chargedUsdc: '0.000000' })
   })
 

@@ -5,7 +5,7 @@ import { checkPresented } from '@tollkeeper/ledger/acceptance/door'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import { createReserveForTab, refusalOf } from '@tollkeeper/ledger/tabs/reserveForTab'
-import type { AcceptedOnTab, TabCandidate, TabStore } from '@tollkeeper/ledger/tabs/tabStore'
+import type { AcceptedOnTab, TabCandidate, TabStore, TabVerdict } from '@tollkeeper/ledger/tabs/tabStore'
 import type { ErrorCode } from '@tollkeeper/sdk/protocol/errors'
 import type { SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
@@ -138,8 +138,7 @@ export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase)
       reservation = more
       verdict = await tabStore.accept({ ...candidate, reservation }, deadlineMs)
     }
-    if (request.isAboutStored && verdict.verdict !== 'repeated' && verdict.verdict !== 'replayed')
-      throw new Refusal('unknown_payment')
+    if (request.isAboutStored && !storedVerdicts.has(verdict.verdict)) throw new Refusal('unknown_payment')
     if (verdict.verdict === 'late') throw tooLate()
     if (verdict.verdict === 'unreserved') throw refusalOf(await payers.freshAllowance(tab.payer), price)
     if (verdict.verdict === 'crowded') throw tooManyIdleLines()
@@ -192,11 +191,15 @@ function tooManyIdleLines(): Refusal {
   )
 }
 
+/** Those that come from what is stored of the request. */
+const storedVerdicts: ReadonlySet<TabVerdict['verdict']> = new Set(['repeated', 'replayed', 'voided'])
+
 const refusals = {
   closed: 'tab_closed',
   behind: 'tab_behind',
   mismatch: 'tab_mismatch',
   replayed: 'payment_replayed',
+  voided: 'payment_voided',
 } as const satisfies Record<string, ErrorCode>
 
 /** The receipt of a request on a tab; if asked for again, it is signed again with the same claims. */

@@ -114,7 +114,7 @@ describe('triggers', () => {
         const cheap = firedTrigger(queue, defaultTriggers, 0n, now)
         const dear = firedTrigger(queue, defaultTriggers, cost, now)
         if (dear) expect(cheap).not.toBeNull()
-        if (estimatedSettlement(queue, defaultTriggers, now) <= now) expect(cheap).not.toBeNull()
+        if (estimatedSettlement(queue, defaultTriggers, 0n, now) <= now) expect(cheap).not.toBeNull()
       }),
     )
   })

@@ -466,6 +466,13 @@ create table gas_draw (
   primary key (day, drawer)
 );
 
+-- What a keeper last saw that settling the next batch would cost, USDC base units. It decides which thresholds hold.
+create table settling_cost (
+  chain_id integer primary key,
+  cost numeric(78, 0) not null,
+  seen_at timestamptz not null
+);
+
 -- Networks on which nothing is sent, because gas is dearer than MAX_FEE_GWEI; over once it is past.
 create table settlement_hold (
   chain_id integer primary key,

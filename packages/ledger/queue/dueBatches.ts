@@ -21,6 +21,7 @@ import {
   readNextBatchSize,
   readSubmission,
 } from './queue.ts'
+import { createCostRecorder } from './settlingCost.ts'
 import { returnDeferred } from './stages.ts'
 import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
@@ -56,6 +57,7 @@ const mostQuarantined = 20
  */
 export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   const scope = { chainId: served.network.chainId, token: served.token }
+  const recordCost = createCostRecorder(sql, scope.chainId)
   const noneFullUntil = new Map<Address, number>()
   let groups: QueueGroup[] = []
   let groupsReadAt = 0
@@ -120,6 +122,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     if (extremes) {
       const reads = {
         findFullWallet: createBackoffScan(group, { below: highValue, acceptedBy }),
+        recordCost,
         readSize: () => readNextBatchSize(sql, group, { limit: mostPayments, acceptedBy }),
       }
       const ordinary = { ...extremes, largestPayment: 0n }
@@ -176,6 +179,8 @@ type QueueReads = {
     amount: bigint
     count: number
   }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
+  /** Records what settling would cost now. */
+  recordCost: (cost: bigint, now: Date) => Promise<void>
   /** Reads the size of the next batch. */
   readSize: () => Promise<NextBatchSize>
 }
@@ -190,7 +195,7 @@ async function findDueTrigger(
   from: Address,
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'>,
   settings: DueSettings,
-  { findFullWallet, readSize }: QueueReads,
+  { findFullWallet, recordCost, readSize }: QueueReads,
   now: Date,
 ): Promise<Trigger | null> {
   const { triggers } = settings
@@ -203,6 +208,7 @@ async function findDueTrigger(
   const whenCheap = firedTrigger({ ...extremes, ...full }, triggers, cheap, now)
   if (firedTrigger({ ...extremes, ...full }, triggers, dear, now) === whenCheap) return whenCheap
   const cost = await costOfSettling(served, from, settings, await readSize())
+  await recordCost(cost, now)
   if (cost <= triggers.raisedAboveCost) return whenCheap
   const fuller = await findFullWallet({ amount: triggers.raisedAmount, count: triggers.raisedCount })
   return fuller ? firedTrigger({ ...extremes, ...fuller }, triggers, dear, now) : urgent

@@ -58,8 +58,8 @@ test('behavior: of a short time, only a tenth is left for sending', () => {
 })
 
 test('behavior: settlement is estimated at the sooner of one hour and when the first is urgent; what fired, now, or once a seller’s own middleware can’t void it any more', () => {
-  const estimated = (change: Partial<WaitingPayments>) =>
-    estimatedSettlement({ ...quiet, ...change }, defaultTriggers, now)
+  const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
+    estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()
       .slice(11, 19)
   expect(estimated({})).toBe('13:00:00')
@@ -67,6 +67,8 @@ test('behavior: settlement is estimated at the sooner of one hour and when the f
   expect(estimated({ paymentCount: 100 })).toBe('12:00:00')
   expect(estimated({ paymentCount: 100, mayBeVoided: true })).toBe('12:02:30')
   expect(estimated({ paymentCount: 100, mayBeVoided: true, firstQueuedAt: ago(150_000) })).toBe('12:00:00')
+  expect(estimated({ paymentCount: 100 }, dear)).toBe('13:00:00')
+  expect(estimated({ paymentCount: 150 }, dear)).toBe('12:00:00')
   expect(estimated({ paymentCount: 100, largestPayment: 10_000_000n })).toBe('12:00:00')
   expect(estimated({ paymentCount: 100, firstUrgentAt: seconds - 60n })).toBe('12:00:00')
 })

@@ -103,10 +103,17 @@ export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { time
 }
 
 /**
- * When a wallet's queue settles at the latest, if nothing else is queued. Only the keeper knows whether gas is too dear.
+ * When a wallet's queue settles at the latest, if nothing else is queued.
+ *
+ * @param estimatedCost what a keeper last saw that settling would cost, USDC base units (`settlingCost.ts`).
  */
-export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSettings, now: Date): Date {
-  const fired = firedTrigger(queue, settings, 0n, now)
+export function estimatedSettlement(
+  queue: WaitingPayments,
+  settings: TriggerSettings,
+  estimatedCost: bigint,
+  now: Date,
+): Date {
+  const fired = firedTrigger(queue, settings, estimatedCost, now)
   if (fired === 'high_value' || fired === 'expiry') return now
   const first = queue.firstQueuedAt.getTime()
   const by = fired ? now.getTime() : first + settings.timeMs

@@ -60,6 +60,7 @@ export type TabCandidate = TabHead & {
 /**
  * - `accepted`: durable
  * - `repeated`: the very same request was accepted before
+ * - `voided`: the very same request was accepted before, and is charged nothing
  * - `replayed`: its state bought another request
  * - `unreserved`: more credit must be reserved first
  * - `late`: its deadline passed before it could be stored
@@ -70,7 +71,7 @@ export type TabCandidate = TabHead & {
  */
 export type TabVerdict =
   | ({ verdict: 'accepted' | 'repeated' } & AcceptedOnTab)
-  | { verdict: 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' | 'crowded' }
+  | { verdict: 'voided' | 'replayed' | 'unreserved' | 'late' | 'closed' | 'mismatch' | 'behind' | 'crowded' }
 
 export type AcceptedOnTab = {
   paymentId: string

@@ -3,6 +3,7 @@
 --
 -- accepted: durable once the transaction is
 -- crowded:  with it, the tab would have more than 8 lines on which nothing was bought
+-- voided:   this very request was accepted before, and is charged nothing, so it isn't served for that
 -- late:     its caller no longer waits for an answer, so nothing is charged
 --
 -- deadlines: milliseconds by this server's clock, one a candidate; null: none
@@ -66,6 +67,7 @@ begin
           v.line_reduced := earlier.line_reduced;
           v.accepted_at := extract(epoch from earlier.accepted_at) * 1000;
           v.requests := t.requests;
+          if v.verdict = 'repeated' and earlier.charged = 0 then v.verdict := 'voided'; end if;
         end if;
         exit;
       end if;
