@@ -5,8 +5,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { poolServer } from '@tollkeeper/indexer/poolServer'
+import { withSql } from '@tollkeeper/indexer/withSql'
 import { openDatabase, requirePostgresAt } from '@tollkeeper/ledger/store/database'
-import { connectPlainly, logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
+import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { readDatabaseUrls } from '@tollkeeper/ledger/store/pooler'
 import { databaseParameters, readDatabaseUrl } from '@tollkeeper/runtime/databaseUrl'
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
@@ -35,11 +36,7 @@ const drivers: [name: string, isEncryptedAt: (url: string) => Promise<boolean | 
   ],
   [
     'launcher of the indexer',
-    async (url) => {
-      const sql = connectPlainly(url)
-      const rows = sql.unsafe<{ ssl: boolean }[]>(isEncrypted)
-      return rows.then(([row]) => row?.ssl).finally(() => sql.end({ timeout: 1 }))
-    },
+    (url) => withSql(url, async (sql) => (await sql.unsafe<{ ssl: boolean }[]>(isEncrypted))[0]?.ssl),
   ],
   [
     'Ponder',
@@ -289,7 +286,7 @@ test('default: a variable of libpq counts if the URL says nothing, and a wrong o
 
 test('error: a standby is refused at the start', async () => {
   const url = await secure.createDatabase('standby')
-  const sql = connectPlainly(url)
+  const sql = openDatabase({ url, max: 1, applicationName: 'test', limited: false })
   await sql`create or replace function pg_catalog.pg_is_in_recovery() returns boolean language sql as 'select true'`
   await sql.end()
   await expect(requirePostgresAt(url)).rejects.toThrow(

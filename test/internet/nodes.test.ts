@@ -67,7 +67,7 @@ describe('a contract wallet', () => {
     )
     const { served } = await serveThrough(refusalOf)
     const lines: string[] = []
-    const log = createLogger('test', 'error', { write: (line) => void lines.push(line) })
+    const log = createLogger('test', 'warn', { write: (line) => void lines.push(line) })
     const app = gateway.withOptions({ networks: [served], log })
     const json = { macaroon: challenge.macaroon, payloads, ...shop }
     const { status, body } = await call(app, 'POST', '/verify', { json })

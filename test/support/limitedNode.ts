@@ -1,4 +1,4 @@
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import type { Call, Reply } from './staleHead.ts'
@@ -55,7 +55,7 @@ export async function startLimitedNode(
     const response = await fetch(answer, { method: 'POST', headers, body: JSON.stringify(call) })
     return (await response.json()) as Reply
   }
-  const server = createServer(async (request, response) => {
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const body = JSON.parse(await text(request)) as Call | Call[]
     const batch = Array.isArray(body) ? body : [body]
     let status: Refusal | undefined
@@ -74,6 +74,10 @@ export async function startLimitedNode(
     const type = isText ? 'text/plain' : 'application/json'
     response.writeHead(status?.http ?? 200, { 'content-type': type, ...status?.headers })
     response.end(isText ? status?.message : reply)
+  }
+  const server = createServer((request, response) => {
+    // A node behind it that is gone looks to the caller like a connection that breaks.
+    handle(request, response).catch(() => request.socket.destroy())
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const close = async () => {

@@ -7,7 +7,7 @@ export type RpcPlan = {
   /** The largest range that eth_getLogs answered for, and whether the node refused a larger one. */
   blocks: bigint
   isLimited: boolean
-  /** Calls of {@link burst} at once that the node refused for their rate. */
+  /** Of {@link burst} calls at once, those that the node refused for their rate. */
   refusedCalls: number
   /** Seconds between two blocks. */
   blockSeconds: number
@@ -16,7 +16,7 @@ export type RpcPlan = {
 /** More than any search asks for at once. */
 const longestRange = 10_000n
 /** Calls at once: a block of the index and a batch of the keeper together take fewer. */
-export const burst = 25
+const burst = 25
 /** Blocks over which the time of a block is measured. */
 const measuredBlocks = 1_000n
 

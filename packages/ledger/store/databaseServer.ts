@@ -5,7 +5,6 @@ import { type DatabaseServer, type DatabaseTls, readDatabaseUrl } from '@tollkee
 import { ConfigError, type Environment, readVariable } from '@tollkeeper/runtime/env'
 import type { Logger } from '@tollkeeper/runtime/log'
 import { databaseUrl } from '@tollkeeper/runtime/parsers'
-import postgres from 'postgres'
 import { tlsAccepted, tlsRequest } from './databaseSocket.ts'
 
 /** @throws {ConfigError} in the name of the variable that holds the URL. */
@@ -54,24 +53,6 @@ export function placeOf(server: DatabaseServer) {
     database,
     connection: sessionOptions === null ? {} : { options: sessionOptions },
   }
-}
-
-const plainConnectSeconds = 10
-
-/** Opens one plain connection of postgres.js, without the limits and the survival of `openDatabase`. */
-export function connectPlainly(url: string): postgres.Sql {
-  const server = databaseServerOf(url)
-  const { tls, connectSeconds } = server
-  const options: unknown = {
-    ...placeOf(server),
-    max: 1,
-    onnotice: () => {},
-    // Given the host because postgres.js would compare the certificate of an IP address with `localhost`.
-    ssl: tls === null ? false : tls.isOptional ? 'prefer' : { ...tlsOptionsOf(tls), host: server.host },
-    connect_timeout: connectSeconds ?? plainConnectSeconds,
-  }
-  // Its types lack lists of hosts and ports.
-  return postgres(options as postgres.Options<Record<string, never>>)
 }
 
 /** Asks a server whether it speaks TLS, for a driver that can't fall back to a session without it. */
