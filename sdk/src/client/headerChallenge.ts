@@ -31,7 +31,7 @@ function restore(header: string, gatewayUrl: string): Challenge | undefined {
     const entries = (Array.isArray(accepts) ? accepts : []).filter(isRecord)
     const [first] = entries
     const onTab = entries.find(({ scheme }) => scheme === 'tab')
-    const { macaroon, name, version } = first?.extra as Record<string, unknown>
+    const { macaroon, name, version } = (first?.extra ?? {}) as Record<string, unknown>
     const { terms, caveats } = parseMacaroon(String(macaroon))
     const network = Object.values(networks).find(({ chainId }) => chainId === terms.chainId)
     const { url, description, mimeType } = resource as Record<string, unknown>
