@@ -1,11 +1,12 @@
 import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address } from 'viem'
 import { mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { type Challenge, challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
+import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { createChallengeSigner } from './challengeSigner.ts'
 import { checkChallenge } from './checkChallenge.ts'
 import { ChallengeRefusedError, readProblem } from './errors.ts'
+import { readChallengeOf } from './headerChallenge.ts'
 import { type LimitOptions, readLimits, warnWithoutLimit } from './limits.ts'
 import { type Asked, createOfferMemory, type OfferedChallenge, offerOf } from './offers.ts'
 import { askGateway, isFree, type Paid } from './outcome.ts'
@@ -255,7 +256,7 @@ export function acceptChallenge(headers: Headers): void {
  */
 function readChallenge(answer: Answer, gatewayUrl: string) {
   try {
-    return parseChallenge(answer.body, gatewayUrl)
+    return readChallengeOf(answer, gatewayUrl)
   } catch (error) {
     const reason = error instanceof Error ? error.message : 'the challenge can not be read'
     throw new ChallengeRefusedError(reason, { cause: error, body: answer.body })

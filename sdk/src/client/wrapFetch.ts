@@ -1,6 +1,6 @@
-import { issuerOf } from './checkChallenge.ts'
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
+import { readChallengeOf } from './headerChallenge.ts'
 import { isServed } from './outcome.ts'
 import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
 import { type PaymentHeader, withPayment } from './presentation.ts'
@@ -113,7 +113,7 @@ export function wrapFetch(
 
       const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
       // Other 402s are the caller's.
-      const isPayable = challenged && (flow.mockPayments || issuerOf(challenged.body, options.gatewayUrl))
+      const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
       if (!isPayable) return response
       void response.body?.cancel().catch(() => {})
       if (!canReplay) {
@@ -183,4 +183,13 @@ export function withType(given: Headers, contentType: string | undefined): Heade
   const headers = new Headers(given)
   if (contentType !== undefined && !headers.has('content-type')) headers.set('content-type', contentType)
   return headers
+}
+
+function isChallenge(answer: Answer, gatewayUrl: string): boolean {
+  try {
+    readChallengeOf(answer, gatewayUrl)
+    return true
+  } catch {
+    return false
+  }
 }
