@@ -7,6 +7,7 @@ import type { StoredTab, TabKey, TabRequest, TabStore } from '@tollkeeper/ledger
 import { isSameSecret } from '@tollkeeper/runtime/isSameSecret'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
+import { parseSignature } from '@tollkeeper/sdk/protocol/payload'
 import { type PaymentStatus, paymentStatuses } from '@tollkeeper/sdk/protocol/paymentStatus'
 import {
   leastTabAmount,
@@ -289,7 +290,7 @@ function requireParty(
   shown: { caller: string | undefined; isOperator: boolean; signature: string | undefined },
 ): void {
   if (shown.isOperator || shown.caller === providerId) return
-  if (shown.signature !== undefined && isSameSecret(shown.signature.toLowerCase(), signature)) return
+  if (shown.signature !== undefined && isSameSignature(shown.signature, signature)) return
   if (shown.caller === undefined && shown.signature === undefined) {
     throw new Refusal(
       'unauthorized',
@@ -297,6 +298,15 @@ function requireParty(
     )
   }
   throw new Refusal('forbidden', 'It was sold by another provider, or its state has another signature')
+}
+
+/** @param stored in the form in which every valid one is stored. */
+function isSameSignature(shown: string, stored: string): boolean {
+  try {
+    return isSameSecret(parseSignature(shown), stored)
+  } catch {
+    return false
+  }
 }
 
 function noSuchRequest(): Refusal {

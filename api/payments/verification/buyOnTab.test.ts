@@ -78,6 +78,10 @@ test('behavior: a request is shown to its provider and its buyer, and to no othe
   const signedBy = (signature: string) => ({ headers: { 'tab-signature': signature } })
   expect(await ask({ key: shop.key })).toEqual([200, 'string'])
   expect(await ask(signedBy(mine.tab.signature))).toEqual([200, 'string'])
+  // Another form of the same signature.
+  const yParity = mine.tab.signature.endsWith('1b') ? '00' : '01'
+  expect(await ask(signedBy(`${mine.tab.signature.slice(0, -2)}${yParity}`))).toEqual([200, 'string'])
+  expect(await ask(signedBy('none'))).toEqual([403, 'forbidden'])
   expect(await ask({})).toEqual([401, 'unauthorized'])
   expect(await ask({ key: other.key })).toEqual([403, 'forbidden'])
   // The state of another request of the tab, which its provider has seen.
