@@ -44,37 +44,40 @@ const shown = async (sql: postgres.Sql) =>
 test.each([
   ['builds a database index', 'create index', `${schema}.batch`],
   ['moves the views', 'drop schema', 'indexer_next.held'],
-])('behavior: Postgres restarts while the launcher %s: the views come all the same', async (_, statement, table) => {
-  const { sql, proxy, behind, served } = await createIndex()
-  // What an earlier attempt left.
-  await sql`create schema indexer_next`
-  await sql`create table indexer_next.held ()`
-  const lines: string[] = []
-  const { signal } = new AbortController()
-  const held = Promise.withResolvers<void>()
-  // Holds back what the launcher does, so that the restart comes in the middle.
-  const holding = sql.begin(async (transaction) => {
-    await transaction`lock table ${transaction(table)} in access exclusive mode`
-    await held.promise
-  })
-  const showing = showIndex(behind, schema, [served], { signal, onLog: (line) => lines.push(line) })
-  await until('it waits for the table', async () => {
-    const waiting = await sql`
+])(
+  'behavior: Postgres restarts while the launcher %s: the views come all the same',
+  async (_, statement, table) => {
+    const { sql, proxy, behind, served } = await createIndex()
+    // What an earlier attempt left.
+    await sql`create schema indexer_next`
+    await sql`create table indexer_next.held ()`
+    const lines: string[] = []
+    const { signal } = new AbortController()
+    const held = Promise.withResolvers<void>()
+    // Holds back what the launcher does, so that the restart comes in the middle.
+    const holding = sql.begin(async (transaction) => {
+      await transaction`lock table ${transaction(table)} in access exclusive mode`
+      await held.promise
+    })
+    const showing = showIndex(behind, schema, [served], { signal, onLog: (line) => lines.push(line) })
+    await until('it waits for the table', async () => {
+      const waiting = await sql`
       select from pg_stat_activity
       where datname = current_database() and wait_event_type = 'Lock' and query ilike ${`${statement}%`}`
-    return waiting.length > 0
-  })
-  proxy.cut()
-  await until('it says that the connection is lost', () => lines.length > 0)
-  expect(lines[0]).toContain(`the views don't show ${schema} yet`)
-  expect(await shown(sql)).toBeNull()
-  held.resolve()
-  await holding
-  proxy.mend()
-  await showing
-  expect(await shown(sql)).toBe(schema)
-  await proxy.close()
-})
+      return waiting.length > 0
+    })
+    proxy.cut()
+    await until('it says that the connection is lost', () => lines.length > 0)
+    expect(lines[0]).toContain(`the views don't show ${schema} yet`)
+    expect(await shown(sql)).toBeNull()
+    held.resolve()
+    await holding
+    proxy.mend()
+    await showing
+    expect(await shown(sql)).toBe(schema)
+    await proxy.close()
+  },
+)
 
 test('behavior: a connection that is lost keeps no one waiting, neither for its statement nor for its end', async () => {
   const { proxy, behind } = await createIndex()
