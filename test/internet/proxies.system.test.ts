@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { reservePort } from '@tollkeeper/runtime/port'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { call, testGatewaySettings } from '../support/gateway.ts'
+import { testGatewaySettings } from '../support/gateway.ts'
 import { killAll, runCommand } from '../support/processes.ts'
 import { useSellers } from './sellers.ts'
 

@@ -173,9 +173,9 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
         secrets: secretsOf(upstream, now()),
         paymentId: c.get('payment').paymentId,
         publicUrl,
-        bodyLength: body && body.length,
+        bodyLength: body?.length ?? null,
       }),
-      body: body && body.read,
+      body: body?.read ?? null,
       cut: () => c.env.outgoing?.destroy(),
     })
     // 402 would be taken for a challenge, and 407 for a proxy's: neither answers somebody who has paid.
