@@ -137,14 +137,14 @@ describe('payloads', () => {
     'validBefore of 2^40': withPart(4, () => `${2n ** 40n}`),
     'an uppercase 0X': withPart(5, (nonce) => nonce.replace('0x', '0X')),
     'a short nonce': withPart(5, (nonce) => nonce.slice(0, -2)),
-    'a signature of 64 bytes': (payload) => payload.slice(0, -2),
+    'a signature of 63 bytes': (payload) => payload.slice(0, -4),
     'a signature of 1,025 bytes': withPart(6, () => `0x${'ab'.repeat(1_025)}`),
     nothing: () => '',
   }
   const badlySigned: typeof malformed = {
     'a signature of 66 bytes': (payload) => `${payload}00`,
     'a high s': withPart(6, highS),
-    'v of 0': (payload) => `${payload.slice(0, -2)}00`,
+    'v of 2': (payload) => `${payload.slice(0, -2)}02`,
     'another value than signed': withPart(2, () => '48000'),
   }
   const expectRefused = async (
