@@ -23,7 +23,8 @@ export type NetworkSettings = {
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
  * @param place where to look for `deployments.json`. Default: where this process runs.
- * @param common the deployments of networks without a recorded one.
+ * @param common the deployments of networks without a recorded one. They don't hold if `DEPLOYMENTS_FILE` is set: what it lacks is a
+ *   mistake.
  * @throws {ConfigError}
  */
 export function readNetworkSettings(
@@ -32,9 +33,10 @@ export function readNetworkSettings(
   common: Deployments = {},
 ): NetworkSettings[] {
   const chosen = readChosenNetworks(env)
-  const deployments = readDeployments(env, place)
+  const recorded = readDeployments(env, place)
+  const deployments = isSet(env, 'DEPLOYMENTS_FILE') ? recorded : { ...common, ...recorded }
   return chosen.map((name) => {
-    const deployment = deployments[name] ?? common[name]
+    const deployment = deployments[name]
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
