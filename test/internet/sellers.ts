@@ -113,8 +113,6 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
   return { gateway: gateway as TestGateway, state, restart, open }
 }
 
-export type Sellers = ReturnType<typeof useSellers>
-
 function serverOf(kind: SellerKind, gate: GateOptions, handle: Handler): Server {
   if (kind === 'proxy') return createServer(listenerOf(handle))
   if (kind === 'express') {

@@ -90,5 +90,3 @@ export function createPlayedChain(now: () => number) {
     },
   }
 }
-
-export type PlayedChain = ReturnType<typeof createPlayedChain>
