@@ -160,6 +160,7 @@ export async function readAwaited(
 ): Promise<AwaitedPayment[]> {
   const due = sql`q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode}`
   const caller = callerOf(sql)
+  const drawsOnCommon = sql`coalesce(q.gas_drawer in ('common', 'common:test'), false)`
   return sql<AwaitedPayment[]>`
     with recursive caller (id) as (
       (select ${caller} from queue q where ${due} order by 1 limit 1)
@@ -174,9 +175,9 @@ export async function readAwaited(
       ) own
     ), placed as (
       select q.*, row_number() over (
-        partition by case when q.gas_drawer in ('common', 'common:test') then 'common' else ${caller} end order by turn, due_at
+        partition by case when ${drawsOnCommon} then 'common' else ${caller} end order by turn, due_at
       ) as place
-      from next q where q.turn <= ${mostWithoutGrant} or q.gas_drawer is distinct from 'common'
+      from next q where q.turn <= ${mostWithoutGrant} or not ${drawsOnCommon}
     )
     select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
     order by q.place, q.due_at limit ${limit}`
