@@ -102,6 +102,31 @@ test('behavior: a redirect within the origin keeps the payment until a seller sa
   expect([response.status, isPaid]).toEqual([402, [false, true, false]])
 })
 
+test('behavior: a redirect within the origin keeps the caller’s own credentials, and one that leaves it drops them', async () => {
+  const seen: IncomingHttpHeaders[] = []
+  const elsewhere = await listen(
+    createServer((request, response) => {
+      seen.push(request.headers)
+      response.end('elsewhere')
+    }),
+  )
+  const seller = await sellers.open('hono', {
+    handler: ({ headers }) => Response.redirect(`http://${headers.get('host')}/next`, 307),
+  })
+  const within: IncomingHttpHeaders[] = []
+  const inner: typeof fetch = async (input, init) => {
+    if (!String(input).endsWith('/next')) return fetch(input, init)
+    within.push(Object.fromEntries(new Headers(init?.headers)))
+    return new Response(null, { status: 307, headers: { location: `${elsewhere}/there` } })
+  }
+  const headers = { authorization: 'Bearer mine', cookie: 'a=1' }
+  const response = await wrapFetch(inner, await payment(true))(`${seller.url}/weather`, { headers })
+  expect(await response.text()).toBe('elsewhere')
+  expect(within).toMatchObject([headers])
+  expect(within[0]?.['payment-signature']).toBeUndefined()
+  expect([seen.length, seen.some(isPayment)]).toEqual([1, false])
+})
+
 test.each([
   ['ftp://127.0.0.1/', 'no http(s) URL'],
   ['/loop', 'redirects too often'],

@@ -4,8 +4,10 @@ const maxRedirects = 20
 /** Statuses that `fetch` follows. */
 const redirects: ReadonlySet<number> = new Set([301, 302, 303, 307, 308])
 
-/** Request headers that only the origin may see that asked for the payment: the payment, and what `fetch` itself drops. */
-const onlyForOrigin = ['authorization', 'cookie', 'payment-signature', 'proxy-authorization', 'x-payment']
+/** Request headers that are a payment. So is an `Authorization` with the scheme `x402`. */
+const paymentHeaders = ['payment-signature', 'x-payment']
+/** Request headers that `fetch` itself drops for another origin. */
+const credentials = ['authorization', 'cookie', 'proxy-authorization']
 
 /** Headers by which a seller reports on a payment. */
 const reports = [
@@ -60,9 +62,9 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
     if (leaves && isPaidInBody) throw new TypeError(`the seller redirects a payment to ${target}`)
     if (count === 0 && request) init = { ...pickInit(request), ...init }
     init = followedInit(init, response.status, await readBody())
-    if (isPaying && (leaves || report)) {
+    if (leaves || report) {
       isPaying = false
-      init = { ...init, headers: withoutPayment(init.headers) }
+      init = { ...init, headers: withoutPayment(init.headers, leaves) }
     }
     url = target
     response = await fetch(url, { ...init, redirect: 'manual' })
@@ -122,9 +124,13 @@ function followedInit(
   return { ...rest, method: 'GET', headers }
 }
 
-function withoutPayment(given: RequestInit['headers']): Headers {
+/** @param leaves whether the request goes to another origin, which sees none of the caller's own credentials either. */
+function withoutPayment(given: RequestInit['headers'], leaves: boolean): Headers {
   const headers = new Headers(given)
-  for (const name of onlyForOrigin) headers.delete(name)
+  const isPaidInAuthorization = /^x402 /i.test(headers.get('authorization') ?? '')
+  for (const name of paymentHeaders) headers.delete(name)
+  if (isPaidInAuthorization) headers.delete('authorization')
+  if (leaves) for (const name of credentials) headers.delete(name)
   return headers
 }
 
