@@ -170,7 +170,7 @@ describe('tollkeeper', () => {
 
   test.each([
     [['api'], 'api: DATABASE_URL: expected'],
-    [['keeper'], 'keeper: NETWORKS: expected'],
+    [['keeper'], 'NETWORKS: expected'],
     [['indexer'], 'DATABASE_URL: expected'],
     [['deploy', '--network', 'base'], 'deploy: RPC_URL_BASE: expected'],
   ])('error: %j without its variables says which is missing', async (args, message) => {

@@ -18,7 +18,7 @@ import {
 } from '@tollkeeper/sdk/middleware/hono'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol/authorizationHeader'
-import { parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
+import { challengeMediaType, parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import express from 'express'
 import { type Context, Hono } from 'hono'
@@ -294,5 +294,7 @@ export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Prom
 
 /** Presents a signed payment, as often as it's called. */
 export function present(shop: Shop, payment: SignedExactPayment): Promise<Response> {
-  return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment) } })
+  // As our client asks, because a kept answer is bound to what its buyer accepts.
+  const accept = `*/*, ${challengeMediaType}`
+  return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment), accept } })
 }

@@ -8,6 +8,7 @@ test('default: only what differs, in words', () => {
     pricing: { usdcPerUnit: '0.010000' },
     description: '',
     disabledAt: null,
+    proof: null,
     networks: [{ network: 'base', walletId: `wal_${'1'.repeat(32)}` }],
   }
   const after = {
@@ -15,6 +16,7 @@ test('default: only what differs, in words', () => {
     version: 2,
     pricing: { usdcPerUnit: '0.020000' },
     description: 'Weather',
+    proof: { status: 'unproven', finding: 'no answer' },
     networks: [...before.networks, { network: 'polygon', walletId: `wal_${'2'.repeat(32)}` }],
   }
   expect(differences(before, after)).toEqual([

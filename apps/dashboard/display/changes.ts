@@ -17,9 +17,10 @@ export function differences(before: object | null, after: object): Difference[] 
     }))
 }
 
-/** Fields that follow from others, or from the change itself. */
+/** Fields that follow from others, or from the change itself. `proof` is what the gateway found at the URL, so nobody changed it. */
 const bookkeeping = new Set([
   ...['version', 'createdAt', 'providerId', 'endpointId', 'keyId', 'path', 'testnet', 'walletId', 'network'],
+  'proof',
 ])
 
 const fieldNames: Record<string, string> = {
