@@ -88,7 +88,7 @@ export function payOthers(fetch: Fetch, options: PaymentOptions): Fetch {
     if (isUnclear(answer)) await remember()
     // Passed on as an answer, it would look like a first request for payment.
     if (answer.status === 402) throw toError({ answer, payment, word: 'unknown' })
-    return answer.status < 400 ? watchBody(answer.response, () => void remember()) : answer.response
+    return answer.status < 400 ? watchBody(answer.response, remember) : answer.response
   }
 
   return async (input, init = {}) => {

@@ -132,21 +132,24 @@ export function wrapFetch(
     return watchBody(answer.response, () => {
       // Whoever leaves on purpose doesn't come back for it.
       const hasLeft = callerSignal?.aborted && callerSignal.reason?.name !== 'TimeoutError'
-      if (!hasLeft) void flow.remember(asked, payment)
+      return hasLeft ? undefined : flow.remember(asked, payment)
     })
   }
   return Object.assign(payingFetch, { tabs: flow.tabs, close: flow.close })
 }
 
-/** The same response, with a call if its body breaks off while the caller reads it. */
-export function watchBody(response: Response, onBroken: () => void): Response {
+/**
+ * The same response, with a call if its body breaks off while the caller reads it. The caller hears of it after that call has ended, so
+ * that a repeated request finds what the call has stored.
+ */
+export function watchBody(response: Response, onBroken: () => Promise<void> | undefined): Response {
   const { body, url, redirected, type } = response
   if (!body) return response
   const reader = body.getReader()
   const watched = new ReadableStream({
     async pull(controller) {
-      const read = await reader.read().catch((error: unknown) => {
-        onBroken()
+      const read = await reader.read().catch(async (error: unknown) => {
+        await onBroken()
         throw error
       })
       if (read.done) controller.close()
