@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { finalityOf } from '@tollkeeper/chain/finality'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { migrate } from '@tollkeeper/ledger/store/migrate'
+import { migrateAt } from '@tollkeeper/ledger/store/migrate'
 import { seedProvider } from '../test/support/seedPayments.ts'
 import { until } from '../test/support/until.ts'
 import { insertPayments } from './data/signPayments.ts'
@@ -62,7 +62,7 @@ export async function openSettling(buyerCount: number) {
   const { chain } = ground
   const databaseUrl = await ground.postgres.createDatabase('settle')
   const database = ground.open(databaseUrl)
-  await migrate(database)
+  await migrateAt(databaseUrl)
   const indexer = await ground.startIndexer(databaseUrl)
   const buyers = await ground.fundBuyers(buyerCount)
   const provider = await seedProvider(database)

@@ -7,7 +7,7 @@ import { createApp } from '@tollkeeper/api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '@tollkeeper/api/payments/receipts/keys'
 import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
-import { migrate } from '@tollkeeper/ledger/store/migrate'
+import { migrateAt } from '@tollkeeper/ledger/store/migrate'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
@@ -133,8 +133,9 @@ async function prepare(folder: string, sizes: Sizes, say: Say): Promise<void> {
     if (done) continue
     const began = performance.now()
     await server`drop database if exists ${server(fillingName)}`
-    const database = ground.open(await postgres.createDatabase(fillingName), 10)
-    await migrate(database)
+    const url = await postgres.createDatabase(fillingName)
+    await migrateAt(url)
+    const database = ground.open(url, 10)
     await fillViews(database, { payments: size, providers: size / 100, ...scope, now: new Date() })
     await database.end()
     await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
