@@ -45,7 +45,7 @@ export default defineConfig({
           name: 'default',
           include: [
             'test/stack/**/*.test.ts',
-            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,examples,test/{house,internet,support,vectors}}/**/*.test.ts',
+            '{contracts,sdk,packages,api,keeper,indexer,apps,tools,test/{house,internet,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**', '**/*.system.test.ts'],
         },
@@ -55,7 +55,13 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'system',
-          include: ['test/{e2e,crash,chaos}/**/*.test.ts', 'bench/**/*.test.ts', '**/*.system.test.ts'],
+          include: [
+            'test/{e2e,crash,chaos}/**/*.test.ts',
+            'bench/**/*.test.ts',
+            // Each starts a whole stack.
+            'examples/**/*.test.ts',
+            '**/*.system.test.ts',
+          ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
         },
       },
