@@ -7,15 +7,18 @@ import { pipeline } from 'node:stream'
 import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { loopback } from '@tollkeeper/runtime/port'
+import { onTestFinished } from 'vitest'
 
 const folder = new URL('./tls/', import.meta.url)
 
 /** The authority that the proxy's certificate is signed by, for `NODE_EXTRA_CA_CERTS`. */
 export const authorityFile = fileURLToPath(new URL('ca.pem', folder))
 
-/** Makes all clients of this process trust the proxy. */
+/** Makes all clients of this process trust the proxy until the running test ends: files that run later in it test refusals. */
 export async function trustAuthority(): Promise<void> {
-  setDefaultCACertificates([...getCACertificates('default'), await readFile(authorityFile, 'utf8')])
+  const before = getCACertificates('default')
+  onTestFinished(() => setDefaultCACertificates(before))
+  setDefaultCACertificates([...before, await readFile(authorityFile, 'utf8')])
 }
 
 export type TlsProxy = { url: string; connections: () => number; close: () => Promise<void> }
