@@ -1,5 +1,6 @@
 -- Makes the platform bear final defaults on tabs, as far as the fees that it kept of the same payer go, and what it granted the payer
--- (direction 1), or withdraws what it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction, and uses what that stored as arrived.
+-- (direction 1), or withdraws what it was to bear and hasn't paid yet (-1). It runs after add_to_revenue, in the same transaction, and
+-- uses what that stored as arrived.
 --
 -- Locking the payer's row serializes what is borne of one payer. So the total never exceeds the fees kept of it, whatever ends at the
 -- same time. Payers are locked in order, as reserve_balances does, so that concurrent calls can't deadlock.
@@ -15,13 +16,16 @@ begin
     where p.source = 'tab' and o.kind <> 'voided' and (o.kind <> 'settled' or o.is_partial)
     order by p.chain_id, p.token, p.payer, p.id
   loop
+    -- In a statement of its own: the next one then reads what was committed while this one waited.
+    perform from payer y
+    where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer for update;
     select coalesce((
       select sum(r.kept_fee) from payer_revenue r
       where r.payer = lost.payer and r.chain_id = lost.chain_id and r.period = 'all'
     ), 0) + coalesce((
       select g.amount from granted_credit g where g.payer = lost.payer and g.chain_id = lost.chain_id
     ), 0) - y.covered into kept
-    from payer y where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer for update;
+    from payer y where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer;
     if direction = 1 and lost.amount > 0 and kept > 0 then
       with borne as (
         insert into covered_default (payment_id, provider_id, payee, chain_id, payer, amount)

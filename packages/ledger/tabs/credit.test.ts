@@ -10,6 +10,7 @@ import {
   price,
   wallets,
 } from '../../../test/support/tabMarket.ts'
+import { until } from '../../../test/support/until.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { badDebt } from '../acceptance/badDebt.ts'
 import { findCoveredDefaults, recordCoverPayment } from '../acceptance/coveredDefaults.ts'
@@ -187,6 +188,16 @@ describe('credit that an operator grants', () => {
 })
 
 describe('who bears a default', () => {
+  /** A payer buys all it may on a tab, which then defaults for good. */
+  async function defaultOf(market: Market, payer: Address) {
+    const tab = market.openTab(payer)
+    await market.buyAll(tab)
+    await market.close()
+    await market.fail(tab)
+    await market.expireFailed()
+    return tab
+  }
+
   test('behavior: within what its payer has earned the platform does, out of the fees it kept; beyond that the provider', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
@@ -222,11 +233,7 @@ describe('who bears a default', () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 19_000_000n, 1_000_000n)
-    const tab = market.openTab(payer)
-    await market.buyAll(tab)
-    await market.close()
-    await market.fail(tab)
-    await market.expireFailed()
+    await defaultOf(market, payer)
     await forgiveDebts(sql, { payer }, 'a test')
     const lent = await market.lent()
     await market.buy(market.openTab(payer), price)
@@ -237,12 +244,34 @@ describe('who bears a default', () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 19_000_000n, 1_000_000n)
+    const tab = await defaultOf(market, payer)
+    await sql`update outcome set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
+    expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
+  })
+
+  test('behavior: of fees that are taken back while a default ends, nothing is borne', async () => {
+    const market = openMarket()
+    const [payer] = wallets(1) as [Address]
+    const other = await seedProvider(sql)
+    await sql`
+      insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at, kept_fee)
+      values (${other.providerId}, 'all', 'epoch', ${seedChainId}, ${payer}, 1, 0, 0, now(), 1000000)`
+    let defaulting: Promise<unknown> | undefined
     const tab = market.openTab(payer)
     await market.buyAll(tab)
     await market.close()
     await market.fail(tab)
-    await market.expireFailed()
-    await sql`update outcome set final_at = null, arrived = null where payment_id = ${tab.paymentId}`
+    await sql.begin(async (tx) => {
+      await tx`select from payer where address = ${payer} for update`
+      await tx`update payer_revenue set kept_fee = 0 where payer = ${payer}`
+      defaulting = market.expireFailed()
+      await until('the default waits for the payer', async () => {
+        const waiting = await sql`
+          select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+        return waiting.length > 0
+      })
+    })
+    await defaulting
     expect(await readCovers([payer])).toMatchObject([{ covered: 0n, listed: 0n }])
   })
 
