@@ -71,10 +71,10 @@ function addCreditCommand(payer: Command): void {
     .argument('[address]', 'the payer', parseAddress)
     .addOption(new Option('--network <name>', 'on this network').choices(networkNames))
     .addOption(
-      parsedOption('--usdc <amount>', 'what it may owe beyond what it has earned; 0: nothing', usdc()),
+      parsedOption('--usdc <amount>', 'amount that the payer may owe beyond earned credit; 0: none', usdc()),
     )
     .option('--reason <text>', 'why, for the record')
-    .option('--reset', 'let it owe as much as any payer again')
+    .option('--reset', 'remove the grant, so that the default limit applies again')
     .option('--json', 'print JSON')
     .addHelpText(
       'after',

@@ -30,7 +30,7 @@ export type Exposure = {
   keptFees: bigint
   /** What the platform bore of its defaults. */
   covered: bigint
-  /** What an operator lets it owe on tabs beyond what it has earned; null: as much as any payer. */
+  /** Credit on tabs that an operator granted beyond earned credit; null: the default limit applies. */
   granted: bigint | null
 }
 

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
 
-/** What an operator lets a payer owe on tabs beyond what the payer has earned. */
+/** Credit on tabs that an operator granted a payer beyond earned credit. */
 export type GrantedCredit = {
   chainId: number
   payer: Address
@@ -11,7 +11,7 @@ export type GrantedCredit = {
   grantedAt: Date
 }
 
-/** Sets a payer's credit; null: the same as any payer's again. The gateway uses it within five minutes. */
+/** Grants a payer credit, or removes the grant if the amount is null. The gateway applies it within five minutes. */
 export async function grantCredit(
   sql: Queryable,
   {
@@ -30,7 +30,7 @@ export async function grantCredit(
     on conflict (chain_id, payer) do update set amount = excluded.amount, reason = excluded.reason, granted_at = now()`
 }
 
-/** All that was granted, the latest first. */
+/** Lists all grants, the latest first. */
 export async function findGrantedCredit(sql: Queryable, limit: number): Promise<GrantedCredit[]> {
   return sql<GrantedCredit[]>`
     select chain_id as "chainId", payer, amount, reason, granted_at as "grantedAt" from granted_credit

@@ -1,11 +1,11 @@
 import { beforeAll, expect, test } from 'vitest'
-import { collectBadRows, noBadRows, refuseWrites } from '../../../test/support/badRows.ts'
+import { collectBadRows, refuseWrites } from '../../../test/support/badRows.ts'
 import { openShop, type Shop } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { endPayments } from '../queue/stages.ts'
-import { onOnePostgres } from './tabDatabase.ts'
-import { closingTimes, createTabUpkeep } from './upkeep.ts'
+import type { TabUpkeepOptions } from './upkeep.ts'
 
 // 200 tabs that fail forever before a good one, in each loop that looks after tabs.
 
@@ -22,18 +22,7 @@ const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.bu
 const bytesOf = (hex: string) => Buffer.from(hex.slice(2), 'hex')
 const idOf = ({ tabId }: Tab) => Buffer.from(tabId.slice('tab_'.length), 'hex')
 
-function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[0]> = {}) {
-  return createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    onBadRow: noBadRows,
-    now: () => new Date(now),
-    ...more,
-  })
-}
+const upkeepAt = (now: number, more: Partial<TabUpkeepOptions> = {}) => openTabUpkeep(gateway, now, more)
 
 async function settle(tab: Tab): Promise<void> {
   const { paymentId } = (await tab.read()).body as { paymentId: string }

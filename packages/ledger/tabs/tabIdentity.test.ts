@@ -7,17 +7,15 @@ import type { Address } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
 import { makeCandidate } from '../../../bench/data/makeCandidate.ts'
-import { noBadRows } from '../../../test/support/badRows.ts'
 import { call } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { acceptPayments } from '../acceptance/acceptPayments.ts'
 import { createPayers } from '../acceptance/payers.ts'
 import { endPayments } from '../queue/stages.ts'
 import { createReserveForTab } from './reserveForTab.ts'
-import { onOnePostgres } from './tabDatabase.ts'
-import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
 // Clients choose the ids of tabs, and the nonces of other payments. Whatever they choose, a tab is one payer's.
 
@@ -29,17 +27,7 @@ const named = (payer: PrivateKeyAccount, tabId: string) => openTab(gateway, paye
 const codesOf = (answers: { body: { code?: string } }[]) => answers.map(({ body }) => body.code ?? 'verified')
 const lower = ({ address }: PrivateKeyAccount) => address.toLowerCase() as Address
 
-function upkeepAt(now: number) {
-  return createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    onBadRow: noBadRows,
-    now: () => new Date(now),
-  })
-}
+const upkeepAt = (now: number) => openTabUpkeep(gateway, now)
 
 /** Closes a tab, settles it for good, and deletes it as retention does. */
 async function endAndForget(tab: ReturnType<typeof openTab>): Promise<void> {

@@ -1,15 +1,15 @@
 import { createTestClient, http } from 'viem'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { ofTabs } from '../../../test/crash/checkpoints.ts'
-import { collectBadRows, noBadRows } from '../../../test/support/badRows.ts'
+import { collectBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
+import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { endPayments, reopenPayments } from '../queue/stages.ts'
-import { onOnePostgres } from './tabDatabase.ts'
-import { closingTimes, createTabUpkeep } from './upkeep.ts'
+import { closingTimes, type TabUpkeepOptions } from './upkeep.ts'
 
 const gateway = useGateway()
 const shop = useShop(gateway)
@@ -23,18 +23,7 @@ type Tab = ReturnType<typeof openTab>
 const minutes = (n: number) => Date.now() + n * 60_000
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
 
-function upkeepAt(now: number, more: Partial<Parameters<typeof createTabUpkeep>[0]> = {}) {
-  return createTabUpkeep({
-    sql: gateway.database,
-    tabs: onOnePostgres(gateway.database),
-    networks: [gateway.served],
-    rules: { ...closingTimes, amount: 10_000_000n },
-    minimumPrices: {},
-    onBadRow: noBadRows,
-    now: () => new Date(now),
-    ...more,
-  })
-}
+const upkeepAt = (now: number, more: Partial<TabUpkeepOptions> = {}) => openTabUpkeep(gateway, now, more)
 
 async function reasonAt(tab: Tab, now: number): Promise<unknown> {
   await upkeepAt(now).closeAndTake()
@@ -57,7 +46,7 @@ describe('a tab is closed', () => {
     expect(await reasonAt(tab, minutes(59.1))).toBe('old')
   })
 
-  test('behavior: as many hours later as its operator says, while its payer has earned the credit for it', async () => {
+  test('behavior: after as many hours as its operator sets, while earned credit covers it', async () => {
     const [earned, lent] = [await openedTab(), await openedTab()]
     for (const tab of [earned, lent]) await tab.buy(shop)
     await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`
@@ -74,7 +63,7 @@ describe('a tab is closed', () => {
     expect(await reasonAfter(earned, minutes(longest + 1))).toBe('old')
   })
 
-  test('behavior: as any other tab once more is charged than its payer has earned', async () => {
+  test('behavior: after the usual times if more is charged than its payer has earned', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await gateway.database`update tabs.tab set reserved = 100000, lent = 40000 where id = ${idOf(tab)}`

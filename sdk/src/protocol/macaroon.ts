@@ -14,8 +14,8 @@ import { addressPattern, amountPattern } from './fields.ts'
 
 /*
  * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
- * first-party caveats only, without location fields. The text is standard base64 with padding, as any decoder reads it; base64url
- * without padding, the form of libmacaroons, is accepted as well. Every other spelling is refused, so that no byte of a macaroon can be
+ * first-party caveats only, without location fields. The text is standard base64 with padding, which every decoder reads. Base64url
+ * without padding, the form of libmacaroons, is accepted too. Every other spelling is refused, so that no byte of a macaroon can be
  * changed unnoticed.
  */
 
