@@ -22,6 +22,7 @@ let expressShop: Shop
 let v1Shop: Shop
 let v1ExpressShop: Shop
 let proxiedShop: Shop
+let distrustAuthority: (() => void) | undefined
 beforeAll(async () => {
   stack = await startTestStack({
     chain: { network: 'base-sepolia' },
@@ -32,12 +33,13 @@ beforeAll(async () => {
   proxiedShop = await openProxiedShop(stack, '0.05')
   // As long as a challenge lets them be: clients send all of it back.
   await describeInFull(honoShop)
-  await trustAuthority()
+  distrustAuthority = await trustAuthority()
   const v1 = { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } } as const
   v1Shop = await openShop(stack, v1)
   v1ExpressShop = await openShop(stack, { ...v1, framework: 'express' })
 })
 afterAll(async () => {
+  distrustAuthority?.()
   for (const shop of [honoShop, expressShop, v1Shop, v1ExpressShop, proxiedShop]) await shop?.close()
   await stack?.close()
 })

@@ -7,18 +7,23 @@ import { pipeline } from 'node:stream'
 import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { loopback } from '@tollkeeper/runtime/port'
-import { onTestFinished } from 'vitest'
 
 const folder = new URL('./tls/', import.meta.url)
 
 /** The authority that the proxy's certificate is signed by, for `NODE_EXTRA_CA_CERTS`. */
 export const authorityFile = fileURLToPath(new URL('ca.pem', folder))
 
-/** Makes all clients of this process trust the proxy until the running test ends: files that run later in it test refusals. */
-export async function trustAuthority(): Promise<void> {
+/**
+ * Makes all clients of this process trust the proxy until the returned function is called, which whoever asked for it
+ * does at the end: files that run later in the same process test refusals.
+ *
+ * @example
+ * onTestFinished(await trustAuthority())
+ */
+export async function trustAuthority(): Promise<() => void> {
   const before = getCACertificates('default')
-  onTestFinished(() => setDefaultCACertificates(before))
   setDefaultCACertificates([...before, await readFile(authorityFile, 'utf8')])
+  return () => setDefaultCACertificates(before)
 }
 
 export type TlsProxy = { url: string; connections: () => number; close: () => Promise<void> }

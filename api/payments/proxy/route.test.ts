@@ -19,7 +19,7 @@ import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { PaymentRequiredV1Schema } from '@x402/core/schemas'
 import type { Address, PrivateKeyAccount } from 'viem'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { call } from '../../../test/support/gateway.ts'
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
@@ -373,7 +373,7 @@ describe('no service, no charge', () => {
       isReached = true
       response.end()
     }
-    await trustAuthority()
+    onTestFinished(await trustAuthority())
     const proxy = await startTlsProxy(upstreamUrl)
     let address = '93.184.216.34'
     const guard = createAddressGuard({ allowPrivate: false, resolve: async () => [{ address, family: 4 }] })
@@ -462,7 +462,7 @@ describe('answers', () => {
 
 describe('streams', () => {
   test('behavior: over TLS, on a connection that is used again', async () => {
-    await trustAuthority()
+    onTestFinished(await trustAuthority())
     const proxy = await startTlsProxy(upstreamUrl)
     await own('PUT', '/upstream', { url: proxy.url })
     restart()
