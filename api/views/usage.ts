@@ -77,7 +77,7 @@ type UsageQuery = {
 type UsagePosition = { startsAt: Date | null; endpointId: string }
 
 /** The calls of a provider's endpoints that reached the gateway. */
-async function findUsage(sql: Database, query: UsageQuery): Promise<z.input<typeof usageRow>[]> {
+export async function findUsage(sql: Database, query: UsageQuery): Promise<z.input<typeof usageRow>[]> {
   const { providerId, interval, from, to, endpointId, after, limit } = query
   const bucket = interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, hour, 'UTC')`
   const rows = await sql<{ startsAt: Date | null; endpointId: string; outcomes: Record<string, number> }[]>`

@@ -1,26 +1,58 @@
 import { expect, test } from 'vitest'
 import { createBudget } from './budget.ts'
 
-test('default: what gas cost today beyond the rewards, and anew each UTC day', () => {
-  let now = new Date('2026-11-21T23:59:59Z')
-  const budget = createBudget(() => now)
-  budget.book({ cost: 60n, reward: 0n })
-  budget.book({ cost: 5n, reward: 0n })
+/** A second before midnight, UTC. */
+const evening = new Date('2026-11-21T23:59:59Z')
+const midnight = new Date('2026-11-22T00:00:00Z')
+
+function openBudget() {
+  const clock = { now: evening }
+  const budget = createBudget(() => clock.now)
+  return { clock, budget, account: budget.openAccount() }
+}
+
+test('default: sums what gas cost today beyond the rewards, and begins again each UTC day', () => {
+  const { clock, budget, account } = openBudget()
+  account.book({ cost: 60n, reward: 0n })
+  account.book({ cost: 5n, reward: 0n })
   expect(budget.spentToday()).toBe(65n)
-  budget.book({ cost: 5n, reward: 100n })
+  account.book({ cost: 5n, reward: 100n })
   expect(budget.spentToday()).toBe(-30n)
-  now = new Date('2026-11-22T00:00:00Z')
+  clock.now = midnight
   expect(budget.spentToday()).toBe(0n)
 })
 
-test('default: covers amounts in order, together at most the limit of the day', () => {
-  let now = new Date('2026-11-21T23:59:59Z')
-  const budget = createBudget(() => now)
-  budget.book({ cost: 60n, reward: 0n })
-  expect(budget.covers([30n, 20n, 10n, 1n], 100n)).toEqual([true, false, true, false])
-  expect(budget.covers([40n], 100n)).toEqual([true])
-  expect(budget.covers([41n], 100n)).toEqual([false])
-  expect(budget.covers([1_000n], 0n)).toEqual([true])
-  now = new Date('2026-11-22T00:00:00Z')
-  expect(budget.covers([100n, 1n], 100n)).toEqual([true, false])
+test('default: reserves amounts in order, together at most the limit of the day', () => {
+  const { clock, account } = openBudget()
+  account.book({ cost: 60n, reward: 0n })
+  expect(account.reserve([30n, 20n, 10n, 1n], 100n)).toEqual([true, false, true, false])
+  expect(account.reserve([40n], 100n)).toEqual([true])
+  expect(account.reserve([41n], 100n)).toEqual([false])
+  expect(account.reserve([1_000n], 0n)).toEqual([true])
+  clock.now = midnight
+  expect(account.reserve([100n, 1n], 100n)).toEqual([true, false])
+})
+
+test('behavior: wallets that reserve at the same time never exceed the limit together', () => {
+  const { budget, account } = openBudget()
+  const other = budget.openAccount()
+  expect(account.reserve([60n], 100n)).toEqual([true])
+  expect(other.reserve([41n, 40n], 100n)).toEqual([false, true])
+  expect(other.covers(0n, 100n)).toBe(true)
+  expect(other.covers(1n, 100n)).toBe(false)
+  expect(other.covers(1n, 0n)).toBe(true)
+  // A wallet that plans its transaction again needs nothing beside what it had reserved for it.
+  expect(account.reserve([60n], 100n)).toEqual([true])
+  // A transaction that cost less, or was never sent, leaves the rest to others.
+  account.book({ cost: 50n, reward: 0n })
+  expect(other.covers(10n, 100n)).toBe(true)
+  other.release()
+  expect(account.reserve([50n], 100n)).toEqual([true])
+})
+
+test('behavior: what is in flight at midnight counts on the next day', () => {
+  const { clock, budget, account } = openBudget()
+  account.reserve([70n], 100n)
+  clock.now = midnight
+  expect(budget.openAccount().reserve([31n, 30n], 100n)).toEqual([false, true])
 })

@@ -1,33 +1,69 @@
 export type Budget = ReturnType<typeof createBudget>
+export type Account = ReturnType<Budget['openAccount']>
 
-/** What a keeper of its own account spends on gas, and gets for settling. Kept in memory: a restart begins anew. */
+/**
+ * What a keeper without a database spends on gas in a UTC day, and what it earns by settling. All its wallets, on all networks, share the
+ * budget. It is kept in memory, so a restart begins it again.
+ */
 export function createBudget(now: () => Date) {
   let day = ''
   let spent = 0n
+  /** What each wallet's transaction in flight may cost. */
+  const reserved = new Map<symbol, bigint>()
+
   function turnDay(): void {
     const today = now().toISOString().slice(0, 10)
     if (today !== day) [day, spent] = [today, 0n]
   }
+
+  /** Spent today, or reserved by others. */
+  function takenBy(others: (wallet: symbol) => boolean): bigint {
+    turnDay()
+    return [...reserved].reduce((sum, [wallet, amount]) => (others(wallet) ? sum + amount : sum), spent)
+  }
+
   return {
-    /** USDC base units. */
-    book({ cost, reward }: { cost: bigint; reward: bigint }): void {
-      turnDay()
-      spent += cost - reward
-    },
     /** What gas has cost on this UTC day beyond the rewards; below 0 where these were more. */
     spentToday(): bigint {
       turnDay()
       return spent
     },
-    /** Decides in order which of these amounts today's limit still covers together. It books none. @param limit 0: none. */
-    covers(amounts: readonly bigint[], limit: bigint): boolean[] {
-      turnDay()
-      let reached = spent
-      return amounts.map((amount) => {
-        const isCovered = limit === 0n || reached + amount <= limit
-        if (isCovered) reached += amount
-        return isCovered
-      })
+    /** Opens the account of a wallet, which has one transaction in flight at a time. */
+    openAccount() {
+      const own = Symbol('wallet')
+      return {
+        /**
+         * Reserves these amounts in order, as far as today's limit covers them together with all that is spent or reserved. They replace
+         * what the wallet has reserved.
+         *
+         * @param limit USDC base units; 0: no limit.
+         * @returns for each amount whether it is reserved.
+         */
+        reserve(amounts: readonly bigint[], limit: bigint): boolean[] {
+          const taken = takenBy((wallet) => wallet !== own)
+          let sum = 0n
+          const isReserved = amounts.map((amount) => {
+            if (limit !== 0n && taken + sum + amount > limit) return false
+            sum += amount
+            return true
+          })
+          reserved.set(own, sum)
+          return isReserved
+        },
+        /** Returns whether today's limit covers this amount as well. It reserves nothing. */
+        covers: (amount: bigint, limit: bigint): boolean =>
+          limit === 0n || takenBy(() => true) + amount <= limit,
+        /** Books what the transaction in flight has cost and earned, in USDC base units. */
+        book({ cost, reward }: { cost: bigint; reward: bigint }): void {
+          turnDay()
+          spent += cost - reward
+          reserved.delete(own)
+        },
+        /** Releases what is reserved, because the wallet has nothing in flight. */
+        release(): void {
+          reserved.delete(own)
+        },
+      }
     },
   }
 }

@@ -36,7 +36,7 @@ const planned: PlannedBatch = {
 test('behavior: a batch that finds the token paused closes the queue for a while, as it does where there is a database', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
-  const journal = createMemoryJournal(createBudget(now), now)
+  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
   const item = createItem()
   const close = (drop: Drop) =>
     journal.begin(planned, [item]).close({ outcome: 'nothing_left', failure: 'deferred', drops: [drop] })
@@ -51,7 +51,7 @@ test('behavior: a batch that finds the token paused closes the queue for a while
 
 test('behavior: what a transaction leaves out is no longer in the batch, and not counted as settled by it', async () => {
   const now = () => new Date(1_800_000_000_000)
-  const journal = createMemoryJournal(createBudget(now), now)
+  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
   const [settledBefore, feeSpent, good] = [createItem(), createItem(), createItem()]
   const open = journal.begin(planned, [settledBefore, feeSpent, good])
   const hash = randomHex(32)
@@ -78,7 +78,7 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
 
 test('behavior: what was used already is left alone, until a reorg takes back what the chain said', async () => {
   const now = () => new Date(1_800_000_000_000)
-  const journal = createMemoryJournal(createBudget(now), now)
+  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
   const item = createItem()
   const begun = () => journal.begin(planned, [item])
   await begun().close({
@@ -94,7 +94,7 @@ test('behavior: what was used already is left alone, until a reorg takes back wh
 test('behavior: a payer whose payments failed twice on chain is not tried again', async () => {
   let time = 1_800_000_000_000
   const now = () => new Date(time)
-  const journal = createMemoryJournal(createBudget(now), now)
+  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
   const item = createItem()
   const failures: string[] = []
   for (let n = 0; n < 3; n++) {

@@ -9,7 +9,7 @@ import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
-import type { Budget } from './budget.ts'
+import type { Account } from './budget.ts'
 
 type Attempt = SignedTransaction & { at: number; triedAt: number | null }
 
@@ -29,7 +29,7 @@ const pausedTokenMs = 15_000
 
 /** The journal of a keeper without a database. When it ends, chain and gateway still know what it forgets. */
 export function createMemoryJournal(
-  budget: Budget,
+  account: Account,
   now: () => Date,
   onHold: (by: HoldReason | 'gas_price') => void = () => {},
 ) {
@@ -82,7 +82,7 @@ export function createMemoryJournal(
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },
       async markMined({ hash, receipt }, verdict, books) {
-        budget.book(books)
+        account.book(books)
         done.spent += books.cost
         done.earned += books.reward
         learn(verdict)

@@ -68,6 +68,15 @@ describe('payments', () => {
     expect(await items({}, { to: platform, validBefore })).toHaveLength(count)
   })
 
+  test.each([
+    [-1n, 1],
+    [0n, 0],
+  ])('behavior: wait until they are valid: valid after now and %d s', async (offset, count) => {
+    const validAfter = seconds + offset
+    expect(await items({ validAfter })).toHaveLength(count)
+    expect(await items({}, { to: platform, validAfter })).toHaveLength(count)
+  })
+
   test('error: are left out if their halves have two payers', async () => {
     expect(await items({}, { from: address('9') })).toEqual([])
   })

@@ -152,8 +152,10 @@ function toItem(payloads: readonly string[], position: number, now: Date): Batch
   const authorizations = parse(payloads)
   const [provider, fee] = authorizations
   if (!provider || (fee && fee.from !== provider.from)) return null
-  const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
-  if (authorizations.some(({ validBefore }) => validBefore <= until)) return null
+  const seconds = BigInt(Math.floor(now.getTime() / 1000))
+  const until = seconds + BigInt(settleMarginSeconds)
+  if (authorizations.some(({ validAfter, validBefore }) => validAfter >= seconds || validBefore <= until))
+    return null
   return {
     position,
     paymentId: null,

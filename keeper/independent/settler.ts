@@ -41,9 +41,10 @@ const holdWords = {
 
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
 export function createSettler(options: SettlerOptions) {
-  const { served, wallet, settings, budget, now, log, metrics } = options
+  const { served, wallet, settings, now, log, metrics } = options
+  const account = options.budget.openAccount()
   const sayOnce = createSayOnce(log)
-  const journal = createMemoryJournal(budget, now, (by) => {
+  const journal = createMemoryJournal(account, now, (by) => {
     if (by === 'gas_allowance') return
     metrics.holds.inc({ network: served.network.name, reason: by })
     sayOnce(holdWords[by])
@@ -58,11 +59,11 @@ export function createSettler(options: SettlerOptions) {
       meter: createGasMeter(served, settings, now),
       settings,
       draw: async (draws) =>
-        budget.covers(
+        account.reserve(
           draws.map(({ amount }) => amount),
           settings.dailyBudget,
         ),
-      isInBudget: async (amount) => budget.covers([amount], settings.dailyBudget)[0] === true,
+      isInBudget: async (amount) => account.covers(amount, settings.dailyBudget),
       bears: 'all',
       now,
     }),
@@ -78,6 +79,8 @@ export function createSettler(options: SettlerOptions) {
   let turns: Lane[] = []
 
   async function settleNext(): Promise<StepResult> {
+    // An attempt that failed before it sent anything may have reserved something.
+    account.release()
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
     const due = await readLanes(options, journal)
     for (const lane of orderLanes(worthOfNext(due), turns)) {

@@ -114,6 +114,13 @@ describe('refusalOfWhole', () => {
     expect(refusalOfWhole([item], [{ item, reason: 'already_settled' }])).toBeNull()
   })
 
+  test.each([
+    ['cancelled', 'authorization_cancelled'],
+    ['foreign_use', 'authorization_used'],
+  ] as const)('error: a fee that is %s refuses all of it', (state, code) => {
+    expect(refusalOfWhole([itemOf(halfOf(), feeOf({}, state))], [])).toBe(code)
+  })
+
   test('behavior: names a payment’s own fault before what may be over in a moment', () => {
     const drops = [
       { item, reason: 'deferred' },

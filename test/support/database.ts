@@ -18,6 +18,18 @@ export function createMigratedDatabase(): Promise<string> {
   return copy(inject('migratedDatabase'))
 }
 
+/**
+ * As {@link createMigratedDatabase}, with another time zone than UTC, which differs by half an hour as well. So sums by hour or day are
+ * wrong if they depend on the zone of the database.
+ */
+export async function createDatabaseInOtherZone(): Promise<string> {
+  const url = await createMigratedDatabase()
+  const sql = openDatabase({ url, applicationName: 'test', max: 1 })
+  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set timezone to 'Asia/Kolkata'`)
+  await sql.end()
+  return url
+}
+
 /** The database of a test file, with our schema and the index's tables: open until the file's tests are over. */
 export async function useDatabase(): Promise<Database> {
   const sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })

@@ -64,6 +64,15 @@ test('behavior: what settled after the block of a balance is unsettled there, al
   expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
 })
 
+test('behavior: what failed is unsettled while it may still settle, and no longer once its end is final', async () => {
+  const { payer, paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const failed = { paymentId, kind: 'failed', code: 'settlement_failed' } as const
+  await endPayments(sql, [{ ...failed, isFinal: false }], new Date())
+  expect(await unsettledOf(payer)).toBe(50_000n)
+  await endPayments(sql, [{ ...failed, isFinal: true }], new Date())
+  expect(await unsettledOf(payer, { now: Math.floor(Date.now() / 1000) + 610 })).toBe(0n)
+})
+
 test('behavior: what has run out can still move while the chain’s clock lags by two minutes', async () => {
   const now = Math.floor(Date.now() / 1000)
   const validBefore = now + 1_000

@@ -16,12 +16,14 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
 import { insertTransaction, markMined } from '../batches/transactions.ts'
 import { readGroups, readSubmission } from '../queue/queue.ts'
+import { endPayments } from '../queue/stages.ts'
 import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
 import {
   findPayments,
   giveUpTogether,
   nameOf,
   readLeftOfSubmission,
+  readReplaced,
   SubmissionConflict,
   storeSubmission,
 } from './submissions.ts'
@@ -198,6 +200,20 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
     failureCode: null,
   })
   await fail(again)
+})
+
+test('behavior: a failed submission that comes again frees what it had reserved, unless that is free already', async () => {
+  const [first, fee] = pair()
+  await ask([first, fee])
+  await fail(await claim())
+  const replaced = async () => {
+    const known = await findPayments(sql, seedScope, [first, fee])
+    return [...(await readReplaced(sql, [...known.values()]))]
+  }
+  expect(await replaced()).toEqual([[first.from, 2n]])
+  const paymentId = await paymentOf(first)
+  await endPayments(sql, [{ paymentId, kind: 'failed', code: 'authorization_expired', isFinal: true }], now)
+  expect(await replaced()).toEqual([])
 })
 
 test('behavior: a submission is claimed as a whole, or not at all', async () => {

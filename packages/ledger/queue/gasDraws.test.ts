@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
-import { createMigratedDatabase } from '../../../test/support/database.ts'
+import { createDatabaseInOtherZone } from '../../../test/support/database.ts'
 import {
   blockHashOf,
   seedChainId,
@@ -22,10 +22,11 @@ import { endPayments } from './stages.ts'
 
 const noon = new Date('2026-11-23T12:00:00Z')
 const tomorrow = new Date('2026-11-24T00:00:00Z')
+const lastMoment = new Date(tomorrow.getTime() - 1)
 const [cost, common] = [30n, 100n]
 const limits = { budget: 50n, common }
 
-const url = await createMigratedDatabase()
+const url = await createDatabaseInOtherZone()
 const sql = openDatabase({ url, applicationName: 'test' })
 const twin = openDatabase({ url, applicationName: 'test twin' })
 const provider = await seedProvider(sql)
@@ -74,7 +75,7 @@ const drawn = async () =>
 describe('a submission', () => {
   const platform: Hex = `0x${'fe'.repeat(20)}`
   /** Submits one transfer. */
-  const submit = (value: bigint, recipient: Hex, gasPerFee: bigint, left: bigint) =>
+  const submit = (value: bigint, recipient: Hex, gasPerFee: bigint, left: bigint, at = noon) =>
     sql.begin(async (tx) => {
       const key = randomHex(32)
       const candidate = toCandidate({
@@ -85,7 +86,7 @@ describe('a submission', () => {
       })
       await storeSubmission(tx, { key, candidates: [candidate], known: [] }, noon)
       const paid = { cost: { expected: cost, most: 2n * cost }, gasPerFee, providerId: null, common: left }
-      await coverSubmission(tx, key, paid, noon)
+      await coverSubmission(tx, key, paid, at)
     })
 
   test.each([
@@ -95,6 +96,12 @@ describe('a submission', () => {
   ])('default: a lone fee that %s', async (_, fee, gasPerFee, left, expected) => {
     await submit(fee, platform, gasPerFee, left)
     expect(await drawn()).toEqual(expected)
+  })
+
+  test('behavior: draws from the day on which it is submitted', async () => {
+    await submit(1n, randomHex(20), 10n, 100n, lastMoment)
+    await submit(1n, randomHex(20), 10n, 100n, tomorrow)
+    expect(await drawn()).toEqual(['23 common:test 60', '24 common:test 60'])
   })
 
   test.each([
@@ -161,7 +168,7 @@ describe('acceptance', () => {
 
   test('behavior: each UTC day has its own', async () => {
     for (let i = 0; i < 3; i++) await accept()
-    expect((await accept({ at: new Date(tomorrow.getTime() - 1) })).verdict).toBe('gas_not_covered')
+    expect((await accept({ at: lastMoment })).verdict).toBe('gas_not_covered')
     expect((await accept({ at: tomorrow })).verdict).toBe('accepted')
     expect(await drawn()).toEqual(['23 common:test 90', '24 common:test 30'])
   })
@@ -258,6 +265,21 @@ describe('a transaction', () => {
     expect([await left(20n), await left(21n)]).toEqual([true, false])
     // Nothing is drawn yet on a new day.
     expect([await left(50n, tomorrow), await left(51n, tomorrow)]).toEqual([true, false])
+  })
+
+  test('behavior: what is beyond fees and drawers is that of the day on which it is mined', async () => {
+    for (const [now, spent] of [
+      [lastMoment, 30n],
+      [tomorrow, 40n],
+    ] as const) {
+      const { paymentId } = await seedPayment(sql, { provider, feeAmount: 1n })
+      await bookGas(sql, await claim([paymentId]), { cost: spent + 1n, isOver: true, now })
+    }
+    expect(await drawn()).toEqual(['23 budget:31337 30', '24 budget:31337 40'])
+    const isCovered = (now: Date, amount: bigint) =>
+      isInBudget(sql, seedChainId, { amount, budget: 50n, now })
+    expect([await isCovered(lastMoment, 20n), await isCovered(lastMoment, 21n)]).toEqual([true, false])
+    expect([await isCovered(tomorrow, 10n), await isCovered(tomorrow, 11n)]).toEqual([true, false])
   })
 
   test('behavior: a fee that its payer has cancelled carries none of it', async () => {

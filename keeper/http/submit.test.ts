@@ -1,0 +1,201 @@
+import { createLogger } from '@tollkeeper/runtime/log'
+import { createRateLimiter } from '@tollkeeper/runtime/rateLimiter'
+import { encodePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
+import type { Address } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { describe, expect, test } from 'vitest'
+import { devAccount } from '../../apps/devstack/chain/accounts.ts'
+import { useDatabase } from '../../test/support/database.ts'
+import { keeperDefaults } from '../../test/support/keeperDefaults.ts'
+import { seedPlatform } from '../../test/support/seedPayments.ts'
+import { shareServedChain } from '../../test/support/servedChain.ts'
+import { giveUp } from '../../test/support/standing.ts'
+import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
+import { createHttpContext } from './context.ts'
+import { parseRequest } from './facilitator/request.ts'
+import { reserve } from './facilitator/reserve.ts'
+import { submitTransfers } from './submit.ts'
+
+// The doors for signed money, on a real chain and a real database, while no worker settles anything: what was accepted waits.
+
+const sql = await useDatabase()
+const { chain, served } = await shareServedChain()
+const now = () => new Date()
+
+/** The doors of one process; each process has its own memory of payers. */
+function openDoors() {
+  return createHttpContext({
+    ...keeperDefaults,
+    settings: { ...keeperDefaults.settings, gasAllowance: 1_000_000_000n },
+    database: sql,
+    networks: [served],
+    accounts: [devAccount(15)],
+    platformWallets: [seedPlatform],
+    // Nothing settles, so waiting longer would be in vain.
+    submitTimeoutMs: 1,
+    rateLimiter: createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: Date.now }),
+    log: createLogger('test', 'silent'),
+    now,
+    wake: () => {},
+  })
+}
+const doors = openDoors()
+
+/** A new account with USDC. */
+async function openBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
+  const buyer = privateKeyToAccount(generatePrivateKey())
+  await chain.mintUsdc([buyer.address], usdc)
+  return buyer
+}
+
+const sign = (buyer: PrivateKeyAccount, value: bigint, to: Address = randomHex(20), nonce = randomHex(32)) =>
+  signAuthorization(served, buyer, {
+    from: buyer.address.toLowerCase() as Address,
+    to,
+    value,
+    ...validFor(3_600),
+    nonce,
+  })
+
+/** Submits transfers together. Returns whether they are accepted, or the code of the refusal. */
+async function submit(transfers: SignedAuthorization[], context = doors): Promise<string> {
+  const body = { transfers: transfers.map(encodePayload) }
+  const caller = { apiKey: null, address: '192.0.2.1' }
+  return submitTransfers(context, body, caller).then(
+    () => 'settled',
+    ({ code, message }: { code?: string; message: string }) =>
+      message.startsWith('Not sent yet') ? 'accepted' : (code ?? message),
+  )
+}
+
+/** Presents a payment to x402's `/settle`. Returns whether it is accepted, or the code of the refusal. */
+async function settle(payment: SignedAuthorization, context = doors): Promise<string> {
+  const { signature, ...authorization } = payment
+  const words = { ...authorization, validAfter: '0', validBefore: `${authorization.validBefore}` }
+  const kind = { scheme: 'exact', network: served.network.caip2 }
+  const request = parseRequest([served], {
+    x402Version: 2,
+    paymentPayload: {
+      x402Version: 2,
+      accepted: kind,
+      payload: { signature, authorization: { ...words, value: `${authorization.value}` } },
+    },
+    paymentRequirements: {
+      ...kind,
+      asset: served.token,
+      payTo: authorization.to,
+      amount: `${authorization.value}`,
+    },
+  })
+  return reserve(context, request, { providerId: null }, 'due').then(
+    (id) => (id === null ? 'payment_replayed' : 'accepted'),
+    ({ code, message }: { code?: string; message: string }) => code ?? message,
+  )
+}
+
+/** The sum of a buyer's payments that are stored. */
+async function promisedBy({ address }: PrivateKeyAccount): Promise<bigint> {
+  const [row] = await sql<[{ sum: bigint | null }]>`
+    select sum(provider_amount + fee_amount) as sum from payment where payer = ${address.toLowerCase()}`
+  return BigInt(row.sum ?? 0n)
+}
+
+describe('a balance', () => {
+  test('default: carries transfers up to its last unit, and none after that', async () => {
+    const buyer = await openBuyer(100n)
+    expect(await submit([await sign(buyer, 60n)])).toBe('accepted')
+    expect(await submit([await sign(buyer, 41n)])).toBe('insufficient_balance')
+    expect(await promisedBy(buyer)).toBe(60n)
+    expect(await submit([await sign(buyer, 40n)])).toBe('accepted')
+    expect(await submit([await sign(buyer, 1n)])).toBe('insufficient_balance')
+    expect(await promisedBy(buyer)).toBe(100n)
+  })
+
+  test('error: carries all transfers of a submission together, or none of them', async () => {
+    const buyer = await openBuyer(100n)
+    const transfers = [await sign(buyer, 60n), await sign(buyer, 41n)]
+    expect(await submit(transfers)).toBe('insufficient_balance')
+    expect(await submit([await sign(buyer, 60n), await sign(buyer, 41n, seedPlatform)])).toBe(
+      'insufficient_balance',
+    )
+    expect(await promisedBy(buyer)).toBe(0n)
+    expect(await submit([await sign(buyer, 60n), await sign(buyer, 40n)])).toBe('accepted')
+  })
+
+  test.each([
+    ['POST /submit twice', submit, submit],
+    ['POST /submit and then /settle', submit, settle],
+    ['/settle and then POST /submit', settle, submit],
+    ['/settle twice', settle, settle],
+  ] as const)('error: is promised once, by %s', async (_, first, second) => {
+    const buyer = await openBuyer(100n)
+    const present = async (door: typeof submit | typeof settle) => {
+      const transfer = await sign(buyer, 51n)
+      return door === settle ? settle(transfer) : submit([transfer])
+    }
+    expect(await present(first)).toBe('accepted')
+    expect(await present(second)).toBe('insufficient_balance')
+    expect(await promisedBy(buyer)).toBe(51n)
+  })
+
+  test('error: is promised once, however many submissions come at the same time to several processes', async () => {
+    const buyer = await openBuyer(100n)
+    const processes = [doors, openDoors()]
+    const transfers = await Promise.all(Array.from({ length: 12 }, () => sign(buyer, 30n)))
+    const answers = await Promise.all(
+      transfers.map((transfer, index) =>
+        index % 3 === 0 ? settle(transfer, processes[index % 2]) : submit([transfer], processes[index % 2]),
+      ),
+    )
+    expect(answers.toSorted()).toEqual([
+      ...Array(3).fill('accepted'),
+      ...Array(9).fill('insufficient_balance'),
+    ])
+    expect(await promisedBy(buyer)).toBe(90n)
+  })
+})
+
+describe('a submission that failed', () => {
+  const failLast = async (buyer: PrivateKeyAccount) => {
+    const rows = await sql<{ id: string }[]>`
+      select payment_id as id from queue where payer = ${buyer.address.toLowerCase()}`
+    await giveUp(
+      sql,
+      rows.map(({ id }) => id),
+    )
+  }
+
+  test('default: takes the place of itself if it comes again, so its balance is promised once', async () => {
+    const buyer = await openBuyer(100n)
+    const transfer = await sign(buyer, 100n)
+    expect(await submit([transfer])).toBe('accepted')
+    await failLast(buyer)
+    expect(await submit([transfer])).toBe('accepted')
+    expect(await promisedBy(buyer)).toBe(100n)
+    expect(await submit([await sign(buyer, 1n)])).toBe('insufficient_balance')
+  })
+
+  test('behavior: stays promised while it may still settle', async () => {
+    const buyer = await openBuyer(100n)
+    expect(await submit([await sign(buyer, 60n)])).toBe('accepted')
+    await failLast(buyer)
+    expect(await submit([await sign(buyer, 41n)])).toBe('insufficient_balance')
+    expect(await submit([await sign(buyer, 40n)])).toBe('accepted')
+  })
+})
+
+test('error: another transfer under a known nonce is refused, and nothing of it is stored', async () => {
+  const buyer = await openBuyer(100n)
+  const transfer = await sign(buyer, 40n)
+  expect(await submit([transfer])).toBe('accepted')
+  const { nonce } = transfer
+  expect(await submit([await sign(buyer, 41n, transfer.to, nonce)])).toBe('payment_replayed')
+  expect(await submit([await sign(buyer, 40n, randomHex(20), nonce)])).toBe('payment_replayed')
+  expect(await promisedBy(buyer)).toBe(40n)
+})
+
+test('error: a submission whose gas neither a fee nor an allowance covers is not stored', async () => {
+  const buyer = await openBuyer(100n)
+  expect(await submit([await sign(buyer, 100n)], { ...doors, gasAllowance: 0n })).toBe('gas_not_covered')
+  expect(await promisedBy(buyer)).toBe(0n)
+})

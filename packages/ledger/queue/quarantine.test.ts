@@ -1,0 +1,143 @@
+import type { Address } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { claimAs } from '../../../test/support/claim.ts'
+import { useDatabase } from '../../../test/support/database.ts'
+import {
+  seedChainId,
+  seedHalf,
+  seedPayment,
+  seedPlatform,
+  seedProvider,
+  seedScope,
+  seedTransfer,
+  toCandidate,
+} from '../../../test/support/seedPayments.ts'
+import { giveUpAll } from '../../../test/support/standing.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { storeSubmission } from '../acceptance/submissions.ts'
+import { closeBatch } from '../batches/batches.ts'
+import { countGivenUpPayers, quarantinePayers, readCondemned, readQuarantined } from './quarantine.ts'
+import { readGroups } from './queue.ts'
+import { quarantinePayments } from './stages.ts'
+
+const now = new Date()
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
+
+const seed = async (payer: Address, acceptedAt = now) =>
+  (await seedPayment(sql, { provider, payer, acceptedAt })).paymentId
+
+/** A transaction of ours in which these payers' payments failed. */
+const failOnChain = (...payers: Address[]) => quarantinePayers(sql, seedScope, payers)
+
+/** The quarantined payments that may be tried now. */
+async function tryable(): Promise<string[]> {
+  const group = (await readGroups(sql, seedScope)).find(({ feeRecipient }) => feeRecipient === seedPlatform)
+  if (!group) return []
+  return (await readQuarantined(sql, group, now, 100)).map(({ id }) => id)
+}
+
+const condemned = async (scope = seedScope) =>
+  (await readCondemned(sql, scope, 100)).map(({ paymentId }) => paymentId)
+
+async function stageOf(paymentId: string): Promise<string | undefined> {
+  const [row] = await sql<{ stage: string }[]>`select stage from queue where payment_id = ${paymentId}`
+  return row?.stage
+}
+
+describe('a payer whose payments fail on chain', () => {
+  test('default: is tried once more, apart from others, and after the second failure never again', async () => {
+    const payer = randomHex(20)
+    const payment = await seed(payer)
+    expect(await tryable()).toEqual([])
+    await failOnChain(payer)
+    expect(await stageOf(payment)).toBe('quarantined')
+    expect(await tryable()).toEqual([payment])
+    expect(await condemned()).toEqual([])
+    expect(await countGivenUpPayers(sql, seedChainId)).toBe(0)
+
+    await failOnChain(payer)
+    expect(await tryable()).toEqual([])
+    expect(await condemned()).toEqual([payment])
+    expect(await countGivenUpPayers(sql, seedChainId)).toBe(1)
+    await giveUpAll(sql)
+  })
+
+  test('behavior: all that waits of it leaves the others’ lanes', async () => {
+    const payer = randomHex(20)
+    const payments = [await seed(payer), await seed(payer)]
+    const other = await seed(randomHex(20))
+    await failOnChain(payer)
+    expect(await Promise.all(payments.map(stageOf))).toEqual(['quarantined', 'quarantined'])
+    expect(await stageOf(other)).toBe('waiting')
+    await giveUpAll(sql)
+  })
+
+  test('behavior: a transaction counts once, however many of its payments failed in it', async () => {
+    const payer = randomHex(20)
+    const payment = await seed(payer)
+    await failOnChain(payer, payer, payer)
+    expect(await tryable()).toEqual([payment])
+    await giveUpAll(sql)
+  })
+
+  test('behavior: one payment at a time, the oldest first, and none while one is under way', async () => {
+    const payer = randomHex(20)
+    const newer = await seed(payer, now)
+    const older = await seed(payer, new Date(now.getTime() - 60_000))
+    await failOnChain(payer)
+    expect(await tryable()).toEqual([older])
+    const { batch } = await claimAs(sql, 'quarantined', [older], { now })
+    expect(await tryable()).toEqual([])
+    await closeBatch(sql, batch?.id ?? 0n, 'released', now)
+    expect(await tryable()).toEqual([older])
+    expect(await stageOf(newer)).toBe('quarantined')
+    await giveUpAll(sql)
+  })
+
+  test('behavior: payers that never failed wait for none of that, and are tried before it', async () => {
+    const [liar, honest] = [randomHex(20), randomHex(20)]
+    const lies = await seed(liar, new Date(now.getTime() - 60_000))
+    const payments = [await seed(honest), await seed(honest)]
+    await quarantinePayments(sql, payments)
+    await failOnChain(liar)
+    const tried = await tryable()
+    expect(tried.slice(0, 2).toSorted()).toEqual(payments.toSorted())
+    expect(tried.slice(2)).toEqual([lies])
+    await giveUpAll(sql)
+  })
+
+  test('behavior: what it submits fails together with what else is submitted', async () => {
+    const payer = randomHex(20)
+    await seed(payer)
+    await failOnChain(payer)
+    await failOnChain(payer)
+    await giveUpAll(sql)
+    const key = randomHex(32)
+    const candidate = toCandidate({ source: 'submission', payer, acceptedAt: now, halves: [seedHalf()] })
+    await sql.begin((tx) => storeSubmission(tx, { key, candidates: [candidate], known: [] }, now))
+    expect(await readCondemned(sql, seedScope, 100)).toEqual([{ paymentId: candidate.id, submission: key }])
+    await giveUpAll(sql)
+  })
+
+  test('behavior: failures on one chain count on no other', async () => {
+    const payer = randomHex(20)
+    await seed(payer)
+    const { paymentId: elsewhere } = await seedTransfer(sql, {
+      payer,
+      chainId: 84_532,
+      source: 'facilitator',
+      facilitation: { providerId: null, paymentIdentifier: null },
+      feeRecipient: seedPlatform,
+    })
+    await quarantinePayments(sql, [elsewhere])
+    await failOnChain(payer)
+    await failOnChain(payer)
+    expect(await condemned({ ...seedScope, chainId: 84_532 })).toEqual([])
+    expect(await countGivenUpPayers(sql, 84_532)).toBe(0)
+    const [group] = await readGroups(sql, { ...seedScope, chainId: 84_532 })
+    if (!group) throw new Error('Expected a group')
+    expect((await readQuarantined(sql, group, now, 100)).map(({ id }) => id)).toEqual([elsewhere])
+    await giveUpAll(sql)
+  })
+})
