@@ -11,7 +11,7 @@ import { createLogger } from '@tollkeeper/runtime/log'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '@tollkeeper/sdk/protocol/challenge'
 import { type NetworkName, networks } from '@tollkeeper/sdk/protocol/networks'
 import { encodePayload, parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
-import { type Address, type Hash, keccak256, toHex } from 'viem'
+import { type Address, type Hash, keccak256, type TransactionReceipt, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { LocalChain } from '../../apps/devstack/chain/startLocalChain.ts'
 import { createMigratedDatabase } from './database.ts'
@@ -310,13 +310,18 @@ export async function settleDirectly(
   gateway: TestGateway,
   payload: string,
 ): Promise<{ hash: Hash; blockHash: Hash; blockNumber: bigint }> {
-  const { served, database } = gateway
   const hash = await sendDirectly(gateway, parsePayload(payload))
-  const receipt = await served.client.waitForTransactionReceipt({ hash })
+  const receipt = await gateway.served.client.waitForTransactionReceipt({ hash })
+  await recordReceipt(gateway, receipt)
+  const { blockNumber, blockHash } = receipt
+  return { hash, blockHash, blockNumber }
+}
+
+/** Records what a transaction's receipt shows, as if the index had read it. */
+export async function recordReceipt(gateway: TestGateway, receipt: TransactionReceipt): Promise<void> {
+  const { served, database } = gateway
   const events = readEvidence(receipt, served, 1n)
   const scope = { chainId: served.network.chainId, token: served.token }
   await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
   await gateway.index()
-  const { blockNumber, blockHash } = receipt
-  return { hash, blockHash, blockNumber }
 }

@@ -1,18 +1,29 @@
 import { randomUUID } from 'node:crypto'
+import { claimPayments } from '@tollkeeper/ledger/batches/claims'
 import { createRetention } from '@tollkeeper/ledger/outcomes/retention'
 import { recordFailure } from '@tollkeeper/ledger/queue/failures'
 import { audit } from '@tollkeeper/sdk/audit/audit'
 import { verifyReceipt } from '@tollkeeper/sdk/audit/verifyReceipt'
 import { attenuateMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
-import { parsePayload } from '@tollkeeper/sdk/protocol/payload'
+import { parsePayload, type SignedAuthorization } from '@tollkeeper/sdk/protocol/payload'
 import { decodeJwt, type JSONWebKeySet } from 'jose'
 import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
+import { leaseWallet } from '../../../test/support/claim.ts'
 import { endForGood } from '../../../test/support/endForGood.ts'
-import { call, openShop, settleDirectly, signedBody, type VerifyBody } from '../../../test/support/gateway.ts'
+import {
+  call,
+  openShop,
+  platformWallet,
+  recordReceipt,
+  settleDirectly,
+  signedBody,
+  type VerifyBody,
+} from '../../../test/support/gateway.ts'
 import { withoutIndex } from '../../../test/support/indexTables.ts'
 import { until } from '../../../test/support/until.ts'
+import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import type { App } from '../../http/app.ts'
 import { hmacSha256 } from '../../http/hmac.ts'
@@ -359,6 +370,37 @@ describe('settle before serve', () => {
     expect([answer.status, answer.body.code]).toEqual([402, 'insufficient_balance'])
     const { body: payment } = await call(app, 'GET', `/payments/${stored.paymentId}`)
     expect(payment).toMatchObject({ payment_status: 'voided' })
+  })
+
+  test('error: a payment whose authorization its payer has cancelled is not served', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    expect((await verify(body, { app, idempotencyKey: randomUUID() })).body.code).toBe('settlement_pending')
+    const { nonce } = parsePayload(body.payloads[0])
+    await recordReceipt(gateway, await cancelDirectly(gateway, payer, nonce))
+    const answer = await verify(body, { app, idempotencyKey: randomUUID() })
+    expect([answer.status, answer.body.code]).toEqual([503, 'settlement_pending'])
+  })
+
+  test('behavior: a payment that failed once and is being settled again is waited for', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const { database, served } = gateway
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    expect((await verify(body, { app, idempotencyKey: randomUUID() })).body.code).toBe('settlement_pending')
+    const [{ from, nonce }] = body.payloads.map(parsePayload) as [SignedAuthorization]
+    const [{ paymentId }] = await database<[{ paymentId: string }]>`
+      select payment_id as "paymentId" from signed_authorization where authorizer = ${from} and nonce = ${nonce}`
+    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
+    await database.begin((tx) => recordFailure(tx, failure, { now: new Date() }))
+    const terms = { batchId: randomHex(32), token: served.token, feeRecipient: platformWallet } as const
+    const claim = { ...terms, trigger: 'count', lane: 'shared', paymentIds: [paymentId] } as const
+    const { batch } = await claimPayments(database, await leaseWallet(database), claim, new Date())
+    expect(batch).not.toBeNull()
+    const waiting = await verify(body, { app, idempotencyKey: randomUUID() })
+    expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    expect((await verify(body, { app, idempotencyKey: randomUUID() })).status).toBe(200)
   })
 
   test('behavior: no answer is later than the caller listens', async () => {
