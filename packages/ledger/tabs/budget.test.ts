@@ -37,9 +37,9 @@ const unlimited: Allowance = {
   hasCode: false,
 }
 
-/** Reserves at noon of a market's day, with a budget of its own, for payers without history whom nothing else limits. */
-function reserveOn(day: string, network: Network, budget: bigint) {
-  const reserve = createReserveForTab(sql, { budget, now: () => Date.parse(`${day}T12:00:00Z`) })
+/** Reserves at a time, with a budget of its own, for payers without history whom nothing else limits. */
+function reserveAt(now: string, network: Network, budget: bigint) {
+  const reserve = createReserveForTab(sql, { budget, now: () => Date.parse(now) })
   const payers = {
     allowance: async () => unlimited,
     freshAllowance: async () => unlimited,
@@ -47,6 +47,10 @@ function reserveOn(day: string, network: Network, budget: bigint) {
   const served = { network, token: seedToken } as unknown as ServedNetwork
   return ({ payer, tabId, nonce }: MarketTab) => reserve({ payer, tabId, nonce }, price, served, payers)
 }
+
+/** {@link reserveAt} noon of a market's day. */
+const reserveOn = (day: string, network: Network, budget: bigint) =>
+  reserveAt(`${day}T12:00:00Z`, network, budget)
 
 /** Buys so many times on a new tab. */
 async function buyOn(market: Market, times: number, payer = wallet()): Promise<MarketTab> {
@@ -133,6 +137,24 @@ describe('a loan', () => {
     expect(await lent()).toEqual([price, 2n * price])
     await market.settle(tab)
     expect(await lent()).toEqual([0n, 0n])
+  })
+
+  test('behavior: is of the UTC day of its request, from the first moment to the last', async () => {
+    const market = openMarket()
+    for (const [now, count] of [
+      ['2025-03-01T23:59:59.999Z', 1],
+      ['2025-03-02T00:00:00.000Z', 2],
+      ['2025-03-02T23:59:59.999Z', 1],
+    ] as const) {
+      const reserve = reserveAt(now, networks.localhost, 10n * price)
+      for (let n = 0; n < count; n++) await reserve(market.openTab(wallet()))
+    }
+    const rows = await sql<{ day: string; lent: bigint }[]>`
+      select to_char(day, 'DD') as day, lent from tab_budget where day between '2025-02-28' and '2025-03-03' order by day`
+    expect(rows.map(({ day, lent }) => [day, BigInt(lent)])).toEqual([
+      ['01', price],
+      ['02', 3n * price],
+    ])
   })
 
   test('behavior: test networks use up nothing of what is there for real money', async () => {

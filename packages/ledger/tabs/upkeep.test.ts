@@ -247,6 +247,19 @@ describe('a closed tab is one payment', () => {
     expect(await readTimes()).toEqual(times)
   })
 
+  test('behavior: a sale has the purchases of an hour, from its first moment to its last', async () => {
+    const tab = await openedTab()
+    for (let n = 0; n < 3; n++) await tab.buy(shop)
+    await gateway.database`
+      update tabs.request set accepted_at = date_trunc('hour', accepted_at, 'UTC') - interval '1 hour'
+        + (array['-1 ms', '0', '3599999 ms']::interval[])[sequence]
+      where tab_id = ${idOf(tab)}`
+    await upkeepAt(minutes(6)).closeAndTake()
+    const { body } = await tab.read()
+    const taken = await findTakenTab(gateway.database, body.paymentId as string)
+    expect(taken).toMatchObject({ sales: [{ requests: 1 }, { requests: 2 }] })
+  })
+
   test('behavior: the platform’s part is rounded once for each line, not for each hour of sales', async () => {
     const odd = await openShop(gateway.app, '0.005009')
     const tab = await openedTab()

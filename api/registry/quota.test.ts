@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest'
+import { useDatabase } from '../../test/support/database.ts'
+import { countQuota, dropOldQuotas } from './quota.ts'
+
+const sql = await useDatabase()
+const hour = Date.UTC(2027, 0, 1, 12)
+const windowMs = 3_600_000
+
+const count = (now: number) =>
+  countQuota(sql, { counted: 'address', limit: 2, windowMs, what: 'registrations an hour' }, now).then(
+    () => 'admitted',
+    ({ code }: { code: string }) => code,
+  )
+
+test('default: a window has its first moment, and ends before the next one’s', async () => {
+  expect(await count(hour - 1)).toBe('admitted')
+  expect([await count(hour), await count(hour + windowMs - 1)]).toEqual(['admitted', 'admitted'])
+  expect(await count(hour + windowMs - 1)).toBe('rate_limited')
+  expect(await count(hour + windowMs)).toBe('admitted')
+})
+
+test('behavior: a count is deleted once its window is over, and not before', async () => {
+  await sql`delete from quota`
+  expect([await count(hour), await count(hour)]).toEqual(['admitted', 'admitted'])
+  await dropOldQuotas(sql, hour + windowMs - 1)
+  expect(await count(hour + windowMs - 1)).toBe('rate_limited')
+  await dropOldQuotas(sql, hour + windowMs)
+  expect(await sql`select from quota`).toHaveLength(0)
+})
