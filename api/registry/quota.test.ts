@@ -12,7 +12,7 @@ const count = (now: number) =>
     ({ code }: { code: string }) => code,
   )
 
-test('default: a window has its first moment, and ends before the next one’s', async () => {
+test('default: a window contains its first moment and ends before the next window’s', async () => {
   expect(await count(hour - 1)).toBe('admitted')
   expect([await count(hour), await count(hour + windowMs - 1)]).toEqual(['admitted', 'admitted'])
   expect(await count(hour + windowMs - 1)).toBe('rate_limited')

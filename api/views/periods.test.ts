@@ -29,7 +29,7 @@ const monthStart = new Date('2026-12-01T00:00:00Z')
 const later = (ms: number) => new Date(monthStart.getTime() + ms)
 const lastMoment = later(-1)
 const chainTime = BigInt(monthStart.getTime() / 1_000)
-/** The month before and the month after, each of which has one of everything. */
+/** The month before and the month after. */
 const months = [
   { from: new Date('2026-11-01T00:00:00Z'), to: monthStart },
   { from: monthStart, to: new Date('2027-01-01T00:00:00Z') },
@@ -60,7 +60,7 @@ test('default: the database has a time zone that isn’t UTC', async () => {
 })
 
 describe('payments', () => {
-  /** A settled payment of the last millisecond before the month, and one of its first. */
+  /** Seeds a settled payment of the last millisecond before the month and one of the month's first. */
   async function seedBoth(splitter?: `0x${string}`) {
     const both = []
     for (const acceptedAt of [lastMoment, monthStart]) {
@@ -89,26 +89,31 @@ describe('payments', () => {
     ['hour', 3_600_000],
     ['day', 86_400_000],
     ['month', 30 * 86_400_000],
-  ] as const)('behavior: revenue by %s has each payment in its own, final or not', async (interval, ms) => {
-    const payments = await seedBoth()
-    const [before, after] = [later(-ms), later(interval === 'month' ? 31 * 86_400_000 : ms)]
-    const expectEach = async () => {
-      const starts = (await revenueOf(interval, before, after)).map((row) => [row.startsAt, row.payments])
-      expect(starts).toEqual([
-        [monthStart, 1],
-        [before, 1],
-      ])
-      expect(await revenueOf(interval, before, monthStart)).toMatchObject([{ startsAt: before, payments: 1 }])
-      expect(await revenueOf(interval, monthStart, after)).toMatchObject([
-        { startsAt: monthStart, payments: 1 },
-      ])
-    }
-    await expectEach()
-    await conclude(...payments.map(({ paymentId }) => paymentId))
-    await expectEach()
-  })
+  ] as const)(
+    'behavior: revenue by %s counts each payment in its own interval, final or not',
+    async (interval, ms) => {
+      const payments = await seedBoth()
+      const [before, after] = [later(-ms), later(interval === 'month' ? 31 * 86_400_000 : ms)]
+      const expectEach = async () => {
+        const starts = (await revenueOf(interval, before, after)).map((row) => [row.startsAt, row.payments])
+        expect(starts).toEqual([
+          [monthStart, 1],
+          [before, 1],
+        ])
+        expect(await revenueOf(interval, before, monthStart)).toMatchObject([
+          { startsAt: before, payments: 1 },
+        ])
+        expect(await revenueOf(interval, monthStart, after)).toMatchObject([
+          { startsAt: monthStart, payments: 1 },
+        ])
+      }
+      await expectEach()
+      await conclude(...payments.map(({ paymentId }) => paymentId))
+      await expectEach()
+    },
+  )
 
-  test('behavior: revenue in all is of whole months and of the days around them', async () => {
+  test('behavior: total revenue sums whole months and the days around them', async () => {
     const payments = []
     for (const at of ['2026-10-31T23:59:59.999Z', '2026-11-01T00:00:00Z', '2026-11-30T23:59:59.999Z'])
       payments.push(await seedPayment(sql, { provider, acceptedAt: new Date(at) }))
@@ -130,18 +135,20 @@ describe('payments', () => {
     await expectEach()
   })
 
-  test('behavior: what waits in a splitter is that of its own month', async () => {
+  test('behavior: money that waits in a splitter counts in the month of its payment', async () => {
     const splitter = randomHex(20)
     await sql`
       insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
       select ${seedChainId}, token, ${splitter}, ${provider.wallet}, fee_recipient, 19, 1 from payment limit 1
       on conflict do nothing`
     await seedBoth(splitter)
-    for (const { from, to } of months)
+    for (const { from, to } of months) {
       expect(await revenueOf('month', from, to)).toMatchObject([{ startsAt: from, waitingNet: 47_500n }])
+      expect(await revenueOf('total', from, to)).toMatchObject([{ waitingNet: 47_500n }])
+    }
   })
 
-  test('behavior: top payers of a month are those of its payments, final or not', async () => {
+  test('behavior: a month’s top payers paid within the month, final or not', async () => {
     const payments = await seedBoth()
     const expectEach = async () => {
       for (const [index, period] of months.entries()) {
@@ -154,7 +161,7 @@ describe('payments', () => {
     await expectEach()
   })
 
-  test('behavior: a list of a month has its first instant, and not the next month’s', async () => {
+  test('behavior: a month’s list contains its first instant and not the next month’s', async () => {
     const payments = await seedBoth()
     const { providerId } = provider
     for (const [index, period] of months.entries()) {
@@ -164,7 +171,7 @@ describe('payments', () => {
     }
   })
 
-  test('behavior: requests on tabs are those of their own month', async () => {
+  test('behavior: requests on tabs count in their own month', async () => {
     for (const [index, acceptedAt] of [lastMoment, monthStart].entries())
       await seedTab(sql, { closedAt: later(60_000), sales: [{ provider, acceptedAt, requests: index + 1 }] })
     const { providerId } = provider
@@ -187,7 +194,7 @@ describe('payments', () => {
 
 describe('batches', () => {
   const chainId = seedChainId + 7
-  test('behavior: a batch and its gas are those of its block’s second', async () => {
+  test('behavior: a batch and its gas count at the time of its block', async () => {
     const recipients = [received(provider.wallet, 3, 150_000n)]
     const { providerId } = provider
     await seedBatch(sql, 1, { blockTime: chainTime - 1n, recipients, gasCost: 300n })
@@ -201,7 +208,7 @@ describe('batches', () => {
     }
   })
 
-  test('behavior: a keeper’s figures are those of its blocks’ days', async () => {
+  test('behavior: a keeper’s batches count on the UTC day of their blocks', async () => {
     const keeper = randomHex(20)
     await seedBatch(sql, 11, { chainId, keeper, blockTime: chainTime - 1n, gasCost: 300n })
     await seedBatch(sql, 12, { chainId, keeper, blockTime: chainTime, gasCost: 700n })

@@ -22,7 +22,7 @@ const sql = await useDatabase()
 const { chain, served } = await shareServedChain()
 const now = () => new Date()
 
-/** The doors of one process; each process has its own memory of payers. */
+/** Opens the doors of one process. Each process has its own cache of payers. */
 function openDoors() {
   return createHttpContext({
     ...keeperDefaults,
@@ -31,7 +31,7 @@ function openDoors() {
     networks: [served],
     accounts: [devAccount(15)],
     platformWallets: [seedPlatform],
-    // Nothing settles, so waiting longer would be in vain.
+    // Nothing settles, so there is nothing to wait for.
     submitTimeoutMs: 1,
     rateLimiter: createRateLimiter({ sql: null, log: createLogger('test', 'silent'), now: Date.now }),
     log: createLogger('test', 'silent'),
@@ -41,7 +41,7 @@ function openDoors() {
 }
 const doors = openDoors()
 
-/** A new account with USDC. */
+/** Creates an account with USDC. */
 async function openBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
   const buyer = privateKeyToAccount(generatePrivateKey())
   await chain.mintUsdc([buyer.address], usdc)
@@ -93,7 +93,7 @@ async function settle(payment: SignedAuthorization, context = doors): Promise<st
   )
 }
 
-/** The sum of a buyer's payments that are stored. */
+/** Returns the sum of a buyer's stored payments. */
 async function promisedBy({ address }: PrivateKeyAccount): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint | null }]>`
     select sum(provider_amount + fee_amount) as sum from payment where payer = ${address.toLowerCase()}`
@@ -165,7 +165,7 @@ describe('a submission that failed', () => {
     )
   }
 
-  test('default: takes the place of itself if it comes again, so its balance is promised once', async () => {
+  test('default: is replaced if the same transfers come again, so the balance is promised once', async () => {
     const buyer = await openBuyer(100n)
     const transfer = await sign(buyer, 100n)
     expect(await submit([transfer])).toBe('accepted')
@@ -175,7 +175,7 @@ describe('a submission that failed', () => {
     expect(await submit([await sign(buyer, 1n)])).toBe('insufficient_balance')
   })
 
-  test('behavior: stays promised while it may still settle', async () => {
+  test('behavior: keeps its part of the balance while it may still settle', async () => {
     const buyer = await openBuyer(100n)
     expect(await submit([await sign(buyer, 60n)])).toBe('accepted')
     await failLast(buyer)
@@ -184,12 +184,15 @@ describe('a submission that failed', () => {
   })
 })
 
-test('error: another transfer under a known nonce is refused, and nothing of it is stored', async () => {
+test.each([
+  ['POST /submit', submit],
+  ['/settle', settle],
+] as const)('error: refuses other terms under a nonce that came through %s', async (_, door) => {
   const buyer = await openBuyer(100n)
   const transfer = await sign(buyer, 40n)
-  expect(await submit([transfer])).toBe('accepted')
-  const { nonce } = transfer
-  expect(await submit([await sign(buyer, 41n, transfer.to, nonce)])).toBe('payment_replayed')
+  expect(await (door === settle ? settle(transfer) : submit([transfer]))).toBe('accepted')
+  const { to, nonce } = transfer
+  expect(await submit([await sign(buyer, 41n, to, nonce)])).toBe('payment_replayed')
   expect(await submit([await sign(buyer, 40n, randomHex(20), nonce)])).toBe('payment_replayed')
   expect(await promisedBy(buyer)).toBe(40n)
 })

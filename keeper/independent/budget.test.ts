@@ -41,7 +41,7 @@ test('behavior: wallets that reserve at the same time never exceed the limit tog
   expect(other.covers(0n, 100n)).toBe(true)
   expect(other.covers(1n, 100n)).toBe(false)
   expect(other.covers(1n, 0n)).toBe(true)
-  // A wallet that plans its transaction again needs nothing beside what it had reserved for it.
+  // A wallet that plans its transaction again replaces its reservation.
   expect(account.reserve([60n], 100n)).toEqual([true])
   // A transaction that cost less, or was never sent, leaves the rest to others.
   account.book({ cost: 50n, reward: 0n })

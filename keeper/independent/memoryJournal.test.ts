@@ -107,3 +107,17 @@ test('behavior: a payer whose payments failed twice on chain is not tried again'
   }
   expect(failures).toEqual(['good', 'quarantined', 'refused'])
 })
+
+test('behavior: a transaction counts as one failure of a payer, however many of its payments failed in it', async () => {
+  let time = 1_800_000_000_000
+  const now = () => new Date(time)
+  const journal = createMemoryJournal(createBudget(now).openAccount(), now)
+  const [item, other] = [createItem(), createItem()]
+  other.provider.authorization.from = item.provider.authorization.from
+  const failed = [{ item }, { item: other }]
+  const verdict = { failed, spent: [], untried: [], ranOut: false } as unknown as Verdict
+  const mined = { hash: randomHex(32), receipt: { status: 'success' } } as Mined
+  await journal.begin(planned, [item, other]).markMined(mined, verdict, { cost: 0n, reward: 0n })
+  time += 60_001
+  expect([journal.standing(item), journal.standing(other)]).toEqual(['quarantined', 'quarantined'])
+})

@@ -15,7 +15,7 @@ import { createMetrics } from '../settings/metrics.ts'
 import { type Budget, createBudget } from './budget.ts'
 import { createSettler } from './settler.ts'
 
-// On a real chain with the real USDC; a gateway's queue is what each test says that it is.
+// On a real chain with the real USDC. Each test provides the queue that a gateway would publish.
 
 const { chain, served } = await shareServedChain()
 const settings = {
@@ -25,7 +25,7 @@ const settings = {
 }
 const now = () => new Date()
 
-/** A payment of both halves by a buyer who has its price. */
+/** Signs a payment of two halves, by a new buyer who can pay it. */
 async function publishPayment(payee: Address): Promise<BatchItem> {
   const buyer = privateKeyToAccount(generatePrivateKey())
   await chain.mintUsdc([buyer.address], 50_000n)
@@ -65,7 +65,7 @@ function openSettler(budget: Budget, dailyBudget: bigint, items: BatchItem[], in
   })
 }
 
-/** What a batch of one payment is expected to cost, USDC base units. */
+/** Returns the expected cost of a batch of one payment, in USDC base units. */
 async function expectedCost(recipient: Address): Promise<bigint> {
   const prices = await createGasMeter(served, settings, now).read()
   const [share] = shareGas([{ isPair: true, recipient, hasCode: false }], prices)

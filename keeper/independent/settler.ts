@@ -79,7 +79,7 @@ export function createSettler(options: SettlerOptions) {
   let turns: Lane[] = []
 
   async function settleNext(): Promise<StepResult> {
-    // An attempt that failed before it sent anything may have reserved something.
+    // An attempt that failed before it sent anything may have left a reservation.
     account.release()
     if (journal.pausedUntil() > now().getTime() || (await mustWait())) return 'idle'
     const due = await readLanes(options, journal)

@@ -64,7 +64,7 @@ test('behavior: what settled after the block of a balance is unsettled there, al
   expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
 })
 
-test('behavior: what failed is unsettled while it may still settle, and no longer once its end is final', async () => {
+test('behavior: a failed payment counts as unsettled until its failure is final', async () => {
   const { payer, paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const failed = { paymentId, kind: 'failed', code: 'settlement_failed' } as const
   await endPayments(sql, [{ ...failed, isFinal: false }], new Date())

@@ -202,7 +202,7 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   await fail(again)
 })
 
-test('behavior: a failed submission that comes again frees what it had reserved, unless that is free already', async () => {
+test('behavior: replacing a failed submission releases its reservation, unless its failure is final', async () => {
   const [first, fee] = pair()
   await ask([first, fee])
   await fail(await claim())

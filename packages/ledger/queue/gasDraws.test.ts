@@ -267,7 +267,7 @@ describe('a transaction', () => {
     expect([await left(50n, tomorrow), await left(51n, tomorrow)]).toEqual([true, false])
   })
 
-  test('behavior: what is beyond fees and drawers is that of the day on which it is mined', async () => {
+  test('behavior: costs that neither fees nor drawers cover count on the day on which the transaction is mined', async () => {
     for (const [now, spent] of [
       [lastMoment, 30n],
       [tomorrow, 40n],

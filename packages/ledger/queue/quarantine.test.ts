@@ -27,10 +27,10 @@ const provider = await seedProvider(sql)
 const seed = async (payer: Address, acceptedAt = now) =>
   (await seedPayment(sql, { provider, payer, acceptedAt })).paymentId
 
-/** A transaction of ours in which these payers' payments failed. */
+/** Records one of our transactions, in which these payers' payments failed. */
 const failOnChain = (...payers: Address[]) => quarantinePayers(sql, seedScope, payers)
 
-/** The quarantined payments that may be tried now. */
+/** Returns the quarantined payments that may be tried now. */
 async function tryable(): Promise<string[]> {
   const group = (await readGroups(sql, seedScope)).find(({ feeRecipient }) => feeRecipient === seedPlatform)
   if (!group) return []
@@ -46,7 +46,7 @@ async function stageOf(paymentId: string): Promise<string | undefined> {
 }
 
 describe('a payer whose payments fail on chain', () => {
-  test('default: is tried once more, apart from others, and after the second failure never again', async () => {
+  test('default: is tried again apart from others after one failure, and never again after the second', async () => {
     const payer = randomHex(20)
     const payment = await seed(payer)
     expect(await tryable()).toEqual([])
@@ -63,7 +63,7 @@ describe('a payer whose payments fail on chain', () => {
     await giveUpAll(sql)
   })
 
-  test('behavior: all that waits of it leaves the others’ lanes', async () => {
+  test('behavior: has all its waiting payments kept apart from those of others', async () => {
     const payer = randomHex(20)
     const payments = [await seed(payer), await seed(payer)]
     const other = await seed(randomHex(20))
@@ -73,7 +73,7 @@ describe('a payer whose payments fail on chain', () => {
     await giveUpAll(sql)
   })
 
-  test('behavior: a transaction counts once, however many of its payments failed in it', async () => {
+  test('behavior: a transaction counts as one failure, however many of its payments failed in it', async () => {
     const payer = randomHex(20)
     const payment = await seed(payer)
     await failOnChain(payer, payer, payer)
@@ -81,7 +81,7 @@ describe('a payer whose payments fail on chain', () => {
     await giveUpAll(sql)
   })
 
-  test('behavior: one payment at a time, the oldest first, and none while one is under way', async () => {
+  test('behavior: has one payment tried at a time, the oldest first', async () => {
     const payer = randomHex(20)
     const newer = await seed(payer, now)
     const older = await seed(payer, new Date(now.getTime() - 60_000))
@@ -95,7 +95,7 @@ describe('a payer whose payments fail on chain', () => {
     await giveUpAll(sql)
   })
 
-  test('behavior: payers that never failed wait for none of that, and are tried before it', async () => {
+  test('behavior: is tried after the quarantined payments of payers that never failed', async () => {
     const [liar, honest] = [randomHex(20), randomHex(20)]
     const lies = await seed(liar, new Date(now.getTime() - 60_000))
     const payments = [await seed(honest), await seed(honest)]
@@ -107,7 +107,7 @@ describe('a payer whose payments fail on chain', () => {
     await giveUpAll(sql)
   })
 
-  test('behavior: what it submits fails together with what else is submitted', async () => {
+  test('behavior: has its submissions fail as well after the second failure', async () => {
     const payer = randomHex(20)
     await seed(payer)
     await failOnChain(payer)

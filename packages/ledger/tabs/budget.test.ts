@@ -139,7 +139,7 @@ describe('a loan', () => {
     expect(await lent()).toEqual([0n, 0n])
   })
 
-  test('behavior: is of the UTC day of its request, from the first moment to the last', async () => {
+  test('behavior: counts on the UTC day of its request, from the first moment to the last', async () => {
     const market = openMarket()
     for (const [now, count] of [
       ['2025-03-01T23:59:59.999Z', 1],

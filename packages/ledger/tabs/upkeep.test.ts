@@ -247,7 +247,7 @@ describe('a closed tab is one payment', () => {
     expect(await readTimes()).toEqual(times)
   })
 
-  test('behavior: a sale has the purchases of an hour, from its first moment to its last', async () => {
+  test('behavior: a sale sums the purchases of one hour, from its first moment to its last', async () => {
     const tab = await openedTab()
     for (let n = 0; n < 3; n++) await tab.buy(shop)
     await gateway.database`
