@@ -1,0 +1,95 @@
+import { describe, expect, test } from 'vitest'
+import { claimAs } from '../../../test/support/claim.ts'
+import { useDatabase } from '../../../test/support/database.ts'
+import {
+  blockHashOf,
+  type SeededPayment,
+  seedPayment,
+  seedProvider,
+  seedScope,
+  seedSettlement,
+} from '../../../test/support/seedPayments.ts'
+import { standingOf } from '../../../test/support/standing.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
+import { recordEvents } from '../facts/record.ts'
+import { voidPayment } from '../outcomes/voids.ts'
+
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
+const seed = () => seedPayment(sql, { provider })
+
+/** Records that a half of a payment was cancelled, or used for a transfer to someone else. */
+async function spoil(
+  { payer, nonces }: SeededPayment,
+  half: 0 | 1,
+  how: 'cancelled' | 'foreign_use',
+): Promise<void> {
+  const event = {
+    authorizer: payer,
+    nonce: nonces[half],
+    ...(how === 'cancelled'
+      ? ({ state: 'cancelled', recipient: null, value: null } as const)
+      : ({ state: 'used', recipient: randomHex(20), value: 1n } as const)),
+    txHash: randomHex(32),
+    logIndex: 1,
+    blockNumber: 100n,
+    blockHash: blockHashOf(100),
+    blockTime: 1_795_262_400n,
+    batchLogIndex: null,
+  }
+  await sql.begin((tx) => recordEvents(tx, seedScope, [event], 'index'))
+}
+
+describe('a claim', () => {
+  test.each(['cancelled', 'foreign_use'] as const)(
+    'error: leaves out a payment whose provider half is %s, so that its fee is never charged alone',
+    async (how) => {
+      const [payment, other] = [await seed(), await seed()]
+      await spoil(payment, 0, how)
+      const ids = [payment.paymentId, other.paymentId]
+      const { batch, unsettleable } = await claimAs(sql, 'shared', ids)
+      expect(unsettleable).toEqual([payment.paymentId])
+      const items = await sql`select payment_id as id from batch_item where batch_id = ${batch?.id ?? 0n}`
+      expect(items.map(({ id }) => id)).toEqual([other.paymentId])
+    },
+  )
+
+  test('behavior: takes the fee alone once the provider’s half has moved', async () => {
+    const payment = await seed()
+    await seedSettlement(sql, payment, { halves: [0] })
+    const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
+    expect([batch === null, unsettleable]).toEqual([false, []])
+  })
+
+  test('behavior: takes the provider’s half if its fee is cancelled', async () => {
+    const payment = await seed()
+    await spoil(payment, 1, 'cancelled')
+    const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])
+    expect([batch === null, unsettleable]).toEqual([false, []])
+  })
+})
+
+describe('a void', () => {
+  const voidNow = (paymentId: string) =>
+    voidPayment(sql, { paymentId, providerId: provider.providerId, now: new Date() })
+
+  test('error: is refused while a batch holds the payment, because the batch may still settle it', async () => {
+    const { paymentId } = await seed()
+    await claimAs(sql, 'shared', [paymentId])
+    expect(await voidNow(paymentId)).toBe('claimed')
+    expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: 'claimed', kind: null })
+  })
+
+  test.each([0, 1] as const)('error: is refused once half %d has moved', async (half) => {
+    const payment = await seed()
+    await seedSettlement(sql, payment, { halves: [half] })
+    expect(await voidNow(payment.paymentId)).toBe('claimed')
+    expect(await standingOf(sql, payment)).toMatchObject({ stage: 'waiting', kind: null })
+  })
+
+  test('error: is refused to another provider', async () => {
+    const { paymentId } = await seed()
+    const { providerId } = await seedProvider(sql)
+    expect(await voidPayment(sql, { paymentId, providerId, now: new Date() })).toBe('forbidden')
+  })
+})
