@@ -24,12 +24,14 @@ async function spoil(
   half: 0 | 1,
   how: 'cancelled' | 'foreign_use',
 ): Promise<void> {
+  const use =
+    how === 'cancelled'
+      ? ({ state: 'cancelled', recipient: null, value: null } as const)
+      : ({ state: 'used', recipient: randomHex(20), value: 1n } as const)
   const event = {
     authorizer: payer,
     nonce: nonces[half],
-    ...(how === 'cancelled'
-      ? ({ state: 'cancelled', recipient: null, value: null } as const)
-      : ({ state: 'used', recipient: randomHex(20), value: 1n } as const)),
+    ...use,
     txHash: randomHex(32),
     logIndex: 1,
     blockNumber: 100n,
