@@ -219,7 +219,7 @@ export function createGate(options: InnerGateOptions): Gate {
     detail?: string,
   ): Promise<GateDecision> {
     const { answer, challenge } = await challenges.ask(request, resource)
-    if (!answer || !challenge) return refuseChallenge(answer)
+    if (!answer || !challenge) return refuseChallenge(answer, options)
     if (!publicUrl) checkOrigin(challenge.accepts[0].resource, request)
     const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
     const { accept } = request
@@ -246,7 +246,7 @@ export function createGate(options: InnerGateOptions): Gate {
     if (!endpointId) {
       // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
       const { answer, challenge } = await challenges.ask(request, resource)
-      if (!challenge) return refuseChallenge(answer)
+      if (!challenge) return refuseChallenge(answer, options)
       endpointId = challenge.endpointId
     }
     const call = {
@@ -430,8 +430,13 @@ function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions)
 }
 
 /** Answers if there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
-function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
+function refuseChallenge(
+  answer: GatewayAnswer | undefined,
+  { endpointId }: Pick<InnerGateOptions, 'endpointId'>,
+): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
+  // Unless the provider names the endpoint, the buyer chose the path. Asking for the same path again won't help.
+  if (!endpointId && codeOf(answer) === 'unknown_endpoint') return passOn(answer)
   return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
 }
 
@@ -457,9 +462,13 @@ function passOn(answer: GatewayAnswer): GateDecision {
 
 /** The gateway refused the provider (a wrong key, an unknown endpoint), so the buyer can only try again later. */
 function misconfigured(answer: GatewayAnswer): GateDecision {
-  const { code } = (answer.body ?? {}) as { code?: unknown }
+  const code = codeOf(answer)
   const reason = isErrorCode(code) ? code : `status ${answer.status}`
   return unavailable(`The gateway refused this provider's request: ${reason}`)
+}
+
+function codeOf({ body }: GatewayAnswer): unknown {
+  return ((body ?? {}) as { code?: unknown }).code
 }
 
 function unavailable(detail: string): GateDecision {
