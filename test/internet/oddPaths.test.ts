@@ -33,15 +33,10 @@ async function open(kind: SellerKind | 'fastify' | 'connect'): Promise<Shop> {
   return kind === 'connect' ? openConnect(gate) : seller
 }
 
-/** Fastify with the Express middleware by `@fastify/express`. Its router reads paths as tolerantly as its options allow. */
+/** Fastify with the Express middleware by `@fastify/express`. Its router reads paths tolerantly. */
 async function openFastify(gate: Parameters<typeof requirePayment>[0]): Promise<Shop> {
   const app = fastify({
-    routerOptions: {
-      ignoreTrailingSlash: true,
-      ignoreDuplicateSlashes: true,
-      useSemicolonDelimiter: true,
-      caseSensitive: false,
-    },
+    routerOptions: { ignoreTrailingSlash: true, ignoreDuplicateSlashes: true, caseSensitive: false },
   })
   await app.register(fastifyExpress)
   const served: string[] = []
