@@ -32,6 +32,9 @@ export type PaidRequest = {
   isPaidInBody?: boolean
 }
 
+/** Thrown instead of following a redirect to another origin. */
+export class LeavingRedirect extends TypeError {}
+
 /**
  * Sends a request with its payment, and follows redirects as `fetch` does, with one difference: the payment goes only to the origin
  * that asked for it, and to no further URL once an answer says that it was charged. `fetch` itself drops `Authorization` for
@@ -59,7 +62,8 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
     if (count === maxRedirects) throw new TypeError('the seller redirects too often')
     void response.body?.cancel().catch(() => {})
     const leaves = new URL(target).origin !== origin
-    if (leaves && isPaidInBody) throw new TypeError(`the seller redirects a payment to ${target}`)
+    if (leaves && isPaidInBody)
+      throw new LeavingRedirect(`${origin} redirects to ${target}, which is not followed`)
     if (count === 0 && request) init = { ...pickInit(request), ...init }
     init = followedInit(init, response.status, await readBody())
     if (leaves || report) {
@@ -70,6 +74,18 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
     response = await fetch(url, { ...init, redirect: 'manual' })
   }
   return url === paid.url ? response : finalResponse(response, url, isPaying ? response.headers : report)
+}
+
+/**
+ * Returns a `fetch` that follows redirects only within the origin of the request, for requests that carry a payment, a signature or a
+ * key outside the headers that `fetch` drops for another origin.
+ *
+ * Its calls throw a {@link LeavingRedirect} for a redirect to another origin.
+ *
+ * @param fetch as the global one.
+ */
+export function withinOrigin(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  return (input, init = {}) => fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
 }
 
 function methodOf({ init, request }: PaidRequest): string {

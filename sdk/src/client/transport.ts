@@ -1,5 +1,6 @@
 import { concatBytes } from '../protocol/bytes.ts'
 import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
+import { withinOrigin } from './redirects.ts'
 import type { SignedPayment } from './signedPayment.ts'
 
 /**
@@ -64,6 +65,14 @@ export async function send(
   } catch (error) {
     throw error instanceof HttpError ? error : toNetworkError(error, url, deadline)
   }
+}
+
+/**
+ * Sends a request to the client's own gateway or facilitator, as {@link send} does. It may carry a payment, a tab's state or a
+ * signature, so a redirect to another origin fails instead.
+ */
+export function sendToGateway(...[fetch, url, init, deadline]: Parameters<typeof send>): Promise<Answer> {
+  return send(withinOrigin(fetch), url, init, deadline)
 }
 
 /** Reads a whole answer. */
