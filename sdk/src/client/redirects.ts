@@ -1,3 +1,5 @@
+import { parseUrl } from '../protocol/fields.ts'
+
 /** The maximum number of redirects that are followed, as `fetch` has it. */
 const maxRedirects = 20
 
@@ -102,7 +104,7 @@ function requireReadable({ type, status }: Response): void {
 function targetOf({ status, headers }: Response, url: string): string | undefined {
   const location = headers.get('location')
   if (!redirects.has(status) || location === null) return undefined
-  const target = URL.canParse(location, url) ? new URL(location, url) : undefined
+  const target = parseUrl(location, url)
   if (!target || !/^https?:$/.test(target.protocol)) {
     throw new TypeError('the seller redirects to what is no http(s) URL')
   }

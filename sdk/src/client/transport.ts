@@ -1,4 +1,5 @@
 import { concatBytes } from '../protocol/bytes.ts'
+import { eitherSignal, timeoutSignal } from './abort.ts'
 import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
 import { withinOrigin } from './redirects.ts'
 import type { SignedPayment } from './signedPayment.ts'
@@ -30,8 +31,8 @@ export function startDeadline(
   callerSignal?: AbortSignal | null,
   maxResponseBytes = defaultMaxResponseBytes,
 ): Deadline {
-  const timer = timeoutMs === undefined ? new AbortController().signal : AbortSignal.timeout(timeoutMs)
-  const signal = callerSignal ? AbortSignal.any([timer, callerSignal]) : timer
+  const timer = timeoutMs === undefined ? new AbortController().signal : timeoutSignal(timeoutMs)
+  const signal = callerSignal ? eitherSignal(timer, callerSignal) : timer
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
 
@@ -162,7 +163,7 @@ function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal
   // A caller's own AbortSignal.timeout() has a TimeoutError as its reason, too.
-  if (timeoutMs !== undefined && reason === timer.reason)
+  if (timer.aborted && timeoutMs !== undefined && reason === timer.reason)
     return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
   return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
 }
