@@ -92,21 +92,17 @@ describe('a gateway that redirects to another origin', () => {
   })
 
   test('error: a buyer’s question about a request on its tab shows no signature', async () => {
-    const asked: string[] = []
     const seller = await sellers.open('hono', { handler: () => Response.json({}, { status: 500 }) })
     const { fetch } = globalThis
-    const recording: typeof fetch = async (input, init) => {
-      if (new Headers(init?.headers).has('tab-signature')) {
-        asked.push(String(input))
-        // From here on, so that the gateway still verifies the request itself.
-        if (asked.length === 1) await redirectGateway()
-      }
+    let seen: string[] | undefined
+    const redirecting: typeof fetch = async (input, init) => {
+      // From the question on, so that the gateway verifies the request itself.
+      if (new Headers(init?.headers).has('tab-signature')) seen ??= await redirectGateway()
       return fetch(input, init)
     }
-    const client = createClient({ ...(await payment(true)), baseUrl: seller.url, fetch: recording })
+    const client = createClient({ ...(await payment(true)), baseUrl: seller.url, fetch: redirecting })
     await expect(client.request('/weather')).rejects.toMatchObject({ outcome: 'unknown' })
-    expect(asked.length).toBeGreaterThan(0)
-    expect(asked.filter((url) => !url.startsWith(sellers.state.url))).toEqual([])
+    expect(seen).toEqual([])
   })
 
   test('error: the middleware sends neither payment nor key', async () => {

@@ -664,7 +664,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.goto(`${closed.url}/dashboard/#/queue`)
     const card = page.getByRole('region', { name: `Queue of ${wallet}` })
     await card.getByText('USDC has blacklisted this wallet').waitFor()
-    const alert = await card.getByRole('alert').innerText()
+    const alert = await card.getByRole('alert').textContent()
     expect(alert).toContain('1.25')
     await card.getByTitle(splitter).waitFor()
     expect(await seriousViolations(page)).toEqual([])
