@@ -16,7 +16,7 @@ export const withheld = z
   .nullable()
   .openapi({
     description:
-      'What settled for the wallet and can not be paid out to it; it is paid once USDC takes the wallet off its ' +
+      'Money that settled for the wallet but can not be paid out to it. It is paid once USDC takes the wallet off its ' +
       "blacklist. null: USDC pays the wallet, or the network's node does not answer",
   })
 

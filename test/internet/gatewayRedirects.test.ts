@@ -61,7 +61,7 @@ describe('a gateway that redirects to another origin', () => {
     const client = createClient({ ...(await payment(true)), baseUrl: seller.url })
     await client.request('/weather')
     const seen = await redirectGateway(status, (asked) => path.test(asked))
-    // What can't be closed is reported in one error for each tab.
+    // close() reports one error for each tab that it can't close.
     const error: unknown = await client.close().catch((thrown: unknown) => thrown)
     expect(error instanceof AggregateError ? error.errors[0] : error).toEqual(refusal)
     expect(seen).toEqual([])

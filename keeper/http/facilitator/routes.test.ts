@@ -9,7 +9,7 @@ import type { HttpContext } from '../context.ts'
 import { createOperationsApp } from '../operations.ts'
 import { createFacilitator } from './routes.ts'
 
-// What is refused before the chain or the database is read, so the facilitator has neither here.
+// The facilitator refuses these before it reads the chain or the database, so it has neither here.
 
 const log = createLogger('test', 'silent')
 const rateLimiter = createRateLimiter({ sql: null, log, now: () => 0 })
@@ -63,7 +63,7 @@ const unknownNetworks = [
   ...['__proto__', 'constructor', 'x'.repeat(5_000)],
 ]
 
-/** What is to be answered: a verdict with the standard's reason, or 400. */
+/** The right answer: a verdict with the standard's reason, or 400. */
 type Expected = { status: 200; reason: string } | { status: 400; reason: 'invalid_payload' }
 
 const malformed = { status: 400, reason: 'invalid_payload' } as const

@@ -1,10 +1,10 @@
 /** Keeps a process alive for work after the answer, if its runtime would end it. */
 export type WaitUntil = (work: Promise<unknown>) => void
 
-/** Maximum number of things of one kind that are seen to in the background. The oldest is forgotten first. */
+/** Maximum number of open verifications, or of open voids, that the background work remembers. The oldest is forgotten first. */
 export const maxOpen = 1_000
 
-/** How long to wait before each further question to a gateway whose last word is missing. */
+/** Delays in ms before each further question to a gateway that gave no certain answer. */
 const firstDelaysMs = [3000, 6000, 16_000, 60_000]
 /** The same after those, if the gateway is away for longer. The last one repeats as long as the process lives. */
 const lateDelaysMs = [60_000, 180_000, 600_000]
