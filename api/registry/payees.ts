@@ -9,6 +9,8 @@ import { Refusal } from '../http/refusal.ts'
 export type Payees = {
   /** @throws {Refusal} `payee_refused`, with the reason. */
   requirePayable(address: Address): Promise<void>
+  /** Whether USDC has blacklisted an address; the answer is cached. @throws if the network's node doesn't answer. */
+  isBlacklisted(address: Address): Promise<boolean>
   /** Whether USDC would pay the TabSettlement contract; while it wouldn't, tabs are neither offered nor taken. */
   takesTabs(): boolean | Promise<boolean>
 }
@@ -48,6 +50,7 @@ export function createPayees(served: ServedNetwork, platformWallet: Address, now
   })
 
   return {
+    isBlacklisted: async (address) => blacklisted.get(address),
     takesTabs: () => tabs.get('tabs'),
     async requirePayable(address) {
       const reason =

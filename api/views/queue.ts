@@ -18,6 +18,7 @@ import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
+import { readWithheld, withheld } from './withheld.ts'
 
 const walletQueue = z
   .object({
@@ -53,6 +54,7 @@ const walletQueue = z
       high_value: z.object({ largest_usdc: wire.decimalUsdc, threshold_usdc: wire.decimalUsdc }),
       expiry: z.object({ validBefore: wire.isoSeconds.nullable(), at: wire.isoSeconds.nullable() }),
     }),
+    withheld,
   })
   .openapi('WalletQueue')
 
@@ -98,12 +100,15 @@ export const addQueueRoute = view('/providers/{id}/queue', {
           asOf,
         ),
       ])
-      const wallets = all.map((wallet) =>
-        toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), {
-          triggers: settings.triggers,
-          cost: costOf(wallet.chainId),
-          now: asOf,
-        }),
+      const wallets = await Promise.all(
+        all.map(async (wallet) => ({
+          ...toWalletQueue(wallet, work.get(wallet.walletId), tabs.get(wallet.walletId), {
+            triggers: settings.triggers,
+            cost: costOf(wallet.chainId),
+            now: asOf,
+          }),
+          withheld: await readWithheld(sql, networks.ofChain(wallet.chainId), wallet.address),
+        })),
       )
       return { wallets, asOf, indexedBlocks }
     },

@@ -257,6 +257,22 @@ describe('tollkeeper provider', () => {
     expect(JSON.parse(endpoint.stdout)).toMatchObject({ providerId, pricing: { usdcPerUnit: '0.010000' } })
   })
 
+  test('behavior: create prints the API key last, apart from the other lines; --json has it as a field', async () => {
+    const flags = ['provider', 'create', '--name', 'Weather', '--gateway', gatewayUrl]
+    const { status, stdout, stderr } = await run(flags)
+    expect(status).toBe(0)
+    const lines = stdout.trimEnd().split('\n')
+    const [blank, last] = lines.slice(-2)
+    expect([blank, last]).toEqual(['', expect.stringMatching(/^apiKey +tk_[0-9a-f]{32}_[\w-]{43}$/)])
+    expect(lines.slice(0, -2).filter((line) => line === '' || line.includes('tk_'))).toEqual([])
+    expect(stdout).toMatch(/^providerId +prov_[0-9a-f]{32}$/m)
+    expect(stderr).toContain('Keep the apiKey now: it is not shown again.')
+
+    const written = await run([...flags, '--json'])
+    expect(JSON.parse(written.stdout)).toMatchObject({ apiKey: expect.stringMatching(/^tk_/) })
+    expect(written.stderr).toBe('')
+  })
+
   test('error: the gateway says what is wrong, with its code', async () => {
     const wallet = words`provider wallet --provider prov_x --network localhost --address ${platform}`
     await expectRefusal(

@@ -113,7 +113,6 @@ function payment(operationId: string, summary: string, description: string, answ
         401: problem,
         409: json('The payment identifier came with another payment', answer),
         429: problem,
-        500: json('A version, scheme or network that /supported does not name', objectOf({ error: text })),
         503: problem,
       },
     },

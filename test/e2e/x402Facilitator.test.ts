@@ -102,7 +102,7 @@ describe('the key of a seller that sends no header of ours', () => {
 })
 
 describe('POST /accepts', () => {
-  test('default: in the form that was asked in; 400 what is no form, 500 what isn’t served', async () => {
+  test('default: in the form that was asked in; 400 what is no form or isn’t served', async () => {
     const asked = { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo: randomHex(20) }
     const body = { x402Version: 2, resource: { url: 'https://seller.example/' }, accepts: [asked] }
     expect(await ask(keeper, '/accepts', { body, key })).toMatchObject({
@@ -119,7 +119,7 @@ describe('POST /accepts', () => {
     const statuses = [priced, '{', elsewhere].map(
       async (one) => (await ask(keeper, '/accepts', { body: one, key })).status,
     )
-    expect(await Promise.all(statuses)).toEqual([400, 400, 500])
+    expect(await Promise.all(statuses)).toEqual([400, 400, 400])
     expect((await ask(keeper, '/accepts', { body })).status).toBe(401)
   })
 })
@@ -367,18 +367,12 @@ describe('POST /verify', () => {
     })
   })
 
-  test('error: no verdict on what is malformed, not served, or asked without a key', async () => {
+  test('error: no verdict on what is malformed or asked without a key', async () => {
     const { body } = await pay(await stack.buyer())
     expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })
     expect(await ask(keeper, '/verify', { body: { x402Version: 2 }, key })).toMatchObject({
       status: 400,
       body: { isValid: false, invalidReason: 'invalid_payload' },
-    })
-    const elsewhere = structuredClone(body) as { paymentRequirements: { network: string } }
-    elsewhere.paymentRequirements.network = 'eip155:1'
-    expect(await ask(keeper, '/verify', { body: elsewhere, key })).toMatchObject({
-      status: 500,
-      body: { error: expect.stringContaining('eip155:1') },
     })
     expect(await ask(keeper, '/verify', { body })).toMatchObject({ status: 401 })
     const long = { ...body, extra: 'x'.repeat(70_000) }

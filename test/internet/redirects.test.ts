@@ -160,3 +160,25 @@ test('error: in a browser, which hides where a redirect leads, the error says to
     message: expect.stringContaining('request the URL that it redirects to'),
   })
 })
+
+test('behavior: a payment whose body is a stream does not leave its origin behind repeatPaid', async () => {
+  const seen: IncomingHttpHeaders[] = []
+  const elsewhere = await listen(
+    createServer((request, response) => {
+      seen.push(request.headers)
+      response.end('elsewhere')
+    }),
+  )
+  const origin = await listen(
+    createServer((request, response) => {
+      request.resume().on('end', () => response.writeHead(303, { location: `${elsewhere}/there` }).end())
+    }),
+  )
+  const response = await repeatPaid(fetch)(origin, {
+    method: 'POST',
+    headers: { 'payment-signature': 'signed' },
+    body: new Blob(['asked']).stream(),
+    duplex: 'half',
+  } as RequestInit)
+  expect([await response.text(), seen.length, seen.some(isPayment)]).toEqual(['elsewhere', 1, false])
+})

@@ -140,16 +140,34 @@ describe.each([true, false])('PAYMENT-SIGNATURE (tabs: %s)', (tabs) => {
 
 describe('a wallet behind JSON', () => {
   /** A wallet that is asked by `eth_signTypedData_v4`, and takes nothing else. */
-  const wallet = (account: PrivateKeyAccount) => ({
+  const wallet = (account: PrivateKeyAccount, pass = (typedData: object) => typedData) => ({
     address: account.address,
     signTypedData: async (typedData: object) => {
-      const text = JSON.stringify(typedData)
+      const text = JSON.stringify(pass(typedData))
       const { domain, types, primaryType, message } = JSON.parse(text)
       if (!types.EIP712Domain) throw new Error('missing EIP712Domain')
       if (Object.values(message).some((value) => typeof value !== 'string'))
         throw new Error('not a JSON value')
       return account.sign({ hash: hashTypedData({ domain, types, primaryType, message }) })
     },
+  })
+
+  test('behavior: a copy of the typed data is passed on as JSON as well, and a clone has no function in it', async () => {
+    const seller = await sellers.open('fetch')
+    let isCloned = false
+    const copy = (typedData: object) => {
+      isCloned = 'message' in structuredClone(typedData)
+      return { ...typedData }
+    }
+    const client = createClient({
+      gatewayUrl: sellers.state.url,
+      network: 'localhost',
+      account: wallet(await sellers.gateway.buyer(1_000_000n), copy),
+      usdcAddress: sellers.gateway.served.token,
+      maxPaymentUsdc: '1',
+    })
+    expect((await client.request(`${seller.url}/weather`)).paymentId).toMatch(/^pay_/)
+    expect(isCloned).toBe(true)
   })
 
   test.each([true, false])(

@@ -1,3 +1,4 @@
+import { LeavingRedirect, withinOrigin } from '@tollkeeper/sdk/client/redirects'
 import { textOf } from '@tollkeeper/sdk/protocol/fields'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { CliError } from '../terminal/cliError.ts'
@@ -43,7 +44,7 @@ type Request = {
   headers?: Record<string, string>
 }
 
-/** @throws {CliError} `gateway_unreachable` */
+/** @throws {CliError} `gateway_unreachable`; `gateway_redirects` to another origin. */
 export async function ask(
   { gateway, apiKey }: GatewayFlags,
   { method = 'POST', path, query = {}, headers = {}, body }: Request,
@@ -53,7 +54,7 @@ export async function ask(
   const url = new URL(path, gateway)
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value))
   try {
-    return await fetch(url, {
+    return await withinOrigin(fetch)(url, {
       method,
       headers: {
         ...(body !== undefined && { 'content-type': 'application/json' }),
@@ -64,6 +65,12 @@ export async function ask(
       ...(signal && { signal }),
     })
   } catch (error) {
+    if (error instanceof LeavingRedirect)
+      throw new CliError(
+        'gateway_redirects',
+        `--gateway: ${error.message}, because the API key stays at ${url.origin}: give the address that it redirects to`,
+        error,
+      )
     throw new CliError(
       'gateway_unreachable',
       `The gateway at ${gateway} can't be reached; is it running?`,

@@ -119,6 +119,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           <span class="note">{note}</span>
         </p>
       </div>
+      {queue.withheld && <Withheld {...queue.withheld} />}
       <div class="meters">
         {meters.map(([label, share, text]) => (
           <Meter key={label} label={label} share={share} text={text} />
@@ -130,5 +131,22 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         {writeCount(triggers.count.raisedThreshold)} payments instead.
       </p>
     </Panel>
+  )
+}
+
+function Withheld({ waiting_usdc, splitters }: NonNullable<WalletQueue['withheld']>) {
+  return (
+    <div class="note" role="alert">
+      <p>
+        USDC has blacklisted this wallet, so nothing is paid out to it. {writeUsdc(parseUsdc(waiting_usdc))}{' '}
+        USDC of it {splitters.length === 1 ? 'wait in this splitter' : 'wait in splitters'} until USDC takes
+        it off its blacklist. Register another wallet for what is sold from now on.
+      </p>
+      {splitters.map(({ splitter, waiting_usdc: part }) => (
+        <p key={splitter}>
+          <Copyable text={splitter} /> {writeUsdc(parseUsdc(part))} USDC
+        </p>
+      ))}
+    </div>
   )
 }

@@ -41,7 +41,7 @@ describe('faremeter’s servers', () => {
   })
 
   test.each([
-    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, 500],
+    ['nothing that is served', { accepts: [{ ...asked, scheme: 'upto' }] }, 400],
     ['nothing', { accepts: [] }, 400],
     ['an amount that is none', { accepts: [{ ...asked, amount: '-1' }] }, 400],
     ['nobody to pay', { accepts: [{ ...asked, payTo: undefined }] }, 400],
@@ -117,9 +117,9 @@ describe('thirdweb’s servers', () => {
   })
 
   test.each([
-    ['another network', { network: 'eip155:8453' }, 500],
-    ['upto', { scheme: 'upto' }, 500],
-    ['another token', { price: { amount: '7', asset: { address: payTo } } }, 500],
+    ['another network', { network: 'eip155:8453' }, 400],
+    ['upto', { scheme: 'upto' }, 400],
+    ['another token', { price: { amount: '7', asset: { address: payTo } } }, 400],
     ['a price of nothing', { price: '$0' }, 400],
     ['a price in words', { price: 'much' }, 400],
     ['a price finer than the token', { price: '$0.0000001' }, 400],

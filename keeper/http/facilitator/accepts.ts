@@ -2,7 +2,7 @@ import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { ProtocolError } from '@tollkeeper/sdk/protocol/errors'
 import { z } from 'zod'
-import { malformed, notServed } from './reasons.ts'
+import { malformed } from './reasons.ts'
 import { findServed, parse } from './request.ts'
 
 // `POST /accepts` isn't in the standard: some servers have their facilitator complete their requirements, each in its own form.
@@ -66,7 +66,7 @@ export function completeRequirements(
   const { resource, accepts } = parse(incomplete, body)
   const completed = accepts.flatMap((one) => complete(networks, one) ?? [])
   if (completed.length === 0)
-    throw notServed('none of `accepts` is USDC by scheme exact on a network that is served')
+    throw malformed('accepts: none is USDC by scheme exact on a network that GET /supported names')
   return { status: 200, body: { x402Version: 2, resource: resource ?? { url: '' }, accepts: completed } }
 }
 
@@ -90,7 +90,9 @@ function fromPrice(
     extra: asked.extraMetadata ?? {},
   })
   if (requirements === null)
-    throw notServed(`scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served`)
+    throw malformed(
+      `scheme ${asked.scheme.slice(0, 40)} on ${asked.network.slice(0, 80)} is not served: GET /supported names what is`,
+    )
   // The fields of both versions: its server passes them on in a header of version 2, and its older buyers read those of 1.
   const accepted = {
     ...requirements,

@@ -4,7 +4,7 @@ import type { Hex } from 'viem'
 
 type RefusalOptions = {
   /** 200: a verdict against the payment, as the standard's middlewares want it. Default. */
-  status?: 200 | 400 | 409 | 500
+  status?: 200 | 400 | 409
   /** By which it was settled, or may be. Default '': none is out. */
   transaction?: Hex | ''
   cause?: unknown
@@ -35,9 +35,12 @@ export function malformed(message: string, cause?: unknown): Refused {
   return new Refused('invalid_payload', message, { status: 400, cause })
 }
 
-/** A version, scheme or network that /supported doesn't name: HTTP 500, as by the reference. */
-export function notServed(message: string): Refused {
-  return new Refused(null, message, { status: 500 })
+/** A version, scheme or network that /supported doesn't name. A verdict: a server error would have the seller ask again. */
+export function notServed(
+  reason: 'invalid_x402_version' | 'invalid_scheme' | 'invalid_network',
+  message: string,
+): Refused {
+  return new Refused(reason, message)
 }
 
 /** The same payment came before: only one caller is told yes. */

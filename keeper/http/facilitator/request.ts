@@ -105,9 +105,10 @@ export function parseRequest(networks: readonly ServedNetwork[], given: unknown)
   const body = withPayload(given)
   const { x402Version, paymentPayload } = parse(versionSchema, body)
   const version = paymentPayload.x402Version ?? x402Version
+  if (version === undefined) throw malformed('x402Version: expected 1 or 2')
   if (version === 1) return fromV1(networks, parse(bodies[1], body))
   if (version === 2) return fromV2(networks, parse(bodies[2], body))
-  throw notServed(`x402 version ${version} is not served`)
+  throw notServed('invalid_x402_version', `x402 version ${version} is not served: use 1 or 2`)
 }
 
 /** Sellers of x402's first versions send the payment's header as it came, by the name `paymentHeader`. */
@@ -241,7 +242,10 @@ function requireServed(
 ): ServedNetwork {
   const served = findServed(networks, { scheme, network })
   if (served && nameOf(served.network) === network) return served
-  throw notServed(`scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served`)
+  throw notServed(
+    scheme === 'exact' ? 'invalid_network' : 'invalid_scheme',
+    `scheme ${scheme.slice(0, 40)} on network ${network.slice(0, 80)} is not served: GET /supported names what is`,
+  )
 }
 
 /** @throws {ProtocolError} */

@@ -50,7 +50,6 @@ export function createFacilitator(context: HttpContext): Hono<Traced> {
       return c.json({ isValid: true, payer })
     } catch (error) {
       const { status, reason, message } = toRefused(error)
-      if (status === 500) return c.json({ error: message }, status)
       const verdict = { invalidReason: reason ?? 'unexpected_verify_error', invalidMessage: message }
       return c.json({ isValid: false, ...verdict, ...(payer && { payer }) }, status)
     }
@@ -70,7 +69,6 @@ export function createFacilitator(context: HttpContext): Hono<Traced> {
       return c.json({ success: true, transaction, ...shared, extra })
     } catch (error) {
       const { status, reason, message, transaction } = toRefused(error)
-      if (status === 500) return c.json({ error: message }, status)
       const failure = { errorReason: reason ?? 'unexpected_settle_error', errorMessage: message, transaction }
       return c.json({ success: false, ...failure, ...shared }, status)
     }

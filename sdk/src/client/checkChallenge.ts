@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
+import { parseUrl } from '../protocol/fields.ts'
 import type { Network } from '../protocol/networks.ts'
 import { isOfTool, toolPrefix } from '../protocol/toolResource.ts'
 import { ChallengeRefusedError } from './errors.ts'
@@ -65,9 +66,9 @@ export function isIssuedBy(gatewayUrl: string, body: unknown): boolean {
 
 /** Removes differences that don't change where a URL points: default port, case of the host, trailing slashes. */
 export function canonicalUrl(url: string): string {
-  return URL.canParse(url) ? new URL(url).href.replace(/\/+$/, '') : url
+  return parseUrl(url)?.href.replace(/\/+$/, '') ?? url
 }
 
 function originOf(url: string): string | undefined {
-  return URL.canParse(url) ? new URL(url).origin : undefined
+  return parseUrl(url)?.origin
 }

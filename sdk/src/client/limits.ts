@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
+import { parseUrl } from '../protocol/fields.ts'
 import { ChallengeRefusedError } from './errors.ts'
 import { createSpendingMemory, type DailyLimits, type SpendingStore } from './spending.ts'
 import { type Deadline, waitFor } from './transport.ts'
@@ -177,7 +178,7 @@ function overLimit(amount: bigint, option: string, limit: bigint, spent = ''): C
 /** The origin of an entry of `allowedHosts`, as {@link originOf} spells it. @throws {TypeError} */
 export function parseAllowedHost(host: string): string {
   const url = host.includes('://') ? host : `https://${host}`
-  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  const parsed = parseUrl(url)
   if (!parsed || !/^https?:$/.test(parsed.protocol) || !/^[^/@*?#]+$/.test(host.replace(/^\w+:\/\//, ''))) {
     throw new TypeError(
       `allowedHosts takes hosts such as "api.example", or origins such as "http://127.0.0.1:8080", got ${host}`,

@@ -1,7 +1,7 @@
 import { parseUsdc } from '../protocol/amount.ts'
 import { type ClientErrorOptions, pathOfPayment, readProblem } from './errors.ts'
 import type { SignedPayment } from './signedPayment.ts'
-import { type Answer, send, startDeadline, urlOf } from './transport.ts'
+import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts'
 
 /**
  * A gateway's word on a payment.
@@ -32,7 +32,12 @@ export async function askGateway(
     if (payment.tab) headers['tab-signature'] = payment.tab.signature
     const init = { headers }
     return readWord(
-      await send(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, startDeadline(timeoutMs, signal)),
+      await sendToGateway(
+        fetch,
+        urlOf(gatewayUrl, pathOfPayment(payment)),
+        init,
+        startDeadline(timeoutMs, signal),
+      ),
     )
   } catch {
     return 'unknown'

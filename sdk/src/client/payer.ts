@@ -168,18 +168,26 @@ const domainType = [
 
 /**
  * Adds what `JSON.stringify` needs to write typed data as `eth_signTypedData_v4` takes it: JSON has no bigint, and wallets want the
- * domain's type, too. It isn't enumerable, so that the rest can be copied as data.
+ * domain's type, too.
+ *
+ * `message` and `types` have it, not the whole, so that a copy such as `{ ...typedData }` keeps it. It isn't enumerable, because a function
+ * can't be sent to a worker.
  */
 function withJson(typedData: AuthorizationTypedData): AuthorizationTypedData {
-  const toJSON = () => {
-    const message = Object.entries(typedData.message).map(([name, value]) => [
-      name,
-      typeof value === 'bigint' ? value.toString() : value,
-    ])
-    const types = { EIP712Domain: domainType, ...typedData.types }
-    return { ...typedData, types, message: Object.fromEntries(message) }
+  const { message, types } = typedData
+  const textOf = (value: unknown) => (typeof value === 'bigint' ? value.toString() : value)
+  return {
+    ...typedData,
+    message: writtenAs(message, () =>
+      Object.fromEntries(Object.entries(message).map(([name, value]) => [name, textOf(value)])),
+    ),
+    types: writtenAs({ ...types }, () => ({ EIP712Domain: domainType, ...types })),
   }
-  return Object.defineProperty(typedData, 'toJSON', { value: toJSON })
+}
+
+/** Returns the object, which `JSON.stringify` then writes as `toJSON` says. */
+function writtenAs<Written extends object>(object: Written, toJSON: () => object): Written {
+  return Object.defineProperty(object, 'toJSON', { value: toJSON })
 }
 
 async function explain(cause: unknown, signer: Signer, network: Network): Promise<ChallengeRefusedError> {

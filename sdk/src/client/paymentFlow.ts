@@ -2,6 +2,7 @@ import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address } from 'viem'
 import { mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
+import { parseUrl } from '../protocol/fields.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { createChallengeSigner } from './challengeSigner.ts'
 import { checkChallenge } from './checkChallenge.ts'
@@ -21,7 +22,7 @@ import type { Answer } from './transport.ts'
 
 /** @throws {TypeError} for anything but an http(s) URL; `localhost:4020` would be a URL with the scheme `localhost:`. */
 export function requireHttpUrl(name: string, value: string): void {
-  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return
+  if (/^https?:$/.test(parseUrl(value)?.protocol ?? '')) return
   throw new TypeError(`${name} must be an http(s) URL like https://gateway.example, got ${value}`)
 }
 
@@ -233,7 +234,6 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
 
 /** A gateway's keys, which are fetched once, and again for an unknown key id. */
 function keysOf(gatewayUrl: string, fetch: typeof globalThis.fetch) {
-  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   const url = new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`)
   return createRemoteJWKSet(url, { [customFetch]: fetch })
 }

@@ -1,3 +1,5 @@
+import { parseUrl } from '../protocol/fields.ts'
+
 /** The maximum number of redirects that are followed, as `fetch` has it. */
 const maxRedirects = 20
 
@@ -32,6 +34,9 @@ export type PaidRequest = {
   isPaidInBody?: boolean
 }
 
+/** Thrown instead of following a redirect to another origin. */
+export class LeavingRedirect extends TypeError {}
+
 /**
  * Sends a request with its payment, and follows redirects as `fetch` does, with one difference: the payment goes only to the origin
  * that asked for it, and to no further URL once an answer says that it was charged. `fetch` itself drops `Authorization` for
@@ -59,7 +64,8 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
     if (count === maxRedirects) throw new TypeError('the seller redirects too often')
     void response.body?.cancel().catch(() => {})
     const leaves = new URL(target).origin !== origin
-    if (leaves && isPaidInBody) throw new TypeError(`the seller redirects a payment to ${target}`)
+    if (leaves && isPaidInBody)
+      throw new LeavingRedirect(`${origin} redirects to ${target}, which is not followed`)
     if (count === 0 && request) init = { ...pickInit(request), ...init }
     init = followedInit(init, response.status, await readBody())
     if (leaves || report) {
@@ -70,6 +76,18 @@ export async function fetchPaid(fetch: typeof globalThis.fetch, paid: PaidReques
     response = await fetch(url, { ...init, redirect: 'manual' })
   }
   return url === paid.url ? response : finalResponse(response, url, isPaying ? response.headers : report)
+}
+
+/**
+ * Returns a `fetch` that follows redirects only within the origin of the request, for requests that carry a payment, a signature or a
+ * key outside the headers that `fetch` drops for another origin.
+ *
+ * Its calls throw a {@link LeavingRedirect} for a redirect to another origin.
+ *
+ * @param fetch as the global one.
+ */
+export function withinOrigin(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
+  return (input, init = {}) => fetchPaid(fetch, { url: String(input), init, isPaidInBody: true })
 }
 
 function methodOf({ init, request }: PaidRequest): string {
@@ -86,7 +104,7 @@ function requireReadable({ type, status }: Response): void {
 function targetOf({ status, headers }: Response, url: string): string | undefined {
   const location = headers.get('location')
   if (!redirects.has(status) || location === null) return undefined
-  const target = URL.canParse(location, url) ? new URL(location, url) : undefined
+  const target = parseUrl(location, url)
   if (!target || !/^https?:$/.test(target.protocol)) {
     throw new TypeError('the seller redirects to what is no http(s) URL')
   }

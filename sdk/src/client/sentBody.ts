@@ -1,3 +1,4 @@
+import { sha256 as sha256Here } from 'viem'
 import { bytesToHex, concatBytes, encodeUtf8 } from '../protocol/bytes.ts'
 
 /** A request's body in a form that is sent byte by byte the same each time. */
@@ -109,5 +110,8 @@ async function digestOf(body: BodyInit): Promise<string | undefined> {
 }
 
 async function sha256(bytes: Bytes): Promise<string> {
-  return bytesToHex(new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))).slice(2)
+  // React Native has no crypto of its own, and pages have no subtle one without TLS.
+  const { subtle } = (globalThis.crypto ?? {}) as Partial<Crypto>
+  const hex = subtle ? bytesToHex(new Uint8Array(await subtle.digest('SHA-256', bytes))) : sha256Here(bytes)
+  return hex.slice(2)
 }

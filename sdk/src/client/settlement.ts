@@ -5,7 +5,7 @@ import { isPaymentStatus } from '../protocol/paymentStatus.ts'
 import { zeroHash } from '../protocol/receipt.ts'
 import { HttpError, InsufficientGasError, NetworkError, readProblem, SettlementError } from './errors.ts'
 import type { SignedPayment } from './signedPayment.ts'
-import { type Answer, type Deadline, pause, send, startDeadline, urlOf } from './transport.ts'
+import { type Answer, type Deadline, pause, sendToGateway, startDeadline, urlOf } from './transport.ts'
 
 /** A payment that is settled and confirmed on chain. */
 export type Settlement = {
@@ -62,7 +62,7 @@ export async function settleNow(
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ network: payment.network, transfers: payment.payloads }),
   }
-  const answer = await send(fetch, urlOf(facilitatorUrl, 'submit'), init, deadline)
+  const answer = await sendToGateway(fetch, urlOf(facilitatorUrl, 'submit'), init, deadline)
   const { status, body } = answer
   const { code, detail } = readProblem(status, body)
   if (code === 'insufficient_gas_funds') throw new InsufficientGasError(detail, { status, body, payment })
@@ -106,7 +106,7 @@ async function lookUp(
 async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
   let answer: Answer
   try {
-    answer = await send(fetch, url, { headers: { accept: 'application/json' } }, deadline)
+    answer = await sendToGateway(fetch, url, { headers: { accept: 'application/json' } }, deadline)
   } catch (error) {
     if (error instanceof NetworkError) return undefined
     throw error

@@ -2,7 +2,7 @@ import { parseUsdc } from '../protocol/amount.ts'
 import { wordPattern } from '../protocol/fields.ts'
 import type { TabPayload } from '../protocol/tab.ts'
 import { HttpError, readProblem } from './errors.ts'
-import { type Answer, send, startDeadline, urlOf } from './transport.ts'
+import { type Answer, sendToGateway, startDeadline, urlOf } from './transport.ts'
 
 /** How long a gateway has for an answer. */
 const timeoutMs = 10_000
@@ -12,7 +12,7 @@ export type TabGateway = ReturnType<typeof createTabGateway>
 /** What a buyer asks its gateway of a tab. @param fetch as the global one. */
 export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string) {
   const ask = (path: string, init: RequestInit = {}) =>
-    send(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })
+    sendToGateway(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })
 
   return {
     /** What was charged on each line of an open tab, in base units. */

@@ -1,5 +1,7 @@
 import { concatBytes } from '../protocol/bytes.ts'
+import { eitherSignal, timeoutSignal } from './abort.ts'
 import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
+import { withinOrigin } from './redirects.ts'
 import type { SignedPayment } from './signedPayment.ts'
 
 /**
@@ -29,8 +31,8 @@ export function startDeadline(
   callerSignal?: AbortSignal | null,
   maxResponseBytes = defaultMaxResponseBytes,
 ): Deadline {
-  const timer = timeoutMs === undefined ? new AbortController().signal : AbortSignal.timeout(timeoutMs)
-  const signal = callerSignal ? AbortSignal.any([timer, callerSignal]) : timer
+  const timer = timeoutMs === undefined ? new AbortController().signal : timeoutSignal(timeoutMs)
+  const signal = callerSignal ? eitherSignal(timer, callerSignal) : timer
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
 
@@ -64,6 +66,14 @@ export async function send(
   } catch (error) {
     throw error instanceof HttpError ? error : toNetworkError(error, url, deadline)
   }
+}
+
+/**
+ * Sends a request to the client's own gateway or facilitator, as {@link send} does. It may carry a payment, a tab's state or a
+ * signature, so a redirect to another origin fails instead.
+ */
+export function sendToGateway(...[fetch, url, init, deadline]: Parameters<typeof send>): Promise<Answer> {
+  return send(withinOrigin(fetch), url, init, deadline)
 }
 
 /** Reads a whole answer. */
@@ -153,7 +163,7 @@ function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal
   // A caller's own AbortSignal.timeout() has a TimeoutError as its reason, too.
-  if (timeoutMs !== undefined && reason === timer.reason)
+  if (timer.aborted && timeoutMs !== undefined && reason === timer.reason)
     return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
   return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
 }

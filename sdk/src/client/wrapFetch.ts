@@ -1,3 +1,4 @@
+import { eitherSignal } from './abort.ts'
 import type { Client } from './createClient.ts'
 import { ChallengeRefusedError, HttpError } from './errors.ts'
 import { readChallengeOf } from './headerChallenge.ts'
@@ -93,7 +94,7 @@ export function wrapFetch(
       const end = () => ended.abort(within.signal.reason)
       if (within.timeoutMs !== undefined) {
         within.signal.addEventListener('abort', end)
-        paid.signal = callerSignal ? AbortSignal.any([callerSignal, ended.signal]) : ended.signal
+        paid.signal = callerSignal ? eitherSignal(callerSignal, ended.signal) : ended.signal
       }
       try {
         const sent = { url, request: spare?.clone(), init: paid, readBody: read }

@@ -11,6 +11,7 @@ import {
 } from './answerStore.ts'
 import { type GateDecision, refuse } from './decision.ts'
 import type { PresentedPayment } from './presentedPayment.ts'
+import type { WaitUntil } from './recovery.ts'
 
 /** How answers of paid requests are kept, so that a payment presented again gets its answer again. */
 export type AnswerOptions = {
@@ -131,7 +132,7 @@ export function createAnswers(
     presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
     request: AnswerRequest,
     make: () => Promise<GateDecision>,
-    waitUntil?: (work: Promise<unknown>) => void,
+    waitUntil?: WaitUntil,
   ): Promise<GateDecision> {
     const { macaroon } = presented
     if (macaroon === undefined) return make()

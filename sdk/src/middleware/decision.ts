@@ -1,5 +1,6 @@
 import { type ErrorCode, errorCodes } from '../protocol/errors.ts'
 import type { Keep, KeptAnswer } from './answerStore.ts'
+import type { WaitUntil } from './recovery.ts'
 import type { VerifiedPayment } from './verification.ts'
 
 /** An answer instead of the handler's. */
@@ -12,7 +13,12 @@ export type GateDecision =
   /** What the handler answered before. */
   | { kind: 'again'; answer: KeptAnswer }
 
-export type Served = { payment: VerifiedPayment; headers: Record<string, string> }
+export type Served = {
+  payment: VerifiedPayment
+  headers: Record<string, string>
+  /** Keeps the runtime alive for a void that is repeated. */
+  waitUntil?: WaitUntil | undefined
+}
 
 type Answered = Extract<GateDecision, { kind: 'answer' }>
 

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { parseUrl } from '../protocol/fields.ts'
 import { maxBodyBytes } from './answers.ts'
 import { type GateAnswer, type GateDecision, refuse } from './decision.ts'
 import { createDiscovery, type DiscoveryOptions } from './discovery.ts'
@@ -11,7 +12,6 @@ import {
   paymentStatusHeader,
   readHeaders,
 } from './gate.ts'
-import { parseUrl } from './originCheck.ts'
 import { paidCacheControl } from './paidResponse.ts'
 import { discardIncoming } from './unreadBody.ts'
 import type { VerifiedPayment } from './verification.ts'

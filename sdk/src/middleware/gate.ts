@@ -24,7 +24,9 @@ import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
 import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
+import type { WaitUntil } from './recovery.ts'
 import { createLostVerifications, type VerifiedPayment, verifyOrGoOn } from './verification.ts'
+import { createVoids } from './voids.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
 /** Options of `requirePayment` (conformance 4.6-19). */
@@ -103,12 +105,14 @@ export type Gate = {
    *
    * @param waitUntil keeps a process alive for work after the answer, if its runtime would end it.
    */
-  check(request: GateRequest, waitUntil?: (work: Promise<unknown>) => void): Promise<GateDecision>
+  check(request: GateRequest, waitUntil?: WaitUntil): Promise<GateDecision>
   /**
    * Voids a payment because the handler failed. The answer then has nothing more of it, or on a tab the receipt of the void, which
    * tells its buyer what its other requests still need.
    *
-   * @returns false if it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
+   * If the gateway doesn't answer, the void is repeated in the background.
+   *
+   * @returns false if it isn't voided, or not yet: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
    */
   void(served: Served): Promise<boolean>
 }
@@ -219,7 +223,7 @@ export function createGate(options: InnerGateOptions): Gate {
     detail?: string,
   ): Promise<GateDecision> {
     const { answer, challenge } = await challenges.ask(request, resource)
-    if (!answer || !challenge) return refuseChallenge(answer)
+    if (!answer || !challenge) return refuseChallenge(answer, options)
     if (!publicUrl) checkOrigin(challenge.accepts[0].resource, request)
     const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
     const { accept } = request
@@ -232,7 +236,7 @@ export function createGate(options: InnerGateOptions): Gate {
     request: GateRequest,
     resource: string,
     presented: Extract<PresentedPayment, { kind: 'payment' | 'tab' }>,
-    waitUntil: ((work: Promise<unknown>) => void) | undefined,
+    waitUntil: WaitUntil | undefined,
   ): Promise<GateDecision> {
     const { macaroon } = presented
     const x402 =
@@ -246,7 +250,7 @@ export function createGate(options: InnerGateOptions): Gate {
     if (!endpointId) {
       // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
       const { answer, challenge } = await challenges.ask(request, resource)
-      if (!challenge) return refuseChallenge(answer)
+      if (!challenge) return refuseChallenge(answer, options)
       endpointId = challenge.endpointId
     }
     const call = {
@@ -265,7 +269,10 @@ export function createGate(options: InnerGateOptions): Gate {
     }
     const answer = await verifyOrGoOn(gateway, call, { lost, voidPayment, waitUntil })
     if (!answer) return unavailable('The gateway did not answer')
-    if (answer.status === 200) return serve(answer, x402?.version, charge)
+    if (answer.status === 200) {
+      const served = serve(answer, x402?.version, charge)
+      return served.kind === 'serve' ? { ...served, waitUntil } : served
+    }
     challenges.forget(request)
     if (answer.status === 402) {
       const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
@@ -277,17 +284,26 @@ export function createGate(options: InnerGateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  return { check, void: (served) => voidServed(served, voidPayment) }
+  const voids = createVoids({ voidPayment })
+  return {
+    check,
+    async void(served) {
+      const outcome = await voidServed(served, voidPayment)
+      if (outcome === 'unknown') voids.repeatLater(served.payment, served.waitUntil)
+      return outcome === 'done'
+    },
+  }
 }
 
 async function voidServed(
   { payment, headers }: Served,
   voidPayment: (payment: VerifiedPayment) => Promise<Charged>,
-): Promise<boolean> {
-  if (payment.tab) return payment.charge(0)
-  if ((await voidPayment(payment)).outcome !== 'done') return false
-  for (const name of Object.keys(headers)) delete headers[name]
-  return true
+): Promise<Charged['outcome']> {
+  // Its own charge changes the receipt. If that stays as it is, whether it was refused shows when it is repeated.
+  if (payment.tab) return (await payment.charge(0)) ? 'done' : 'unknown'
+  const { outcome } = await voidPayment(payment)
+  if (outcome === 'done') for (const name of Object.keys(headers)) delete headers[name]
+  return outcome
 }
 
 /** A gate's memory; without answers if that is turned off or nothing is paid. @throws {TypeError} for a store without a secret. */
@@ -430,8 +446,13 @@ function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions)
 }
 
 /** Answers if there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
-function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
+function refuseChallenge(
+  answer: GatewayAnswer | undefined,
+  { endpointId }: Pick<InnerGateOptions, 'endpointId'>,
+): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
+  // Unless the provider names the endpoint, the buyer chose the path. Asking for the same path again won't help.
+  if (!endpointId && codeOf(answer) === 'unknown_endpoint') return passOn(answer)
   return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
 }
 
@@ -457,9 +478,13 @@ function passOn(answer: GatewayAnswer): GateDecision {
 
 /** The gateway refused the provider (a wrong key, an unknown endpoint), so the buyer can only try again later. */
 function misconfigured(answer: GatewayAnswer): GateDecision {
-  const { code } = (answer.body ?? {}) as { code?: unknown }
+  const code = codeOf(answer)
   const reason = isErrorCode(code) ? code : `status ${answer.status}`
   return unavailable(`The gateway refused this provider's request: ${reason}`)
+}
+
+function codeOf({ body }: GatewayAnswer): unknown {
+  return ((body ?? {}) as { code?: unknown }).code
 }
 
 function unavailable(detail: string): GateDecision {

@@ -1,3 +1,5 @@
+import { parseUrl } from '../protocol/fields.ts'
+
 /** A request's headers about the URL that its buyer called. A buyer may write anything there. */
 export type SaidOrigin = {
   /** Full URL as the server sees it. */
@@ -35,11 +37,6 @@ function originOf({ url, forwardedProto, forwardedHost }: SaidOrigin): string {
   const proto = first(forwardedProto) ?? protocol.slice(0, -1)
   const said = parseUrl(`${proto}://${first(forwardedHost) ?? host}`)
   return said && /^https?:$/.test(said.protocol) ? said.origin : origin
-}
-
-/** `URL.parse` came with Node 22. */
-export function parseUrl(url: string): URL | undefined {
-  return URL.canParse(url) ? new URL(url) : undefined
 }
 
 /** Each proxy adds its own at the end. */

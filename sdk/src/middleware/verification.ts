@@ -7,6 +7,7 @@ import {
   sleep,
   startDeadline,
 } from './gatewayClient.ts'
+import { askUntilCertain, maxOpen, type WaitUntil } from './recovery.ts'
 
 /** The payment that the handler of a paid request gets. */
 export type VerifiedPayment = {
@@ -49,13 +50,6 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
   'token_paused',
 ])
 
-/** How long to wait before each further question about a verification whose outcome is unknown. */
-const recoveryDelaysMs = [3000, 6000, 16_000, 60_000]
-/** The same after those, if the gateway is away for longer. The last one repeats as long as the process lives. */
-const lateDelaysMs = [60_000, 180_000, 600_000]
-/** Maximum number of verifications that are remembered because their outcome is unknown. The oldest is forgotten first. */
-const maxLost = 1_000
-
 /**
  * Asks the gateway to verify, again and again with the same Idempotency-Key until it knows, within `timeoutMs`.
  *
@@ -97,7 +91,7 @@ export function createLostVerifications() {
 
   return {
     add(call: GatewayCall): void {
-      if (keys.size >= maxLost) keys.delete(keys.keys().next().value ?? '')
+      if (keys.size >= maxOpen) keys.delete(keys.keys().next().value ?? '')
       keys.set(nameOf(call), call.idempotencyKey ?? '')
     },
     /** @returns false if somebody else has taken it. */
@@ -127,7 +121,7 @@ type Recovery = {
 export async function verifyOrGoOn(
   options: GatewayClientOptions,
   given: GatewayCall,
-  { waitUntil, ...recovery }: Recovery & { waitUntil: ((work: Promise<unknown>) => void) | undefined },
+  { waitUntil, ...recovery }: Recovery & { waitUntil: WaitUntil | undefined },
 ): Promise<GatewayAnswer | undefined> {
   const { lost } = recovery
   const before = lost.keyOf(given)
@@ -137,20 +131,12 @@ export async function verifyOrGoOn(
   const { answer, mayBeAccepted } = await askForVerification(options, call, before !== undefined)
   if (!mayBeAccepted) return answer
   lost.add(call)
-  if (options.apiKey) {
-    const first = voidLostVerification(options, call, recovery, recoveryDelaysMs)
-    // The runtime isn't kept waiting for a gateway that may be away for hours.
-    waitUntil?.(first)
-    void first
-      .then((isEnded) => isEnded || voidLostVerification(options, call, recovery, lateDelays()))
-      .catch(() => {})
-  }
+  if (options.apiKey)
+    askUntilCertain(
+      (delaysMs, isLate) => voidLostVerification(options, call, recovery, delaysMs, isLate),
+      waitUntil,
+    )
   return answer
-}
-
-function* lateDelays(): Generator<number> {
-  yield* lateDelaysMs
-  for (;;) yield lateDelaysMs.at(-1) as number
 }
 
 /**
@@ -166,13 +152,14 @@ async function voidLostVerification(
   call: GatewayCall,
   { voidPayment, lost, pause = sleep }: Recovery,
   delaysMs: Iterable<number>,
+  isLate: boolean,
 ): Promise<boolean> {
   const began = performance.now()
   for (const delay of delaysMs) {
     await pause(delay)
     if (lost.keyOf(call) !== call.idempotencyKey) return true
     // By then the gateway has accepted what was on its way, or never will.
-    const isOver = delaysMs !== recoveryDelaysMs || performance.now() - began > options.timeoutMs / 2
+    const isOver = isLate || performance.now() - began > options.timeoutMs / 2
     const { answer } = await askForVerification(options, { ...call, isAboutStored: true })
     if (isOver && codeOf(answer) === 'unknown_payment') return true
     const { paymentId, tab } = (answer?.body ?? {}) as Partial<VerifiedPayment>

@@ -19,6 +19,15 @@ export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }
 
+/** @returns undefined for what isn't a URL. Neither `URL.parse` nor `URL.canParse` is everywhere: Node 20 and React Native. */
+export function parseUrl(text: string, base?: string): URL | undefined {
+  try {
+    return new URL(text, base)
+  } catch {
+    return undefined
+  }
+}
+
 /** @returns undefined for what isn't JSON. */
 export function parseJson(text: string): unknown {
   try {

@@ -1,3 +1,5 @@
+import { parseUrl } from './fields.ts'
+
 /** The beginning of the names under which all MCP tools are sold. */
 export const toolPrefix = 'mcp://tool/'
 
@@ -16,7 +18,7 @@ export const toolPrefix = 'mcp://tool/'
 export function toolResource(name: string, server?: string): string {
   const segments = [...(server === undefined ? [] : [server]), ...name.split('/')]
   const url = toolPrefix + segments.map(encodeURIComponent).join('/')
-  if (segments.includes('') || !URL.canParse(url) || new URL(url).href !== url) {
+  if (segments.includes('') || parseUrl(url)?.href !== url) {
     throw new TypeError(
       `What is sold needs a name without empty parts and parts of dots alone, got "${name}"`,
     )

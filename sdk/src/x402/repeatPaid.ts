@@ -40,8 +40,9 @@ export function repeatPaid(
     const request = requestOf(input)
     const headers = new Headers(init?.headers ?? request?.headers)
     const isPaid = paymentHeaders.some((name) => headers.has(name))
-    if (!isPaid || !isReplayable(init?.body)) return fetch(input, init)
+    if (!isPaid) return fetch(input, init)
     const url = urlOf(input)
+    if (!isReplayable(init?.body)) return fetchPaid(fetch, { url, request, init: { ...init, headers } })
     const { init: body, contentType, read } = await fixBody(init?.body, request?.clone())
     const sent = { ...init, ...body, headers: withType(headers, contentType) }
     const signal = init?.signal === undefined ? request?.signal : init.signal

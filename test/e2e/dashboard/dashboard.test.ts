@@ -3,6 +3,7 @@ import { newOperatorKey } from '@tollkeeper/api/http/operator'
 import { openDatabase } from '@tollkeeper/ledger/store/database'
 import { formatUsdc, parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
+import { splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import type { Browser, Page } from 'playwright-core'
 import type { Address } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -24,7 +25,7 @@ import { type MailServer, startMailServer } from '../../support/mailServer.ts'
 import { newBuyer, openShop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { until } from '../../support/until.ts'
-import { tokenOf } from '../../support/usdc.ts'
+import { randomHex, setBlacklisted, tokenOf } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests, call, registrationToken } from './desk.ts'
@@ -637,6 +638,36 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       await page.getByRole('heading', { level: 2, name: title }).waitFor()
       expect([route, await seriousViolations(page)]).toEqual([route, []])
     }
+  })
+
+  test('behavior: a provider whose wallet is blacklisted sees how much waits, in which splitter, and why', async () => {
+    const wallet = randomHex(20)
+    const { apiKey } = await registerProvider({
+      gatewayUrl: stack.api.url,
+      name: 'Blacklisted',
+      network: stack.chain.network,
+      address: wallet,
+      endpoints: [],
+    })
+    const factory = stack.chain.deployments[stack.chain.network]?.splitterFactory as Address
+    const splitter = splitterAddress({
+      provider: wallet,
+      platform: wallet,
+      providerShare: 1n,
+      platformShare: 0n,
+      factory,
+    })
+    await stack.chain.mintUsdc([splitter], 1_250_000n)
+    await setBlacklisted(stack.chain, wallet, true)
+    // Another process than the one that has just asked about the wallet, and remembers the answer for a minute.
+    const page = await signIn(desktop, apiKey, closed.url)
+    await page.goto(`${closed.url}/dashboard/#/queue`)
+    const card = page.getByRole('region', { name: `Queue of ${wallet}` })
+    await card.getByText('USDC has blacklisted this wallet').waitFor()
+    const alert = await card.getByRole('alert').textContent()
+    expect(alert).toContain('1.25')
+    await card.getByTitle(splitter).waitFor()
+    expect(await seriousViolations(page)).toEqual([])
   })
 
   test('error: a wrong key', async () => {

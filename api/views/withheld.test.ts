@@ -1,0 +1,77 @@
+import { keccak256 } from '@tollkeeper/chain/keccak256'
+import { splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
+import type { Address } from 'viem'
+import { expect, test } from 'vitest'
+import { call, openShop, type Shop } from '../../test/support/gateway.ts'
+import { randomHex, setBlacklisted } from '../../test/support/usdc.ts'
+import { useGateway } from '../../test/support/useGateway.ts'
+
+// The wallets are blacklisted by Circle's own contract, as it is on Base.
+
+const gateway = useGateway()
+
+/** A splitter of a shop's wallet, as a payment to it leaves it in the ledger, with money in it. */
+async function fillSplitter(shop: Shop, platformShare: bigint, amount: bigint): Promise<Address> {
+  const { network, token, deployment } = gateway.served
+  const shares = { providerShare: 10_000n - platformShare, platformShare }
+  const terms = { provider: shop.wallet, platform: gateway.settings.platformWallet, ...shares }
+  const address = splitterAddress({ ...terms, factory: deployment.splitterFactory }, keccak256)
+  await gateway.database`
+    insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
+    values (${network.chainId}, ${token}, ${address}, ${terms.provider}, ${terms.platform}, ${shares.providerShare},
+      ${platformShare})`
+  if (amount > 0n) await gateway.chain.mintUsdc([address], amount)
+  return address
+}
+
+async function withheldOf(shop: Shop) {
+  const path = `/providers/${shop.providerId}/queue`
+  const { status, body } = await call<{ wallets: { withheld: unknown }[] }>(gateway.app, 'GET', path, {
+    key: shop.key,
+  })
+  expect(status).toBe(200)
+  return body.wallets.map(({ withheld }) => withheld)
+}
+
+/** An answer of the blacklist is cached for a minute. */
+const aMinuteLater = () => gateway.setNow(Date.now() + 61_000)
+
+test('default: names what waits for a blacklisted wallet, in which splitters and why, until it is paid again', async () => {
+  const shop = await openShop(gateway.app)
+  // A splitter rounds the platform's part down: of 1,001 units at 5 %, 50 are the platform's.
+  const splitter = await fillSplitter(shop, 500n, 1_001n)
+  await fillSplitter(shop, 200n, 0n)
+  expect(await withheldOf(shop)).toEqual([null])
+
+  await setBlacklisted(gateway.chain, shop.wallet, true)
+  aMinuteLater()
+  const one = { splitter, waiting_usdc: '0.000951' }
+  expect(await withheldOf(shop)).toEqual([
+    { reason: 'payee_blacklisted', waiting_usdc: '0.000951', splitters: [one] },
+  ])
+
+  // What TabSettlement can't pay a wallet goes to the splitter that pays only it.
+  const factory = gateway.served.deployment.splitterFactory
+  const own = { provider: shop.wallet, platform: shop.wallet, providerShare: 1n, platformShare: 0n }
+  const refuge = splitterAddress({ ...own, factory }, keccak256)
+  await gateway.chain.mintUsdc([refuge], 2_000_000n)
+  const other = { splitter: refuge, waiting_usdc: '2.000000' }
+  expect(await withheldOf(shop)).toEqual([
+    { reason: 'payee_blacklisted', waiting_usdc: '2.000951', splitters: [one, other] },
+  ])
+
+  await setBlacklisted(gateway.chain, shop.wallet, false)
+  gateway.setNow(Date.now() + 122_000)
+  expect(await withheldOf(shop)).toEqual([null])
+})
+
+test('behavior: a blacklisted wallet for which nothing waits is named as well', async () => {
+  const shop = await openShop(gateway.app)
+  await setBlacklisted(gateway.chain, shop.wallet, true)
+  // Another provider's splitter is none of its business.
+  await fillSplitter({ ...shop, wallet: randomHex(20) }, 500n, 1_000n)
+  aMinuteLater()
+  expect(await withheldOf(shop)).toEqual([
+    { reason: 'payee_blacklisted', waiting_usdc: '0.000000', splitters: [] },
+  ])
+})
