@@ -1,9 +1,9 @@
-import { spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { parseEnv } from 'node:util'
+import { parseEnv, promisify } from 'node:util'
 import { expect, inject } from 'vitest'
 import { root } from './processes.ts'
 
@@ -23,35 +23,31 @@ export function openRestoreDrill() {
   const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-drill-'))
 
   /** Runs commands as an operator does, with a stand-in for docker. */
-  function run(commands: string, databases: { SOURCE?: string; TARGET?: string }): void {
+  async function run(commands: string, databases: { SOURCE?: string; TARGET?: string }): Promise<void> {
     const standIn = join(root, 'test/support/composeStandIn.ts')
-    const { status, stderr } = spawnSync(
-      'sh',
-      ['-euc', `docker() { node "${standIn}" "$@"; }\n${commands}`],
-      {
-        cwd: folder,
-        encoding: 'utf8',
-        env: { ...process.env, NODE_OPTIONS: '', SERVER_URL: inject('postgresUrl'), ...databases },
-      },
-    )
-    expect([status, stderr]).toEqual([0, ''])
+    const script = `docker() { node "${standIn}" "$@"; }\n${commands}`
+    const { stderr } = await promisify(execFile)('sh', ['-euc', script], {
+      cwd: folder,
+      env: { ...process.env, NODE_OPTIONS: '', SERVER_URL: inject('postgresUrl'), ...databases },
+    })
+    expect(stderr).toBe('')
   }
 
   return {
     /** Where the commands run and their files are. */
     folder,
     /** Dumps a database. */
-    backUp(databaseUrl: string, commands = documented('backup')): void {
-      run(commands, { SOURCE: new URL(databaseUrl).pathname.slice(1) })
+    async backUp(databaseUrl: string, commands = documented('backup')): Promise<void> {
+      await run(commands, { SOURCE: new URL(databaseUrl).pathname.slice(1) })
     },
     /**
      * Restores the last dump.
      *
      * @returns the URL of the restored database, and what the restore added to `.env`.
      */
-    restore(): { url: string; env: NodeJS.Dict<string> } {
+    async restore(): Promise<{ url: string; env: NodeJS.Dict<string> }> {
       const TARGET = `restored_${randomBytes(8).toString('hex')}`
-      run(documented('restore'), { TARGET })
+      await run(documented('restore'), { TARGET })
       const url = new URL(inject('postgresUrl'))
       url.pathname = `/${TARGET}`
       return { url: url.href, env: parseEnv(readFileSync(join(folder, '.env'), 'utf8')) }

@@ -47,8 +47,8 @@ describe('the drill of docs/deployment.md', () => {
   test('default: everything bought on a tab before the backup is taken in after the restore', async () => {
     await requireTabStore(stores(gateway.database))
     const tab = await buyTwice()
-    drill.backUp(gateway.databaseUrl)
-    const { url, env } = drill.restore()
+    await drill.backUp(gateway.databaseUrl)
+    const { url, env } = await drill.restore()
     const sql = open(url)
     const { MACAROON_NOT_BEFORE = '' } = env
     expect(Date.now() - Date.parse(MACAROON_NOT_BEFORE)).toBeLessThan(60_000)
@@ -71,9 +71,9 @@ describe('the drill of docs/deployment.md', () => {
   test('error: after a restore without the tab store, api and keeper refuse to start until the loss is accepted', async () => {
     const tab = await buyTwice()
     await raiseMark(stores(gateway.database))
-    drill.backUp(gateway.databaseUrl, withoutTabs(documented('backup')))
+    await drill.backUp(gateway.databaseUrl, withoutTabs(documented('backup')))
     const { folder } = drill
-    const { url } = drill.restore()
+    const { url } = await drill.restore()
     await migrateAt(url)
     const sql = open(url)
     const lost = await findLostTabs(stores(sql))
