@@ -18,22 +18,33 @@ const writable = hostileValues.filter((value) => {
   }
 })
 
+/** Number of odd declarations that are settled at once. */
+const declaredAtOnce = 7
+
 /** Payments whose declared resource has values of any type: they are paid like others, and no answer is a failure of ours. */
 const oddDeclarations: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
   const { account } = await scene.buyer()
+  const declarations = [
+    ...writable.map((method) => ({ info: { input: { type: 'http', method } }, schema: { type: 'object' } })),
+    ...writable,
+  ]
+  let settled = 0
+  const declare = async (bazaar: unknown) => {
+    const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
+    Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
+    const { url } = pick(draw, scene.keepers).service
+    const signal = AbortSignal.timeout(60_000)
+    const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
+    tell(scene, payment, told)
+    if (told.success && ++settled === declarations.length) scene.acted.add('oddDeclarations')
+    if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+  }
+  let turn = 0
   return (over) =>
-    again({ scene, draw, over, everyMs: 3_000 }, async () => {
-      const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
-      const input = { type: 'http', method: pick(draw, writable) }
-      const bazaar = pick(draw, [{ info: { input }, schema: { type: 'object' } }, ...writable])
-      Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
-      const { url } = pick(draw, scene.keepers).service
-      const signal = AbortSignal.any([over, AbortSignal.timeout(60_000)])
-      const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
-      tell(scene, payment, told)
-      if (told.success) scene.acted.add('oddDeclarations')
-      if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+    again({ scene, draw, over, everyMs: 3_000 }, () => {
+      const next = Array.from({ length: declaredAtOnce }, () => declarations[turn++ % declarations.length])
+      return Promise.all(next.map(declare))
     })
 }
 
