@@ -4,6 +4,7 @@ import pino from 'pino'
 import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { collectBadRows, refuseWrites } from '../../test/support/badRows.ts'
+import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { until } from '../../test/support/until.ts'
 import { type ReceivedMessage, startWebhookReceiver } from '../../test/support/webhookReceiver.ts'
@@ -21,10 +22,12 @@ import { type WebhookEvent, webhookEvents } from './events.ts'
 import { deleteWebhook, insertWebhook, maxWebhooks, newWebhookSecret, rotateSecret } from './registry.ts'
 
 let database: Database
+let databaseUrl: string
 const cleanups: (() => Promise<unknown>)[] = []
 
 beforeAll(async () => {
-  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  databaseUrl = await createMigratedDatabase()
+  database = openDatabase({ url: databaseUrl, applicationName: 'test' })
 })
 afterEach(async () => {
   // Receivers before loops: a loop waits for what it is sending.
@@ -472,4 +475,32 @@ test('behavior: a message that can’t be signed counts as a failed attempt', as
   expect(receiver.received).toEqual([])
   expect(await log(webhookId)).toMatchObject([{ status: 'pending', attempts: [{ failure: 'not_sent' }] }])
   expect(reports.bad).toMatchObject([{ step: 'delivery' }])
+})
+
+test('error: a message whose result can’t be stored because the database is away is not reported as a bad row, and is sent again', async () => {
+  const url = new URL(databaseUrl)
+  const proxy = await startCutProxy(url.hostname, Number(url.port))
+  url.host = `127.0.0.1:${proxy.port}`
+  const sql = openDatabase({ url: url.href, applicationName: 'test' })
+  const receiver = await startReceiver((response, count) => {
+    if (count === 1) proxy.cut()
+    response.writeHead(204).end()
+  })
+  cleanups.push(() => sql.end({ timeout: 1 }), proxy.close)
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const reports = collectBadRows()
+  const clock = createClock()
+  let outages = 0
+  const onError = () => {
+    outages++
+  }
+  const loop = createLoop({ sql, onError, onBadRow: reports.onBadRow, now: clock.ms })
+  await expect(loop.deliverDue()).rejects.toThrow()
+  expect({ outages, bad: reports.bad }).toEqual({ outages: 1, bad: [] })
+  proxy.mend()
+  clock.advance(1_000_000)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await log(webhookId)).toMatchObject([{ status: 'delivered' }])
+  expect(receiver.received).toHaveLength(2)
 })

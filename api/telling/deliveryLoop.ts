@@ -1,5 +1,5 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { failedDependency, isRowFault } from '@tollkeeper/runtime/dependencies'
 import { describeError, type Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { createStepBack, logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
@@ -125,9 +125,18 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
     return 1
   }
 
+  function report(error: unknown): void {
+    log.error({ err: error }, 'webhooks can not be sent for now')
+    onError?.()
+  }
+
   function follow(work: Promise<void>, kind: Sending | null, names: object): void {
     const sending = work
-      .catch((error: unknown) => onBadRow('delivery', error, { ...names }))
+      .catch((error: unknown) => {
+        // What was sent is sent again, because its result isn't stored. Nothing is wrong with it.
+        if (failedDependency(error) !== undefined) report(error)
+        else onBadRow('delivery', error, { ...names })
+      })
       .finally(() => underWay.delete(sending))
     underWay.set(sending, kind)
   }
@@ -190,10 +199,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
         name: 'webhooks',
         everyMs: pollIntervalMs,
         step,
-        onError(error) {
-          log.error({ err: error }, 'webhooks can not be sent for now')
-          onError?.()
-        },
+        onError: report,
       })
       return loop
     },

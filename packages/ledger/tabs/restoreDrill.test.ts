@@ -1,13 +1,10 @@
-import { spawnSync } from 'node:child_process'
-import { randomBytes } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseEnv } from 'node:util'
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
 import { runCliHere } from '../../../test/support/cli.ts'
-import { killAll, root, runCommand } from '../../../test/support/processes.ts'
+import { killAll, runCommand } from '../../../test/support/processes.ts'
+import { documented, openRestoreDrill, type RestoreDrill } from '../../../test/support/restoreDrill.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -17,49 +14,17 @@ import { acceptLoss, findLostTabs, raiseMark, requireTabStore, TabStoreBehind } 
 import { onOnePostgres } from './tabDatabase.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
-const documentation = readFileSync(join(root, 'docs/deployment.md'), 'utf8')
 const gateway = useGateway()
 const shop = useShop(gateway)
 const opened: Database[] = []
-let folder: string
+let drill: RestoreDrill
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'tollkeeper-drill-'))
+  drill = openRestoreDrill()
 })
 afterAll(async () => {
   await Promise.all(opened.map((sql) => sql.end({ timeout: 1 })))
-  rmSync(folder, { recursive: true })
+  drill.close()
 })
-
-/** The commands that docs/deployment.md gives for the backup or the restore. */
-function documented(part: 'backup' | 'restore'): string {
-  const [, lines] =
-    new RegExp(`<!-- ${part}: [^>]*-->\\s*\`\`\`\\n(.*?)\`\`\``, 's').exec(documentation) ?? []
-  if (lines === undefined) throw new Error(`docs/deployment.md has no commands for the ${part}`)
-  return lines
-}
-
-const nameOf = (url: string) => new URL(url).pathname.slice(1)
-
-/** Runs commands as an operator does, with a stand-in for docker. */
-function run(commands: string, databases: { SOURCE?: string; TARGET?: string }): void {
-  const standIn = join(root, 'test/support/composeStandIn.ts')
-  const { status, stderr } = spawnSync('sh', ['-euc', `docker() { node "${standIn}" "$@"; }\n${commands}`], {
-    cwd: folder,
-    encoding: 'utf8',
-    env: { ...process.env, NODE_OPTIONS: '', SERVER_URL: inject('postgresUrl'), ...databases },
-  })
-  expect([status, stderr]).toEqual([0, ''])
-}
-
-/** Runs the drill. @returns the URL of the restored database. */
-function backUpAndRestore(backup = documented('backup')): string {
-  run(backup, { SOURCE: nameOf(gateway.databaseUrl) })
-  const TARGET = `restored_${randomBytes(8).toString('hex')}`
-  run(documented('restore'), { TARGET })
-  const url = new URL(gateway.databaseUrl)
-  url.pathname = `/${TARGET}`
-  return url.href
-}
 
 function open(url: string): Database {
   const sql = openDatabase({ url, applicationName: 'test' })
@@ -82,8 +47,10 @@ describe('the drill of docs/deployment.md', () => {
   test('default: everything bought on a tab before the backup is taken in after the restore', async () => {
     await requireTabStore(stores(gateway.database))
     const tab = await buyTwice()
-    const sql = open(backUpAndRestore())
-    const { MACAROON_NOT_BEFORE = '' } = parseEnv(readFileSync(join(folder, '.env'), 'utf8'))
+    await drill.backUp(gateway.databaseUrl)
+    const { url, env } = await drill.restore()
+    const sql = open(url)
+    const { MACAROON_NOT_BEFORE = '' } = env
     expect(Date.now() - Date.parse(MACAROON_NOT_BEFORE)).toBeLessThan(60_000)
     await requireTabStore(stores(sql))
     const upkeep = createTabUpkeep({
@@ -104,7 +71,9 @@ describe('the drill of docs/deployment.md', () => {
   test('error: after a restore without the tab store, api and keeper refuse to start until the loss is accepted', async () => {
     const tab = await buyTwice()
     await raiseMark(stores(gateway.database))
-    const url = backUpAndRestore(withoutTabs(documented('backup')))
+    await drill.backUp(gateway.databaseUrl, withoutTabs(documented('backup')))
+    const { folder } = drill
+    const { url } = await drill.restore()
     await migrateAt(url)
     const sql = open(url)
     const lost = await findLostTabs(stores(sql))

@@ -38,12 +38,14 @@ export type Trade = {
 
 const prices = ['0.005', '0.05', '0.5']
 /**
- * The first is sold on tabs only. Three tabs of them together fit a new payer's credit of 1 USDC: while hosts stand still, so many wait,
- * and beyond it a buyer's tab would hold the cheapest requests alone, whose fee doesn't carry its gas.
+ * The first is sold on tabs only. Three tabs of them together fit a new payer's credit of 1 USDC. Beyond it, a buyer's tab would hold
+ * the cheapest requests alone, whose fee doesn't carry its gas.
  */
 const tabPrices = ['0.002', '0.02', '0.05']
 /** How many requests a buyer puts on a tab before it closes it. */
 const requestsATab = 10
+/** Maximum number of a buyer's closed tabs that haven't settled when it opens another one: a busy machine settles late. */
+const unsettledTabs = 2
 /**
  * Wallets with code wait for each other: they have a few of a keeper wallet's transactions, 24 payments in each. What all
  * of them here want is less than that, or it would be a test of a backlog that grows.
@@ -99,12 +101,23 @@ export async function openTrade(
     }
     await purchase(buyer, sellers, index)
   })
+  /** Resolves when so many of a buyer's tabs have settled that its credit covers another one. */
+  const waitForCredit = async ({ account }: Buyer) => {
+    const tabs = new Set(
+      purchases.flatMap(({ payer, paymentId }) => (payer === account.address ? (paymentId ?? []) : [])),
+    )
+    while (!over.aborted && [...tabs].filter((id) => !announced.has(id)).length > unsettledTabs)
+      await wait(500, undefined, { signal: over }).catch(() => {})
+  }
   const tabBuyers = await Promise.all(tabShops.map(() => scene.buyer(undefined, { tabs: true })))
   const tabTrade = tabBuyers.map(async (buyer) => {
     for (let turn = 1; !over.aborted; turn++) {
       await purchase(buyer, tabShops, turn)
       // What an outage keeps open is closed with the next.
-      if (turn % requestsATab === 0) await buyer.client.close().catch(() => {})
+      if (turn % requestsATab === 0) {
+        await buyer.client.close().catch(() => {})
+        await waitForCredit(buyer)
+      }
       await wait(500, undefined, { signal: over }).catch(() => {})
     }
     // The dearest: a tab of the cheapest alone would be too small to settle.

@@ -202,6 +202,8 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
     unread: [] as string[],
     /** What strangers got that no one may get. */
     won: [] as string[],
+    /** Names of the plays that got as far as trying. */
+    acted: new Set<string>(),
     /** Payments of tabs that their buyers settled on terms of their own. */
     ownTerms: new Set<string>(),
     /** Why payments waited for gas, by payment. */

@@ -21,8 +21,10 @@ import type { Market } from './scene.ts'
 
 // Buyers on tabs who sign what no client signs: another payer's id, a used nonce, lines for nothing, terms of their own.
 
-/** How many wallets present one tab's id at once. */
-const atOnce = 20
+/** Number of tabs whose ids wallets without money present at once. */
+const sharedTabs = 4
+/** Number of these wallets for each tab, and of the requests of the wallet with money next to them. */
+const atOnce = 6
 /** How many lines a state may have at most (docs/tabs.md). */
 const maxLines = 128
 /** New payers who buy once: with a step of 32 prices each, they would draw all that new payers are lent. */
@@ -59,42 +61,54 @@ async function challengeOf({ gatewayUrl }: Market, shop: Shop): Promise<{ reward
 
 const emptyWallet = () => privateKeyToAccount(generatePrivateKey())
 
-/** Wallets without money, which present the id of a tab at the moment at which one with money opens it. */
+/**
+ * Wallets without money, which present the id of a tab among the requests of the wallet with money that opens it. So some of them wait
+ * for a step of credit that this wallet asked for.
+ */
 const emptyTabs: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.03')
+  const shareOne = async () => {
+    const { account } = await scene.buyer()
+    const rich = await openAt(scene, account, shop)
+    const poor = await Promise.all(Array.from({ length: atOnce }, () => openAt(scene, emptyWallet(), shop)))
+    const asked = await rich.challenge(rich.at)
+    const bodies = []
+    for (const one of poor) {
+      bodies.push({ tab: one, body: await one.sign(one.at, { tabId: rich.tabId }, asked) })
+      bodies.push({ tab: rich, body: await rich.sign(rich.at, {}, asked) })
+    }
+    const answers = await Promise.all(
+      bodies.map(async ({ tab, body }) => ({ tab, status: (await tab.present(body)).status })),
+    )
+    const served = answers.filter(({ status }) => status === 200)
+    const others = served.filter(({ tab }) => tab !== rich).length
+    if (served.length > others) scene.acted.add('emptyTabs')
+    if (others > 0) scene.won.push(`${others} empty wallets were served on another payer's tab`)
+  }
   return (over) =>
-    again({ scene, draw, over, everyMs: 4_000 }, async () => {
-      const { account } = await scene.buyer()
-      const rich = await openAt(scene, account, shop)
-      const poor = await Promise.all(Array.from({ length: atOnce }, () => openAt(scene, emptyWallet(), shop)))
-      const asked = await rich.challenge(rich.at)
-      const own = await rich.sign(rich.at, {}, asked)
-      const others = await Promise.all(poor.map((one) => one.sign(one.at, { tabId: rich.tabId }, asked)))
-      const [, ...answers] = await Promise.all([
-        rich.present(own),
-        ...others.map((body, index) => poor[index]?.present(body)),
-      ])
-      const served = answers.filter((answer) => answer?.status === 200).length
-      if (served > 0) scene.won.push(`${served} empty wallets were served on another payer's tab`)
-    })
+    again({ scene, draw, over, everyMs: 4_000 }, () =>
+      Promise.all(Array.from({ length: sharedTabs }, shareOne)),
+    )
 }
 
 /** Open a tab by an id that another payer has used, or whose nonce an ordinary payment has, and close it. */
 const poisonedTabs: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
-  const buyThenClose = async (account: PrivateKeyAccount, tabId: string) => {
+  /** @returns whether it was served. */
+  const buyThenClose = async (account: PrivateKeyAccount, tabId: string): Promise<boolean> => {
     const tab = await openAt(scene, account, shop)
     const answer = await tab.present(await tab.sign(tab.at, { tabId }))
-    if (answer.status !== 200) return
+    if (answer.status !== 200) return false
     const state = await tab.signState(0, { known: 0, tabId })
     await fetch(new URL(`/tabs/${tabId}/close`, scene.gatewayUrl), {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ tab: state }),
     })
+    return true
   }
-  /** Has an ordinary payment take the nonce of a tab that isn't open yet, and be voided. */
-  const spendNonce = async (account: PrivateKeyAccount, tabId: string) => {
+  /** Has an ordinary payment take the nonce of a tab that isn't open yet, and be voided. @returns whether it was accepted. */
+  const spendNonce = async (account: PrivateKeyAccount, tabId: string): Promise<boolean> => {
     const { accepts } = await offerOf(shop.url)
     const [exact] = accepts
     if (exact?.scheme !== 'exact') throw new Error('nothing is offered to be paid alone')
@@ -120,14 +134,19 @@ const poisonedTabs: Adversary = async (scene, draw) => {
     const answer = await post('/verify', { ...asked, payloads: [encodePayload(signed)] })
     const { paymentId } = (await answer.json()) as { paymentId?: string }
     if (paymentId) await post(`/payments/${paymentId}/void`, {}, apiKey)
+    return paymentId !== undefined
   }
   return (over) =>
     again({ scene, draw, over, everyMs: 3_000 }, async () => {
       const [first, second] = [await scene.buyer(), await scene.buyer()]
       const tabId = `tab_${randomHex(16).slice(2)}`
-      if (draw() < 0.5) await buyThenClose(first.account, tabId)
-      else await spendNonce(second.account, tabId)
-      await buyThenClose(second.account, tabId)
+      const [how, isPoisoned] =
+        draw() < 0.5
+          ? ['whose id another payer has', await buyThenClose(first.account, tabId)]
+          : ['whose nonce a payment has', await spendNonce(second.account, tabId)]
+      if (!isPoisoned) throw new Error('nothing was poisoned')
+      scene.acted.add('poisonedTabs')
+      if (await buyThenClose(second.account, tabId)) scene.won.push(`a tab was opened ${how}`)
     })
 }
 
@@ -146,7 +165,7 @@ const ownPlatforms: Adversary = async (scene, draw) => {
       const tab = await openAt(scene, account, shop)
       const answer = await tab.buy()
       if (answer.status !== 200) throw new Error(`nothing was bought: ${answer.body.code}`)
-      const signed = await tab.signState(0, { terms: { platform: own } })
+      const signed = await tab.signState(0, { known: 0, terms: { platform: own } })
       const { payer, sequence, expiry, splits, amounts, signature } = parseTabPayload(signed)
       const { rewardShare } = await challengeOf(scene, shop)
       const { calldata } = encodeSettleTabs(
@@ -176,7 +195,9 @@ const ownPlatforms: Adversary = async (scene, draw) => {
         gas: 500_000n,
       })
       const { status } = await stack.rpc.waitForTransactionReceipt({ hash })
-      if (status === 'success') scene.ownTerms.add(answer.body.paymentId)
+      if (status !== 'success') throw new Error('its own tab was not settled')
+      scene.acted.add('ownPlatforms')
+      scene.ownTerms.add(answer.body.paymentId)
       await tab.close()
     })
 }
@@ -194,13 +215,16 @@ const newcomers: Adversary = async (scene, draw) => {
     const tabs = await Promise.all(accounts.map((account) => openAt(scene, account, shop)))
     const answers = await Promise.all(tabs.map((tab) => tab.buy()))
     if (draw() < 0.5) await Promise.all(tabs.map((tab) => tab.close()))
+    if (answers.some(({ status }) => status === 200)) scene.acted.add('newcomers')
     const refused = answers.filter(({ body }) => body.code === 'tab_limit_exceeded').length
     if (refused > 0) scene.won.push(`${refused} new payers of 0.03 USDC were lent nothing`)
   }
-  return async (over) => {
-    await buyOnce(newcomersFirst)
-    await again({ scene, draw, over, everyMs: 5_000 }, () => buyOnce(newcomersLater))
-  }
+  let count = newcomersFirst
+  return (over) =>
+    again({ scene, draw, over, everyMs: 5_000 }, async () => {
+      await buyOnce(count)
+      count = newcomersLater
+    })
 }
 
 /** Sign states with as many lines as there may be, of which all but one buy nothing and cost the settlement gas. */
@@ -215,6 +239,7 @@ const longTabs: Adversary = async (scene, draw) => {
         tab.lines.push({ split, amount: 1n })
       }
       const { status } = await tab.buy()
+      if (status < 500) scene.acted.add('longTabs')
       if (status === 200) scene.won.push(`a state with ${maxLines - 1} lines that buy nothing was served`)
       await wait(100, undefined, { signal: over }).catch(() => {})
     })

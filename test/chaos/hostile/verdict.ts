@@ -20,7 +20,7 @@ export const settleSeconds = 180
  * and of the time in which the keeper that had claimed it stood still.
  */
 const mostBefore = 100
-/** How many batches of its lane may be claimed without a payment that is due: the one of a keeper that has just looked, or of the other kind. */
+/** How many batches of its lane may be claimed without a payment that is due: the one of a keeper that has just looked. */
 const mostOverlooked = 1
 const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
 /** What a buyer may be told while one of our hosts or its database is away. */
@@ -330,6 +330,9 @@ async function countWaits({ database, events }: Market, served: readonly string[
 /**
  * Payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without them: who isn't in
  * the first of these was held up by others. Payers with code wait for each other.
+ *
+ * A shared batch is of the kind (pairs, or single authorizations) of the payment that has waited longest. So one that has a payment that
+ * was accepted earlier doesn't count: more of the other kind may have waited than a batch has room for.
  */
 async function findOverlooked({ database, events }: Market, honest: readonly string[]): Promise<string[]> {
   const rows = await database<{ id: string; lane: string; count: number }[]>`
@@ -341,6 +344,9 @@ async function findOverlooked({ database, events }: Market, honest: readonly str
     left join batch other on other.chain_id = own.chain_id and other.lane = own.lane
       and other.created_at between p.accepted_at + make_interval(secs => ${triggerSeconds}) and own.created_at
       and other.id <> own.id
+      and (own.lane = 'facilitator' or p.accepted_at < all (
+        select o.accepted_at from batch_item i join payment o on o.id = i.payment_id where i.batch_id = other.id
+      ))
     where p.id = any(${[...honest]}::text[]) and own.lane in ('shared', 'facilitator')
     group by p.id, own.lane`
   const most = Math.max(0, ...rows.map(({ count }) => count))

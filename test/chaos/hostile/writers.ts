@@ -18,21 +18,33 @@ const writable = hostileValues.filter((value) => {
   }
 })
 
+/** Number of odd declarations that are settled at once. */
+const declaredAtOnce = 7
+
 /** Payments whose declared resource has values of any type: they are paid like others, and no answer is a failure of ours. */
 const oddDeclarations: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
   const { account } = await scene.buyer()
+  const declarations = [
+    ...writable.map((method) => ({ info: { input: { type: 'http', method } }, schema: { type: 'object' } })),
+    ...writable,
+  ]
+  let settled = 0
+  const declare = async (bazaar: unknown) => {
+    const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
+    Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
+    const { url } = pick(draw, scene.keepers).service
+    const signal = AbortSignal.timeout(60_000)
+    const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
+    tell(scene, payment, told)
+    if (told.success && ++settled === declarations.length) scene.acted.add('oddDeclarations')
+    if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+  }
+  let turn = 0
   return (over) =>
-    again({ scene, draw, over, everyMs: 3_000 }, async () => {
-      const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
-      const input = { type: 'http', method: pick(draw, writable) }
-      const bazaar = pick(draw, [{ info: { input }, schema: { type: 'object' } }, ...writable])
-      Object.assign(payment.body.paymentPayload as object, { extensions: { bazaar } })
-      const { url } = pick(draw, scene.keepers).service
-      const signal = AbortSignal.any([over, AbortSignal.timeout(60_000)])
-      const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal })
-      tell(scene, payment, told)
-      if (told.status === 500) scene.won.push(`/settle answered 500 to an odd declaration: ${told.detail}`)
+    again({ scene, draw, over, everyMs: 3_000 }, () => {
+      const next = Array.from({ length: declaredAtOnce }, () => declarations[turn++ % declarations.length])
+      return Promise.all(next.map(declare))
     })
 }
 
@@ -72,6 +84,7 @@ const oddCalls: Adversary = async (scene, draw) => {
     await again({ scene, draw, over, everyMs: 3_000 }, async () => {
       const session = await ask({ method: 'initialize', params })
       for (const name of writable) await ask({ method: 'tools/call', params: { name } }, session)
+      scene.acted.add('oddCalls')
       await fetch(url, { method: 'DELETE', headers: { 'mcp-session-id': session ?? '' } })
     })
     if (selling.child.exitCode !== null) scene.won.push(`the seller of tools ended: ${selling.output()}`)
@@ -83,30 +96,37 @@ const oddCalls: Adversary = async (scene, draw) => {
   }
 }
 
+/** Number of endpoints of the greatest length that are registered before the play: more than a page of a list. */
+const listedFirst = 120
+/** Limit for an answer's bytes: 256 KB of documents, and whatever else a list says about 100 endpoints. */
+const maxListBytes = 1_000_000
+
 /** Register the longest endpoints, and read all lists of them as fast as they can be had. */
 const listers: Adversary = async (scene, draw) => {
   const shops = await Promise.all(Array.from({ length: 3 }, () => scene.shop('0.01')))
   const long = { note: 'x'.repeat(3_900) }
   const schema = { type: 'object', description: long.note }
-  let registered = 0
+  let [asked, registered] = [0, 0]
   const register = async () => {
     const { providerId, apiKey, walletId } = pick(draw, shops)
     const response = await fetch(new URL(`/providers/${providerId}/endpoints`, scene.gatewayUrl), {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
       body: JSON.stringify({
-        url: `https://free.example/${++registered}`,
+        url: `https://free.example/${++asked}`,
         method: 'GET',
         pricing: { usdcPerUnit: '0.01' },
         walletId,
-        description: `free listing ${registered}`,
+        description: `free listing ${asked}`,
         inputSchema: schema,
         inputExample: long,
         outputSchema: schema,
         outputExample: long,
       }),
     })
-    await response.arrayBuffer()
+    const answer = await response.text()
+    if (!response.ok) throw new Error(`an endpoint was not registered: ${answer}`)
+    registered++
   }
   const paths = [
     '/discovery/resources?limit=100',
@@ -119,9 +139,12 @@ const listers: Adversary = async (scene, draw) => {
   const read = async (over: AbortSignal) => {
     const path = `${pick(draw, paths)}`
     const answer = await fetch(new URL(path, scene.gatewayUrl), { signal: over })
-    await answer.arrayBuffer()
+    const { byteLength } = await answer.arrayBuffer()
+    if (byteLength > maxListBytes) scene.won.push(`${path} is ${byteLength} bytes long`)
+    if (answer.ok && registered >= listedFirst) scene.acted.add('listers')
     if (!answer.ok && answer.status !== 429) scene.unread.push(`${path}: ${answer.status}`)
   }
+  for (let i = 0; i < listedFirst; i += 10) await Promise.all(Array.from({ length: 10 }, register))
   return (over) =>
     Promise.all([
       again({ scene, draw, over, everyMs: 200 }, register),
