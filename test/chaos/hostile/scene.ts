@@ -57,6 +57,9 @@ const gasEnv = {
 }
 const keeperGasEnv = { ...gasEnv, MAX_GAS_PER_FEE: '10', KEEPER_DAILY_BUDGET_USD: gasBudget.fees }
 
+/** Stays after the run, since a failure is explained there. */
+const logFolder = join(root, 'reports/hostile')
+
 /** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */
 const clockwork = { blockTimeMs: 500, atOnce: false }
 
@@ -85,6 +88,7 @@ export async function openScene(buyers: number) {
   const killed = new Set<string>()
   const stack = await startTestStack({
     databaseUrl,
+    logFolder,
     chain: clockwork,
     onDeath: (name, reason) => killed.has(name) || deaths.push(reason),
     rpcUrlOf: async ({ url, port }) => {
