@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 
 /** Number of intervals between blocks that are remembered. */
 const remembered = 8
-/** Longest time in ms that a batch gathers, whatever the blocks of a chain take: a caller waits for it. */
+/** Longest time in ms that a batch gathers on a chain with slow blocks, because a caller waits for it. */
 const longestMs = 1_000
 
 /**

@@ -16,7 +16,7 @@ import { type Context, createMemory } from './context.ts'
 const sql = await useDatabase()
 const served = { network: networks.localhost, token: seedToken } as unknown as ServedNetwork
 
-/** What a claim needs of a keeper, on a clock of the test's own. */
+/** The parts of a keeper that a claim needs, on a clock that the test sets. */
 function openKeeper() {
   let ms = 0
   const context = {

@@ -27,7 +27,7 @@ export type BodyLimits = {
   ownerBytes: number
 }
 
-/** How much is read from disk at a time. */
+/** Bytes of one read from disk. */
 const partBytes = 65_536
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
@@ -62,7 +62,7 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
     }
   }
 
-  /** What the greatest of an upload's owners holds. */
+  /** Returns the bytes of the owner of this upload who holds the most. */
   const shareOf = ({ owners }: Upload) => Math.max(...owners.map((owner) => heldBy.get(owner) ?? 0))
 
   /** The arriving upload of the greatest owner; of one owner's uploads the longest. */

@@ -10,7 +10,7 @@ import { createBodyHolder, type HeldBody } from './heldBody.ts'
 /** Null: the request has none. `refused`: it wasn't read, because its payment will be refused. */
 export type TakenBody = HeldBody | 'refused' | null
 
-/** A body beyond this length is held on disk, and how much all of them and those of one owner may take together. */
+/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one owner. */
 const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes: 67_108_864 }
 
 export type TakeBodyOptions = {
@@ -29,7 +29,7 @@ export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
    * Reads no body without a payment, nor for a payment that will be refused.
    *
    * A body's space counts for the client's address and for the challenge that is paid. It doesn't count for the payer: anyone can name any
-   * payer, and a key of one's own costs nothing.
+   * payer, and a new key costs nothing.
    */
   return async (c: Context, endpoint: { providerId: string; endpointId: string }): Promise<TakenBody> => {
     const { headers, body } = c.req.raw

@@ -10,14 +10,14 @@ export type PlausibleOptions = Pick<TermsOptions, 'networks' | 'macaroonSecrets'
 type Endpoint = { providerId: string; endpointId: string }
 
 /**
- * How long after its macaroon's expiry a payment still passes, in seconds: the middleware keeps an answer for this long, and a buyer
- * who lost it presents the same payment again.
+ * Seconds after its macaroon's expiry during which a payment still passes: the middleware keeps an answer for this long, and a buyer who
+ * lost it presents the same payment again.
  */
 const answerSeconds = 600
 
 /**
- * Checks a payment as far as that costs next to nothing: no database, no chain and no signature of a payer. `POST /verify` would also
- * refuse what fails here, so nothing more of its request has to be read.
+ * Checks a payment as far as that costs next to nothing: no database, no chain and no signature of a payer. If it fails here,
+ * `POST /verify` would refuse it too, so the rest of its request need not be read.
  *
  * @param seconds Unix time.
  * @returns the id of its challenge, null if it has no macaroon (x402 v1); undefined: it is refused.
