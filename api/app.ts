@@ -7,8 +7,8 @@ import { createCatalogue } from '@tollkeeper/ledger/discovery/catalogue'
 import { findKey } from '@tollkeeper/ledger/registry/apiKeys'
 import { createKeyOwners } from '@tollkeeper/ledger/registry/keyOwners'
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { createTabReads, type TabReads } from '@tollkeeper/ledger/tabs/tabReads'
+import { onOnePostgres, type TabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
+import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
 import { createTabStore, type TabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createFailureLog } from '@tollkeeper/runtime/failureLog'
@@ -87,10 +87,8 @@ import { createUsageCounters, type UsageCounters } from './views/usageCounters.t
 
 export type AppOptions = {
   sql: Database
-  /** The tab store. Default: in the same database. */
-  tabStore?: TabStore
-  /** Reads the tab store for views, with the same default. */
-  tabReads?: TabReads
+  /** Where open tabs are stored. Default: in the same database. */
+  tabDatabase?: TabDatabase
   /** The first one is the default if a request names none. */
   networks: ServedNetwork[]
   settings: GatewaySettings
@@ -186,8 +184,7 @@ const routes = [
  */
 export function createApp({
   sql,
-  tabStore = createTabStore(onOnePostgres(sql)),
-  tabReads = createTabReads(onOnePostgres(sql)),
+  tabDatabase = onOnePostgres(sql),
   networks: served,
   settings,
   receiptKeys,
@@ -221,8 +218,8 @@ export function createApp({
   const limit = limitRate({ rateLimiter, settings })
   const options = {
     sql,
-    tabStore,
-    tabReads,
+    tabStore: createTabStore(tabDatabase),
+    tabReads: createTabReads(tabDatabase),
     networks,
     offers,
     catalogue,
@@ -313,8 +310,9 @@ function createRouter(log: Logger): App {
 
 type VerificationOptions = Pick<
   VerifyOptions & BuyOnTabOptions,
-  'sql' | 'tabStore' | 'offers' | 'receiptKeys' | 'payerSignatures' | 'now'
+  'sql' | 'offers' | 'receiptKeys' | 'payerSignatures' | 'now'
 > & {
+  tabStore: TabStore
   networks: GatewayNetworks
   settings: GatewaySettings
 }

@@ -5,8 +5,6 @@ import { logIgnoredParameters } from '@tollkeeper/ledger/store/databaseServer'
 import { isPooled, prepareDatabase } from '@tollkeeper/ledger/store/pooler'
 import { requireTabStore } from '@tollkeeper/ledger/tabs/storeMark'
 import { openTabDatabase } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { createTabReads } from '@tollkeeper/ledger/tabs/tabReads'
-import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { findUnread } from '@tollkeeper/runtime/env'
 import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
@@ -54,8 +52,7 @@ async function main(): Promise<void> {
   const app = createApp({
     sql,
     tracer,
-    tabStore: createTabStore(tabDatabase),
-    tabReads: createTabReads(tabDatabase),
+    tabDatabase,
     networks,
     settings: config.gateway,
     receiptKeys,

@@ -11,7 +11,7 @@ import { randomHex } from '../test/support/usdc.ts'
 import { type Buyer, createAuthorizer, payees as sellers } from './data/signPayments.ts'
 import { renderPost, send } from './gateway/load.ts'
 import { createX402Body, isValid } from './gateway/payments.ts'
-import { type Bench, openSettling } from './settle.ts'
+import { type Bench, blockTimeMs, openSettling } from './settle.ts'
 import {
   inTurns,
   mapValues,
@@ -32,9 +32,23 @@ type Name = (typeof names)[number]
 type Rig = Awaited<ReturnType<typeof startRig>>
 type Run = Awaited<ReturnType<typeof measure>>
 
-export const options = { rounds: 3, verified: 1_000, settled: 256, concurrency: 64, crowd: 1_500, probes: 8 }
+export const options = {
+  rounds: 3,
+  verified: 1_000,
+  settled: 256,
+  concurrency: 64,
+  /** Payments that the free key settles during the probes: each connection asks for the next one once it is answered. */
+  crowd: 3_000,
+  probes: 16,
+  /** Measures only the honest settlements, alone and beside the crowd. */
+  onlyCrowd: false,
+}
 
-export const figures = () => [
+const crowdFigures = ['settleMsAlone', 'settleMsBesideCrowd']
+
+export const figures = ({ onlyCrowd }: typeof options) => (onlyCrowd ? crowdFigures : allFigures)
+
+const allFigures = [
   'settlePerSecond',
   'referenceSettlePerSecond',
   'timesReference',
@@ -50,8 +64,7 @@ export const figures = () => [
   'managedReferenceSettled',
   'managedReferenceSettlePerSecond',
   'timesManagedReference',
-  'settleMsAlone',
-  'settleMsBesideCrowd',
+  ...crowdFigures,
 ]
 
 export async function run(load: typeof options, say: Say): Promise<object> {
@@ -59,6 +72,7 @@ export async function run(load: typeof options, say: Say): Promise<object> {
   await using bench = await openSettling(1_000)
   const rig = await startRig(bench)
   const crowded = await measureCrowd(rig, load, say)
+  if (load.onlyCrowd) return crowded
   // The first round also gives each seller a balance.
   const runs = await inTurns(names, { counted: rounds, warmUps: 1, say }, async (name, round) => {
     // The reference is asked fewer times, as it takes longer.
@@ -150,7 +164,11 @@ function summarize(runs: Record<Name, Run[]>) {
 }
 
 /** Times of honest settlements one by one, alone and beside a free key with very many open ones. */
-export async function measureCrowd({ facilitators, sign }: Rig, { crowd, probes }: typeof options, say: Say) {
+export async function measureCrowd(
+  { facilitators, sign }: Rig,
+  { crowd, probes }: Pick<typeof options, 'crowd' | 'probes'>,
+  say: Say,
+) {
   const { port, headersOf } = facilitators.ours
   const render = ({ seller, body }: ReturnType<Rig['sign']>[number]) =>
     renderPost('/settle', body, headersOf(seller))
@@ -160,8 +178,8 @@ export async function measureCrowd({ facilitators, sign }: Rig, { crowd, probes 
       const honest = { ...payment, seller: 0 }
       const sent = await send({ requests: [render(honest)], isRight: isSettled, port, connections: 1 })
       ms.push(...sent.ms)
-      // Not in step with the blocks.
-      await wait(Math.random() * 1_000)
+      // The next one comes at any moment of a block's interval, each as likely as the others.
+      await wait(Math.random() * blockTimeMs)
     }
     say(`honest settlements, ms: ${ms.map(Math.round).join(' ')}`)
     return median(ms)

@@ -23,7 +23,7 @@ import {
   type Say,
 } from './support/statistics.ts'
 
-const blockTimeMs = 2_000
+export const blockTimeMs = 2_000
 const price = 50_000n
 const highPrice = 12_000_000n
 

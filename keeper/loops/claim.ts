@@ -53,6 +53,8 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
     if (due.length > 0 && (await isTooDear(context))) return null
     let isOver = true
     for (const lane of orderLanes(worthOfNext(due.map(withWorth)), turns)) {
+      // The wallet stays free meanwhile: a batch of another lane would keep it busy for the block that these callers wait for.
+      if (lane === 'facilitator' && memory.pace.isGathering(lease.address)) return null
       const batch = await claimFirst(
         context,
         lease,

@@ -12,6 +12,7 @@ import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { KeeperSettings } from '../settings/config.ts'
 import type { Metrics } from '../settings/metrics.ts'
+import { createBlockPace } from './blockPace.ts'
 
 /** What the loops of one network work with. */
 export type Context = {
@@ -34,8 +35,11 @@ export type Context = {
 }
 
 /** State that may be lost at any time: a restart only looks again. */
-export function createMemory() {
+/** @param clock milliseconds that never go back. */
+export function createMemory(clock?: () => number) {
   return {
+    /** How long the wallets gather callers of POST /settle. */
+    pace: createBlockPace(clock),
     /** Batches with a used nonce though none of their transactions is mined, and since when (ms). */
     missingSince: new Map<string, number>(),
     /** Receipts of mined batches that this process found, until they are judged. */

@@ -122,6 +122,7 @@ async function saveMined(
     await setBatchState(tx, row.id, 'mined')
   })
   context.memory.mined.set(row.id, receipt)
+  context.memory.pace.noteMined(lease.address, blockNumber)
 }
 
 async function letGoOfReverted(

@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { readdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { buffer } from 'node:stream/consumers'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createBodyHolder } from './heldBody.ts'
 
-const limits = { maxBytes: 1_000, inMemoryBytes: 100, totalBytes: 2_000, clientBytes: 1_200 }
+const limits = { maxBytes: 1_000, inMemoryBytes: 100, totalBytes: 2_000, ownerBytes: 1_200 }
 
 function bodyOf(length: number, parts = 10): ReadableStream<Uint8Array> {
   let left = length
@@ -27,7 +27,7 @@ test.each([
   ['on disk', 1_000],
 ])('default: a body %s is read as it came, and frees its space', async (_, length) => {
   const holder = createBodyHolder(limits)
-  const held = await holder.take(bodyOf(length), 'a')
+  const held = await holder.take(bodyOf(length), ['a'])
   const expected = await buffer(bodyOf(length))
   expect([held.length, held.digest]).toEqual([length, createHash('sha256').update(expected).digest('hex')])
   for (let time = 0; time < 2; time++) expect(await buffer(held.read())).toEqual(expected)
@@ -38,7 +38,7 @@ test.each([
 
 test('behavior: space is freed once a body that is being read was read', async () => {
   const holder = createBodyHolder(limits)
-  const held = await holder.take(bodyOf(1_000), 'a')
+  const held = await holder.take(bodyOf(1_000), ['a'])
   const reading = held.read()
   const released = held.release()
   expect(holder.heldBytes()).toBe(1_000)
@@ -50,25 +50,96 @@ test('behavior: space is freed once a body that is being read was read', async (
 
 test('error: a body that is too large, or breaks off, takes no space', async () => {
   const holder = createBodyHolder(limits)
-  await expect(holder.take(bodyOf(1_001), 'a')).rejects.toMatchObject({ code: 'payload_too_large' })
+  await expect(holder.take(bodyOf(1_001), ['a'])).rejects.toMatchObject({ code: 'payload_too_large' })
   const breaking = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(new Uint8Array(500)),
     pull: (controller) => controller.error(new Error('gone')),
   })
-  await expect(holder.take(breaking, 'a')).rejects.toMatchObject({ code: 'request_timeout' })
+  await expect(holder.take(breaking, ['a'])).rejects.toMatchObject({ code: 'request_timeout' })
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
-test('error: neither one client nor all together take more than their space', async () => {
+test('error: no owner takes more than one owner may, by any of its names', async () => {
   const holder = createBodyHolder(limits)
-  const first = await holder.take(bodyOf(1_000), 'a')
-  await expect(holder.take(bodyOf(300), 'a')).rejects.toMatchObject({
-    code: 'overloaded',
-    details: { retryAfter: 5 },
-  })
-  const second = await holder.take(bodyOf(900), 'b')
-  await expect(holder.take(bodyOf(200), 'c')).rejects.toMatchObject({ code: 'overloaded' })
+  const first = await holder.take(bodyOf(1_000), ['a', 'challenge'])
+  for (const owners of [['a'], ['b', 'challenge']])
+    await expect(holder.take(bodyOf(300), owners)).rejects.toMatchObject({
+      code: 'overloaded',
+      details: { retryAfter: 5 },
+    })
+  expect(holder.heldBytes()).toBe(1_000)
+  const other = await holder.take(bodyOf(300), ['b'])
+  for (const held of [first, other]) await held.release()
+  expect((await holder.take(bodyOf(1_000), ['a'])).length).toBe(1_000)
+})
+
+test('error: a body that has arrived keeps its space, since it may be paid: what arrives gives way to it', async () => {
+  const holder = createBodyHolder(limits)
+  const first = await holder.take(bodyOf(1_000), ['a'])
+  const second = await holder.take(bodyOf(900), ['b'])
+  await expect(holder.take(bodyOf(200), ['c'])).rejects.toMatchObject({ code: 'overloaded' })
   expect(holder.heldBytes()).toBe(1_900)
   for (const held of [first, second]) await held.release()
-  expect((await holder.take(bodyOf(1_000), 'c')).length).toBe(1_000)
+  expect((await holder.take(bodyOf(1_000), ['c'])).length).toBe(1_000)
+})
+
+/** A body that the test sends part by part. */
+function slowBody() {
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
+  const writer = writable.getWriter()
+  // A write ends once it is read, which an upload that gives way doesn't.
+  const send = (length: number) => void writer.write(new Uint8Array(length)).catch(() => {})
+  return { stream: readable, send, end: () => void writer.close() }
+}
+
+describe('while slow strangers hold all the space', () => {
+  /** Four uploads, by their lengths so far, each of a client of its own unless `owner` names one. */
+  async function holdAll(lengths: readonly number[], owner?: string) {
+    const holder = createBodyHolder(limits)
+    const ends: string[] = []
+    for (const [index, length] of lengths.entries()) {
+      const body = slowBody()
+      void holder.take(body.stream, [owner ?? `stranger ${index}`]).then(
+        () => ends.push(`${index} arrived`),
+        ({ code }) => ends.push(`${index} ${code}`),
+      )
+      body.send(length)
+    }
+    const total = lengths.reduce((sum, length) => sum + length, 0)
+    await expect.poll(() => holder.heldBytes()).toBe(total)
+    return { holder, ends }
+  }
+
+  test('behavior: the greatest of them gives way to a buyer who takes less', async () => {
+    const { holder, ends } = await holdAll([500, 450, 550, 500])
+    const held = await holder.take(bodyOf(400), ['buyer'])
+    expect(held.length).toBe(400)
+    expect(await buffer(held.read())).toHaveLength(400)
+    await expect.poll(() => ends).toEqual(['2 overloaded'])
+    expect(holder.heldBytes()).toBe(500 + 450 + 500 + 400)
+    await held.release()
+  })
+
+  test('behavior: a client with many short uploads gives way before one with a longer one', async () => {
+    const { holder, ends } = await holdAll([400, 390, 380], 'stranger')
+    const buyer = slowBody()
+    const taking = holder.take(buyer.stream, ['buyer'])
+    buyer.send(600)
+    await expect.poll(() => holder.heldBytes()).toBe(1_770)
+    buyer.send(300)
+    buyer.end()
+    expect((await taking).length).toBe(900)
+    await expect.poll(() => ends).toEqual(['0 overloaded'])
+  })
+
+  test('error: a client who already takes the most makes no one else give way', async () => {
+    const { holder, ends } = await holdAll([500, 500, 500])
+    const greedy = slowBody()
+    const taking = holder.take(greedy.stream, ['greedy'])
+    greedy.send(500)
+    await expect.poll(() => holder.heldBytes()).toBe(2_000)
+    greedy.send(1)
+    await expect(taking).rejects.toMatchObject({ code: 'overloaded' })
+    expect([holder.heldBytes(), ends]).toEqual([1_500, []])
+  })
 })

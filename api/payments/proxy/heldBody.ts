@@ -22,50 +22,101 @@ export type BodyLimits = {
   maxBytes: number
   /** Up to this length a body is held in memory, and beyond it on disk. */
   inMemoryBytes: number
-  /** Maximum bytes of all bodies together, and of one client's. */
+  /** Maximum bytes of all bodies together, and of one owner's. */
   totalBytes: number
-  clientBytes: number
+  ownerBytes: number
 }
 
-/** How much is read from disk at a time. */
+/** Bytes of one read from disk. */
 const partBytes = 65_536
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
 
+/** A body that takes space. */
+type Upload = {
+  owners: readonly string[]
+  bytes: number
+  /** Ends it with this reason; absent: it has arrived whole. */
+  giveWay?: (reason: Refusal) => void
+}
+
 /**
  * Takes the bodies of paid requests before their payments are accepted: what breaks off, is too large or stops arriving is never paid.
+ *
+ * If the space is full, an upload of the owner who takes the most of it gives way, so space is shared and not given to those who come
+ * first: with n owners, each one has at least its n-th part. An upload that gives way is unpaid. A body that has arrived whole keeps its
+ * space, because its payment may be accepted already.
  */
-export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, clientBytes }: BodyLimits) {
+export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerBytes }: BodyLimits) {
   let held = 0
-  const heldFor = new Map<string, number>()
+  const heldBy = new Map<string, number>()
+  const arriving = new Set<Upload>()
 
-  /** @throws {Refusal} `overloaded` */
-  function count(client: string, bytes: number): void {
-    const ofClient = (heldFor.get(client) ?? 0) + bytes
-    if (bytes > 0 && (held + bytes > totalBytes || ofClient > clientBytes)) {
-      throw new Refusal('overloaded', 'Too many request bodies are arriving', { details: { retryAfter: 5 } })
-    }
+  function grow(upload: Upload, bytes: number): void {
     held += bytes
-    if (ofClient > 0) heldFor.set(client, ofClient)
-    else heldFor.delete(client)
+    upload.bytes += bytes
+    for (const owner of upload.owners) {
+      const ofOwner = (heldBy.get(owner) ?? 0) + bytes
+      if (ofOwner > 0) heldBy.set(owner, ofOwner)
+      else heldBy.delete(owner)
+    }
+  }
+
+  /** Returns the bytes of the owner of this upload who holds the most. */
+  const shareOf = ({ owners }: Upload) => Math.max(...owners.map((owner) => heldBy.get(owner) ?? 0))
+
+  /** The arriving upload of the greatest owner; of one owner's uploads the longest. */
+  function findGreatest(): Upload | undefined {
+    let greatest: Upload | undefined
+    for (const upload of arriving) {
+      const difference = greatest === undefined ? 1 : shareOf(upload) - shareOf(greatest)
+      if (difference > 0 || (difference === 0 && upload.bytes > (greatest?.bytes ?? 0))) greatest = upload
+    }
+    return greatest
+  }
+
+  /**
+   * Adds bytes to an upload, for which the greatest owners give way if necessary.
+   *
+   * @throws {Refusal} `overloaded` if its own owner holds the most, or more than one owner may.
+   */
+  function take(upload: Upload, bytes: number): void {
+    grow(upload, bytes)
+    if (shareOf(upload) > ownerBytes) throw overloaded()
+    while (held > totalBytes) {
+      const greatest = findGreatest()
+      if (greatest === undefined || greatest === upload) throw overloaded()
+      drop(greatest)
+      greatest.giveWay?.(overloaded())
+    }
+  }
+
+  /** Frees an upload's space. */
+  function drop(upload: Upload): void {
+    arriving.delete(upload)
+    grow(upload, -upload.bytes)
   }
 
   /**
    * Receives a body.
    *
-   * @param client whose share of the space it takes.
-   * @throws {Refusal} `payload_too_large`, `overloaded`; `request_timeout` if it breaks off.
+   * @param owners whose shares of the space it takes.
+   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way; `request_timeout` if it breaks off.
    */
-  async function take(body: ReadableStream<Uint8Array>, client: string): Promise<HeldBody> {
+  async function receive(body: ReadableStream<Uint8Array>, owners: readonly string[]): Promise<HeldBody> {
     const hash = createHash('sha256')
     const chunks: Uint8Array[] = []
     let file: FileHandle | undefined
     let length = 0
     let reading: Readable | undefined
+    const gaveWay = Promise.withResolvers<never>()
+    // It may give way while a part is written, when no one waits for it.
+    gaveWay.promise.catch(() => {})
+    const upload: Upload = { owners, bytes: 0, giveWay: gaveWay.reject }
+    arriving.add(upload)
     const release = async () => {
       await untilClosed(reading)
-      count(client, -length)
-      length = 0
+      drop(upload)
       chunks.length = 0
       await file?.close()
       file = undefined
@@ -76,11 +127,12 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, clientBy
       return reading
     }
     const reader = body.getReader()
+    const next = () => Promise.race([gaveWay.promise, readNext(reader)])
     try {
-      for (let part = await next(reader); !part.done; part = await next(reader)) {
+      for (let part = await next(); !part.done; part = await next()) {
         const { value } = part
         if (length + value.length > maxBytes) throw tooLarge(maxBytes)
-        count(client, value.length)
+        take(upload, value.length)
         length += value.length
         hash.update(value)
         if (file) await file.write(value)
@@ -90,6 +142,8 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, clientBy
           for (const chunk of chunks.splice(0)) await file.write(chunk)
         }
       }
+      // Its last part may have arrived after it gave way.
+      if (!arriving.delete(upload)) throw overloaded()
     } catch (error) {
       reader.releaseLock()
       await release()
@@ -98,10 +152,14 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, clientBy
     return { length, digest: hash.digest('hex'), read, release }
   }
 
-  return { take, heldBytes: () => held }
+  return { take: receive, heldBytes: () => held }
 }
 
-async function next(reader: ReadableStreamDefaultReader<Uint8Array>) {
+function overloaded(): Refusal {
+  return new Refusal('overloaded', 'Too many request bodies are arriving', { details: { retryAfter: 5 } })
+}
+
+async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {
   return reader.read().catch((cause: unknown) => {
     throw new Refusal('request_timeout', 'The body broke off, so nothing was accepted', { cause })
   })

@@ -675,6 +675,50 @@ describe('limits', () => {
   })
 })
 
+describe('a payment that will be refused', () => {
+  /** What the gateway answers while it has only half of the body. */
+  async function answerToHalf(authorization: string): Promise<{ status: number; code: unknown }> {
+    const socket = await sendHalf(authorization)
+    let received = ''
+    for await (const part of socket) {
+      received += String(part)
+      const [head = '', body = ''] = received.split('\r\n\r\n')
+      const length = Number(/content-length: (\d+)/i.exec(head)?.[1] ?? Number.NaN)
+      if (body.length < length || Number.isNaN(length)) continue
+      socket.destroy()
+      const { code } = JSON.parse(body) as { code?: unknown }
+      return { status: Number(head.split(' ')[1]), code }
+    }
+    throw new Error(`the connection ended: ${received}`)
+  }
+  const refusal = (code: string) => ({ status: 402, code })
+
+  test('error: is answered before its body has arrived', async () => {
+    const { authorization } = await payFor('/forecast', 'POST')
+    const [, macaroon = '', ...payloads] = /^x402 ([^:]+):(.*)$/.exec(authorization) ?? []
+    const middle = macaroon.length / 2
+    const forged = `${macaroon.slice(0, middle)}${macaroon[middle] === 'A' ? 'B' : 'A'}${macaroon.slice(middle + 1)}`
+    expect(await answerToHalf(`x402 ${[forged, ...payloads].join(':')}`)).toEqual(refusal('macaroon_invalid'))
+    const ofAnother = await payFor('/forecast', 'GET')
+    expect(await answerToHalf(ofAnother.authorization)).toEqual(refusal('caveat_mismatch'))
+    expect((await answerToHalf('x402 half:payment')).status).toBe(400)
+  })
+
+  test('behavior: passes for ten minutes after its challenge has expired, as long as its answer is kept', async () => {
+    const began = Date.now()
+    const paid = await payFor('/forecast', 'POST')
+    const present = () =>
+      fetch(at('/forecast'), { method: 'POST', body: 'whole', headers: paid }).then(({ headers, status }) => [
+        status,
+        headers.get('idempotent-replayed'),
+      ])
+    expect(await present()).toEqual([200, null])
+    // A challenge expires after five minutes.
+    gateway.setNow(began + 590_000)
+    expect(await present()).toEqual([200, 'true'])
+  })
+})
+
 /** Sends a head as it stands, which no proper client would. */
 async function ask(head: string) {
   const { hostname, port } = new URL(url)

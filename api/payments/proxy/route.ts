@@ -3,12 +3,10 @@ import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createCache } from '@tollkeeper/runtime/cache'
-import { clientAddress } from '@tollkeeper/runtime/clientAddress'
 import { type Answers, createAnswers } from '@tollkeeper/sdk/middleware/answers'
 import { createGate, type Gate, type GateMemory } from '@tollkeeper/sdk/middleware/gate'
 import { passGate } from '@tollkeeper/sdk/middleware/honoGate'
 import { createLostVerifications, type VerifiedPayment } from '@tollkeeper/sdk/middleware/verification'
-import { isOfAnotherScheme } from '@tollkeeper/sdk/protocol/authorizationHeader'
 import { networkByChainId } from '@tollkeeper/sdk/protocol/networks'
 import { type Context, Hono } from 'hono'
 import type { StatusCode } from 'hono/utils/http-status'
@@ -18,19 +16,25 @@ import { problems } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
 import type { Offer, Offers } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
 import { createAnswerPool } from './answerPool.ts'
 import { createForward } from './forward.ts'
 import { requestHeaders, responseHeaders } from './headers.ts'
-import { createBodyHolder, type HeldBody, tooLarge } from './heldBody.ts'
+import { tooLarge } from './heldBody.ts'
+import { createTakeBody, type TakenBody } from './takeBody.ts'
 
 export type ProxyRouteOptions = {
   sql: Database
+  networks: GatewayNetworks
   offers: Offers
   /** Checks the addresses of providers' upstreams. */
   upstreamGuard: AddressGuard
-  settings: Pick<GatewaySettings, 'issuer' | 'trustedProxies' | 'upstream'>
+  settings: Pick<
+    GatewaySettings,
+    'issuer' | 'trustedProxies' | 'upstream' | 'macaroonSecrets' | 'macaroonNotBefore'
+  >
   now: () => number
   /** This process's routes for challenges, verifications and voids, where a provider's id stands for its API key. */
   payments: App
@@ -50,7 +54,7 @@ type Sale = {
 
 type ProxyEnv = {
   Bindings: Partial<HttpBindings>
-  Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale; body: HeldBody | null }
+  Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale; body: TakenBody }
 }
 
 /** Most bytes of answers that are kept to be given again, for all providers together, and most answers. */
@@ -58,9 +62,6 @@ const keptBytes = 33_554_432
 const maxKept = 10_000
 /** Most prices of providers whose requests under way are known; the oldest give way. */
 const maxPrices = 10_000
-
-/** A body beyond this length is held on disk, and how much all of them and those of one client may take together. */
-const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, clientBytes: 67_108_864 }
 
 const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
 
@@ -77,12 +78,12 @@ const described = {
 
 /** `/p/{providerId}/…`: sells the answers of a provider's own server, so that the provider needs no middleware. */
 export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
-  const { sql, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
-  const { issuer, upstream: limits, trustedProxies } = settings
+  const { sql, networks, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
+  const { issuer, upstream: limits } = settings
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
-  const bodies = createBodyHolder({ maxBytes: limits.maxBodyBytes, ...heldBodies })
+  const takeBody = createTakeBody({ networks, settings, now })
   // Only this process has it: payments that another one answered are refused here as used.
   const lost = createLostVerifications()
   const shelfOf = createAnswerPool({ maxBytes: keptBytes, maxEntries: maxKept, now })
@@ -148,22 +149,12 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     })
   }
 
-  /** Takes the body of a paid request. Without a payment nobody reads it. */
-  async function takeBody(c: Context<ProxyEnv>): Promise<HeldBody | null> {
-    const { headers, body } = c.req.raw
-    const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
-    const authorization = headers.get('authorization')
-    const isPaid =
-      (authorization !== null && !isOfAnotherScheme(authorization)) ||
-      headers.has('payment-signature') ||
-      headers.has('x-payment')
-    return hasBody && isPaid && body ? bodies.take(body, clientAddress(c, trustedProxies)) : null
-  }
-
   async function passOn(c: Context<ProxyEnv>): Promise<Response> {
     const { upstream, url, publicUrl, offer } = c.get('sale')
     const { method, headers } = c.req.raw
     const body = c.get('body')
+    // Its payment was accepted all the same: it is voided.
+    if (body === 'refused') throw new Refusal('overloaded', 'The body was not read: send the request again')
     const answer = await forward.send({
       providerId: offer.providerId,
       url,
@@ -205,16 +196,16 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       await next()
     },
     async (c, next) => {
-      const body = await takeBody(c)
+      const body = await takeBody(c, c.get('sale').offer)
       c.set('body', body)
       try {
         return await passGate(gateOf(c.get('sale')), c, next, {
-          ...(body && { readBody: async () => body.digest }),
+          ...(body && { readBody: async () => (body === 'refused' ? undefined : body.digest) }),
           // An upstream doesn't hear of a buyer's leaving, and an answer of its that breaks off is an error.
           endsWhole: true,
         })
       } finally {
-        void body?.release()
+        if (body !== 'refused') void body?.release()
       }
     },
     // A throw voids the payment.

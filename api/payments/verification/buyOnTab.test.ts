@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
-import { createTabStore } from '@tollkeeper/ledger/tabs/tabStore'
 import { closingTimes, createTabUpkeep } from '@tollkeeper/ledger/tabs/upkeep'
 import { findLineNeeds } from '@tollkeeper/sdk/audit/tabLines'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
@@ -113,7 +112,7 @@ test('behavior: of two processes that read a tab at a time, the second one charg
   await tab.buy(shop)
   const [first, second] = [await tab.sign(shop), await tab.sign(shop)]
   const waiting = await gateway.database.begin(async (tx) => {
-    const app = gateway.withOptions({ tabStore: createTabStore(onOnePostgres(tx as unknown as Database)) })
+    const app = gateway.withOptions({ tabDatabase: onOnePostgres(tx as unknown as Database) })
     expect((await tab.present(first, { app })).status).toBe(200)
     const answer = tab.present(second)
     await until('it waits for the row', async () => {

@@ -43,8 +43,8 @@ export type TermsRequest = {
   caller: string | undefined
 }
 
-/** The amounts that a macaroon's caveats are checked against. */
-type PresentedAmounts = readonly [{ from: Address; value: bigint }, { value: bigint }?]
+/** Who pays under a macaroon, and both payments together; null: what the macaroon asks for. */
+type Paid = { payer: Address; amount: bigint | null }
 
 type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
 
@@ -63,13 +63,31 @@ export async function findTerms(
   const { macaroon } = request
   return macaroon === undefined
     ? registeredTerms(options, request, presented, seconds)
-    : challengedTerms(options, { ...request, macaroon }, presented, seconds)
+    : challengedTerms(options, { ...request, macaroon }, paidBy(presented), seconds)
 }
 
-function challengedTerms(
-  { macaroonSecrets, macaroonNotBefore, networks }: TermsOptions,
-  { macaroon, providerId, endpointId }: TermsRequest & { macaroon: string },
-  [first, second]: PresentedAmounts,
+function paidBy([first, second]: Presented): Paid {
+  return { payer: first.from, amount: first.value + (second?.value ?? 0n) }
+}
+
+/**
+ * Reads the terms of a challenge from its macaroon, which it verifies for the request. It needs neither the database nor the chain.
+ *
+ * @param seconds Unix time.
+ * @throws {ProtocolError|Refusal} if the macaroon isn't ours, has expired or is another request's, or its network isn't served.
+ */
+export function challengedTerms(
+  {
+    macaroonSecrets,
+    macaroonNotBefore,
+    networks,
+  }: Pick<TermsOptions, 'macaroonSecrets' | 'macaroonNotBefore' | 'networks'>,
+  {
+    macaroon,
+    providerId,
+    endpointId,
+  }: Pick<TermsRequest, 'providerId' | 'endpointId'> & { macaroon: string },
+  { payer, amount }: Paid,
   seconds: number,
 ): NetworkTerms & { caveats: Caveats } {
   const { terms, caveats } = verifyMacaroon(macaroon, {
@@ -77,11 +95,16 @@ function challengedTerms(
     hmac: hmacSha256,
     now: seconds,
     notBefore: macaroonNotBefore,
-    request: { providerId, endpointId, payer: first.from, amount: first.value + (second?.value ?? 0n) },
+    request: { providerId, endpointId, payer, amount: amount ?? askedBy(macaroon) },
   })
   const network = networks.get(terms.chainId)
   if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
   return { terms, network, caveats }
+}
+
+function askedBy(macaroon: string): bigint {
+  const { amount, feeAmount } = parseMacaroon(macaroon).terms
+  return amount + feeAmount
 }
 
 /** Most offers whose macaroons are cached, of about 1 KB each. */
@@ -112,9 +135,7 @@ export function createFindTabTerms(
       )
         return known
     }
-    const { amount, feeAmount } = parseMacaroon(macaroon).terms
-    const asked = [{ from: payer, value: amount + feeAmount }] as const
-    const found = challengedTerms(options, { ...request, macaroon }, asked, seconds)
+    const found = challengedTerms(options, { ...request, macaroon }, { payer, amount: null }, seconds)
     if (verified.size >= maxRemembered) verified.delete(verified.keys().next().value as string)
     verified.set(macaroon, found)
     return found

@@ -1,7 +1,7 @@
 import type { BatchShape, TabBatchShape, TabShape } from '@tollkeeper/chain/gas'
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
-import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import { isAwaited, isDue, isHeldBack, isInBatch, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Each query reads only the rows that it returns, except `findFullWallet`, which takes one step a provider wallet.
@@ -150,8 +150,9 @@ const mostWithoutGrant = 64
  * common allowance count as one caller beside those with a grant, and take turns among themselves, because keys and wallets are free.
  * So a caller with a thousand payments delays nobody else. Reads `limit` rows a caller, by one index.
  *
- * Without a grant a caller has at most {@link mostWithoutGrant} payments of a batch, because those who come next wait until the whole of it
- * has been simulated and mined.
+ * Without a grant a caller has at most {@link mostWithoutGrant} payments in batches that aren't mined yet, because those who come next wait until
+ * such a batch has been simulated and mined. The limit holds for all wallets together: otherwise a caller's backlog would fill the batches of every
+ * wallet, and leave none free for the others.
  */
 export async function readAwaited(
   sql: Queryable,
@@ -168,7 +169,10 @@ export async function readAwaited(
       select (select ${caller} from queue q where ${due} and ${caller} > caller.id order by 1 limit 1)
       from caller where caller.id is not null
     ), next as (
-      select own.* from caller cross join lateral (
+      select own.*, busy.count as in_flight from caller cross join lateral (
+        select count(*) from queue q join batch b on b.id = q.batch_id and b.state in ('claimed', 'broadcast', 'reorged')
+        where ${caller} = caller.id and ${isAwaited(sql)} and ${isInBatch(sql)}
+      ) busy cross join lateral (
         select q.*, row_number() over (order by q.due_at) as turn from queue q
         where ${due} and ${caller} = caller.id and q.submission is null
         order by q.due_at limit ${limit}
@@ -177,7 +181,7 @@ export async function readAwaited(
       select q.*, row_number() over (
         partition by case when ${drawsOnCommon} then 'common' else ${caller} end order by turn, due_at
       ) as place
-      from next q where q.turn <= ${mostWithoutGrant} or not ${drawsOnCommon}
+      from next q where q.turn + q.in_flight <= ${mostWithoutGrant} or not ${drawsOnCommon}
     )
     select ${queuedColumns(sql)}, q.due_at as "dueAt" from placed q join payment p on p.id = q.payment_id
     order by q.place, q.due_at limit ${limit}`

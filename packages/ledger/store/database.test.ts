@@ -3,7 +3,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../../test/support/database.ts'
 import { until } from '../../../test/support/until.ts'
-import { type Database, type DatabaseOptions, openDatabase, requirePostgres } from './database.ts'
+import {
+  type Database,
+  type DatabaseOptions,
+  openDatabase,
+  requirePostgres,
+  requirePostgresAt,
+} from './database.ts'
 
 let url: string
 const proxies: CutProxy[] = []
@@ -15,13 +21,18 @@ beforeAll(async () => {
 })
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.close())))
 
-async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
-  const behind = new URL(options.url ?? url)
+async function startProxy(to = url) {
+  const behind = new URL(to)
   const proxy = await startCutProxy(behind.hostname, Number(behind.port))
   proxies.push(proxy)
   behind.hostname = '127.0.0.1'
   behind.port = String(proxy.port)
-  return { proxy, sql: openDatabase({ applicationName: 'behind a proxy', ...options, url: behind.href }) }
+  return { proxy, url: behind.href }
+}
+
+async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
+  const { proxy, url } = await startProxy(options.url)
+  return { proxy, sql: openDatabase({ applicationName: 'behind a proxy', ...options, url }) }
 }
 
 /** Collects uncaught errors, which would end the process, until the end of the block. */
@@ -58,6 +69,12 @@ test.concurrent('behavior: connections that went silent are replaced, and no que
   while (!(await isAnswered(sql))) failed += 1
   expect(failed).toBeLessThanOrEqual(max)
   await sql.end({ timeout: 1 })
+})
+
+test.concurrent('error: a server that goes silent is no reason to wait for ever at the start', async () => {
+  const { proxy, url: proxied } = await startProxy()
+  proxy.abandonAfter('server_version_num')
+  await expect(requirePostgresAt(proxied, silenceMs)).rejects.toThrow(/silent/)
 })
 
 test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {

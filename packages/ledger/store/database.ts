@@ -28,9 +28,12 @@ export type DatabaseOptions = {
    * transaction lasts longer than twice that, which bounds clients that are lost amid a statement. Default 5,000.
    */
   idleInTransactionMs?: number
-  /** How long a connection may be silent before it counts as lost, in ms. Default 10,000, which is longer than any statement. */
+  /**
+   * How long a connection may be silent before it counts as lost, in ms. Default 10,000, which is longer than any statement; without
+   * limits: for ever.
+   */
   silenceMs?: number
-  /** False for slow work such as migrations: no limit applies. Default true. */
+  /** False for slow work such as migrations: no session has a limit. Default true. */
   limited?: boolean
   /** The server may be older than 17, without `transaction_timeout`. */
   isOlder?: boolean
@@ -191,9 +194,13 @@ function poolerInTheWay(): ConfigError {
   )
 }
 
-/** As {@link requirePostgres}, for callers without a session that an older server would take. */
-export async function requirePostgresAt(url: string): Promise<void> {
-  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false })
+/**
+ * As {@link requirePostgres}, for callers without a session that an older server would take.
+ *
+ * @param silenceMs how long the server may take for its answer.
+ */
+export async function requirePostgresAt(url: string, silenceMs = defaultSilenceMs): Promise<void> {
+  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false, silenceMs })
   await requirePostgres(sql).finally(() => sql.end({ timeout: 1 }))
 }
 
@@ -208,8 +215,8 @@ function openPool(
     max = 10,
     applicationName,
     idleInTransactionMs,
-    silenceMs = defaultSilenceMs,
     limited = true,
+    silenceMs = limited ? defaultSilenceMs : undefined,
     isPooled = false,
     isOlder = false,
   } = options
@@ -231,7 +238,7 @@ function openPool(
     // Our socket speaks TLS.
     ssl: false,
     socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
-      openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
+      openSocket({ host, port, ...(path && { path }), ...(silenceMs !== undefined && { silenceMs }) }),
     connect_timeout: server.connectSeconds ?? connectSeconds,
     types: {
       // 20: int8, 1700: numeric. A numeric with a fraction would throw in BigInt(), as it should.

@@ -11,8 +11,6 @@ import { createIndexTables, setIndexedHead } from '../../../test/support/indexTa
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
 import { useGateway } from '../../../test/support/useGateway.ts'
-import { onOnePostgres } from '../tabs/tabDatabase.ts'
-import { createTabStore } from '../tabs/tabStore.ts'
 import { openDatabase } from './database.ts'
 import { migrateAt } from './migrate.ts'
 
@@ -68,7 +66,7 @@ async function openGateway(url: string) {
   const { served } = gateway
   const { number, timestamp } = await served.client.getBlock()
   const { chainId } = served.network
-  const app = gateway.withOptions({ sql, tabStore: createTabStore(onOnePostgres(sql)) })
+  const app = gateway.withOptions({ sql })
   return {
     sql,
     app,

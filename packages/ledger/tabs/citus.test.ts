@@ -14,7 +14,6 @@ import { endPayments } from '../queue/stages.ts'
 import { openDatabase } from '../store/database.ts'
 import { migrate, tabSchema, tabStoreFolder } from '../store/migrate.ts'
 import { openTabDatabase, type TabDatabase, toBytes } from './tabDatabase.ts'
-import { createTabStore } from './tabStore.ts'
 import { closingTimes, createTabUpkeep } from './upkeep.ts'
 
 // The tab store on a cluster, with the same SQL, but a payer's statements go to the worker with its shard. These tests are
@@ -34,7 +33,7 @@ describe.skipIf(!hasCitus)('tabs on Citus', () => {
     const [first, second] = await Promise.all([open(), open()])
     await second.end({ timeout: 1 })
     tabs = first
-    app = gateway.withOptions({ tabStore: createTabStore(tabs) })
+    app = gateway.withOptions({ tabDatabase: tabs })
   }, 180_000)
   afterAll(async () => {
     await tabs?.end({ timeout: 1 })

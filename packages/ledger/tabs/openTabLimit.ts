@@ -15,6 +15,10 @@ const maxPayers = 10_000
  * Creates the function that refuses a payer's next tab. Call it once the payer's signature was checked, or strangers could use up
  * another payer's limit.
  *
+ * It counts the stored tabs of all processes, and those that this process let in but hasn't stored yet. So if a payer opens many at once, each
+ * of n processes may let in {@link maxOpenTabs}: he has at most n times as many. That suffices to bound what the chain is asked, so an
+ * opening needn't lock the payer's row.
+ *
  * @throws {BaseError} `tab_limit_exceeded`
  */
 export function createOpenTabLimit(

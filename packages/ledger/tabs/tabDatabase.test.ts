@@ -1,6 +1,7 @@
 import { afterAll, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
 import { createTestDatabase } from '../../../test/support/database.ts'
+import { call } from '../../../test/support/gateway.ts'
 import { openTab } from '../../../test/support/tabBuyer.ts'
 import { findTakenTab } from '../../../test/support/takenTab.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -26,11 +27,14 @@ test('default: a tab of another database is bought on, charged less, closed, tak
   const url = await createTestDatabase()
   // Two processes that start at the same time make it once.
   const [tabs] = (await Promise.all([openOwn(url), openOwn(url)])) as [TabDatabase, TabDatabase]
-  const app = gateway.withOptions({ tabStore: createTabStore(tabs) })
+  const app = gateway.withOptions({ tabDatabase: tabs })
   const payer = await gateway.buyer(1_000_000n)
   const tab = openTab({ ...gateway, app }, payer)
   for (let n = 0; n < 2; n++) expect((await tab.present(await tab.sign(shop), { app })).status).toBe(200)
   const store = createTabStore(tabs)
+  // The views read the same store.
+  const open = await store.read(tab)
+  expect(await call(app, 'GET', `/payments/${open?.paymentId}`)).toMatchObject({ status: 200 })
   expect(await store.charge({ payer: tab.payer, tabId: tab.tabId, sequence: 2 }, 20_000n)).toBe('charged')
   const upkeepAt = (now: number) =>
     createTabUpkeep({

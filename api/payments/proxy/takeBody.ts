@@ -1,0 +1,55 @@
+import { clientAddress } from '@tollkeeper/runtime/clientAddress'
+import { readHeaders } from '@tollkeeper/sdk/middleware/gate'
+import { type PresentedPayment, readPayment } from '@tollkeeper/sdk/middleware/presentedPayment'
+import type { Context } from 'hono'
+import type { GatewaySettings } from '../../http/settings.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import { findPlausible } from '../verification/plausible.ts'
+import { createBodyHolder, type HeldBody } from './heldBody.ts'
+
+/** Null: the request has none. `refused`: it wasn't read, because its payment will be refused. */
+export type TakenBody = HeldBody | 'refused' | null
+
+/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one owner. */
+const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes: 67_108_864 }
+
+export type TakeBodyOptions = {
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'trustedProxies' | 'upstream' | 'macaroonSecrets' | 'macaroonNotBefore'>
+  now: () => number
+}
+
+/** Builds the function that takes the body of a paid request for an endpoint. */
+export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
+  const { trustedProxies, upstream, macaroonSecrets, macaroonNotBefore } = settings
+  const bodies = createBodyHolder({ maxBytes: upstream.maxBodyBytes, ...heldBodies })
+  const terms = { networks: networks.byChainId, macaroonSecrets, macaroonNotBefore }
+
+  /**
+   * Reads no body without a payment, nor for a payment that will be refused.
+   *
+   * A body's space counts for the client's address and for the challenge that is paid. It doesn't count for the payer: anyone can name any
+   * payer, and a new key costs nothing.
+   */
+  return async (c: Context, endpoint: { providerId: string; endpointId: string }): Promise<TakenBody> => {
+    const { headers, body } = c.req.raw
+    const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
+    if (!hasBody || !body) return null
+    const payment = presentedBy(headers)
+    if (payment?.kind === 'absent') return null
+    const challenge = payment && findPlausible(terms, endpoint, payment, Math.floor(now() / 1000))
+    if (challenge === undefined) return 'refused'
+    const owners = [`address ${clientAddress(c, trustedProxies)}`]
+    if (challenge !== null) owners.push(`challenge ${challenge}`)
+    return bodies.take(body, owners)
+  }
+}
+
+/** The payment of a request; undefined: it isn't in the form of one. */
+function presentedBy(headers: Headers): PresentedPayment | undefined {
+  try {
+    return readPayment(readHeaders((name) => headers.get(name)))
+  } catch {
+    return undefined
+  }
+}

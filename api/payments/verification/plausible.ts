@@ -1,0 +1,54 @@
+import type { PresentedPayment } from '@tollkeeper/sdk/middleware/presentedPayment'
+import { networkByName } from '@tollkeeper/sdk/protocol/networks'
+import { parsePayload } from '@tollkeeper/sdk/protocol/payload'
+import { checkWindow } from './checkPayment.ts'
+import { challengedTerms, type TermsOptions } from './paymentTerms.ts'
+
+export type PlausibleOptions = Pick<TermsOptions, 'networks' | 'macaroonSecrets' | 'macaroonNotBefore'>
+
+/** The endpoint that a payment is presented for. */
+type Endpoint = { providerId: string; endpointId: string }
+
+/**
+ * Seconds after its macaroon's expiry during which a payment still passes: the middleware keeps an answer for this long, and a buyer who
+ * lost it presents the same payment again.
+ */
+const answerSeconds = 600
+
+/**
+ * Checks a payment as far as that costs next to nothing: no database, no chain and no signature of a payer. If it fails here,
+ * `POST /verify` would refuse it too, so the rest of its request need not be read.
+ *
+ * @param seconds Unix time.
+ * @returns the id of its challenge, null if it has no macaroon (x402 v1); undefined: it is refused.
+ */
+export function findPlausible(
+  options: PlausibleOptions,
+  endpoint: Endpoint,
+  payment: PresentedPayment,
+  seconds: number,
+): string | null | undefined {
+  if (payment.kind !== 'payment' && payment.kind !== 'tab') return undefined
+  const { macaroon } = payment
+  try {
+    const paid = payment.kind === 'tab' ? { payer: payment.tab.payer, amount: null } : readPaid(payment)
+    if (macaroon !== undefined) {
+      const { terms } = challengedTerms(options, { ...endpoint, macaroon }, paid, seconds - answerSeconds)
+      return terms.requestId
+    }
+    // A tab always has one.
+    if (payment.kind === 'tab') return undefined
+    const { payloads, x402 } = payment
+    checkWindow('payloads[0]', parsePayload(payloads[0]), seconds)
+    const isServed = x402 === undefined || options.networks.has(networkByName(x402.network).chainId)
+    return isServed ? null : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** @throws {ProtocolError} for a payload that isn't in the form of one. */
+function readPaid({ payloads: [first, second] }: { payloads: [string, string?] }) {
+  const { from, value } = parsePayload(first)
+  return { payer: from, amount: value + (second === undefined ? 0n : parsePayload(second).value) }
+}

@@ -1,0 +1,59 @@
+import type { Address } from 'viem'
+import { expect, test } from 'vitest'
+import { createBlockPace } from './blockPace.ts'
+
+const wallet: Address = `0x${'a1'.repeat(20)}`
+const other: Address = `0x${'b2'.repeat(20)}`
+
+function openPace() {
+  let ms = 0
+  const pace = createBlockPace(() => ms)
+  /** Whether the wallet gathers at these times. */
+  const gathersAt = (...times: number[]) =>
+    times.map((time) => {
+      ms = time
+      return pace.isGathering(wallet)
+    })
+  const mine = (time: number, block: bigint, by = wallet) => {
+    ms = time
+    pace.noteMined(by, block)
+  }
+  return { gathersAt, mine }
+}
+
+test('default: after its batch was mined, a wallet gathers for half of the interval between blocks', () => {
+  const { gathersAt, mine } = openPace()
+  mine(1_000, 10n)
+  // How long a block takes isn't known yet.
+  expect(gathersAt(1_000)).toEqual([false])
+  mine(3_000, 11n)
+  expect(gathersAt(3_000, 3_999, 4_000)).toEqual([true, true, false])
+  mine(4_500, 14n)
+  expect(gathersAt(4_500, 4_749, 4_750)).toEqual([true, true, false])
+})
+
+test('behavior: no wallet waits for another one’s batch', () => {
+  const { gathersAt, mine } = openPace()
+  mine(1_000, 10n)
+  mine(3_000, 11n)
+  mine(9_000, 14n, other)
+  expect(gathersAt(9_000)).toEqual([false])
+})
+
+test('behavior: a rest of hours without a block makes no one wait for more than a second', () => {
+  const { gathersAt, mine } = openPace()
+  mine(0, 10n)
+  mine(36_000_000, 11n)
+  expect(gathersAt(36_000_999, 36_001_000)).toEqual([true, false])
+})
+
+test('behavior: the interval follows the chain, and a block that is mined again after a reorg says nothing', () => {
+  const { gathersAt, mine } = openPace()
+  mine(0, 10n)
+  mine(400, 11n)
+  mine(500, 11n)
+  mine(600, 9n)
+  expect(gathersAt(799, 800)).toEqual([true, false])
+  for (let block = 10n; block < 18n; block++) mine(600 + 2_000 * Number(block - 9n), block)
+  expect(gathersAt(17_599, 17_600)).toEqual([true, false])
+})

@@ -1,0 +1,395 @@
+import type { Server } from 'node:http'
+import { promisify } from 'node:util'
+import { createAdaptorServer } from '@hono/node-server'
+import type { Keeper } from '@tollkeeper/keeper/keeper'
+import { parseEther } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { listen, urlOf } from '../../sdk/test/serve.ts'
+import { createPay, facilitator, facilitatorStack } from '../support/facilitator.ts'
+import { mine, moveMoney, reorg, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { useKeeperStack } from '../support/keeperStack.ts'
+import { standingOf } from '../support/standing.ts'
+import { countTransactions } from '../support/submit.ts'
+import { until } from '../support/until.ts'
+import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+import { type Answer, ask, toV1 } from '../support/x402.ts'
+
+// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /settle`.
+
+const stack = useKeeperStack(facilitatorStack)
+let keeper: Keeper
+let key: string
+beforeAll(async () => {
+  key = stack.apiKey
+  keeper = stack.keeper({ facilitator })
+  keeper.start()
+})
+afterAll(async () => {
+  await keeper?.stop()
+})
+
+const pay = createPay(stack)
+
+describe('POST /settle', () => {
+  test('default: verified, settled, and answered with the transaction', async () => {
+    const buyer = await stack.buyer()
+    const payTo = randomHex(20)
+    const { body, authorization } = await pay(buyer, { payTo })
+    expect((await ask(keeper, '/verify', { body, key })).body).toEqual({
+      isValid: true,
+      payer: buyer.address.toLowerCase(),
+    })
+    const settled = await ask(keeper, '/settle', { body, key })
+    expect(settled).toEqual({
+      status: 200,
+      body: {
+        success: true,
+        transaction: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+        network: 'eip155:31337',
+        payer: buyer.address.toLowerCase(),
+        extra: {
+          batchId: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+          logIndex: expect.any(Number),
+          nonce: authorization.nonce,
+        },
+      },
+    })
+    expect(await stack.balanceOf(payTo)).toBe(10_000n)
+    const { logs } = await stack.served.client.getTransactionReceipt({
+      hash: settled.body.transaction as `0x${string}`,
+    })
+    const { logIndex } = settled.body.extra as { logIndex: number }
+    expect(logs.find((log) => log.logIndex === logIndex)?.address).toBe(stack.served.token)
+
+    const again = await ask(keeper, '/settle', { body, key })
+    expect(again.body).toMatchObject({
+      success: false,
+      errorReason: 'duplicate_settlement',
+      transaction: settled.body.transaction,
+    })
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+
+  test('behavior: without a verification before, it verifies', async () => {
+    const { body } = await pay(await stack.buyer())
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+    const poor = await pay(await stack.buyer(0n))
+    expect(await ask(keeper, '/settle', { body: poor.body, key })).toMatchObject({
+      status: 200,
+      body: { success: false, errorReason: 'insufficient_funds', transaction: '', network: 'eip155:31337' },
+    })
+  })
+
+  test('behavior: of ten calls at once for one payment, one succeeds', async () => {
+    const { body } = await pay(await stack.buyer())
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/settle', { body, key })))
+    expect(answers.filter((answer) => answer.body.success)).toHaveLength(1)
+    const others = answers.filter((answer) => !answer.body.success)
+    expect(new Set(others.map((answer) => answer.body.errorReason))).toEqual(
+      new Set(['duplicate_settlement']),
+    )
+  })
+
+  test('behavior: a payment verified for one resource is not settled for another, nor for another seller', async () => {
+    const buyer = await stack.buyer()
+    const { body } = await pay(buyer)
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
+    const other = structuredClone(body) as { paymentPayload: { resource: { url: string } } }
+    other.paymentPayload.resource.url = 'https://seller.example/gold'
+    const cases = [
+      { body: other, key },
+      { body, key: stack.grantedKey },
+    ]
+    for (const one of cases)
+      expect((await ask(keeper, '/settle', one)).body.errorReason).toBe('duplicate_settlement')
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+  })
+
+  test('behavior: a hundred at once settle in at most three transactions', async () => {
+    const buyers = await stack.buyers(100, 10_000n)
+    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
+    for (const answer of await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key }))))
+      expect(answer.body).toMatchObject({ isValid: true })
+    const before = await countTransactions(stack)
+    await stack.chain.setMining(1_000)
+    const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/settle', { body, key })))
+    await stack.chain.setMining(0)
+    expect(answers.filter((answer) => answer.body.success)).toHaveLength(100)
+    expect((await countTransactions(stack)) - before).toBeLessThanOrEqual(3)
+  })
+
+  test('error: what fails is over: it is answered the same again, and never settled later', async () => {
+    const buyer = await stack.buyer(10_000n)
+    const payment = await pay(buyer)
+    expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
+    // The buyer takes its money elsewhere, by another authorization.
+    const other = await pay(buyer, { value: 10_000n })
+    await sendDirectly(stack, other.authorization)
+    for (let times = 0; times < 2; times++) {
+      expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
+        success: false,
+        errorReason: 'insufficient_funds',
+      })
+    }
+    await stack.chain.mintUsdc([buyer.address], 10_000n)
+    const [row] = await stack.database<[{ paymentId: string }]>`
+      select id as "paymentId" from payment where payer = ${buyer.address.toLowerCase()}`
+    expect(await standingOf(stack.database, row)).toMatchObject({ stage: null, kind: 'failed' })
+  })
+})
+
+test('behavior: a seller that USDC has blacklisted stops neither other sellers nor payers with code', async () => {
+  const saysYes = '0x631626ba7e60e01b5f5260205ff3'
+  const [plain, wallet, third] = await stack.buyers(3, 10_000n)
+  await testClient(stack).setCode({ address: wallet.address, bytecode: saysYes })
+  const blocked = randomHex(20)
+  const payments = [await pay(plain), await pay(wallet), await pay(third, { payTo: blocked })]
+  for (const { body } of payments)
+    expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
+  await setBlacklisted(stack.chain, blocked, true)
+  const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/settle', { body, key })))
+  expect(answers.map(({ body }) => [body.success, body.errorReason])).toEqual([
+    [true, undefined],
+    [true, undefined],
+    [false, 'invalid_transaction_state'],
+  ])
+  expect(await stack.balanceOf(third.address)).toBe(10_000n)
+  // From then on it is refused at the door.
+  const later = await pay(third, { payTo: blocked })
+  expect((await ask(keeper, '/verify', { body: later.body, key })).body).toMatchObject({
+    isValid: false,
+    invalidReason: 'invalid_transaction_state',
+    invalidMessage: expect.stringContaining('blacklisted'),
+  })
+})
+
+describe('what is not mined in time', () => {
+  test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
+    const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
+    const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
+    const [two, one] = [await pay(await stack.buyer()), await pay(await stack.buyer())]
+    const [v2, v1] = [two.body, toV1(one)]
+    for (const body of [v2, v1])
+      expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
+    await testClient(stack).setAutomine(false)
+    let transaction: unknown
+    let waiting: Promise<Answer>[]
+    try {
+      waiting = [ask(keeper, '/settle', { body: v1, key })]
+      const first = await ask(impatient, '/settle', { body: v2, key })
+      expect(first).toMatchObject({
+        status: 200,
+        body: { success: false, errorReason: 'settlement_pending' },
+      })
+      transaction = first.body.transaction
+      expect(transaction).toMatch(/^0x[0-9a-f]{64}$/)
+      expect(await ask(impatient, '/settle', { body: v2, key })).toEqual(first)
+      // However long it takes: what may be mined yet isn't refused.
+      waiting.push(ask(hasty, '/settle', { body: v1, key }))
+    } finally {
+      await testClient(stack).setAutomine(true)
+      await testClient(stack).mine({ blocks: 1 })
+    }
+    let told = await ask(impatient, '/settle', { body: v2, key })
+    while (told.body.errorReason === 'settlement_pending')
+      told = await ask(impatient, '/settle', { body: v2, key })
+    expect(told.body).toMatchObject({ success: true, transaction })
+    const bodies = (await Promise.all(waiting)).map(({ body }) => body)
+    for (const body of bodies) expect(body).toMatchObject({ transaction, network: 'localhost' })
+    expect(bodies.map(({ errorReason }) => errorReason ?? '').toSorted()).toEqual([
+      '',
+      'duplicate_settlement',
+    ])
+  })
+
+  test('behavior: what was never signed is given up before its seller hears so, and never settled', async () => {
+    const idle = stack.keeper({ facilitator: { timeoutMs: 1, holdMs: 50 } })
+    await keeper.stop()
+    const payTo = randomHex(20)
+    const [given, other] = [
+      await pay(await stack.buyer(), { payTo }),
+      await pay(await stack.buyer(), { payTo }),
+    ]
+    const refusal = {
+      body: {
+        success: false,
+        errorReason: 'unexpected_settle_error',
+        transaction: '',
+        errorMessage: expect.stringContaining('will not be sent'),
+      },
+    }
+    expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
+    keeper = stack.keeper({ facilitator })
+    keeper.start()
+    expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
+    expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
+    expect(await stack.balanceOf(payTo)).toBe(10_000n)
+  })
+})
+
+describe('a no that stays true', () => {
+  test('behavior: what its payer cancels is given up before its seller hears so: a reorg of that settles nothing', async () => {
+    const [buyer, other] = [await stack.buyer(), await stack.buyer()]
+    const [payment, later] = [await pay(buyer), await pay(other)]
+    expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
+    const snapshot = await testClient(stack).snapshot()
+    await cancelDirectly(stack, buyer, payment.authorization.nonce)
+    expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
+      success: false,
+      errorReason: 'invalid_transaction_state',
+    })
+    await reorg(stack, snapshot)
+    expect((await ask(keeper, '/settle', { body: later.body, key })).body.success).toBe(true)
+    expect(await stack.balanceOf(buyer.address)).toBe(1_000_000n)
+  })
+
+  test.each(['is final', 'is gone'])(
+    'behavior: what failed in a transaction of ours is refused once that is final: when its block %s',
+    async (fate) => {
+      const chain = testClient(stack)
+      const buyer = await stack.buyer(10_000n)
+      await chain.setBalance({ address: buyer.address, value: parseEther('10') })
+      const payment = await pay(buyer)
+      const patient = stack.keeper({ facilitator: { timeoutMs: 2_000 } })
+      const settle = () => ask(patient, '/settle', { body: payment.body, key })
+      const pending = { success: false, errorReason: 'settlement_pending' }
+      await untilIndexed(stack)
+      const snapshot = await chain.snapshot()
+      await chain.setAutomine(false)
+      expect((await settle()).body).toMatchObject(pending)
+      // Its money goes elsewhere in the block before.
+      await moveMoney(stack, buyer, 10_000n)
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      await until('it failed', async () => {
+        const [row] = await stack.database`
+          select from outcome join signed_authorization using (payment_id)
+          where nonce = ${payment.authorization.nonce} and kind = 'failed'`
+        return row !== undefined
+      })
+      expect((await settle()).body).toMatchObject(pending)
+      if (fate === 'is gone') await reorg(stack, snapshot)
+      let answer = await settle()
+      while (answer.body.errorReason === 'settlement_pending') {
+        await untilIndexed(stack)
+        await mine(stack, 10)
+        answer = await settle()
+      }
+      if (fate === 'is gone') expect(answer.body).toMatchObject({ success: true })
+      else expect(answer.body).toMatchObject({ success: false, errorReason: 'insufficient_funds' })
+    },
+  )
+})
+
+describe('who is told that it is settled', () => {
+  const expectTold = async (body: unknown, served: Pick<Keeper, 'app'> = keeper) => {
+    const told = await ask(served, '/settle', { body, key })
+    expect(told.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
+    expect((await ask(served, '/settle', { body, key })).body).toMatchObject({
+      success: false,
+      errorReason: 'duplicate_settlement',
+      transaction: told.body.transaction,
+    })
+  }
+
+  /** Asks over a connection, and breaks it when `broken` comes. */
+  async function hangUp(served: Keeper, body: unknown, broken: Promise<unknown>): Promise<void> {
+    const server = createAdaptorServer({ fetch: served.app.fetch }) as Server
+    await listen(server)
+    const connection = new AbortController()
+    const asked = fetch(`${urlOf(server)}/settle`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+      signal: connection.signal,
+    })
+    await broken
+    connection.abort()
+    await expect(asked).rejects.toThrow()
+    const countConnections = promisify(server.getConnections.bind(server))
+    await until('the server knows', async () => (await countConnections()) === 0)
+    server.close()
+  }
+
+  test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
+    const buyer = await stack.buyer()
+    const paymentIdentifier = `order_${randomHex(16)}`
+    const { body } = await pay(buyer, { paymentIdentifier })
+    await expectTold(body)
+    const other = await pay(buyer, { paymentIdentifier })
+    for (const path of ['/verify', '/settle'] as const)
+      expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+
+  test('behavior: whose connection broke while it waited was not told: the next is, and nobody after', async () => {
+    const { body, authorization } = await pay(await stack.buyer())
+    await testClient(stack).setAutomine(false)
+    try {
+      const isOut = until('it is sent', async () => {
+        const [row] = await stack.database`
+          select from queue join signed_authorization using (payment_id)
+          where nonce = ${authorization.nonce} and stage = 'sent'`
+        return row !== undefined
+      })
+      await hangUp(keeper, body, isOut)
+    } finally {
+      await testClient(stack).setAutomine(true)
+      await testClient(stack).mine({ blocks: 1 })
+    }
+    await expectTold(body)
+  })
+
+  test('behavior: nor was whose connection broke between the mark and the answer', async () => {
+    const { body } = await pay(await stack.buyer())
+    const marked = Promise.withResolvers<void>()
+    const goOn = Promise.withResolvers<void>()
+    const other = stack.keeper({
+      async checkpoint(name) {
+        if (name !== 'before-settle-answer') return
+        marked.resolve()
+        await goOn.promise
+      },
+    })
+    // The next asks while the first is being told, by another keeper.
+    const next = marked.promise.then(() => expectTold(body))
+    await hangUp(other, body, marked.promise)
+    goOn.resolve()
+    await next
+  })
+
+  test('behavior: of twins at two keepers one is told', async () => {
+    const { body } = await pay(await stack.buyer())
+    const twin = stack.keeper()
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        ask([keeper, twin][index % 2] ?? keeper, '/settle', { body, key }),
+      ),
+    )
+    expect(answers.filter((one) => one.body.success)).toHaveLength(1)
+    const reasons = answers.flatMap((one) => one.body.errorReason ?? [])
+    expect(reasons).toEqual(Array.from({ length: 9 }, () => 'duplicate_settlement'))
+  })
+})
+
+// Last: the chain's clock is ahead from then on.
+test('behavior: version 1 is refused once it has run out, however long its transaction takes', async () => {
+  const chain = testClient(stack)
+  const payment = await pay(await stack.buyer())
+  const hasty = stack.keeper({ facilitator: { holdMs: 1 } })
+  await chain.setAutomine(false)
+  const first = ask(keeper, '/settle', { body: toV1(payment), key })
+  await until('it is out', async () => {
+    const block = await chain.getBlock({ blockTag: 'pending' })
+    return block.transactions.length > 0
+  })
+  const waiting = ask(hasty, '/settle', { body: toV1(payment), key })
+  await chain.setNextBlockTimestamp({ timestamp: payment.authorization.validBefore })
+  await chain.mine({ blocks: 1 })
+  await chain.setAutomine(true)
+  for (const { body } of await Promise.all([first, waiting]))
+    expect(body).toMatchObject({
+      success: false,
+      errorReason: 'invalid_exact_evm_payload_authorization_valid_before',
+    })
+})
