@@ -1,9 +1,7 @@
-import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
-import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { batchSettled, transfer } from '../src/receipt.ts'
+import { runDocumentedRebuild } from './documentedRebuild.ts'
 import {
   platformWallet,
   providerA,
@@ -12,21 +10,9 @@ import {
   startTestIndexer,
   trackRunning,
 } from './harness.ts'
-import { readBatches, readPaid } from './views.ts'
+import { readBatches } from './views.ts'
 
-const { track, end, forget } = trackRunning()
-
-/** The command of docs/indexer.md, word for word. */
-async function runDocumentedRebuild(env: Record<string, string>): Promise<void> {
-  const page = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
-  const [, section] = page.split('**A reorg deeper than Ponder')
-  const [, script, ...args] = /^node (\S+) (.*)$/m.exec(section ?? '')?.[0].split(' ') ?? []
-  if (!script) throw new Error('docs/indexer.md names no command')
-  const { stdout } = await promisify(execFile)(process.execPath, [script, ...args], {
-    env: { ...process.env, ...env },
-  })
-  expect(stdout).toContain('what was kept of base')
-}
+const { track, end } = trackRunning()
 
 describe('the chain is not the one that was indexed', () => {
   test('error: on a real network it refuses to start, and a rebuild heals it', async () => {
@@ -66,46 +52,6 @@ describe('the chain is not the one that was indexed', () => {
     })
     const index = await track(startTestIndexer(databaseUrl, [chain]))
     expect(await readBatches(index)).toEqual([])
-  })
-
-  test('error: a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
-    const databaseUrl = await createTestDatabase()
-    const chain = await track(startTestChain({ network: 'base' }))
-    const kept = await settleOne(chain, 100n)
-    const buyer = await chain.createBuyer()
-    const twice = await chain.signPayment(buyer, providerA, 200n, 1n)
-    const gone = await chain.signPayment(buyer, providerA, 300n, 1n)
-    const index = await track(startTestIndexer(databaseUrl, [chain]))
-    await index.untilIndexed(8453, kept.blockNumber)
-    const snapshot = await chain.client.snapshot()
-
-    const { blockNumber } = await chain.settle([twice, gone])
-    for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // final once there are twice thirty
-    await index.untilIndexed(8453, blockNumber + 65n)
-    expect(await readBatches(index)).toMatchObject([{ provider_total: 100n }, { provider_total: 500n }])
-    await chain.client.revert({ id: snapshot })
-    const again = await chain.settle([twice])
-    for (let i = 0; i < 70; i++) await chain.client.mine({ blocks: 1 })
-    await index.exited
-    forget(index)
-    await index.sql.end()
-
-    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
-      /deeper than Ponder's finality:\nbase, /,
-    )
-    await runDocumentedRebuild({
-      DATABASE_URL: databaseUrl,
-      RPC_URL_BASE: chain.url,
-      PLATFORM_WALLET: platformWallet,
-      DEPLOYMENTS_FILE: await chain.writeDeployments(),
-    })
-    const rebuilt = await track(startTestIndexer(databaseUrl, [chain]))
-    await rebuilt.untilIndexed(8453, again.blockNumber)
-    expect(await readBatches(rebuilt)).toEqual([
-      { chain_id: 8453, sequence: 1, provider_total: 100n },
-      { chain_id: 8453, sequence: 2, provider_total: 200n },
-    ])
-    expect(await readPaid(rebuilt)).toEqual([100n, 200n])
   })
 
   test('behavior: a local chain started anew under the same id leaves no rows of the old one', async () => {

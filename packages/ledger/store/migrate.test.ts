@@ -1,84 +1,34 @@
 import { createHash } from 'node:crypto'
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
 import { readVersion } from '@tollkeeper/runtime/version'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { createTestDatabase } from '../../../test/support/database.ts'
+import {
+  baseline,
+  migrationsFolder,
+  own,
+  ownFunctions,
+  refusalOf,
+  useMigrations,
+} from '../../../test/support/migrations.ts'
 import { root, runCommand } from '../../../test/support/processes.ts'
 import { describeSchema, findLost, readRows } from '../../../test/support/schemaContents.ts'
 import { seedPayment, seedProvider } from '../../../test/support/seedPayments.ts'
 import { checksumsPath, describeChanged, renderChecksums } from '../../../tools/checksumMigrations.ts'
 import { type Database, openDatabase } from './database.ts'
-import {
-  ledgerFolder,
-  migrate,
-  NewerFunctions,
-  OtherBaseline,
-  readMigrations,
-  readSchemaState,
-  UnknownMigrations,
-} from './migrate.ts'
-import { isNewer, readSqlFunctions } from './sqlFunctions.ts'
+import { migrate, OtherBaseline, readMigrations, readSchemaState, UnknownMigrations } from './migrate.ts'
 
-const baseline = '0001_schema.sql'
 const version = readVersion()
-const migrationsFolder = new URL('migrations/', ledgerFolder)
-const functionsFolder = new URL('functions/', ledgerFolder)
-const own = (await readMigrations()).map(({ name }) => name)
-const ownFunctions = (await readSqlFunctions(functionsFolder)).map(({ name }) => name)
-
-const cleanups: (() => Promise<unknown>)[] = []
+const { openTestDatabase, createFolder } = useMigrations()
 let sql: Database
 beforeEach(async () => {
   sql = await openTestDatabase()
 })
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0)) await cleanup()
-})
-
-async function openTestDatabase(): Promise<Database> {
-  const database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  cleanups.push(() => database.end())
-  return database
-}
-
-/** A folder with our migrations and functions of these names, and with made-up ones. A made-up `null` is left out. */
-async function createFolder(
-  names: readonly string[],
-  madeUp: Record<string, string> = {},
-  functions: Record<string, string | null> = {},
-): Promise<URL> {
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-migrations-'))
-  cleanups.push(() => rm(folder, { recursive: true }))
-  await mkdir(join(folder, 'migrations'))
-  await mkdir(join(folder, 'functions/stored'), { recursive: true })
-  const stored = await readdir(new URL('stored/', functionsFolder))
-  for (const name of names)
-    await (stored.includes(name)
-      ? copyFile(new URL(`stored/${name}`, functionsFolder), join(folder, 'functions/stored', name))
-      : copyFile(new URL(name, migrationsFolder), join(folder, 'migrations', name)))
-  for (const [name, text] of Object.entries(madeUp)) await writeFile(join(folder, 'migrations', name), text)
-  if (names.includes(baseline))
-    for (const name of ownFunctions)
-      await copyFile(new URL(name, functionsFolder), join(folder, 'functions', name))
-  for (const [name, text] of Object.entries(functions)) {
-    const path = join(folder, 'functions', name)
-    await (text === null ? rm(path) : writeFile(path, text))
-  }
-  return pathToFileURL(`${folder}/`)
-}
 
 const tables = async () =>
   (await sql`select from information_schema.tables where table_schema = 'tollkeeper'`).count
-
-async function refusalOf(database: Database): Promise<Error> {
-  return migrate(database).then(
-    () => new Error('migrate refused nothing'),
-    (error: Error) => error,
-  )
-}
 
 test('default: an empty database gets the schema, once', async () => {
   const before = await readSchemaState(sql)
@@ -201,11 +151,11 @@ describe('a database that is not of this version', () => {
     async (name) => {
       const url = await createTestDatabase()
       const database = openDatabase({ url, applicationName: 'test' })
-      cleanups.push(() => database.end())
+      onTestFinished(() => database.end())
       await migrate(database)
       await database`update migration set checksum = 'c', version = '0.0.9' where name = ${baseline}`
       const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-refused-'))
-      cleanups.push(() => rm(folder, { recursive: true }))
+      onTestFinished(() => rm(folder, { recursive: true }))
       const command = runCommand([process.execPath, `${name}/main.ts`], {
         DATABASE_URL: url,
         NETWORKS: 'localhost',
@@ -338,230 +288,4 @@ describe('the upgrade of a filled database', () => {
     await migrate(database)
     expect(await describeSchema(database)).toEqual(await describeFresh())
   })
-})
-
-describe('SQL functions', () => {
-  const shade = (result: string) => `
-    create or replace function shade(colour text) returns text language sql immutable as $$
-      select '${result} ' || colour
-    $$;`
-  const readFunctions = async () => {
-    const rows = await sql<{ name: string; checksum: string | null; version: string }[]>`
-      select name, checksum, version from loaded_function`
-    return new Map(rows.map(({ name, ...row }) => [name, row]))
-  }
-  const checksumOf = (text: string) => createHash('sha256').update(text).digest('hex')
-  const shadeOf = async (colour: string) => {
-    const [row] = await sql<[{ shade: string }]>`select shade(${colour})`
-    return row.shade
-  }
-
-  test('default: the database records which text of each function it has, and who loaded it', async () => {
-    await migrate(sql)
-    const loaded = await readFunctions()
-    expect([...loaded.keys()].sort()).toEqual(ownFunctions)
-    const text = await readFile(new URL('accept_payments.sql', functionsFolder), 'utf8')
-    expect(loaded.get('accept_payments.sql')).toEqual({ checksum: checksumOf(text), version })
-  })
-
-  test('behavior: an upgrade replaces only the functions whose text changed', async () => {
-    const older =
-      "create or replace function iso_time(at timestamptz) returns text language sql immutable as $$ select 'never' $$;"
-    await migrate(sql, await createFolder(own, {}, { 'iso_time.sql': older }))
-    await sql`update loaded_function set version = '0.0.9'`
-    const oid = () => sql`select 'iso_time'::regproc::oid as oid, (select iso_time('epoch')) as told`
-    const [before] = await oid()
-    expect(before).toMatchObject({ told: 'never' })
-    expect(await migrate(sql)).toEqual(['iso_time.sql'])
-    const loaded = await readFunctions()
-    const text = await readFile(new URL('iso_time.sql', functionsFolder), 'utf8')
-    expect(loaded.get('iso_time.sql')).toEqual({ checksum: checksumOf(text), version })
-    expect(loaded.get('network_name.sql')).toMatchObject({ version: '0.0.9' })
-    // In place, so that a session that is about to call it still finds it.
-    expect(await oid()).toEqual([{ oid: before?.oid, told: '1970-01-01T00:00:00.000Z' }])
-  })
-
-  test.each([
-    ['argument', 'shade(dark boolean, colour text) returns text'],
-    ['name of an argument', 'shade(color text) returns text'],
-    ['type of the result', 'shade(colour text) returns varchar'],
-  ])('behavior: a function with another %s takes the place of the one before', async (_, declaration) => {
-    await migrate(sql, await createFolder(own, {}, { 'shade.sql': shade('dark') }))
-    const text = `create or replace function ${declaration} language sql as $$ select 'light' $$;`
-    await migrate(sql, await createFolder(own, {}, { 'shade.sql': text }))
-    const functions = await sql`select prosrc from pg_proc where proname = 'shade'`
-    expect([...functions]).toEqual([{ prosrc: " select 'light' " }])
-  })
-
-  test('behavior: a function that is no longer there is dropped with its triggers, and comes back as new', async () => {
-    const counting = `
-      create or replace function count_codes() returns trigger language plpgsql as $$ begin return null; end $$;
-      create trigger code_counted after insert on payer for each row execute function count_codes();`
-    const folder = await createFolder(own, {}, { 'count_codes.sql': counting, 'shade.sql': shade('dark') })
-    await migrate(sql, folder)
-    const triggers = () =>
-      sql`select tgname from pg_trigger where tgrelid = 'payer'::regclass and not tgisinternal`
-    expect(await triggers()).toEqual([{ tgname: 'code_counted' }])
-    await migrate(sql)
-    expect(await describeSchema(sql)).toEqual(await describeNew())
-    expect((await readFunctions()).get('shade.sql')).toEqual({ checksum: null, version })
-    expect(await readSchemaState(sql)).toMatchObject({ functions: { load: [], drop: [] } })
-    expect(await migrate(sql, folder)).toEqual(['count_codes.sql', 'shade.sql'])
-    expect(await shadeOf('red')).toBe('dark red')
-    expect(await triggers()).toEqual([{ tgname: 'code_counted' }])
-  })
-
-  test('behavior: a trigger that is no longer in the file of its function is dropped', async () => {
-    await migrate(sql)
-    const text = await readFile(new URL('count_batches.sql', functionsFolder), 'utf8')
-    const shorter = text.slice(0, text.lastIndexOf('create trigger'))
-    await migrate(sql, await createFolder(own, {}, { 'count_batches.sql': shorter }))
-    const triggers = sql`select tgname from pg_trigger where tgrelid = 'settled_batch'::regclass and not tgisinternal`
-    expect(await triggers).toEqual([{ tgname: 'batches_recorded' }])
-    await migrate(sql)
-    expect(await describeSchema(sql)).toEqual(await describeNew())
-  })
-
-  test('behavior: functions are loaded after the migrations that their texts need, and in whatever order they call each other', async () => {
-    const first =
-      'create or replace function a_first() returns text language sql as $$ select colour from b_second() $$;'
-    const second =
-      'create or replace function b_second() returns setof provider language sql as $$ select * from provider $$;'
-    const later = { '9000_made_up.sql': "alter table provider add column colour text not null default 'red'" }
-    await migrate(sql)
-    const folder = await createFolder(own, later, { 'a_first.sql': first, 'b_second.sql': second })
-    expect(await migrate(sql, folder)).toEqual(['9000_made_up.sql', 'a_first.sql', 'b_second.sql'])
-    await seedProvider(sql, 1)
-    expect(await sql`select a_first()`).toEqual([{ a_first: 'red' }])
-  })
-
-  test('behavior: a function is replaced although a migration before it has fired its deferred trigger', async () => {
-    await migrate(sql)
-    await seedPayment(sql, { provider: await seedProvider(sql, 1) })
-    await sql`insert into gas_draw (day, drawer, drawn) values ('2026-01-01', 'common', 100)`
-    await sql`update queue set gas_drawer = 'common', gas_day = '2026-01-01', gas_reserved = 100`
-    const text = await readFile(new URL('return_gas.sql', functionsFolder), 'utf8')
-    const folder = await createFolder(
-      own,
-      { '9000_made_up.sql': 'delete from queue' },
-      { 'return_gas.sql': `${text}-- changed` },
-    )
-    expect(await migrate(sql, folder)).toEqual(['9000_made_up.sql', 'return_gas.sql'])
-    expect(await sql`select drawn from gas_draw`).toEqual([{ drawn: 0n }])
-  })
-
-  test('behavior: of processes that start together with a changed function, one loads it', async () => {
-    await migrate(sql)
-    const folder = await createFolder(own, {}, { 'shade.sql': shade('dark') })
-    const others = await Promise.all([openTheSame(sql), openTheSame(sql)])
-    const loaded = await Promise.all([sql, ...others].map((database) => migrate(database, folder)))
-    expect(loaded.flat()).toEqual(['shade.sql'])
-  })
-
-  test.each([
-    [
-      'a body that names no table',
-      'select colour from colours',
-      /function shade failed, nothing was kept: .*colours/,
-    ],
-    ['a body that is no SQL', 'select select', /function shade failed, nothing was kept: syntax error/],
-  ])('error: %s is refused, and nothing is kept', async (_, body, expected) => {
-    await migrate(sql)
-    const before = await describeSchema(sql)
-    const text = `create or replace function shade() returns text language sql as $$ ${body} $$;`
-    const folder = await createFolder(
-      own,
-      { '9000_made_up.sql': 'create table more (id text)' },
-      { 'shade.sql': text },
-    )
-    await expect(migrate(sql, folder)).rejects.toThrow(expected)
-    expect(await describeSchema(sql)).toEqual(before)
-    expect(await readSchemaState(sql)).toMatchObject({ applied: own.toSorted(), refusal: null })
-  })
-
-  test('error: a migration that takes away what a function needs is refused', async () => {
-    await migrate(sql)
-    const folder = await createFolder(own, { '9000_made_up.sql': 'alter table tab_line drop column moved' })
-    await expect(migrate(sql, folder)).rejects.toThrow(
-      /function arrived_of_sale failed, nothing was kept: .*l\.moved/,
-    )
-  })
-
-  test.each([
-    [
-      'another function',
-      'create or replace function other() returns text language sql as $$ $$;',
-      /got other$/,
-    ],
-    ['two functions', `${shade('a')}${shade('b').replace('shade', 'more')}`, /got shade, more$/],
-    ['none', 'select 1', /got none$/],
-  ])('error: a file with %s is refused', async (_, text, expected) => {
-    const folder = await createFolder(own, {}, { 'shade.sql': text.replaceAll(/^ +/gm, '') })
-    await expect(migrate(sql, folder)).rejects.toThrow(expected)
-  })
-
-  test('error: a downgrade is refused: functions of a newer version are not replaced, dropped or brought back', async () => {
-    const [changed, kept, gone] = ['accept_payments.sql', 'network_name.sql', 'iso_time.sql']
-    const folder = await createFolder(
-      own,
-      {},
-      {
-        [changed]: (await readFile(new URL(changed, functionsFolder), 'utf8')).replace("'{}'", "'{ }'"),
-        [gone]: null,
-        'shade.sql': shade('dark'),
-      },
-    )
-    await migrate(sql)
-    await migrate(sql, folder)
-    // What the newer version has as this version does makes no difference.
-    await sql`update loaded_function set version = '7.0.0' where name in ${sql([changed, kept, gone, 'shade.sql'])}`
-    const before = await describeSchema(sql)
-    const refusal = await refusalOf(sql)
-    expect(refusal).toBeInstanceOf(NewerFunctions)
-    expect(String(refusal)).toBe(
-      `NewerFunctions: the database is newer than this version, ${version}: its functions differ in accept_payments.sql ` +
-        '(loaded by 7.0.0), iso_time.sql (dropped by 7.0.0), shade.sql (loaded by 7.0.0). Start the version that applied ' +
-        'the last of them, or a newer one; or point DATABASE_URL at another database',
-    )
-    expect(await describeSchema(sql)).toEqual(before)
-    expect((await readSchemaState(sql)).refusal).toEqual(refusal)
-  })
-
-  test('behavior: a newer version that left the functions alone is no obstacle', async () => {
-    await migrate(sql)
-    await sql`update loaded_function set version = '7.0.0'`
-    expect(await migrate(sql)).toEqual([])
-  })
-
-  test.each([
-    ['0.2.0', '0.1.0', true],
-    ['0.10.0', '0.9.0', true],
-    ['1.0.0', '0.9.9', true],
-    ['0.1.0', '0.1.0', false],
-    ['0.1.0', '0.2.0', false],
-    ['0.1.0', '0.1.0-rc.1', true],
-    ['0.1.0-rc.1', '0.1.0', false],
-    ['0.1.0-rc.10', '0.1.0-rc.9', true],
-    ['0.2.0-rc.1', '0.1.0', true],
-    ['0.1.0-rc.1', '0.1.0-rc.1', false],
-  ])('behavior: is %s newer than %s? %s', (version, than, expected) => {
-    expect(isNewer(version, than)).toBe(expected)
-  })
-
-  async function describeNew(): Promise<string[]> {
-    const fresh = await openTestDatabase()
-    await migrate(fresh)
-    return describeSchema(fresh)
-  }
-
-  async function openTheSame(database: Database): Promise<Database> {
-    const { host, port, pass, user } = database.options
-    const [row] = await database<[{ name: string }]>`select current_database() as name`
-    const other = openDatabase({
-      url: `postgres://${user}:${pass}@${host[0]}:${port[0]}/${row.name}`,
-      applicationName: 'test',
-    })
-    cleanups.push(() => other.end())
-    return other
-  }
 })
