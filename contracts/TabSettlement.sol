@@ -148,16 +148,20 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
         due = new uint256[](splits.length);
         uint256 terms = uint256(uint160(batch.feeRecipient)) << 96 | uint256(batch.rewardShare) << 40;
         uint256 position;
-        for (uint256 i; i < tabs.length; ++i) {
-            uint256 head = tabs[i].head;
-            bytes calldata own = _linesOf(lines, position, head);
-            position += own.length;
-            if (position > lines.length) revert InvalidLines(lines.length);
-            (uint256 value, uint256 commitment) = _readLines(
-                terms | uint40(head >> 40), tabs[i].nonce, head >> 96 << 96 | block.chainid, due, splits, own
-            );
-            values[i] = value;
-            validBefores[i] = commitment >> 40 << 40 | uint40(head);
+        // Nothing here can overflow: positions in calldata.
+        unchecked {
+            for (uint256 i; i < tabs.length; ++i) {
+                Tab calldata tab = tabs[i];
+                uint256 head = tab.head;
+                bytes calldata own = _linesOf(lines, position, head);
+                position += own.length;
+                if (position > lines.length) revert InvalidLines(lines.length);
+                (uint256 value, uint256 commitment) = _readLines(
+                    terms | uint40(head >> 40), tab.nonce, head >> 96 << 96 | block.chainid, due, splits, own
+                );
+                values[i] = value;
+                validBefores[i] = commitment >> 40 << 40 | uint40(head);
+            }
         }
         if (position != lines.length) revert InvalidLines(lines.length);
     }
@@ -189,14 +193,12 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
             mstore(add(words, 0x20), nonce)
             mstore(add(words, 0x40), payer)
             let word := add(words, TERMS_SIZE)
-            let end := add(own.offset, own.length)
-            for { let at := own.offset } lt(at, end) { at := add(at, LINE_SIZE) } {
+            let at := own.offset
+            let end := add(at, own.length)
+            for {} lt(at, end) { at := add(at, LINE_SIZE) } {
                 let line := calldataload(at)
                 index := shr(240, line)
-                if iszero(lt(index, splits.length)) {
-                    isUnknown := 1
-                    break
-                }
+                if iszero(lt(index, splits.length)) { break }
                 let amount := and(shr(192, line), UINT48)
                 let split := calldataload(add(splits.offset, shl(5, index)))
                 mstore(word, split)
@@ -209,6 +211,9 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
                 let slot := add(add(due, WORD), shl(5, index))
                 mstore(slot, add(mload(slot), or(shl(128, amount), part)))
             }
+            isUnknown := lt(at, end)
+            // Read again: a variable that lives through the loop costs gas for each line.
+            words := mload(0x40)
             commitment := keccak256(words, sub(word, words))
         }
         if (isUnknown) revert InvalidSplit(index);
@@ -274,11 +279,11 @@ contract TabSettlement is ITabSettlement, AuthorizationCalls {
     /// if the token refuses that too, the splitter that pays only that splitter. No caller can name the gas with which only the first
     /// try fails: a call leaves 1/64 of its gas, too little for another one.
     function _pay(address token, address account, uint256 amount) private {
-        if (amount == 0) return;
+        if (amount == 0 || IERC20(token).trySafeTransfer(account, amount)) return;
         address to = account;
-        for (uint256 i; i <= REFUGES; ++i) {
-            if (IERC20(token).trySafeTransfer(to, amount)) return;
+        for (uint256 i; i < REFUGES; ++i) {
             to = SPLITTER_FACTORY.splitterOf(uint256(uint160(to)) << 96 | 1 << 48, to);
+            if (IERC20(token).trySafeTransfer(to, amount)) return;
         }
         revert PayeeRefused(account);
     }

@@ -222,7 +222,7 @@ const mutants: Readonly<Record<string, readonly Mutant[]>> = {
     ['trySafeTransfer(msg.sender, reward)) reward = 0;', 'trySafeTransfer(msg.sender, reward)) reward = 1;'],
     ['if (reward != 0 && !', 'if (!'],
     ['trySafeTransfer(msg.sender', 'trySafeTransfer(tx.origin'],
-    ['if (amount == 0) return;', ''],
+    ['if (amount == 0 || IERC20', 'if (IERC20'],
     [
       'splitterOf(uint256(uint160(to)) << 96 | 1 << 48, to)',
       'splitterOf(uint256(uint160(to)) << 96 | 1, to)',

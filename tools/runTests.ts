@@ -1,11 +1,14 @@
 /**
  * `npm test` and the other tiers of tests: `node tools/runTests.ts <tier> [arguments of Vitest]`. Each tier ends with a line of its
  * counts, `default: 4123 passed, 0 failed, 0 skipped`, and `all` with a total.
+ *
+ * If TIER_LINES names a file, each tier also adds its line there. `node tools/runTests.ts total <names>` prints those of the named tiers and
+ * their total: this is how .ci/run counts.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, statSync } from 'node:fs'
-import { glob, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { appendFile, glob, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -17,6 +20,7 @@ import {
   formatTotal,
   none,
   selectArguments,
+  sumTiers,
 } from './tiers/counts.ts'
 
 const root = join(import.meta.dirname, '..')
@@ -93,16 +97,18 @@ Options go to Vitest as they are: npm test -- --reporter=verbose
 Repeated and longer runs: npm run test:crash, npm run test:chaos (docs/testing.md).
 `
 
-/** Runs a tier, and prints its line even if it throws. */
-async function runTier(name: string, args: readonly string[]): Promise<Counts> {
+/** Runs a tier, and prints its line even if it throws. @returns the line. */
+async function runTier(name: string, args: readonly string[]): Promise<string> {
   let counts: Counts = { passed: 0, failed: 1, skipped: 0 }
   try {
     counts = (await tiers[name]?.run(args)) ?? counts
   } catch (error) {
     console.error(error)
   }
-  process.stdout.write(`\n${formatTier(name, counts)}\n`)
-  return counts
+  const line = formatTier(name, counts)
+  process.stdout.write(`\n${line}\n`)
+  if (process.env.TIER_LINES) await appendFile(process.env.TIER_LINES, `${line}\n`)
+  return line
 }
 
 /** Runs Vitest on a tier's project. A run that fails without a failed test counts as one failure. */
@@ -156,21 +162,25 @@ async function show(
   return (await once(child, 'close'))[0]
 }
 
+/** Prints the lines of these tiers and their total; fails if a test did. */
+function printTotal(text: string, names: readonly string[]): void {
+  const { lines, total } = sumTiers(text, names)
+  process.stdout.write(`\n${lines.join('\n')}\n${formatTotal(total)}\n`)
+  if (total.failed > 0) process.exitCode = 1
+}
+
 const [tier = '', ...args] = process.argv.slice(2)
 const names = tier === 'all' ? Object.keys(tiers) : [tier]
 if (args.includes('--help') || args.includes('-h')) {
   process.stdout.write(usage)
+} else if (tier === 'total') {
+  printTotal(await readFile(process.env.TIER_LINES ?? '', 'utf8'), args)
 } else if (names.some((name) => !(name in tiers)) || (tier === 'all' && args.length > 0)) {
   process.stderr.write(usage)
   process.exitCode = 2
 } else {
   const lines: string[] = []
-  let total = none
-  for (const name of names) {
-    const counts = await runTier(name, args)
-    lines.push(formatTier(name, counts))
-    total = add(total, counts)
-  }
-  if (tier === 'all') process.stdout.write(`\n${lines.join('\n')}\n${formatTotal(total)}\n`)
-  if (total.failed > 0) process.exitCode = 1
+  for (const name of names) lines.push(await runTier(name, args))
+  if (tier === 'all') printTotal(lines.join('\n'), names)
+  else if (sumTiers(lines.join('\n'), names).total.failed > 0) process.exitCode = 1
 }

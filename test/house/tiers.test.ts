@@ -1,6 +1,8 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { matchesGlob } from 'node:path'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join, matchesGlob } from 'node:path'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import packageJson from '../../package.json' with { type: 'json' }
@@ -34,6 +36,44 @@ test('behavior: CI runs the README’s command letter by letter, and then every 
   const others = Object.keys(packageJson.scripts).filter((name) => /^test:(?!all|crash|chaos)/.test(name))
   expect(others).toEqual(['test:system', 'test:compat', 'test:contracts'])
   for (const name of others) expect(ci).toContain(`npm run ${name}"`)
+})
+
+test('behavior: CI prints each tier’s line and one total, which tools/runTests.ts counts', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'ci-'))
+  // In place of npx: it runs no tier but plays its line, and no line for a tier whose install failed.
+  await writeFile(
+    join(folder, 'npx'),
+    `#!/usr/bin/env bash
+case "$*" in
+  *runTests.ts*) shift 3; exec "$@" ;;
+  *"npm test"*) echo 'default: 40 passed, 1 failed, 2 skipped' | tee -a "$TIER_LINES"; exit 1 ;;
+  *test:system*) echo 'system: 7 passed, 0 failed, 0 skipped' | tee -a "$TIER_LINES" ;;
+  *test:compat*) exit 1 ;;
+  *test:contracts*) echo 'contracts: 3 passed, 0 failed, 0 skipped' | tee -a "$TIER_LINES" ;;
+esac
+`,
+    { mode: 0o755 },
+  )
+  const script = read('.ci/run')
+    .replace(/^need .*$/gm, '')
+    .replace('cd "$(dirname "$0")/.."', `cd ${root}`)
+  const path = [folder, dirname(process.execPath), process.env.PATH].join(delimiter)
+  const { stdout, status } = spawnSync('bash', ['-c', script], {
+    env: { ...process.env, PATH: path },
+    encoding: 'utf8',
+  })
+  expect(stdout.trim().split('\n').slice(-8)).toEqual([
+    'npm 10.8.2 accepts package-lock.json: 1 passed, 0 failed, 0 skipped',
+    'npm 11 accepts package-lock.json: 1 passed, 0 failed, 0 skipped',
+    'default: 40 passed, 1 failed, 2 skipped',
+    'system: 7 passed, 0 failed, 0 skipped',
+    'compat: 0 passed, 1 failed, 0 skipped',
+    'contracts: 3 passed, 0 failed, 0 skipped',
+    'npm run check: 1 passed, 0 failed, 0 skipped',
+    '53 passed, 2 failed, 2 skipped',
+  ])
+  expect(status).toBe(1)
+  await rm(folder, { recursive: true })
 })
 
 test('behavior: the workflow runs every tier on a push, and no job may write', () => {

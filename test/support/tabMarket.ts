@@ -155,12 +155,21 @@ export function openMarket({
     tab.charged += price
   }
 
+  /** Charges each request on the tab so much, as its provider says; 0 voids it. */
+  async function chargeEach({ payer, tabId, ...tab }: MarketTab, amount: bigint): Promise<void> {
+    for (let sequence = 1; sequence <= tab.requests; sequence++) {
+      const charged = await store.charge({ payer, tabId, sequence }, amount)
+      if (charged !== 'charged') throw new Error(charged)
+    }
+  }
+
   const end = (tab: MarketTab, kind: 'settled' | 'failed', code: string | null) =>
     endPayments(sql, [{ paymentId: tab.paymentId, kind, code, isFinal: kind === 'settled' }], new Date(now()))
 
   return {
     sums,
     buy,
+    chargeEach,
     /** Reserves a step of credit, and buys nothing. */
     reserveFor,
     /** Releases what was reserved for tabs that were never opened. */

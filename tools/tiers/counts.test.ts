@@ -1,11 +1,32 @@
 import { describe, expect, test } from 'vitest'
-import { add, countOutput, formatTier, formatTotal, none, selectArguments } from './counts.ts'
+import { add, countOutput, formatTier, formatTotal, none, selectArguments, sumTiers } from './counts.ts'
 
 test('default: a tier has a line of its own, and a total mentions skipped tests if there are any', () => {
   const counts = add({ passed: 2, failed: 0, skipped: 1 }, none, { passed: 40, failed: 1, skipped: 0 })
   expect(formatTier('system', counts)).toBe('system: 42 passed, 1 failed, 1 skipped')
   expect(formatTotal(counts)).toBe('42 passed, 1 failed, 1 skipped')
   expect(formatTotal({ passed: 7, failed: 0, skipped: 0 })).toBe('7 passed, 0 failed')
+})
+
+describe('the lines of several tiers', () => {
+  const text =
+    'npm 11 accepts the lock: 1 passed, 0 failed, 0 skipped\ndefault: 40 passed, 2 failed, 1 skipped\n'
+
+  test('default: are summed', () => {
+    expect(sumTiers(text, ['npm 11 accepts the lock', 'default'])).toEqual({
+      lines: text.trim().split('\n'),
+      total: { passed: 41, failed: 2, skipped: 1 },
+    })
+  })
+
+  test('behavior: a tier without a line counts as one failure', () => {
+    const { lines, total } = sumTiers(text, ['default', 'system'])
+    expect(lines).toEqual([
+      'default: 40 passed, 2 failed, 1 skipped',
+      'system: 0 passed, 1 failed, 0 skipped',
+    ])
+    expect(total).toEqual({ passed: 40, failed: 3, skipped: 1 })
+  })
 })
 
 describe('what a command printed', () => {

@@ -36,6 +36,25 @@ export function formatTier(name: string, { passed, failed, skipped }: Counts): s
   return `${name}: ${passed} passed, ${failed} failed, ${skipped} skipped`
 }
 
+/**
+ * Sums lines as {@link formatTier} writes them, in the order of `names`. A tier whose line is missing counts as one failure: it ended before
+ * it could count, such as by a failed install.
+ */
+export function sumTiers(text: string, names: readonly string[]): { lines: string[]; total: Counts } {
+  const line = /^(.+): (\d+) passed, (\d+) failed, (\d+) skipped$/gm
+  const known = new Map(
+    [...text.matchAll(line)].map(([, name = '', passed, failed, skipped]) => [
+      name,
+      { passed: Number(passed), failed: Number(failed), skipped: Number(skipped) },
+    ]),
+  )
+  const tiers = names.map((name) => ({ name, counts: known.get(name) ?? { ...none, failed: 1 } }))
+  return {
+    lines: tiers.map(({ name, counts }) => formatTier(name, counts)),
+    total: add(...tiers.map(({ counts }) => counts)),
+  }
+}
+
 /** The last line of `test:all` and of CI. */
 export function formatTotal({ passed, failed, skipped }: Counts): string {
   return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`

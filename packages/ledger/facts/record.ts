@@ -24,10 +24,12 @@ export type IndexedEvent = Evidence & { batchLogIndex: number | null }
  * Records what happened to authorizations of ours, and ignores events of others. An event that is known from another
  * block replaces that one, because its block was just seen to stand.
  *
- * A tab is settled by whichever of its states moved, if that paid every line of ours at least what we accepted, to our platform and
- * for no larger reward. A payer can settle a state under other terms, such as himself as the platform: that is a foreign use, whose
- * lines count as they moved, and `lost_fee_share` says how much of the platform's part went elsewhere. What another state had on each
- * line is stored with the line. If the tab's nonce was used but not by TabSettlement, no state moved.
+ * A tab is settled by whichever of its states moved, if that paid every line of ours at least what is charged on it, to our platform and
+ * for no larger reward. A state may sign more than is charged, so one that moved less than the accepted state can still pay for everything.
+ * A payer can settle a state under other terms, such as himself as the platform: that is a foreign use, whose lines count as they moved,
+ * and `lost_fee_share` says how much of the platform's part went elsewhere. What another state had on each line is stored with the line,
+ * and what it had on lines that the tab doesn't have here with the event. If the tab's nonce was used but not by TabSettlement, no state
+ * moved.
  *
  * This is the only place that says what is paid.
  *
@@ -57,7 +59,7 @@ export async function recordEvents(
           platform, reward_share, event)
     ), given_line as materialized (
       -- Two lines of one split are told apart by their order.
-      select event, split, amount, row_number() over (partition by event, split order by place) as occurrence
+      select event, split, amount, place, row_number() over (partition by event, split order by place) as occurrence
       from unnest(${lines.map(({ event }) => event + 1)}::integer[], ${lines.map(({ split }) => toWord(split))}::text[],
         ${lines.map(({ amount }) => `${amount}`)}::bigint[]) with ordinality as l (event, split, amount, place)
     ), ours as materialized (
@@ -68,12 +70,13 @@ export async function recordEvents(
         case
           when given.state = 'cancelled' then 'cancelled'
           when p.source = 'tab' then case when terms.lost_fee_share = 0 and (
-            select bool_and(moved.amount >= moved.signed) from ${movedLines(sql)} moved
+            select bool_and(moved.amount >= moved.charged) from ${movedLines(sql)} moved
           ) then 'settled' else 'foreign_use' end
           when given.recipient = a.recipient and given.value = a.value
             and (a.accepted_block is null or given.number > a.accepted_block) then 'settled'
           else 'foreign_use'
-        end as half_state
+        end as half_state,
+        case when p.source = 'tab' and terms.lost_fee_share = 0 then ${unknownLines(sql)} end as unknown_lines
       from given
       cross join lateral (
         select * from signed_authorization a
@@ -109,29 +112,43 @@ export async function recordEvents(
       returning id, hash
     )
     insert into authorization_event as known (payment_id, half, state, source, tx_hash, log_index, batch_log_index, block_id,
-      splitter, lost_fee_share)
-    select payment_id, half, half_state, ${source}, tx_hash, log_index, batch_log_index, block.id, splitter, lost_fee_share
+      splitter, lost_fee_share, unknown_lines)
+    select payment_id, half, half_state, ${source}, tx_hash, log_index, batch_log_index, block.id, splitter, lost_fee_share,
+      unknown_lines
     from ours join block using (hash)
     order by payment_id, half
     on conflict (payment_id, half) do update set state = excluded.state, source = excluded.source,
       tx_hash = excluded.tx_hash, log_index = excluded.log_index, batch_log_index = excluded.batch_log_index,
-      block_id = excluded.block_id, lost_fee_share = excluded.lost_fee_share
+      block_id = excluded.block_id, lost_fee_share = excluded.lost_fee_share, unknown_lines = excluded.unknown_lines
       where known.block_id <> excluded.block_id
     returning payment_id as id`
   return [...new Set(rows.map(({ id }) => id))]
 }
 
-/** For each line of the tab that the authorization `a` pays: what was signed, and what the event `given` had on it. */
+/** For each line of the tab that the authorization `a` pays: what was signed and charged, and what the event `given` had on it. */
 function movedLines(sql: Queryable) {
   return sql`(
-    select own.position, own.amount as signed, coalesce(l.amount, 0) as amount
+    select own.position, own.amount as signed, own.charged, l.place, coalesce(l.amount, 0) as amount
     from (
-      select t.position, t.amount, '0x' || substr(t.payee, 3) || lpad(to_hex(t.provider_share), 12, '0')
+      select t.position, t.amount, t.charged, '0x' || substr(t.payee, 3) || lpad(to_hex(t.provider_share), 12, '0')
           || lpad(to_hex(t.platform_share), 12, '0') as split,
         row_number() over (partition by t.payee, t.provider_share, t.platform_share order by t.position) as occurrence
       from tab_line t where t.payment_id = a.payment_id
     ) own
     left join given_line l on l.event = given.event and l.split = own.split and l.occurrence = own.occurrence
+  )`
+}
+
+/**
+ * What the event `given` moved on lines that the tab of the authorization `a` doesn't have in the ledger; null if nothing. The tab was
+ * settled by a shorter state without them, or the gateway refused the request that brought them.
+ */
+function unknownLines(sql: Queryable) {
+  return sql`(
+    select jsonb_agg(jsonb_build_object('split', l.split, 'amount', l.amount) order by l.place)
+    from given_line l
+    where l.event = given.event and l.amount > 0
+      and not exists (select from ${movedLines(sql)} known where known.place = l.place)
   )`
 }
 

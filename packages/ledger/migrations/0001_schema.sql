@@ -601,7 +601,7 @@ create table authorization_event (
   half smallint not null,
   -- settled:     it was used, and the Transfer paired with it is the one that was accepted
   -- foreign_use: its nonce was used by another authorization, or before the payment was accepted; also a tab's state that paid a
-  --              line less than was accepted, or our platform less of its part
+  --              line less than is charged on it, or our platform less of its part
   -- cancelled:   its payer cancelled it
   state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
   source text not null check (source in ('receipt', 'index', 'lookup')),
@@ -613,6 +613,9 @@ create table authorization_event (
   -- Of a tab that moved under other terms than those accepted: basis points of the platform's part that went elsewhere, to another
   -- platform or as a larger reward.
   lost_fee_share smallint not null default 0 check (lost_fee_share between 0 and 10000),
+  -- Of a tab that moved under the accepted terms, but by a state with lines that tab_line doesn't have: [{split, amount}] of those that
+  -- moved money. It becomes the payer's credit.
+  unknown_lines jsonb,
   primary key (payment_id, half) -- of signed_authorization, with which it is deleted
 );
 create index authorization_event_block on authorization_event (block_id);

@@ -110,6 +110,39 @@ describe('a loan', () => {
     expect(row).toEqual({ lent: 3n * price })
   })
 
+  test('behavior: of a tab whose requests were all voided, the loan returns once it is idle', async () => {
+    const market = openMarket()
+    const tab = await buyOn(market, 3)
+    await market.chargeEach(tab, 0n)
+    expect(await market.lent()).toBe(4n * price)
+    await market.close(301_000)
+    expect(await market.lent()).toBe(0n)
+  })
+
+  test('behavior: buyers whose requests are charged next to nothing hold one day’s budget, until their tabs expire', async () => {
+    const market = openMarket({ budget: 2_000_000n })
+    const days = [market.today()]
+    const tabs = wallets(3).map(market.openTab)
+    const ends = []
+    for (const tab of tabs) {
+      ends.push(await market.buyAll(tab, 100_000n))
+      await market.chargeEach(tab, 1n)
+    }
+    // Each holds what one wallet may owe, and together they hold the budget: the third bought nothing.
+    expect(ends).toEqual(Array(3).fill('tab_limit_exceeded'))
+    expect(tabs.map(({ requests }) => requests)).toEqual([10, 10, 0])
+    await market.close()
+    expect(await market.lent()).toBe(2_000_000n)
+    market.nextDay()
+    days.push(market.today())
+    await buyOn(market, 1)
+    expect(await market.lent()).toBe(price)
+    await market.close(3_600_000)
+    const rows =
+      await sql`select lent from tab_budget where day = any(${days}::date[]) and money = 'test' order by day`
+    expect(rows.map(({ lent }) => lent)).toEqual([20n, price])
+  })
+
   test('behavior: a reservation for a tab that was never opened returns whole', async () => {
     const market = openMarket()
     await market.reserveFor(market.openTab(wallet()), price)

@@ -21,6 +21,8 @@ test('behavior: these interleavings have every end of a tab and of a credit in t
     [
       'settled',
       'foreign use',
+      'other terms',
+      'unknown line',
       'cancelled',
       'expired',
       'credit given',

@@ -19,7 +19,10 @@ export type ClosingRules = {
   amount: bigint
   /** How long before its expiry: later it might not settle any more. */
   expiryLeadMs: number
-  /** By chain id, the least amount with which a tab of one line settles. A smaller tab waits for more, and ends unpaid when it expires. */
+  /**
+   * By chain id, the least amount with which a tab of one line settles. A smaller tab waits for more, and ends unpaid when it expires. One
+   * on which nothing is charged doesn't wait.
+   */
   least: ReadonlyMap<number, bigint>
 }
 
@@ -48,16 +51,17 @@ export async function closeDueTabs(
     from (
       select payer, id, case
         when expires_at < ${Math.ceil((now.getTime() + expiryLeadMs) / 1000)}::bigint then 'expiring'
-        when charged < least then null
+        -- It is too small to settle, so it waits for more. Without a charge it has nothing to lose, and others may need its credit.
+        when charged > 0 and charged < least then null
         when charged >= ${amount} then 'amount'
         when requests >= ${requests} then 'count'
-        when charged * 5 >= credit * 4 then 'credit'
+        when charged > 0 and charged * 5 >= credit * 4 then 'credit'
         when used_at < ${now}::timestamptz - times * ${idleMs} * interval '1 ms' then 'idle'
         when opened_at < ${now}::timestamptz - times * ${ageMs} * interval '1 ms' then 'old'
       end as reason
       from (
         select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at, o.credit, bought.charged,
-          case when bought.charged <= o.reserved - o.lent then ${earnedTimes}::integer else 1 end as times,
+          case when bought.charged between 1 and o.reserved - o.lent then ${earnedTimes}::integer else 1 end as times,
           -- As leastTabAmount computes it. A network that isn't served any more has nothing to settle with.
           coalesce(minimum + minimum * greatest(0, cardinality(o.charged) - 1) / 5, 9223372036854775807) as least
         from tabs.tab o

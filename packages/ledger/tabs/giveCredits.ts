@@ -1,6 +1,6 @@
 import { forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
 import { toWord } from '@tollkeeper/sdk/protocol/tab'
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from '../store/database.ts'
 import { type TabDatabase, toBytes, toHex } from './tabDatabase.ts'
 
@@ -8,9 +8,15 @@ type WaitingTab = { payer: Uint8Array; id: Uint8Array; paymentId: string; key: U
 
 const tabsAtOnce = 500
 
+/** What moved of a tab: an amount a line, and what moved on lines that the ledger doesn't have. */
+type Moved = { lines: bigint[]; unknown: { split: bigint; amount: bigint }[] }
+
 /**
  * Credits buyers with what moved beyond what was charged, tab by tab, once the end of the tab's payment is final: the state that settled
  * may have signed more, or the buyer or a stranger may have settled another one. After a crash in between it runs again, and credits once.
+ *
+ * Only what moved under the accepted terms is credited. A buyer who settles a state with himself as the platform pays no fee, and what is
+ * later bought on a credit counts as if its fee had been paid.
  */
 export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: OnBadRow): Promise<void> {
   let after: Uint8Array = Buffer.alloc(0)
@@ -25,7 +31,7 @@ export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: On
     )
     await forEachRow(
       waiting.filter(({ paymentId }) => ended.has(paymentId)),
-      (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as bigint[]),
+      (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as Moved),
       (error, { payer, paymentId }) => onBadRow('credit', error, { payer: toHex(payer), paymentId }),
     )
     if (waiting.length < tabsAtOnce) return
@@ -33,27 +39,37 @@ export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: On
   }
 }
 
-/** What moved on each line of those payments whose end is final. */
-async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<Map<string, bigint[]>> {
-  const rows = await sql<{ paymentId: string; moved: bigint[] }[]>`
+/** What moved of those payments whose end is final. */
+async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<Map<string, Moved>> {
+  const rows = await sql<
+    { paymentId: string; moved: bigint[]; unknown: { split: Hex; amount: number }[] | null }[]
+  >`
     select o.payment_id as "paymentId", array(
       select case
+        when e.lost_fee_share > 0 then 0
         when e.state = 'foreign_use' then coalesce(l.moved, 0)
         when e.state = 'settled' or o.kind = 'settled' then coalesce(l.moved, l.amount)
         else 0
       end
-      from tab_line l left join authorization_event e on e.payment_id = l.payment_id and e.half = 0
-      where l.payment_id = o.payment_id order by l.position
-    ) as moved
-    from outcome o where o.payment_id = any(${[...paymentIds]}::text[]) and o.final_at is not null`
-  return new Map(rows.map(({ paymentId, moved }) => [paymentId, moved.map(BigInt)]))
+      from tab_line l where l.payment_id = o.payment_id order by l.position
+    ) as moved, e.unknown_lines as unknown
+    from outcome o left join authorization_event e on e.payment_id = o.payment_id and e.half = 0
+    where o.payment_id = any(${[...paymentIds]}::text[]) and o.final_at is not null`
+  return new Map(
+    rows.map(({ paymentId, moved, unknown }) => [
+      paymentId,
+      {
+        lines: moved.map(BigInt),
+        unknown: (unknown ?? []).map(({ split, amount }) => ({
+          split: BigInt(split),
+          amount: BigInt(amount),
+        })),
+      },
+    ]),
+  )
 }
 
-async function giveCredit(
-  tabs: TabDatabase,
-  { payer: bytes, id }: WaitingTab,
-  moved: readonly bigint[],
-): Promise<void> {
+async function giveCredit(tabs: TabDatabase, { payer: bytes, id }: WaitingTab, moved: Moved): Promise<void> {
   const payer = toHex(bytes) as Address
   const own = await tabs.of(payer)
   await own.begin(async (tx) => {
@@ -65,9 +81,12 @@ async function giveCredit(
       select position, split from tabs.line where payer = ${bytes} and tab_id = ${id} order by position`
     const credits = lines.map(({ position, split }) => {
       const charged = BigInt(tab.charged[position] ?? 0n)
-      return { split: BigInt(toHex(split)), amount: (moved[position] ?? 0n) - (charged > 0n ? charged : 0n) }
+      return {
+        split: BigInt(toHex(split)),
+        amount: (moved.lines[position] ?? 0n) - (charged > 0n ? charged : 0n),
+      }
     })
-    await addCredits(tx, { payer, chainId: tab.chainId }, credits)
+    await addCredits(tx, { payer, chainId: tab.chainId }, [...credits, ...moved.unknown])
   })
 }
 

@@ -496,9 +496,10 @@ describe('a closed tab is one payment', () => {
     const tab = await openedTab()
     await tab.buy(shop)
     await tab.charge(shop, 1, '0')
-    await reasonAt(tab, minutes(26 * 60))
+    expect(await reasonAt(tab, minutes(4.9))).toBeNull()
+    await reasonAt(tab, minutes(5.1))
     const { body } = await tab.read()
-    expect([body.closeReason, body.isTaken]).toEqual(['expiring', true])
+    expect([body.closeReason, body.isTaken]).toEqual(['idle', true])
     expect(await findTakenTab(gateway.database, body.paymentId as string)).toBeUndefined()
   })
 })
@@ -575,9 +576,9 @@ describe('what is left of a credit returns when its tab ends', () => {
     expect(await creditOf(tab)).toEqual([250_000n])
   })
 
-  test('behavior: of one that is too small to settle', async () => {
+  test('behavior: of one that the credit paid for alone', async () => {
     const tab = await openedWithCredit()
-    await reasonAt(tab, minutes(25.5 * 60))
+    await reasonAt(tab, minutes(5.1))
     expect((await tab.read()).body).toMatchObject({ isTaken: true, chargedUsdc: '0.000000' })
     expect(await creditOf(tab)).toEqual([250_000n])
   })

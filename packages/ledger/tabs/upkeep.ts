@@ -34,7 +34,6 @@ export type TabUpkeepOptions = {
 }
 
 /**
-/**
  * When tabs are closed without their buyers: idle for 5 minutes, open for 59 minutes, an hour before expiry, with 50,000 requests. An
  * operator may let them be idle and open for several times as long within earned credit.
  *

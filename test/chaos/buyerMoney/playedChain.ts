@@ -4,7 +4,7 @@ import { domainSeparator, eip712Domain } from '@tollkeeper/sdk/protocol/eip3009'
 import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
 import type { Address, Hex } from 'viem'
-import { seedToken } from '../../support/seedPayments.ts'
+import { seedPlatform, seedToken } from '../../support/seedPayments.ts'
 import { seedTabSettlement, tabEvidence } from '../../support/seedTabs.ts'
 import { randomHex } from '../../support/usdc.ts'
 
@@ -52,16 +52,16 @@ export function createPlayedChain(now: () => number) {
     /** All that blocks show of a payer. */
     eventsOf: (payers: ReadonlySet<Address>) =>
       blocks.flatMap(({ events }) => events).filter(({ authorizer }) => payers.has(authorizer)),
-    /** Somebody settles a state of a tab. It reverts where the nonce is used or the state has expired. */
+    /** Settles a state of a tab. It reverts if the nonce is used or the state has expired. */
     settle(
       payer: Address,
       nonce: Hex,
       state: { sequence: number; expiry: number; lines: readonly TabLine[] },
+      platform: Address = seedPlatform,
     ): void {
       if (find(payer, nonce) || state.expiry * 1000 <= now()) return
-      mine((place) => [
-        tabEvidence({ payer, nonce, sequence: state.sequence, lines: state.lines, rewardShare: 0 }, place),
-      ])
+      const { sequence, lines } = state
+      mine((place) => [tabEvidence({ payer, nonce, sequence, lines, platform, rewardShare: 0 }, place)])
     },
     cancel(payer: Address, nonce: Hex): void {
       if (find(payer, nonce)) return

@@ -1,8 +1,11 @@
+import type { SettledTab } from '@tollkeeper/chain/settledTabs'
 import { badDebt } from '@tollkeeper/ledger/acceptance/badDebt'
+import { platformPart } from '@tollkeeper/sdk/protocol/tab'
 import type { Address } from 'viem'
 import { expect } from 'vitest'
 import { drawFrom } from '../../support/draw.ts'
-import type { BuyersTab } from './buyer.ts'
+import { seedPlatform } from '../../support/seedPayments.ts'
+import { type BuyersTab, signNext } from './buyer.ts'
 import { finality } from './playedChain.ts'
 import type { World } from './world.ts'
 
@@ -49,7 +52,7 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
     [2, async () => world.payWithNonce(someTab())],
     [2, async () => withTab(usedTab(), (tab) => world.close(tab, draw() < 0.2 ? 50_000n : 0n))],
     [3, async () => world.settleOldest(open)],
-    [2, async () => withTab(usedTab(), async (tab) => settleAny(world, tab, draw))],
+    [2, async () => withTab(usedTab(), (tab) => settleAny(world, tab, draw))],
     [1, async () => withTab(usedTab(), async ({ payer, nonce }) => world.chain.cancel(payer, nonce))],
     [2, () => world.reorg(1 + pick(Number(finality) - 2), own)],
     [3, async () => world.pass(draw() < 0.1 ? 90_000_000 : 400_000)],
@@ -76,6 +79,8 @@ export async function runInterleaving(world: World, seed: number): Promise<Seen[
 export type Seen =
   | 'settled'
   | 'foreign use'
+  | 'other terms'
+  | 'unknown line'
   | 'cancelled'
   | 'expired'
   | 'credit given'
@@ -83,7 +88,7 @@ export type Seen =
   | 'ended unpaid'
 
 async function whatHappened(
-  { sql }: World,
+  { sql, chain }: World,
   payers: readonly Address[],
   open: readonly BuyersTab[],
 ): Promise<Seen[]> {
@@ -93,7 +98,23 @@ async function whatHappened(
   const [rows] = await sql<[{ given: boolean; unpaid: boolean }]>`
     select exists (select from tabs.credit where '0x' || encode(payer, 'hex') = any(${[...payers]}::text[])) as given,
       exists (select from payer where address = any(${[...payers]}::text[]) and left_unpaid > 0) as unpaid`
+  const taken = await sql<{ payer: Address; tabId: string; splits: string[] }[]>`
+    select t.payer, t.tab_id as "tabId", array(
+      select l.payee || lpad(to_hex(l.provider_share), 12, '0') || lpad(to_hex(l.platform_share), 12, '0')
+      from tab_line l where l.payment_id = t.payment_id
+    ) as splits
+    from tab_payment t where t.payer = any(${[...payers]}::text[])`
+  const used = taken.flatMap(({ payer, tabId, splits }) => {
+    const tab = open.find((one) => one.payer === payer && one.tabId === tabId)
+    const settled = tab && chain.find(payer, tab.nonce)?.tab
+    return settled ? { ...settled, known: new Set(splits.map(BigInt)) } : []
+  })
   const seen: [Seen, boolean][] = [
+    ['other terms', used.some(({ platform }) => platform !== seedPlatform)],
+    [
+      'unknown line',
+      used.some(({ lines, known }) => lines.some(({ split, amount }) => amount > 0n && !known.has(split))),
+    ],
     ['settled', ends.some(({ kind }) => kind === 'settled')],
     ['foreign use', ends.some(({ code }) => code === 'authorization_used')],
     ['cancelled', ends.some(({ code }) => code === 'authorization_cancelled')],
@@ -122,8 +143,24 @@ async function chargeLess(world: World, tab: BuyersTab | undefined, draw: () => 
   await world.charge(tab, sequence, BigInt(Math.floor(Number(request.price) * share)))
 }
 
-/** Anybody who has seen a state can bring it on chain, whether it is the newest or was ever accepted. */
-function settleAny(world: World, tab: BuyersTab, draw: () => number): void {
+/**
+ * Anyone who has seen a state can settle it on chain, whether or not it is the newest, and whether or not it was ever accepted. The
+ * buyer can also sign one with itself as the platform.
+ */
+async function settleAny(world: World, tab: BuyersTab, draw: () => number): Promise<void> {
+  if (draw() < 0.2) {
+    const extra = draw() < 0.5 ? 0n : 300_000n
+    const state = await signNext(tab, { splits: tab.splits, position: 0, price: 0n, extra })
+    world.chain.settle(tab.payer, tab.nonce, state, tab.payer)
+    return
+  }
+  if (draw() < 0.3) {
+    // Signed for a provider who never presented it.
+    const splits = [...tab.splits, ...world.splits.filter((split) => !tab.splits.includes(split))]
+    const state = await signNext(tab, { splits, position: splits.length - 1, price: 7_000n, extra: 0n })
+    world.chain.settle(tab.payer, tab.nonce, state)
+    return
+  }
   const state = tab.states[Math.floor(draw() * tab.states.length)]
   if (state) world.chain.settle(tab.payer, tab.nonce, state)
 }
@@ -159,6 +196,8 @@ async function expectAllTaken({ sql, reports }: World, payers: readonly Address[
   expect([...reserved]).toEqual([])
 }
 
+type LedgerLine = { tabId: string; split: bigint; charged: bigint; kind: string; code: string | null }
+
 /** @param before the buyer's credit from earlier tabs. */
 async function expectMoneyOf(
   { sql, chain }: World,
@@ -166,23 +205,25 @@ async function expectMoneyOf(
   open: readonly BuyersTab[],
   before: bigint,
 ): Promise<void> {
-  const lines = await sql<{ tabId: string; split: string; charged: bigint; code: string | null }[]>`
-    select t.tab_id as "tabId", l.charged, o.code, l.payee || lpad(to_hex(l.provider_share), 12, '0')
+  const rows = await sql<(Omit<LedgerLine, 'split'> & { split: string })[]>`
+    select t.tab_id as "tabId", l.charged, o.kind, o.code, l.payee || lpad(to_hex(l.provider_share), 12, '0')
       || lpad(to_hex(l.platform_share), 12, '0') as split
     from tab_payment t join tab_line l on l.payment_id = t.payment_id join outcome o on o.payment_id = t.payment_id
     where t.payer = ${payer}`
+  const lines: LedgerLine[] = rows.map((row) => ({ ...row, split: BigInt(row.split) }))
   let moved = 0n
   let charged = 0n
   for (const tab of open.filter((one) => one.payer === payer)) {
     charged += [...tab.bought.values()].reduce((sum, one) => sum + one.charged, 0n)
     const event = chain.find(payer, tab.nonce)
     const signed = tab.states.find(({ sequence }) => sequence === event?.tab?.sequence)
-    for (const [index, { split, amount }] of (event?.tab?.lines ?? []).entries()) {
+    for (const [index, { amount }] of (event?.tab?.lines ?? []).entries())
       expect(amount).toBeLessThanOrEqual(signed?.lines[index]?.amount ?? 0n)
-      const isKnown = lines.some((line) => line.tabId === tab.tabId && BigInt(line.split) === split)
-      if (isKnown) moved += amount
-    }
+    const own = lines.filter(({ tabId }) => tabId === tab.tabId)
+    // A tab that never became a payment is none of the ledger's: what its buyer signed may still move, up to its expiry.
+    if (event?.tab && own.length > 0) moved += countMoved(event.tab, own)
   }
+  await expectArrived({ sql, chain }, payer, open, lines)
   const [sums] = await sql<[{ credit: bigint; debt: bigint; unpaid: bigint }]>`
     select
       (select coalesce(sum(amount), 0) from tabs.credit where '0x' || encode(payer, 'hex') = ${payer})::bigint as credit,
@@ -198,4 +239,46 @@ async function expectMoneyOf(
     payer,
     sum: charged + sums.credit,
   })
+}
+
+/** What arrived of a tab's sales is what moved for them: with this tab, or as the credit that paid for them, with an earlier one. */
+async function expectArrived(
+  { sql, chain }: Pick<World, 'sql' | 'chain'>,
+  payer: Address,
+  open: readonly BuyersTab[],
+  lines: readonly LedgerLine[],
+): Promise<void> {
+  const sales = await sql<{ tabId: string; sold: bigint; arrived: bigint }[]>`
+    select t.tab_id as "tabId", sum(s.provider_amount + s.fee_amount)::bigint as sold, sum(s.arrived)::bigint as arrived
+    from tab_payment t join tab_sale s on s.payment_id = t.payment_id
+    where t.payer = ${payer} group by t.tab_id`
+  for (const { tabId, sold, arrived } of sales) {
+    const tab = open.find((one) => one.payer === payer && one.tabId === tabId) as BuyersTab
+    const used = chain.find(payer, tab.nonce)?.tab
+    const own = lines.filter((line) => line.tabId === tabId)
+    const total = own.reduce((sum, { charged }) => sum + charged, 0n)
+    const moved = own.reduce((sum, { split, charged }) => {
+      const amount = used?.lines.find((line) => line.split === split)?.amount ?? 0n
+      return sum + (amount < charged ? amount : charged)
+    }, 0n)
+    expect({ tabId, arrived }).toEqual({ tabId, arrived: moved + sold - total })
+  }
+}
+
+/**
+ * Returns how much of what a state moved the buyer can count on: all of it under the accepted terms, also on lines that the ledger doesn't
+ * have. Under other terms, what was charged of it, without the platform's part.
+ *
+ * It also checks how the tab ended: it settled if, and only if, all that was charged moved under the accepted terms.
+ */
+function countMoved({ platform, lines }: SettledTab, own: readonly LedgerLine[]): bigint {
+  const movedOn = (split: bigint) => lines.find((line) => line.split === split)?.amount ?? 0n
+  const isAccepted = platform === seedPlatform
+  const isPaid = own.every(({ split, charged }) => movedOn(split) >= charged)
+  expect(own.map(({ kind }) => kind)).toEqual(own.map(() => (isAccepted && isPaid ? 'settled' : 'failed')))
+  if (isAccepted) return lines.reduce((sum, { amount }) => sum + amount, 0n)
+  return own.reduce((sum, { split, charged }) => {
+    const paid = movedOn(split) < charged ? movedOn(split) : charged
+    return sum + paid - platformPart(split, paid)
+  }, 0n)
 }

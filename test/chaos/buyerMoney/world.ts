@@ -176,6 +176,7 @@ export async function createWorld(sql: Database) {
   return {
     sql,
     chain,
+    splits,
     reports,
     buy,
     charge,
