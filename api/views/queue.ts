@@ -18,7 +18,7 @@ import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import { readWithheld, withheld } from './withheld.ts'
+import { createWithheldReader, withheld } from './withheld.ts'
 
 const walletQueue = z
   .object({
@@ -78,9 +78,9 @@ export const addQueueRoute = view('/providers/{id}/queue', {
   ...providerViews,
   summary: 'What waits for each wallet, and how far each trigger is from firing',
   answer: ['The queues', queue],
-  open:
-    ({ sql, heads, networks, settings, now }: QueueRouteOptions) =>
-    async ({ id: providerId }) => {
+  open({ sql, heads, networks, settings, now }: QueueRouteOptions) {
+    const withheldOf = createWithheldReader({ sql, now })
+    return async ({ id: providerId }) => {
       const asOf = new Date(now())
       const [indexedBlocks, all] = await Promise.all([
         heads.ofProvider(providerId),
@@ -107,11 +107,12 @@ export const addQueueRoute = view('/providers/{id}/queue', {
             cost: costOf(wallet.chainId),
             now: asOf,
           }),
-          withheld: await readWithheld(sql, networks.ofChain(wallet.chainId), wallet.address),
+          withheld: await withheldOf(networks.ofChain(wallet.chainId), wallet.address),
         })),
       )
       return { wallets, asOf, indexedBlocks }
-    },
+    }
+  },
 })
 
 function toWalletQueue(

@@ -33,8 +33,8 @@ async function withheldOf(shop: Shop) {
   return body.wallets.map(({ withheld }) => withheld)
 }
 
-/** An answer of the blacklist is cached for a minute. */
-const aMinuteLater = () => gateway.setNow(Date.now() + 61_000)
+/** An answer is cached for a minute. */
+const minutesLater = (minutes: number) => gateway.setNow(Date.now() + minutes * 61_000)
 
 test('default: names what waits for a blacklisted wallet, in which splitters and why, until it is paid again', async () => {
   const shop = await openShop(gateway.app)
@@ -44,7 +44,7 @@ test('default: names what waits for a blacklisted wallet, in which splitters and
   expect(await withheldOf(shop)).toEqual([null])
 
   await setBlacklisted(gateway.chain, shop.wallet, true)
-  aMinuteLater()
+  minutesLater(1)
   const one = { splitter, waiting_usdc: '0.000951' }
   expect(await withheldOf(shop)).toEqual([
     { reason: 'payee_blacklisted', waiting_usdc: '0.000951', splitters: [one] },
@@ -56,12 +56,13 @@ test('default: names what waits for a blacklisted wallet, in which splitters and
   const refuge = splitterAddress({ ...own, factory }, keccak256)
   await gateway.chain.mintUsdc([refuge], 2_000_000n)
   const other = { splitter: refuge, waiting_usdc: '2.000000' }
+  minutesLater(2)
   expect(await withheldOf(shop)).toEqual([
     { reason: 'payee_blacklisted', waiting_usdc: '2.000951', splitters: [one, other] },
   ])
 
   await setBlacklisted(gateway.chain, shop.wallet, false)
-  gateway.setNow(Date.now() + 122_000)
+  minutesLater(3)
   expect(await withheldOf(shop)).toEqual([null])
 })
 
@@ -70,7 +71,7 @@ test('behavior: a blacklisted wallet for which nothing waits is named as well', 
   await setBlacklisted(gateway.chain, shop.wallet, true)
   // Another provider's splitter is none of its business.
   await fillSplitter({ ...shop, wallet: randomHex(20) }, 500n, 1_000n)
-  aMinuteLater()
+  minutesLater(1)
   expect(await withheldOf(shop)).toEqual([
     { reason: 'payee_blacklisted', waiting_usdc: '0.000000', splitters: [] },
   ])

@@ -1,6 +1,8 @@
+import { setTimeout as wait } from 'node:timers/promises'
 import { z } from '@hono/zod-openapi'
 import { keccak256 } from '@tollkeeper/chain/keccak256'
 import type { Database } from '@tollkeeper/ledger/store/database'
+import { createCache } from '@tollkeeper/runtime/cache'
 import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { type SplitterTerms, splitterAddress } from '@tollkeeper/sdk/protocol/splitter'
 import type { Address } from 'viem'
@@ -26,14 +28,33 @@ type Withheld = z.input<typeof withheld>
 /** Maximum number of a wallet's splitters that are read: those whose sweeps fail come first. */
 const maxSplitters = 100
 
-/** Reads what waits in the splitters of a blacklisted wallet. @returns null for a wallet that USDC pays, or if the chain can't be read. */
-export async function readWithheld(
-  sql: Database,
-  { served, payees }: Pick<GatewayNetwork, 'served' | 'payees'>,
-  wallet: Address,
-): Promise<Withheld> {
-  // The queue is shown without it while the node is away.
-  if (!(await payees.isBlacklisted(wallet).catch(() => false))) return null
+type Network = Pick<GatewayNetwork, 'served' | 'payees'>
+
+/** How long an answer is cached: pages ask every few seconds, and each splitter is a call to the node. */
+const ttlMs = 60_000
+const maxWallets = 10_000
+/** How long a view waits for the node. It is shown without the answer then, and a later one has it. */
+const patienceMs = 1_000
+
+/** Reads what waits in the splitters of a blacklisted wallet. */
+export function createWithheldReader({ sql, now }: { sql: Database; now: () => number }) {
+  const answers = createCache<string, Withheld>({
+    load: () => Promise.reject(new Error('each wallet has a load of its own')),
+    ttlMs,
+    refreshAfterMs: ttlMs / 2,
+    max: maxWallets,
+    now,
+  })
+  /** @returns null for a wallet that USDC pays, and while the chain can't be read. */
+  return async (network: Network, wallet: Address): Promise<Withheld> => {
+    const key = `${network.served.network.chainId} ${wallet}`
+    const answer = Promise.resolve(answers.get(key, () => readWithheld(sql, network, wallet)))
+    return Promise.race([answer, wait(patienceMs, null, { ref: false })]).catch(() => null)
+  }
+}
+
+async function readWithheld(sql: Database, { served, payees }: Network, wallet: Address): Promise<Withheld> {
+  if (!(await payees.isBlacklisted(wallet))) return null
   const { client, token, network, deployment } = served
   const used = await sql<Held[]>`
     select address, provider, platform, provider_share as "providerShare", platform_share as "platformShare"
@@ -42,8 +63,7 @@ export async function readWithheld(
   const held = [...used, ...refugesOf(wallet, deployment.splitterFactory)]
   const read = ({ address }: Held) =>
     client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [address] })
-  const balances = await Promise.all(held.map(read)).catch(() => null)
-  if (balances === null) return null
+  const balances = await Promise.all(held.map(read))
   const splitters = held
     .map((one, index) => ({ splitter: one.address, waiting_usdc: providerPart(balances[index] ?? 0n, one) }))
     .filter(({ waiting_usdc }) => waiting_usdc > 0n)
