@@ -7,13 +7,12 @@ import { usdcAbi } from '@tollkeeper/sdk/protocol/abi/usdc'
 import { formatUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { attenuateMacaroon } from '@tollkeeper/sdk/protocol/macaroon'
 import { parseReceiptClaims, type ReceiptClaims } from '@tollkeeper/sdk/protocol/receipt'
-import { maxIdleTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { decodeJwt } from 'jose'
 import { decodeFunctionData, ExecutionRevertedError, type Hex, zeroAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
-import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
+import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
 import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex, setBlacklisted } from '../../../test/support/usdc.ts'
@@ -520,142 +519,6 @@ test('error: what a provider has sold on tabs counts against its limit, open or 
   expect((await next.present(await next.sign(own), { app: other })).body.code).toBe('provider_limit_exceeded')
 })
 
-describe('lines', () => {
-  /** Adds lines to the buyer's count on which nothing is bought. */
-  function addIdleLines(tab: ReturnType<typeof openTab>, count: number): void {
-    for (let n = 0; n < count; n++) tab.lines.push({ split: BigInt(randomHex(32)), amount: 0n })
-  }
-
-  test('error: a state with more than eight lines on which nothing was bought is rejected', async () => {
-    const others = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.05')))
-    const tab = await openedTab()
-    addIdleLines(tab, maxIdleTabLines)
-    expect((await tab.buy(shop)).status).toBe(200)
-    // The line of the second shop is bought on with this request, so it isn't idle.
-    expect((await tab.buy(others[0] as Shop)).status).toBe(200)
-    addIdleLines(tab, 1)
-    const refused = await tab.buy(others[1] as Shop)
-    expect(refused.body).toMatchObject({ code: 'tab_mismatch', detail: expect.stringContaining('at most 8') })
-    expect((await tab.read()).body).toMatchObject({ requests: 2 })
-    // A state without these lines still buys.
-    tab.lines.splice(-2)
-    expect((await tab.buy(others[1] as Shop)).status).toBe(200)
-  })
-
-  test('error: a new tab with more than eight idle lines is rejected before credit is reserved', async () => {
-    const tab = await openedTab()
-    addIdleLines(tab, maxIdleTabLines + 1)
-    expect((await tab.buy(shop)).body.code).toBe('tab_mismatch')
-    expect([await reserved(tab.tabId), (await tab.read()).status]).toEqual([undefined, 404])
-  })
-
-  test('error: of requests that run at once, none brings the tab above eight idle lines', async () => {
-    const tab = await openedTab()
-    await tab.buy(shop)
-    const shops = await Promise.all(Array.from({ length: 2 }, () => openShop(gateway.app, '0.01')))
-    const bodies = []
-    for (const own of shops) {
-      addIdleLines(tab, 5)
-      bodies.push(await tab.sign(own))
-    }
-    const answers = await Promise.all(bodies.map((body) => tab.present(body)))
-    const lines = (await tab.read()).body.lines as unknown[]
-    expect(codesOf(answers)).toContain('tab_mismatch')
-    expect(lines.length).toBeLessThanOrEqual(2 + maxIdleTabLines)
-  })
-
-  test('behavior: two lines with one split are two lines, and the settlement has both', async () => {
-    const tab = await openedTab()
-    expect((await tab.buy(shop)).status).toBe(200)
-    const { macaroon } = await tab.challenge(shop)
-    tab.lines.push({ split: tab.lines[0]?.split as bigint, amount: price })
-    const { providerId, endpointId } = shop
-    const second = { macaroon, tab: await tab.signState(1), providerId, endpointId, x402Version: 2 }
-    expect((await tab.present(second)).status).toBe(200)
-    expect((await tab.close()).status).toBe(200)
-    const upkeep = createTabUpkeep({
-      sql: gateway.database,
-      tabs: onOnePostgres(gateway.database),
-      networks: [gateway.served],
-      rules: { ...closingTimes, amount: 10_000_000n },
-      minimumPrices: {},
-      onBadRow: noBadRows,
-      now: () => new Date(),
-    })
-    await upkeep.closeAndTake()
-    const { body: closed } = await tab.read()
-    const lines = await gateway.database`
-      select amount, charged from tab_line where payment_id = ${closed.paymentId as string} order by position`
-    expect(lines).toEqual(Array(2).fill({ amount: price, charged: price }))
-  })
-
-  test('behavior: a process that has not seen a tab reads all its lines from the store', async () => {
-    const shops = await Promise.all(Array.from({ length: 12 }, () => openShop(gateway.app, '0.01')))
-    const tab = await openedTab()
-    for (const own of shops) expect((await tab.buy(own)).status).toBe(200)
-    const next = await tab.sign(shops[11] as Shop)
-    expect((await tab.present(next, { app: gateway.another() })).status).toBe(200)
-  })
-
-  test('error: a tab of several lines settles from a fifth of the minimum more on for each further line', async () => {
-    const shops = await Promise.all(Array.from({ length: 6 }, () => openShop(gateway.app, '0.0016')))
-    const tab = await openedTab()
-    for (const own of shops) await tab.buy(own)
-    // 0.0096 USDC on six lines, which settle from 0.010 USDC on.
-    expect((await tab.close()).body).toMatchObject({
-      code: 'tab_too_small',
-      detail: expect.stringContaining('0.010000'),
-    })
-    await tab.buy(shops[0] as Shop)
-    expect((await tab.close()).status).toBe(200)
-  })
-})
-
-describe('closing', () => {
-  test('behavior: by its buyer, with just what is charged; then it takes nothing more', async () => {
-    const tab = await openedTab()
-    await tab.buy(shop)
-    await tab.buy(shop)
-    await tab.charge(shop, 2, '0.01')
-    const own = tab.lines[0] as (typeof tab.lines)[number]
-    own.amount = 60_000n
-    const { status, body } = await tab.close()
-    expect([status, body.closeReason, body.signedUsdc]).toEqual([200, 'buyer', '0.060000'])
-    expect((await tab.buy(shop)).body.code).toBe('tab_closed')
-    expect((await tab.charge(shop, 1, '0')).body.code).toBe('payment_claimed')
-    // Said again, it is the same.
-    expect((await tab.close()).status).toBe(200)
-  })
-
-  test('error: with less than is charged, by a state that isn’t the newest, under other terms than the tab’s', async () => {
-    const tab = await openedTab()
-    await tab.buy(shop)
-    expect((await tab.close({ amount: price - 1n })).body.code).toBe('tab_behind')
-    expect((await tab.close({ sequence: 1 })).body.code).toBe('tab_behind')
-    expect((await tab.close({ terms: { rewardShare: 0 } })).body.code).toBe('invalid_signature')
-    expect((await tab.read()).body).toMatchObject({ closedAt: null })
-  })
-
-  test('error: by another payer, who signs for its id', async () => {
-    const tab = await openedTab()
-    await tab.buy(shop)
-    const thief = openTab(gateway, await gateway.buyer(1_000_000n))
-    thief.lines.push(...tab.lines.map((line) => ({ ...line })))
-    const state = await thief.signState(0, { known: 0, tabId: tab.tabId, sequence: 2 })
-    const { body } = await call(gateway.app, 'POST', `/tabs/${tab.tabId}/close`, { json: { tab: state } })
-    expect(body.code).toBe('unknown_tab')
-    expect((await tab.read()).body).toMatchObject({ closedAt: null })
-  })
-
-  test('error: one that is too small to settle stays open', async () => {
-    const cheap = await openShop(gateway.app, '0.0001')
-    const tab = await openedTab()
-    await tab.buy(cheap)
-    expect((await tab.close()).body.code).toBe('tab_too_small')
-    expect((await tab.buy(cheap)).status).toBe(200)
-  })
-})
-
 describe('prices', () => {
   test('behavior: down to one base unit on a tab, and only there', async () => {
     const cheap = await openShop(gateway.app, '0.000001')
@@ -734,86 +597,5 @@ describe('USDC changes', () => {
     await tradeAt(elsewhere, async () => {
       isBounded = true
     })
-  })
-})
-
-describe('credit', () => {
-  const dearShop = () => openShop(gateway.app, '0.3')
-
-  test('behavior: a payer may owe so much on all its tabs, and no more', async () => {
-    const payer = await gateway.buyer(5_000_000n)
-    const dear = await dearShop()
-    const [one, two] = [openTab(gateway, payer), openTab(gateway, payer)]
-    expect(codesOf([await one.buy(dear), await one.buy(dear), await two.buy(dear)])).toEqual(
-      Array(3).fill('verified'),
-    )
-    expect((await two.buy(dear)).body.code).toBe('tab_limit_exceeded')
-    expect([await reserved(one.tabId), await reserved(two.tabId)]).toEqual([600_000n, 300_000n])
-  })
-
-  test('behavior: a step of credit serves many requests', async () => {
-    const cheap = await openShop(gateway.app, '0.001')
-    const tab = await openedTab()
-    for (let n = 0; n < 33; n++) expect((await tab.buy(cheap)).status).toBe(200)
-    expect(await reserved(tab.tabId)).toBe(64_000n)
-  })
-
-  test('behavior: of very many at once each has its part of as many steps as there are', async () => {
-    const cheap = await openShop(gateway.app, '0.001')
-    const tab = await openedTab()
-    await tab.buy(cheap)
-    const signed = []
-    for (let n = 0; n < 400; n++) signed.push(await tab.sign(cheap))
-    const answers = await Promise.all(signed.map((body) => tab.present(body)))
-    expect(new Set(codesOf(answers))).toEqual(new Set(['verified']))
-    expect((await tab.read()).body).toMatchObject({ requests: 401, chargedUsdc: '0.401000' })
-  })
-
-  test('behavior: never more than its balance, less all else that it owes', async () => {
-    const payer = await gateway.buyer(400_000n)
-    const dear = await dearShop()
-    const exact = await signedBody(gateway, shop, payer)
-    expect((await call(gateway.app, 'POST', '/verify', { json: exact })).status).toBe(200)
-    const tab = openTab(gateway, payer)
-    expect((await tab.buy(dear)).status).toBe(200)
-    // Why it is refused is told by what it owed when that was last read.
-    await until('its balance is why', async () => (await tab.buy(dear)).body.code === 'insufficient_balance')
-    expect((await tab.buy(shop)).status).toBe(200)
-    // What is on the tab counts for a payment of its own, too.
-    const another = await signedBody(gateway, shop, payer)
-    expect((await call(gateway.app, 'POST', '/verify', { json: another })).body.code).toBe(
-      'insufficient_balance',
-    )
-  })
-
-  test('behavior: for the tab of another payer nothing is reserved, and nothing is lent', async () => {
-    const [tab, thief] = [await openedTab(), openTab(gateway, await gateway.buyer(5_000_000n))]
-    await tab.buy(shop)
-    const read = () => gateway.database`
-      select (select sum(lent) from tab_budget) as lent, (select sum(accepted_total) from payer) as accepted`
-    const before = await read()
-    const stolen = await thief.present(await thief.sign(shop, { tabId: tab.tabId }))
-    expect(stolen.body.code).toBe('tab_mismatch')
-    expect(await read()).toEqual(before)
-  })
-
-  test('behavior: payers of whom nothing ever settled share a budget a day, whoever and however many they are', async () => {
-    const app = gateway.another({
-      tabs: {
-        credit: { base: 1_000_000n, basisPoints: 1_000n },
-        budget: 700_000n,
-        rewardShare: 1_000,
-        earnedHours: 1,
-      },
-    })
-    const day = Date.now() + 5 * 86_400_000
-    gateway.setNow(day)
-    const dear = await dearShop()
-    const codes: string[] = []
-    for (let n = 0; n < 4; n++) {
-      const tab = openTab(gateway, await gateway.buyer(5_000_000n), day)
-      codes.push(...codesOf([await tab.present(await tab.sign(dear), { app })]))
-    }
-    expect(codes).toEqual(['verified', 'verified', 'tab_limit_exceeded', 'tab_limit_exceeded'])
   })
 })
