@@ -70,29 +70,10 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000, soonMs = 2_000 } = options
   const shares = senderShares(senders)
   const leaseMs = timeoutMs + leaseMarginMs
-  const undispatched = createStepBack<bigint>(now)
+  const dispatch = createDispatcher({ sql, now, onBadRow })
   /** Null: a mail. */
   const underWay = new Map<Promise<void>, Sending | null>()
   let loop: Loop | undefined
-
-  /** Dispatches what is new. If a message is at fault, messages are dispatched one by one, and it is tried again later. */
-  async function dispatch(): Promise<void> {
-    for (let limit = messagesAtOnce, isFull = true; isFull; ) {
-      const except = undispatched.waiting()
-      try {
-        isFull = (await dispatchOutbox(sql, { now: new Date(now()), limit, except })) === limit
-      } catch (error) {
-        if (!isRowFault(error)) throw error
-        if (limit === 1) {
-          const id = await readOldestMessage(sql, except)
-          if (id === undefined) return
-          undispatched.failed(id)
-          onBadRow('message', error, { message: `${id}` })
-        }
-        limit = limit === 1 ? messagesAtOnce : 1
-      }
-    }
-  }
 
   async function startDue(): Promise<number> {
     await dispatch()
@@ -216,6 +197,30 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
       await loop?.stop()
       await Promise.all(underWay.keys())
     },
+  }
+}
+
+type DispatcherOptions = Required<Pick<DeliveryLoopOptions, 'sql' | 'now' | 'onBadRow'>>
+
+/** Dispatches what is new. If a message is at fault, messages are dispatched one by one, and it is tried again later. */
+function createDispatcher({ sql, now, onBadRow }: DispatcherOptions): () => Promise<void> {
+  const undispatched = createStepBack<bigint>(now)
+  return async () => {
+    for (let limit = messagesAtOnce, isFull = true; isFull; ) {
+      const except = undispatched.waiting()
+      try {
+        isFull = (await dispatchOutbox(sql, { now: new Date(now()), limit, except })) === limit
+      } catch (error) {
+        if (!isRowFault(error)) throw error
+        if (limit === 1) {
+          const id = await readOldestMessage(sql, except)
+          if (id === undefined) return
+          undispatched.failed(id)
+          onBadRow('message', error, { message: `${id}` })
+        }
+        limit = limit === 1 ? messagesAtOnce : 1
+      }
+    }
   }
 }
 
