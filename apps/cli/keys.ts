@@ -45,7 +45,7 @@ becomes invalid. Reads the present value from the environment; writes nothing.`,
     .summary("a key for the operator's views")
     .description(
       `Prints a new key, this once, and the value of OPERATOR_KEY_HASHES that lets it in beside those of the environment.
-It opens the dashboard's operator page, and changes nothing. Writes nothing.`,
+The key opens the dashboard's operator page. It can suspend providers and queue failed payments again. The command itself writes nothing.`,
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate operator')
     .action(() => runProgram(() => import('@tollkeeper/api/keys'), ['operator']))
