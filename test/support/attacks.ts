@@ -443,8 +443,8 @@ const webLayer: Attack[] = [
   {
     kind: 'web layer',
     name: 'no payment, and another method or another spelling of the path',
-    // OPTIONS of Express, then what is found and isn't, and 503 for paths that Express finds and nobody registered.
-    answers: [200, ...times(8, 402), ...times(14, 404), ...times(3, 503)],
+    // OPTIONS of Express, then what is found and what isn't, by Express or by the gateway.
+    answers: [200, ...times(8, 402), ...times(17, 404)],
     async run(target) {
       const forms = [target.cheap, target.dear].flatMap(({ url }): Attempt[] => {
         const { origin, pathname } = new URL(url)
