@@ -15,9 +15,12 @@ const initialize = {
 /** Serves a server with one tool, whose calls count as paid. */
 async function open() {
   const clock = { ms: 0 }
-  const connect = async (transport: Transport) => {
+  const connect = async (transport: Transport, onPaid: () => void) => {
     const server = new McpServer({ name: 'tides', version: '1.0.0' })
-    server.registerTool('buy', {}, () => ({ content: [{ type: 'text', text: 'paid' }] }))
+    server.registerTool('buy', {}, () => {
+      onPaid()
+      return { content: [{ type: 'text', text: 'paid' }] }
+    })
     const closed = Promise.withResolvers<void>()
     await server.connect(transport)
     server.server.onclose = closed.resolve
@@ -27,7 +30,6 @@ async function open() {
     host: '127.0.0.1',
     port: 0,
     warn: () => {},
-    isPaid: (message) => 'result' in message && 'content' in message.result,
     now: () => clock.ms,
   })
   onTestFinished(() => running.close())

@@ -20,8 +20,6 @@ export type SessionOptions = {
   token?: string | null
   /** How long a session may be idle, in milliseconds. Default 600,000. */
   idleMs?: number
-  /** Whether a message to a client shows that it has paid. Default: none does. */
-  isPaid?: (message: JSONRPCMessage) => boolean
   now?: () => number
 }
 
@@ -46,14 +44,15 @@ type Session = {
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives.
+ * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives. `open` calls `onPaid` whenever
+ * the session's client was charged.
  *
  * On loopback the Host must be a name of loopback, or a page in this machine's browser could reach it by a name of its own that
  * resolves to here (DNS rebinding). Beyond loopback a machine doesn't know its names, so only a token keeps pages and others out.
  */
 export async function serveSessions(
-  open: (transport: Transport) => Promise<unknown>,
-  { host, port, warn, token = null, idleMs = 600_000, isPaid = () => false, now = Date.now }: SessionOptions,
+  open: (transport: Transport, onPaid: () => void) => Promise<unknown>,
+  { host, port, warn, token = null, idleMs = 600_000, now = Date.now }: SessionOptions,
 ): Promise<RunningServer & { url: string }> {
   const sessions = new Map<string, Session>()
   const running = new Set<Session>()
@@ -100,14 +99,17 @@ export async function serveSessions(
       paidAt: Number.NEGATIVE_INFINITY,
     }
     running.add(session)
-    open(transport)
+    const onPaid = () => {
+      session.paidAt = now()
+    }
+    open(transport, onPaid)
       .catch((error: unknown) => warn(`a session ended: ${describeError(error)}`))
       .finally(() => {
         running.delete(session)
         sessions.delete(transport.sessionId ?? '')
         close(session)
       })
-    countRequests(session, { isPaid, now })
+    countRequests(session, now)
     return session
   }
 
@@ -167,10 +169,7 @@ export async function serveSessions(
 }
 
 /** Counts the messages that pass a connected transport. */
-function countRequests(
-  session: Session,
-  { isPaid, now }: Required<Pick<SessionOptions, 'isPaid' | 'now'>>,
-): void {
+function countRequests(session: Session, now: () => number): void {
   const { transport, waiting } = session
   const { onmessage } = transport
   const send = transport.send.bind(transport)
@@ -183,7 +182,6 @@ function countRequests(
   transport.send = (message, options) => {
     if (!('method' in message) && message.id !== undefined) waiting.delete(message.id)
     session.usedAt = now()
-    if (isPaid(message)) session.paidAt = now()
     return send(message, options)
   }
 }
