@@ -19,6 +19,8 @@ export type SellOptions = GatewayFlags & {
   network?: NetworkName | undefined
   http?: number | undefined
   host: string
+  /** Number of reverse proxies in front of `--http`. */
+  trustedProxies: number
 }
 
 /**
@@ -37,8 +39,8 @@ export async function runSell(command: string[], options: SellOptions): Promise<
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve())
   })
   if (options.http === undefined) return serveStdio(open, stopped)
-  const { host, http: port } = options
-  const running = await serveSessions(open, { host, port, warn })
+  const { host, http: port, trustedProxies } = options
+  const running = await serveSessions(open, { host, port, warn, trustedProxies })
   warn(`listening on ${running.url}`)
   await stopped
   await running.close()

@@ -1,6 +1,6 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
-import { expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { serveSessions } from './serveSessions.ts'
 
 const initialize = {
@@ -13,7 +13,7 @@ const initialize = {
 }
 
 /** Serves a server with one tool, whose calls count as paid. */
-async function open() {
+async function open({ trustedProxies = 1 } = {}) {
   const clock = { ms: 0 }
   const connect = async (transport: Transport, onPaid: () => void) => {
     const server = new McpServer({ name: 'tides', version: '1.0.0' })
@@ -30,22 +30,24 @@ async function open() {
     host: '127.0.0.1',
     port: 0,
     warn: () => {},
+    trustedProxies,
     now: () => clock.ms,
   })
   onTestFinished(() => running.close())
-  const post = (body: object, session?: string) =>
+  const post = (body: object, session?: string, address = '192.0.2.1') =>
     fetch(running.url, {
       method: 'POST',
       headers: {
         'content-type': 'application/json',
         accept: 'application/json, text/event-stream',
+        'x-forwarded-for': address,
         ...(session !== undefined && { 'mcp-session-id': session }),
       },
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
     })
   /** @returns the session's id; undefined if there is no room. */
-  const begin = async () => {
-    const response = await post(initialize)
+  const begin = async (address?: string) => {
+    const response = await post(initialize, undefined, address)
     await response.text()
     return response.headers.get('mcp-session-id') ?? undefined
   }
@@ -94,4 +96,21 @@ test('behavior: while all have paid a new one finds no room, until the payments 
   clock.ms += 600_001
   expect(await begin()).toBeDefined()
   expect((await Promise.all(buyers.map(isOpen))).filter((one) => !one)).toHaveLength(1)
+})
+
+describe('an address in X-Forwarded-For', () => {
+  test('behavior: is the client that counts, behind a trusted proxy', async () => {
+    const { begin, isOpen } = await open({ trustedProxies: 1 })
+    const sessions: (string | undefined)[] = []
+    for (let n = 0; n < 16; n++) sessions.push(await begin('192.0.2.1'))
+    sessions.push(await begin('192.0.2.2'))
+    expect(await Promise.all(sessions.map(isOpen))).toEqual(Array.from({ length: 17 }, () => true))
+  })
+
+  test('behavior: is ignored without a trusted proxy', async () => {
+    const { begin, isOpen } = await open({ trustedProxies: 0 })
+    const sessions: (string | undefined)[] = []
+    for (let n = 0; n < 17; n++) sessions.push(await begin(`192.0.2.${n}`))
+    expect((await Promise.all(sessions.map(isOpen))).filter((one) => !one)).toHaveLength(1)
+  })
 })

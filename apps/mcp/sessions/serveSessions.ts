@@ -20,6 +20,8 @@ export type SessionOptions = {
   token?: string | null
   /** How long a session may be idle, in milliseconds. Default 600,000. */
   idleMs?: number
+  /** Number of reverse proxies in front whose X-Forwarded-For is trusted. Default 0. */
+  trustedProxies?: number
   now?: () => number
 }
 
@@ -52,7 +54,7 @@ type Session = {
  */
 export async function serveSessions(
   open: (transport: Transport, onPaid: () => void) => Promise<unknown>,
-  { host, port, warn, token = null, idleMs = 600_000, now = Date.now }: SessionOptions,
+  { host, port, warn, token = null, idleMs = 600_000, trustedProxies = 0, now = Date.now }: SessionOptions,
 ): Promise<RunningServer & { url: string }> {
   const sessions = new Map<string, Session>()
   const running = new Set<Session>()
@@ -149,7 +151,7 @@ export async function serveSessions(
             .catch(() => undefined)
         : undefined
     if (!isInitializeRequest(parsedBody)) return c.json({ error: 'A session begins with initialize' }, 400)
-    const session = await begin(clientAddress(c, 0))
+    const session = await begin(clientAddress(c, trustedProxies))
     if (!session) return c.json({ error: 'Too many sessions are busy; try again later' }, 503)
     const answer = await session.transport.handleRequest(c.req.raw, { parsedBody })
     if (session.transport.sessionId === undefined) await session.transport.close()
