@@ -27,11 +27,11 @@ export type SessionOptions = {
 
 /** Most servers at a time. */
 const mostSessions = 32
-/** Most sessions of one address that have not paid. */
-const mostUnpaid = 16
+/** Maximum sessions of one address, whether they have paid or not. */
+const mostOfAddress = 16
 /** How long a session counts as paid after its last payment. */
 const paidMs = 600_000
-/** How long a new session has to pay before it may make room for another. */
+/** How long a new session has to pay before it may give way to another, in milliseconds. */
 const graceMs = 30_000
 const maxBodyBytes = 4_194_304
 
@@ -65,23 +65,34 @@ export async function serveSessions(
     transport.close().catch((error: unknown) => warn(`a session was not closed: ${describeError(error)}`))
   }
 
+  const hasPaid = ({ paidAt }: Session) => paidAt + paidMs >= now()
+
+  /** Returns the idle session that was unused for longest. A new one isn't idle yet, because its client may be about to pay. */
+  function oldestIdle(some: Session[]): Session | undefined {
+    const idle = some.filter(({ waiting, openedAt }) => waiting.size === 0 && openedAt + graceMs < now())
+    return idle.sort((a, b) => a.usedAt - b.usedAt)[0]
+  }
+
   /**
-   * Makes room for a new session. Opening one costs nothing, so it ends no session that has paid lately and none that is new, except for
-   * the caller's own.
+   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid one of the same address, then an unpaid one
+   * of another address. Opening a session costs nothing, so one that has paid lately gives way only to its own address, and only if all
+   * sessions of that address have paid: else strangers behind the same address could end it.
    *
    * @returns false if there is none.
    */
   function makeRoom(address: string): boolean {
-    const unpaid = [...running].filter(({ paidAt }) => paidAt + paidMs < now())
-    const own = unpaid.filter((one) => one.address === address)
-    if (running.size < mostSessions && own.length < mostUnpaid) return true
-    const others = own.length < mostUnpaid ? unpaid.filter(({ openedAt }) => openedAt + graceMs < now()) : []
-    const [oldest] = [...new Set([...own, ...others])]
-      .filter(({ waiting }) => waiting.size === 0)
-      .sort((a, b) => a.usedAt - b.usedAt)
-    if (!oldest) return false
-    running.delete(oldest)
-    close(oldest)
+    const all = [...running]
+    const own = all.filter((one) => one.address === address)
+    const isShareUsed = own.length >= mostOfAddress
+    if (all.length < mostSessions && !isShareUsed) return true
+    const isUnpaid = (one: Session) => !hasPaid(one)
+    const ending =
+      oldestIdle(own.filter(isUnpaid)) ??
+      (isShareUsed ? undefined : oldestIdle(all.filter(isUnpaid))) ??
+      (own.every(hasPaid) ? oldestIdle(own) : undefined)
+    if (!ending) return false
+    running.delete(ending)
+    close(ending)
     return true
   }
 
