@@ -1,4 +1,4 @@
-import { port } from '@tollkeeper/runtime/parsers'
+import { integer, port } from '@tollkeeper/runtime/parsers'
 import { networkNames } from '@tollkeeper/sdk/protocol/networks'
 import { type Command, Option } from 'commander'
 import { withKey } from '../cli/provider/gateway.ts'
@@ -87,6 +87,13 @@ function addSelling(mcp: Command): void {
       parsedOption('--http <port>', 'serve streamable HTTP at /mcp, not stdio; 0: any free port', port),
     )
     .option('--host <address>', 'where --http listens; beyond loopback anybody may call', '127.0.0.1')
+    .addOption(
+      parsedOption(
+        '--trusted-proxies <number>',
+        'number of reverse proxies in front of --http, that is, how many trailing X-Forwarded-For entries to trust',
+        integer(0, 10),
+      ).default(0),
+    )
     .addHelpText(
       'after',
       '\nExample:\n  $ echo \'{"forecast": "0.01", "help": "free"}\' > prices.json\n' +

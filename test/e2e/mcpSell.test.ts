@@ -307,6 +307,31 @@ test('behavior: over HTTP each session has its server, pages of browsers none, a
   await untilGone(running)
 })
 
+test('behavior: over HTTP behind a trusted proxy, sessions are limited by the client that the proxy saw', async () => {
+  // `cat` answers nothing, so each session stays busy and makes room for no other.
+  const { args, env } = sellCommand(['--http', '0', '--trusted-proxies', '1'], ['cat'])
+  const running = runCommand([process.execPath, ...args], env)
+  onTestFinished(() => killAll(running))
+  const [url = ''] = /http:\S+/.exec(await running.line(/listening on/)) ?? []
+  const clientInfo = { name: 'buyer', version: '1.0.0' }
+  const params = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo }
+  const begin = async (address: string) => {
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        'x-forwarded-for': address,
+      },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'initialize', params }),
+    })
+    await response.body?.cancel()
+    return response.status
+  }
+  for (let n = 0; n < 16; n++) expect(await begin('192.0.2.1')).toBe(200)
+  expect([await begin('192.0.2.1'), await begin('192.0.2.2')]).toEqual([503, 200])
+})
+
 test.each([
   ['a server that is none', [], ['no-such-program'], 'server_not_started'],
   ['no prices', ['--prices', '/no/such/file'], undefined, 'unreadable_file'],

@@ -10,7 +10,7 @@ import { printable } from '../../cli/terminal/output.ts'
 import { serveSessions } from '../sessions/serveSessions.ts'
 import { type PriceOf, readPrices } from './prices.ts'
 import { registerTools } from './registerTools.ts'
-import { isPaidAnswer, type SellToolsOptions, sellTools } from './sellTools.ts'
+import { type SellToolsOptions, sellTools } from './sellTools.ts'
 
 export type SellOptions = GatewayFlags & {
   apiKey: string
@@ -19,6 +19,8 @@ export type SellOptions = GatewayFlags & {
   network?: NetworkName | undefined
   http?: number | undefined
   host: string
+  /** Number of reverse proxies in front of `--http`. */
+  trustedProxies: number
 }
 
 /**
@@ -31,13 +33,14 @@ export async function runSell(command: string[], options: SellOptions): Promise<
   const priceOf = await readPrices(options.prices, options.server)
   const sellOptions = toSellToolsOptions(options, priceOf)
   const [file = '', ...args] = command
-  const open = (client: Transport) => sellTools(client, openServer(file, args), sellOptions)
+  const open = (client: Transport, onPaid?: () => void) =>
+    sellTools(client, openServer(file, args), { ...sellOptions, onPaid })
   const stopped = new Promise<void>((resolve) => {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve())
   })
   if (options.http === undefined) return serveStdio(open, stopped)
-  const { host, http: port } = options
-  const running = await serveSessions(open, { host, port, warn, isPaid: isPaidAnswer })
+  const { host, http: port, trustedProxies } = options
+  const running = await serveSessions(open, { host, port, warn, trustedProxies })
   warn(`listening on ${running.url}`)
   await stopped
   await running.close()

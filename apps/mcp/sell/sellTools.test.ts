@@ -1,5 +1,5 @@
 import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js'
-import type { JSONRPCMessage, Result } from '@modelcontextprotocol/sdk/types.js'
+import type { CallToolResult, JSONRPCMessage, Result } from '@modelcontextprotocol/sdk/types.js'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { withHostileParts } from '../../../test/support/hostileJson.ts'
 import { parsePrices } from './prices.ts'
@@ -17,7 +17,11 @@ type Request = { id: number | string; method: string; params?: Record<string, un
  */
 async function sell(
   pay: (run: () => Promise<unknown>, cancel: () => Promise<void>) => Promise<unknown> = (run) => run(),
-  { listed = { tools: [tool] }, isSilent = false }: { listed?: unknown; isSilent?: boolean } = {},
+  {
+    listed = { tools: [tool] },
+    isSilent = false,
+    answered: toAnswer = result,
+  }: { listed?: unknown; isSilent?: boolean; answered?: CallToolResult } = {},
 ) {
   const [client, clientSide] = InMemoryTransport.createLinkedPair()
   const [serverSide, server] = InMemoryTransport.createLinkedPair()
@@ -25,7 +29,7 @@ async function sell(
   server.onmessage = (message) => {
     const request = message as Request
     if (request.method !== 'tools/list') served.push(request)
-    const answer = (request.method === 'tools/list' ? listed : result) as Result
+    const answer = (request.method === 'tools/list' ? listed : toAnswer) as Result
     if (request.id !== undefined && !isSilent)
       void server.send({ jsonrpc: '2.0', id: request.id, result: answer })
   }
@@ -39,14 +43,18 @@ async function sell(
     await client.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } })
   }
   const sold: string[] = []
+  const payments = { count: 0 }
   const selling = sellTools(clientSide, serverSide, {
     priceOf: parsePrices({ forecast: '0.05', help: 'free' }),
     async answerCall(price, call, run) {
       sold.push(`${call.name} ${price}`)
       await pay(run, cancel)
-      return { kind: 'result', result }
+      return { kind: 'result', result: toAnswer }
     },
     register: async () => {},
+    onPaid: () => {
+      payments.count += 1
+    },
     warn: () => {},
   })
   await Promise.all([client.start(), server.start()])
@@ -62,7 +70,7 @@ async function sell(
   }
   const notify = (method: string, params: unknown) =>
     client.send({ jsonrpc: '2.0', method, params } as JSONRPCMessage)
-  return { ask, notify, answers, served, sold }
+  return { ask, notify, answers, served, sold, payments }
 }
 
 describe('a call of a priced tool', () => {
@@ -97,6 +105,31 @@ describe('a call of a priced tool', () => {
     await ask(2, 'tools/call', { name: 'help' })
     expect(answers.map((message) => 'id' in message && message.id)).toEqual([2])
   })
+})
+
+test.each([
+  ['a charged call', 1, { status: 'verified' }, {}],
+  ['a call charged less than its price', 1, { status: 'verified', charged: '0.000001' }, {}],
+  ['a call charged zero', 0, { status: 'verified', charged: '0.000000' }, {}],
+  ['a voided call', 0, { status: 'voided' }, {}],
+  ['a failed call whose void has no answer yet', 0, { status: 'verified' }, { isError: true }],
+  ['a result that is given again', 0, { status: 'verified' }, { _meta: { 'tollkeeper/replayed': true } }],
+  ['a call without a receipt', 0, undefined, {}],
+])(
+  'behavior: %s is reported as paid %i times',
+  async (_, times, receipt, { _meta, ...more }: Partial<CallToolResult>) => {
+    const answered = { ...result, ...more, _meta: { ..._meta, 'tollkeeper/receipt': receipt } }
+    const { ask, payments } = await sell(undefined, { answered })
+    await ask(1, 'tools/call', { name: 'forecast' })
+    expect(payments.count).toBe(times)
+  },
+)
+
+test("behavior: a free tool's result is not reported as paid, whatever receipt its server adds", async () => {
+  const answered = { ...result, _meta: { 'tollkeeper/receipt': { status: 'verified' } } }
+  const { ask, payments } = await sell(undefined, { answered })
+  await ask(1, 'tools/call', { name: 'help' })
+  expect(payments.count).toBe(0)
 })
 
 test('default: a free tool is called without payment', async () => {

@@ -11,6 +11,7 @@ import { describeError } from '@tollkeeper/runtime/log'
 import type { ToolAnswer, ToolCall } from '@tollkeeper/sdk/mcp/dialects'
 import { paymentKeys, receiptKeys, replayedKey } from '@tollkeeper/sdk/mcp/metaKeys'
 import { priceMeta } from '@tollkeeper/sdk/mcp/requirePayment'
+import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import { isRecord } from '@tollkeeper/sdk/protocol/fields'
 import type { PriceOf } from './prices.ts'
 
@@ -29,6 +30,8 @@ export type SellToolsOptions = {
   ) => Promise<ToolAnswer>
   /** Called with the server's tools before any is sold. */
   register: (tools: readonly Tool[]) => Promise<void>
+  /** Called when the client was charged for a call. */
+  onPaid?: (() => void) | undefined
   warn: (message: string) => void
 }
 
@@ -142,11 +145,16 @@ export async function sellTools(
   return first
 }
 
-/** Whether a message is the result of a call that was paid for now, not one that is given again. */
-export function isPaidAnswer(message: JSONRPCMessage): boolean {
-  if (!('result' in message) || !isRecord(message.result)) return false
-  const { _meta } = message.result
-  return isRecord(_meta) && isRecord(_meta[receiptKeys.own]) && _meta[replayedKey] === undefined
+/**
+ * Whether the gate's answer charged more than zero for this call. A kept result that is given again charged an earlier one. A result with
+ * `isError` never counts: if the gateway doesn't answer the void at once, the receipt still says `verified`.
+ */
+function isCharged(answer: ToolAnswer): boolean {
+  if (answer.kind !== 'result' || answer.result.isError === true) return false
+  const receipt = answer.result._meta?.[receiptKeys.own]
+  if (!isRecord(receipt) || answer.result._meta?.[replayedKey] !== undefined) return false
+  const { status, charged } = receipt
+  return status === 'verified' && (charged === undefined || parseUsdc(String(charged)) > 0n)
 }
 
 /** A client's requests that have no answer yet. */
@@ -192,7 +200,7 @@ type PaidCall = {
 function createPaidCalls(
   toServer: (message: JSONRPCMessage) => Promise<void>,
   listing: Listing,
-  { answerCall }: Pick<SellToolsOptions, 'answerCall'>,
+  { answerCall, onPaid }: Pick<SellToolsOptions, 'answerCall' | 'onPaid'>,
 ) {
   const calls = new Map<RequestId, PaidCall>()
 
@@ -219,6 +227,7 @@ function createPaidCalls(
       const hasOutputSchema = (await listing.tools()).get(asked.name)?.outputSchema !== undefined
       const toAnswer = { ...asked, arguments: params?.arguments, meta: params?._meta, hasOutputSchema }
       const answer = await answerCall(price, toAnswer, () => run(call, request))
+      if (isCharged(answer)) onPaid?.()
       if (answer.kind === 'result') return { jsonrpc, id, result: answer.result }
       const { code, message, data } = answer
       return { jsonrpc, id, error: { code, message, data } }

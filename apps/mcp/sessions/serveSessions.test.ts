@@ -1,6 +1,6 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
-import { expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { serveSessions } from './serveSessions.ts'
 
 const initialize = {
@@ -13,11 +13,14 @@ const initialize = {
 }
 
 /** Serves a server with one tool, whose calls count as paid. */
-async function open() {
+async function open({ trustedProxies = 1 } = {}) {
   const clock = { ms: 0 }
-  const connect = async (transport: Transport) => {
+  const connect = async (transport: Transport, onPaid: () => void) => {
     const server = new McpServer({ name: 'tides', version: '1.0.0' })
-    server.registerTool('buy', {}, () => ({ content: [{ type: 'text', text: 'paid' }] }))
+    server.registerTool('buy', {}, () => {
+      onPaid()
+      return { content: [{ type: 'text', text: 'paid' }] }
+    })
     const closed = Promise.withResolvers<void>()
     await server.connect(transport)
     server.server.onclose = closed.resolve
@@ -27,23 +30,24 @@ async function open() {
     host: '127.0.0.1',
     port: 0,
     warn: () => {},
-    isPaid: (message) => 'result' in message && 'content' in message.result,
+    trustedProxies,
     now: () => clock.ms,
   })
   onTestFinished(() => running.close())
-  const post = (body: object, session?: string) =>
+  const post = (body: object, session?: string, address = '192.0.2.1') =>
     fetch(running.url, {
       method: 'POST',
       headers: {
         'content-type': 'application/json',
         accept: 'application/json, text/event-stream',
+        'x-forwarded-for': address,
         ...(session !== undefined && { 'mcp-session-id': session }),
       },
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
     })
   /** @returns the session's id; undefined if there is no room. */
-  const begin = async () => {
-    const response = await post(initialize)
+  const begin = async (address?: string) => {
+    const response = await post(initialize, undefined, address)
     await response.text()
     return response.headers.get('mcp-session-id') ?? undefined
   }
@@ -52,19 +56,23 @@ async function open() {
     await response.text()
     return response.status
   }
+  const beginPaid = async (address?: string) => {
+    const session = await begin(address)
+    expect(await call(session)).toBe(200)
+    return session
+  }
   /** Whether a session is there, without using what it sells. */
   const isOpen = async (session: string | undefined) => {
     const response = await post({ method: 'ping' }, session)
     await response.text()
     return response.status === 200
   }
-  return { clock, begin, call, isOpen }
+  return { clock, begin, beginPaid, isOpen }
 }
 
-test('behavior: strangers who open sessions for nothing end none that has paid', async () => {
-  const { clock, begin, call, isOpen } = await open()
-  const buyer = await begin()
-  expect(await call(buyer)).toBe(200)
+test('behavior: strangers of the same address do not end a session that has paid', async () => {
+  const { clock, begin, beginPaid, isOpen } = await open()
+  const buyer = await beginPaid()
   for (let n = 0; n < 40; n++) {
     clock.ms += 10_000
     expect(await begin()).toBeDefined()
@@ -72,24 +80,82 @@ test('behavior: strangers who open sessions for nothing end none that has paid',
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: an address that opens more than its part ends its own oldest', async () => {
-  const { begin, isOpen } = await open()
-  const sessions: (string | undefined)[] = []
-  for (let n = 0; n < 18; n++) sessions.push(await begin())
-  const are = await Promise.all(sessions.map(isOpen))
-  expect(are).toEqual([false, false, ...Array.from({ length: 16 }, () => true)])
+test('behavior: new sessions of the same address do not end one that has paid', async () => {
+  const { clock, begin, beginPaid, isOpen } = await open()
+  const buyer = await beginPaid()
+  clock.ms += 30_001
+  for (let n = 0; n < 15; n++) expect(await begin()).toBeDefined()
+  expect(await begin()).toBeUndefined()
+  expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: while all have paid a new one finds no room, until the payments are old', async () => {
-  const { clock, begin, call, isOpen } = await open()
-  const buyers: (string | undefined)[] = []
-  for (let n = 0; n < 32; n++) {
-    const buyer = await begin()
-    expect(await call(buyer)).toBe(200)
-    buyers.push(buyer)
+test('behavior: strangers of other addresses do not end a session that has paid', async () => {
+  const { clock, beginPaid, begin, isOpen } = await open()
+  const buyer = await beginPaid('192.0.2.1')
+  for (let n = 0; n < 40; n++) {
+    clock.ms += 10_000
+    expect(await begin(`198.51.100.${n}`)).toBeDefined()
   }
-  expect(await begin()).toBeUndefined()
-  clock.ms += 600_001
-  expect(await begin()).toBeDefined()
+  expect(await isOpen(buyer)).toBe(true)
+})
+
+test.each([
+  ['are unpaid', false],
+  ['have paid', true],
+])(
+  'behavior: an address whose sessions %s has at most its share, and ends its own oldest idle one',
+  async (_, pays) => {
+    const { clock, begin, beginPaid, isOpen } = await open()
+    const sessions: (string | undefined)[] = []
+    for (let n = 0; n < 16; n++) {
+      sessions.push(await (pays ? beginPaid() : begin()))
+      clock.ms += 1
+    }
+    // All are new, so that none gives way. Other addresses have room.
+    expect(await begin()).toBeUndefined()
+    expect(await begin('192.0.2.2')).toBeDefined()
+    clock.ms += 30_000
+    expect(await begin()).toBeDefined()
+    const are = await Promise.all(sessions.map(isOpen))
+    expect(are).toEqual([false, ...Array.from({ length: 15 }, () => true)])
+  },
+)
+
+test('behavior: a busy server first ends an idle session of the same address', async () => {
+  const { clock, begin, isOpen } = await open()
+  const others: (string | undefined)[] = []
+  for (let n = 0; n < 31; n++) others.push(await begin(`198.51.100.${n}`))
+  clock.ms += 1
+  const own = await begin('192.0.2.1')
+  clock.ms += 30_001
+  expect(await begin('192.0.2.1')).toBeDefined()
+  expect(await isOpen(own)).toBe(false)
+  expect(await Promise.all(others.map(isOpen))).not.toContain(false)
+})
+
+test('behavior: while all have paid, another address finds no room until the payments are old', async () => {
+  const { clock, begin, beginPaid, isOpen } = await open()
+  const buyers: (string | undefined)[] = []
+  for (let n = 0; n < 32; n++) buyers.push(await beginPaid(`192.0.2.${n % 2}`))
+  clock.ms += 600_000
+  expect(await begin('192.0.2.2')).toBeUndefined()
+  clock.ms += 1
+  expect(await begin('192.0.2.2')).toBeDefined()
   expect((await Promise.all(buyers.map(isOpen))).filter((one) => !one)).toHaveLength(1)
+})
+
+describe('an address in X-Forwarded-For', () => {
+  test('behavior: is the client that counts, behind a trusted proxy', async () => {
+    const { begin, isOpen } = await open({ trustedProxies: 1 })
+    const sessions: (string | undefined)[] = []
+    for (let n = 0; n < 16; n++) sessions.push(await begin('192.0.2.1'))
+    sessions.push(await begin('192.0.2.2'))
+    expect(await Promise.all(sessions.map(isOpen))).toEqual(Array.from({ length: 17 }, () => true))
+  })
+
+  test('behavior: is ignored without a trusted proxy', async () => {
+    const { begin } = await open({ trustedProxies: 0 })
+    for (let n = 0; n < 16; n++) expect(await begin(`192.0.2.${n}`)).toBeDefined()
+    expect(await begin('192.0.2.16')).toBeUndefined()
+  })
 })

@@ -20,18 +20,18 @@ export type SessionOptions = {
   token?: string | null
   /** How long a session may be idle, in milliseconds. Default 600,000. */
   idleMs?: number
-  /** Whether a message to a client shows that it has paid. Default: none does. */
-  isPaid?: (message: JSONRPCMessage) => boolean
+  /** Number of reverse proxies in front whose X-Forwarded-For is trusted. Default 0. */
+  trustedProxies?: number
   now?: () => number
 }
 
 /** Most servers at a time. */
 const mostSessions = 32
-/** Most sessions of one address that have not paid. */
-const mostUnpaid = 16
+/** Maximum sessions of one address, whether they have paid or not. */
+const mostOfAddress = 16
 /** How long a session counts as paid after its last payment. */
 const paidMs = 600_000
-/** How long a new session has to pay before it may make room for another. */
+/** How long a new session has to pay before it may give way to another, in milliseconds. */
 const graceMs = 30_000
 const maxBodyBytes = 4_194_304
 
@@ -46,14 +46,15 @@ type Session = {
 }
 
 /**
- * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives.
+ * Serves MCP's streamable HTTP at `/mcp` of the host, and connects each session to what `open` gives. `open` calls `onPaid` whenever
+ * the session's client was charged.
  *
  * On loopback the Host must be a name of loopback, or a page in this machine's browser could reach it by a name of its own that
  * resolves to here (DNS rebinding). Beyond loopback a machine doesn't know its names, so only a token keeps pages and others out.
  */
 export async function serveSessions(
-  open: (transport: Transport) => Promise<unknown>,
-  { host, port, warn, token = null, idleMs = 600_000, isPaid = () => false, now = Date.now }: SessionOptions,
+  open: (transport: Transport, onPaid: () => void) => Promise<unknown>,
+  { host, port, warn, token = null, idleMs = 600_000, trustedProxies = 0, now = Date.now }: SessionOptions,
 ): Promise<RunningServer & { url: string }> {
   const sessions = new Map<string, Session>()
   const running = new Set<Session>()
@@ -64,23 +65,34 @@ export async function serveSessions(
     transport.close().catch((error: unknown) => warn(`a session was not closed: ${describeError(error)}`))
   }
 
+  const hasPaid = ({ paidAt }: Session) => paidAt + paidMs >= now()
+
+  /** Returns the idle session that was unused for longest. A new one isn't idle yet, because its client may be about to pay. */
+  function oldestIdle(some: Session[]): Session | undefined {
+    const idle = some.filter(({ waiting, openedAt }) => waiting.size === 0 && openedAt + graceMs < now())
+    return idle.sort((a, b) => a.usedAt - b.usedAt)[0]
+  }
+
   /**
-   * Makes room for a new session. Opening one costs nothing, so it ends no session that has paid lately and none that is new, except for
-   * the caller's own.
+   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid one of the same address, then an unpaid one
+   * of another address. Opening a session costs nothing, so one that has paid lately gives way only to its own address, and only if all
+   * sessions of that address have paid: else strangers behind the same address could end it.
    *
    * @returns false if there is none.
    */
   function makeRoom(address: string): boolean {
-    const unpaid = [...running].filter(({ paidAt }) => paidAt + paidMs < now())
-    const own = unpaid.filter((one) => one.address === address)
-    if (running.size < mostSessions && own.length < mostUnpaid) return true
-    const others = own.length < mostUnpaid ? unpaid.filter(({ openedAt }) => openedAt + graceMs < now()) : []
-    const [oldest] = [...new Set([...own, ...others])]
-      .filter(({ waiting }) => waiting.size === 0)
-      .sort((a, b) => a.usedAt - b.usedAt)
-    if (!oldest) return false
-    running.delete(oldest)
-    close(oldest)
+    const all = [...running]
+    const own = all.filter((one) => one.address === address)
+    const isShareUsed = own.length >= mostOfAddress
+    if (all.length < mostSessions && !isShareUsed) return true
+    const isUnpaid = (one: Session) => !hasPaid(one)
+    const ending =
+      oldestIdle(own.filter(isUnpaid)) ??
+      (isShareUsed ? undefined : oldestIdle(all.filter(isUnpaid))) ??
+      (own.every(hasPaid) ? oldestIdle(own) : undefined)
+    if (!ending) return false
+    running.delete(ending)
+    close(ending)
     return true
   }
 
@@ -100,14 +112,17 @@ export async function serveSessions(
       paidAt: Number.NEGATIVE_INFINITY,
     }
     running.add(session)
-    open(transport)
+    const onPaid = () => {
+      session.paidAt = now()
+    }
+    open(transport, onPaid)
       .catch((error: unknown) => warn(`a session ended: ${describeError(error)}`))
       .finally(() => {
         running.delete(session)
         sessions.delete(transport.sessionId ?? '')
         close(session)
       })
-    countRequests(session, { isPaid, now })
+    countRequests(session, now)
     return session
   }
 
@@ -147,7 +162,7 @@ export async function serveSessions(
             .catch(() => undefined)
         : undefined
     if (!isInitializeRequest(parsedBody)) return c.json({ error: 'A session begins with initialize' }, 400)
-    const session = await begin(clientAddress(c, 0))
+    const session = await begin(clientAddress(c, trustedProxies))
     if (!session) return c.json({ error: 'Too many sessions are busy; try again later' }, 503)
     const answer = await session.transport.handleRequest(c.req.raw, { parsedBody })
     if (session.transport.sessionId === undefined) await session.transport.close()
@@ -167,10 +182,7 @@ export async function serveSessions(
 }
 
 /** Counts the messages that pass a connected transport. */
-function countRequests(
-  session: Session,
-  { isPaid, now }: Required<Pick<SessionOptions, 'isPaid' | 'now'>>,
-): void {
+function countRequests(session: Session, now: () => number): void {
   const { transport, waiting } = session
   const { onmessage } = transport
   const send = transport.send.bind(transport)
@@ -183,7 +195,6 @@ function countRequests(
   transport.send = (message, options) => {
     if (!('method' in message) && message.id !== undefined) waiting.delete(message.id)
     session.usedAt = now()
-    if (isPaid(message)) session.paidAt = now()
     return send(message, options)
   }
 }
