@@ -1,4 +1,4 @@
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import {
   account,
   answerJson,
@@ -115,6 +115,31 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
   const response = await payingFetch()(...argumentsFor(url))
   expect(response.status).toBe(200)
   expect(seen).toEqual([sent, sent])
+})
+
+test.each([
+  ['without a boundary', {}],
+  ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
+])('behavior: a form that the runtime can not read is paid for, %s', async (_, headers) => {
+  // As of whatwg-fetch in React Native.
+  class FormResponse extends Response {
+    constructor(body?: BodyInit | null, init?: ResponseInit) {
+      super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
+      if (!(body instanceof FormData)) return
+      this.arrayBuffer = () => {
+        throw new Error('could not read FormData body as blob')
+      }
+    }
+  }
+  const { url, seen } = await playEcho()
+  const inner = vi.fn(fetch)
+  const wrapped = payingFetch({}, inner)
+  vi.stubGlobal('Response', FormResponse)
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const response = await wrapped(url, { method: 'POST', body: form })
+  expect(response.status).toBe(200)
+  expect(inner.mock.calls.map(([, init]) => init?.body)).toEqual([form, form])
+  expect(seen).toHaveLength(2)
 })
 
 test.each([
