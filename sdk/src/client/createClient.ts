@@ -158,7 +158,7 @@ export function createClient(options: ClientOptions): Client {
     const { timeout = defaultTimeoutMs, signal, payment } = requestOptions
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
     const attempt = {
-      asked: { method: init.method, url, body: init.body },
+      asked: { method: init.method, url, headers: init.headers, body: init.body },
       send: (header: PaymentHeader, within: Deadline) =>
         send(sendPaid, url, withPayment(init, header), within),
       deadline,

@@ -218,6 +218,35 @@ describe('402', () => {
     },
   )
 
+  test('behavior: a request for the rest of a broken answer leaves the payment to the next plain one', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (request.headers.range || attempt > 1) return serveReceipt(request, response, attempt)
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('half', () => request.socket.destroy())
+    })
+    const wrapped = payingFetch({ signatures: 'one' })
+    await expect((await wrapped(url)).text()).rejects.toThrow()
+    expect(signTypedData).toHaveBeenCalledTimes(1)
+    await (await wrapped(url, { headers: { range: 'bytes=4-' } })).text()
+    expect(signTypedData).toHaveBeenCalledTimes(2)
+    await (await wrapped(url)).text()
+    expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([3, 2])
+  })
+
+  test('behavior: while a payment is open, a request to another URL is sent before its body has ended', async () => {
+    const broken = await playProvider((request, response) => {
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('half', () => request.socket.destroy())
+    })
+    const free = await serve((_, response) => response.end('free'))
+    const wrapped = payingFetch({ signatures: 'one' })
+    await expect((await wrapped(broken.url)).text()).rejects.toThrow()
+    const endless = new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(1)) })
+    const request = new Request(free, { method: 'POST', body: endless, duplex: 'half' } as RequestInit)
+    const response = await wrapped(request)
+    expect(response.status).toBe(200)
+  })
+
   test('behavior: a caller that stops reading on purpose pays again for the next request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 1) return serveReceipt(request, response, attempt)

@@ -84,6 +84,7 @@ export function wrapFetch(
     const asked = {
       method: init?.method ?? request?.method ?? 'GET',
       url,
+      headers,
       body: async () => (await fix()).digest(),
     }
     const send = async (header: PaymentHeader, within: Deadline): Promise<OpenAnswer> => {
