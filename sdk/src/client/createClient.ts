@@ -164,15 +164,19 @@ export function createClient(options: ClientOptions): Client {
       deadline,
       hasAuthorization: init.headers.has('authorization'),
     }
-    if (payment) return toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
-    log(`${init.method} ${url}`)
-    let paid = await flow.payRemembered(attempt)
-    if (!paid) {
-      const answer = await send(fetch, url, init, deadline)
-      if (answer.status !== 402) return toResponse<Data>({ answer, payment: undefined }, deadline)
-      paid = await flow.pay(attempt, answer)
+    try {
+      if (payment) return await toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
+      log(`${init.method} ${url}`)
+      let paid = await flow.payRemembered(attempt)
+      if (!paid) {
+        const answer = await send(fetch, url, init, deadline)
+        if (answer.status !== 402) return await toResponse<Data>({ answer, payment: undefined }, deadline)
+        paid = await flow.pay(attempt, answer)
+      }
+      return await toResponse<Data>(paid, deadline)
+    } finally {
+      deadline.signal.end?.()
     }
-    return toResponse<Data>(paid, deadline)
   }
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
