@@ -1,22 +1,31 @@
 // React Native has AbortController, but neither AbortSignal.timeout nor AbortSignal.any.
 
+/** A signal with a function that stops its timer and its listeners. The runtime's own signals need none. */
+export type OwnSignal = AbortSignal & { end?: () => void }
+
 /** Returns a signal that fires after a time, with a `TimeoutError` as its reason. */
-export function timeoutSignal(ms: number): AbortSignal {
+export function timeoutSignal(ms: number): OwnSignal {
   if ('timeout' in AbortSignal) return AbortSignal.timeout(ms)
   const controller = new AbortController()
   const reason = Object.assign(new Error(`No answer within ${ms} ms`), { name: 'TimeoutError' })
-  setTimeout(() => controller.abort(reason), ms)
-  return controller.signal
+  const timer = setTimeout(() => controller.abort(reason), ms)
+  return Object.assign(controller.signal, { end: () => clearTimeout(timer) })
 }
 
-/** Returns a signal that fires with the first of both, and with its reason. */
-export function eitherSignal(one: AbortSignal, other: AbortSignal): AbortSignal {
-  if ('any' in AbortSignal) return AbortSignal.any([one, other])
+/** Returns a signal that fires with the first of both, and with its reason. Its `end` also ends the first. */
+export function eitherSignal(own: OwnSignal, other: AbortSignal): OwnSignal {
+  if ('any' in AbortSignal) return AbortSignal.any([own, other])
   const controller = new AbortController()
-  for (const signal of [one, other]) {
-    const abort = () => controller.abort(signal.reason)
-    if (signal.aborted) abort()
-    else signal.addEventListener('abort', abort, { once: true })
+  const signals = [own, other]
+  const end = () => {
+    own.end?.()
+    for (const signal of signals) signal.removeEventListener('abort', abort)
   }
-  return controller.signal
+  const abort = () => {
+    end()
+    controller.abort((own.aborted ? own : other).reason)
+  }
+  for (const signal of signals) signal.addEventListener('abort', abort)
+  if (own.aborted || other.aborted) abort()
+  return Object.assign(controller.signal, { end })
 }

@@ -158,21 +158,25 @@ export function createClient(options: ClientOptions): Client {
     const { timeout = defaultTimeoutMs, signal, payment } = requestOptions
     const deadline = startDeadline(timeout, signal, options.maxResponseBytes)
     const attempt = {
-      asked: { method: init.method, url, body: init.body },
+      asked: { method: init.method, url, headers: init.headers, body: init.body },
       send: (header: PaymentHeader, within: Deadline) =>
         send(sendPaid, url, withPayment(init, header), within),
       deadline,
       hasAuthorization: init.headers.has('authorization'),
     }
-    if (payment) return toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
-    log(`${init.method} ${url}`)
-    let paid = await flow.payRemembered(attempt)
-    if (!paid) {
-      const answer = await send(fetch, url, init, deadline)
-      if (answer.status !== 402) return toResponse<Data>({ answer, payment: undefined }, deadline)
-      paid = await flow.pay(attempt, answer)
+    try {
+      if (payment) return await toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
+      log(`${init.method} ${url}`)
+      let paid = await flow.payRemembered(attempt)
+      if (!paid) {
+        const answer = await send(fetch, url, init, deadline)
+        if (answer.status !== 402) return await toResponse<Data>({ answer, payment: undefined }, deadline)
+        paid = await flow.pay(attempt, answer)
+      }
+      return await toResponse<Data>(paid, deadline)
+    } finally {
+      deadline.signal.end?.()
     }
-    return toResponse<Data>(paid, deadline)
   }
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {

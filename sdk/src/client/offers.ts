@@ -70,6 +70,8 @@ export function offerOf(
 export type Asked = {
   method: string
   url: string
+  /** A payment holds only for the same values of those that select the answer. Absent: there are none, as for an MCP tool. */
+  headers?: Headers
   /** Text, or a function that returns a digest of the body, or undefined for one that can't be compared. */
   body?: unknown
   /** The URL that limits count by, if the request's own isn't on its seller's host: for an MCP tool. */

@@ -26,21 +26,17 @@ export async function askGateway(
   signal: AbortSignal,
 ): Promise<GatewayWord> {
   if (signal.aborted) return 'unknown'
+  const deadline = startDeadline(timeoutMs, signal)
   try {
     const headers: Record<string, string> = { accept: 'application/json' }
     // What a tab bought is for its buyer alone, who shows that the state is theirs.
     if (payment.tab) headers['tab-signature'] = payment.tab.signature
     const init = { headers }
-    return readWord(
-      await sendToGateway(
-        fetch,
-        urlOf(gatewayUrl, pathOfPayment(payment)),
-        init,
-        startDeadline(timeoutMs, signal),
-      ),
-    )
+    return readWord(await sendToGateway(fetch, urlOf(gatewayUrl, pathOfPayment(payment)), init, deadline))
   } catch {
     return 'unknown'
+  } finally {
+    deadline.signal.end?.()
   }
 }
 

@@ -77,7 +77,7 @@ export async function signPayment(
   }
   await requireDeployed(payer)
   const [provider, fee] = challenge.accepts
-  const validity = Math.min(provider.maxTimeoutSeconds, maxTimeoutSeconds, maxValiditySeconds)
+  const validity = Math.floor(Math.min(provider.maxTimeoutSeconds, maxTimeoutSeconds, maxValiditySeconds))
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
   const parts = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }

@@ -83,24 +83,28 @@ export async function sendUntilAnswered<A extends Answer>(
 ): Promise<A> {
   let within = deadline
   let outage: A | undefined
-  for (let attempt = 0; ; ) {
-    try {
-      const answer = await send(within)
-      log(`answer to the paid request: ${answer.status}`)
-      const waitMs = retryAfterMs(answer)
-      // Nothing comes of asking earlier than the server says.
-      if (waitMs > longestWaitMs) return answer
-      if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
-      else if (!isOutage(answer) || attempt++ === resends) return answer
-      else outage = answer
-      await pause(waitMs, within)
-    } catch (error) {
-      // It says more than that there was no time for another try.
-      if (outage && error instanceof RequestTimeoutError) return outage
-      if (!(error instanceof NetworkError) || attempt === resends) throw error
-      log('connection failed, presenting the same payment again')
-      await pause(resendDelayMs * 2 ** attempt++, within)
+  try {
+    for (let attempt = 0; ; ) {
+      try {
+        const answer = await send(within)
+        log(`answer to the paid request: ${answer.status}`)
+        const waitMs = retryAfterMs(answer)
+        // Nothing comes of asking earlier than the server says.
+        if (waitMs > longestWaitMs) return answer
+        if (isPending(answer) || isServing(answer)) within = limitWait(within, pendingTimeoutMs)
+        else if (!isOutage(answer) || attempt++ === resends) return answer
+        else outage = answer
+        await pause(waitMs, within)
+      } catch (error) {
+        // It says more than that there was no time for another try.
+        if (outage && error instanceof RequestTimeoutError) return outage
+        if (!(error instanceof NetworkError) || attempt === resends) throw error
+        log('connection failed, presenting the same payment again')
+        await pause(resendDelayMs * 2 ** attempt++, within)
+      }
     }
+  } finally {
+    if (within !== deadline) within.signal.end?.()
   }
 }
 

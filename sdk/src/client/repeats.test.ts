@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { payloads } from '../../test/signedPayment.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { createOpenPayments } from './repeats.ts'
@@ -29,8 +29,34 @@ describe('an open payment', () => {
     ['method', { method: 'POST' }],
     ['URL', { url: 'https://api.example/weather?city=1' }],
     ['body', { body: 'rain' }],
+    ['range', { headers: new Headers({ range: 'bytes=1000-' }) }],
+    ['language', { headers: new Headers({ 'accept-language': 'pt' }) }],
   ])('error: is not presented with another %s', async (_, change) => {
-    expect(await (await openPayments()).take({ ...asked, ...change }, end - 1)).toBeUndefined()
+    const open = await openPayments()
+    expect(await open.take({ ...asked, ...change }, end - 1)).toBeUndefined()
+    expect(await open.take(asked, end - 1)).toBe(payment)
+  })
+
+  test('behavior: is presented again whatever other headers the request has', async () => {
+    const headers = new Headers({ traceparent: '00-1-1-01', 'accept-language': '*' })
+    expect(await (await openPayments()).take({ ...asked, headers }, end - 1)).toBe(payment)
+  })
+
+  test('behavior: is handed out once to requests that take it at the same time', async () => {
+    const open = await openPayments()
+    const taken = await Promise.all([open.take(asked, end - 1), open.take(asked, end - 1)])
+    expect(taken).toEqual([payment, undefined])
+  })
+
+  test.each([
+    ['method', { method: 'PUT' }, end - 1],
+    ['URL', { url: 'https://api.example/other' }, end - 1],
+    ['time, when it can not settle any more', {}, end],
+  ])('behavior: has no body read of a request with another %s', async (_, change, now) => {
+    const open = await openPayments()
+    const body = vi.fn(async () => 'digest')
+    expect(await open.take({ ...asked, body, ...change }, now)).toBeUndefined()
+    expect(body).not.toHaveBeenCalled()
   })
 
   test.each([

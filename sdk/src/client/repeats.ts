@@ -1,3 +1,4 @@
+import { selectionOf } from '../protocol/selection.ts'
 import { ClientError, settlesUntil } from './errors.ts'
 import type { Asked } from './offers.ts'
 import { type GatewayWord, isFree, isServed, isUnclear, outcomeOf, type Paid } from './outcome.ts'
@@ -12,7 +13,7 @@ type RepeatSettings = {
   log: (message: string) => void
 }
 
-/** Most requests whose payments are remembered because their outcome isn't known. */
+/** Most payments that are remembered because their outcome isn't known. */
 const maxOpen = 1_000
 
 /**
@@ -64,30 +65,35 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
 
 /** Remembers payments by their requests, until they can't settle any more. */
 export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment) {
-  const open = new Map<string, Open[]>()
+  const open: { one: Open; key: string; body: string }[] = []
 
   return {
     async add(asked: Asked, one: Open): Promise<void> {
-      const key = await keyOf(asked)
-      if (key === undefined) return
-      open.set(key, [...(open.get(key) ?? []), one])
-      if (open.size > maxOpen) open.delete(open.keys().next().value ?? '')
+      const body = await bodyOf(asked)
+      if (body !== undefined && open.push({ one, key: keyOf(asked), body }) > maxOpen) open.shift()
     },
-    /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are forgotten. */
+    /** Hands a payment out, once. @param now Unix seconds: payments that can't settle any more are not handed out. */
     async take(asked: Asked, now: number): Promise<Open | undefined> {
-      const key = open.size > 0 ? await keyOf(asked) : undefined
-      if (key === undefined) return undefined
-      const [first, ...others] = (open.get(key) ?? []).filter((one) => settlesUntil(paymentOf(one)) > now)
-      if (others.length > 0) open.set(key, others)
-      else open.delete(key)
-      return first
+      const key = keyOf(asked)
+      const isOpen = (entry: (typeof open)[number]) =>
+        entry.key === key && settlesUntil(paymentOf(entry.one)) > now
+      // A body may be long, or have no end, so it is read only if a payment may be for it.
+      if (!open.some(isOpen)) return undefined
+      const body = await bodyOf(asked)
+      const at = open.findIndex((entry) => entry.body === body && isOpen(entry))
+      return at < 0 ? undefined : open.splice(at, 1)[0]?.one
     },
   }
 }
 
+/** The request without its body. Sellers keep the answers to requests of other selecting headers apart, too. */
+function keyOf({ method, url, headers }: Asked): string {
+  return [method.toUpperCase(), url, selectionOf((name) => headers?.get(name))].join('\n')
+}
+
 /** @returns undefined if the body can't be compared. */
-async function keyOf({ method, url, body }: Asked): Promise<string | undefined> {
+async function bodyOf({ body }: Asked): Promise<string | undefined> {
   const compared =
     typeof body === 'function' ? await (body() as Promise<unknown>).catch(() => undefined) : (body ?? '')
-  return typeof compared === 'string' ? JSON.stringify([method.toUpperCase(), url, compared]) : undefined
+  return typeof compared === 'string' ? compared : undefined
 }

@@ -28,7 +28,8 @@ export async function fixBody(body: BodyInit | null | undefined, request?: Reque
     return { init: body === null ? { body } : {}, read: async () => undefined, digest: async () => '' }
   }
   if (typeof FormData === 'function' && body instanceof FormData) {
-    const fixed = await fixForm(body)
+    // React Native's forms can't be read: some of its responses throw at once. They are sent as they came.
+    const fixed = await fixForm(body).catch(() => undefined)
     if (fixed) return fixed
   }
   return { init: { body }, read: async () => body, digest: () => digestOf(body) }
@@ -65,14 +66,14 @@ function bodyOf(request: Request): SentBody {
 /**
  * Writes a form as `fetch` does, with a boundary that follows from its contents, so that equal forms have equal bytes.
  *
- * @returns undefined in a runtime whose forms can't be read, such as React Native's.
+ * @returns undefined in a runtime whose responses have no boundary, such as React Native's.
+ * @throws if the form can't be read.
  */
 async function fixForm(form: FormData): Promise<SentBody | undefined> {
   const written = new Response(form)
   const [, random] = /boundary="?([^";]+)/.exec(written.headers.get('content-type') ?? '') ?? []
-  const read = await written.arrayBuffer().catch(() => undefined)
-  if (random === undefined || read === undefined) return undefined
-  const parts = split(new Uint8Array(read), encodeUtf8(random))
+  if (random === undefined) return undefined
+  const parts = split(new Uint8Array(await written.arrayBuffer()), encodeUtf8(random))
   // With their lengths, so that contents can't pass for a boundary.
   const lengths = encodeUtf8(parts.map(({ length }) => length).join())
   const boundary = `form-${await sha256(concatBytes(lengths, ...parts))}`

@@ -41,10 +41,14 @@ export async function waitForSettlement(
     ...startDeadline(options.timeoutMs ?? defaultWaitMs, options.signal),
     outcome: 'unknown',
   }
-  for (;;) {
-    const settlement = await lookUp(gatewayUrl, paymentId, gateway, deadline)
-    if (settlement) return settlement
-    await pause(options.pollMs ?? defaultPollMs, deadline)
+  try {
+    for (;;) {
+      const settlement = await lookUp(gatewayUrl, paymentId, gateway, deadline)
+      if (settlement) return settlement
+      await pause(options.pollMs ?? defaultPollMs, deadline)
+    }
+  } finally {
+    deadline.signal.end?.()
   }
 }
 
@@ -62,7 +66,8 @@ export async function settleNow(
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ network: payment.network, transfers: payment.payloads }),
   }
-  const answer = await sendToGateway(fetch, urlOf(facilitatorUrl, 'submit'), init, deadline)
+  const url = urlOf(facilitatorUrl, 'submit')
+  const answer = await sendToGateway(fetch, url, init, deadline).finally(deadline.signal.end)
   const { status, body } = answer
   const { code, detail } = readProblem(status, body)
   if (code === 'insufficient_gas_funds') throw new InsufficientGasError(detail, { status, body, payment })

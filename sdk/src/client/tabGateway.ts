@@ -11,8 +11,12 @@ export type TabGateway = ReturnType<typeof createTabGateway>
 
 /** What a buyer asks its gateway of a tab. @param fetch as the global one. */
 export function createTabGateway(fetch: typeof globalThis.fetch, gatewayUrl: string) {
-  const ask = (path: string, init: RequestInit = {}) =>
-    sendToGateway(fetch, urlOf(gatewayUrl, path), init, { ...startDeadline(timeoutMs), outcome: 'unknown' })
+  const ask = (path: string, init: RequestInit = {}) => {
+    const deadline = startDeadline(timeoutMs)
+    return sendToGateway(fetch, urlOf(gatewayUrl, path), init, { ...deadline, outcome: 'unknown' }).finally(
+      deadline.signal.end,
+    )
+  }
 
   return {
     /** What was charged on each line of an open tab, in base units. */

@@ -1,5 +1,5 @@
 import { concatBytes } from '../protocol/bytes.ts'
-import { eitherSignal, timeoutSignal } from './abort.ts'
+import { eitherSignal, type OwnSignal, timeoutSignal } from './abort.ts'
 import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
 import { withinOrigin } from './redirects.ts'
 import type { SignedPayment } from './signedPayment.ts'
@@ -15,8 +15,8 @@ export type Deadline = {
   timeoutMs: number | undefined
   /** Fires at the deadline. */
   timer: AbortSignal
-  /** Fires at the deadline, or when the caller gives up. */
-  signal: AbortSignal
+  /** Fires at the deadline, or when the caller gives up. The function that starts a deadline ends this signal afterwards. */
+  signal: OwnSignal
   /** Most bytes that are read of each answer. */
   maxResponseBytes: number
   /** The sent payment, which errors carry. */
@@ -31,8 +31,10 @@ export function startDeadline(
   callerSignal?: AbortSignal | null,
   maxResponseBytes = defaultMaxResponseBytes,
 ): Deadline {
-  const timer = timeoutMs === undefined ? new AbortController().signal : timeoutSignal(timeoutMs)
-  const signal = callerSignal ? eitherSignal(timer, callerSignal) : timer
+  const isLimited = timeoutMs !== undefined
+  const timer = isLimited ? timeoutSignal(timeoutMs) : new AbortController().signal
+  // Without a time limit, nothing listens to the caller's signal.
+  const signal = !callerSignal ? timer : isLimited ? eitherSignal(timer, callerSignal) : callerSignal
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
 

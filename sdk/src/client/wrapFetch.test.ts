@@ -1,4 +1,4 @@
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import {
   account,
   answerJson,
@@ -118,6 +118,31 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
 })
 
 test.each([
+  ['without a boundary', {}],
+  ['with a boundary', { 'content-type': 'multipart/form-data; boundary=b' }],
+])('behavior: a form that the runtime can not read is paid for, %s', async (_, headers) => {
+  // As of whatwg-fetch in React Native.
+  class FormResponse extends Response {
+    constructor(body?: BodyInit | null, init?: ResponseInit) {
+      super(body instanceof FormData ? null : body, body instanceof FormData ? { headers } : init)
+      if (!(body instanceof FormData)) return
+      this.arrayBuffer = () => {
+        throw new Error('could not read FormData body as blob')
+      }
+    }
+  }
+  const { url, seen } = await playEcho()
+  const inner = vi.fn(fetch)
+  const wrapped = payingFetch({}, inner)
+  vi.stubGlobal('Response', FormResponse)
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const response = await wrapped(url, { method: 'POST', body: form })
+  expect(response.status).toBe(200)
+  expect(inner.mock.calls.map(([, init]) => init?.body)).toEqual([form, form])
+  expect(seen).toHaveLength(2)
+})
+
+test.each([
   ['a stream', streamed],
   [
     'an iterable',
@@ -192,6 +217,35 @@ describe('402', () => {
       expect(signTypedData).toHaveBeenCalledTimes(2)
     },
   )
+
+  test('behavior: a request for the rest of a broken answer leaves the payment to the next plain one', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (request.headers.range || attempt > 1) return serveReceipt(request, response, attempt)
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('half', () => request.socket.destroy())
+    })
+    const wrapped = payingFetch({ signatures: 'one' })
+    await expect((await wrapped(url)).text()).rejects.toThrow()
+    expect(signTypedData).toHaveBeenCalledTimes(1)
+    await (await wrapped(url, { headers: { range: 'bytes=4-' } })).text()
+    expect(signTypedData).toHaveBeenCalledTimes(2)
+    await (await wrapped(url)).text()
+    expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([3, 2])
+  })
+
+  test('behavior: while a payment is open, a request to another URL is sent before its body has ended', async () => {
+    const broken = await playProvider((request, response) => {
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('half', () => request.socket.destroy())
+    })
+    const free = await serve((_, response) => response.end('free'))
+    const wrapped = payingFetch({ signatures: 'one' })
+    await expect((await wrapped(broken.url)).text()).rejects.toThrow()
+    const endless = new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(1)) })
+    const request = new Request(free, { method: 'POST', body: endless, duplex: 'half' } as RequestInit)
+    const response = await wrapped(request)
+    expect(response.status).toBe(200)
+  })
 
   test('behavior: a caller that stops reading on purpose pays again for the next request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {

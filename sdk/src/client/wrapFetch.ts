@@ -84,6 +84,7 @@ export function wrapFetch(
     const asked = {
       method: init?.method ?? request?.method ?? 'GET',
       url,
+      headers,
       body: async () => (await fix()).digest(),
     }
     const send = async (header: PaymentHeader, within: Deadline): Promise<OpenAnswer> => {
@@ -94,7 +95,7 @@ export function wrapFetch(
       const end = () => ended.abort(within.signal.reason)
       if (within.timeoutMs !== undefined) {
         within.signal.addEventListener('abort', end)
-        paid.signal = callerSignal ? eitherSignal(callerSignal, ended.signal) : ended.signal
+        paid.signal = callerSignal ? eitherSignal(ended.signal, callerSignal) : ended.signal
       }
       try {
         const sent = { url, request: spare?.clone(), init: paid, readBody: read }

@@ -39,24 +39,11 @@ export type AnswerRequest = {
   method: string
   /** Path and query. */
   resource: string
-  /** The values of its {@link selectingHeaders}. Absent: it has none, as an MCP call. */
+  /** The values of its selecting headers (`selectionOf`). Absent: it has none, as an MCP call. */
   selection?: string | undefined
   /** Absent: it has no body. */
   readBody: ReadBody | undefined
 }
-
-/**
- * Request headers that choose which representation of a resource, or which part of it, is the answer (RFC 9110 sections 12 to 14). Not
- * `Accept-Encoding`: the answer is the same in any encoding.
- */
-export const selectingHeaders = [
-  'accept',
-  'accept-language',
-  'if-modified-since',
-  'if-none-match',
-  'if-range',
-  'range',
-] as const
 
 /** Says that an answer was given before. */
 export const replayedHeader = 'Idempotent-Replayed'

@@ -3,6 +3,7 @@ import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
 import { maxResourceLength } from '../protocol/challenge.ts'
 import { BaseError, type ErrorCode, isErrorCode, ProtocolError } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
+import { selectionOf } from '../protocol/selection.ts'
 import { type Split, splitAnyPrice } from '../protocol/tier.ts'
 import { parseTraceparent } from '../protocol/traceparent.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
@@ -13,7 +14,6 @@ import {
   createAnswers,
   type ReadBody,
   replayedHeader,
-  selectingHeaders,
   shelfOf,
 } from './answers.ts'
 import { createChallenges } from './challenges.ts'
@@ -374,13 +374,8 @@ export function readHeaders(get: (name: string) => string | null | undefined) {
     traceparent: get('traceparent'),
     forwardedProto: get('x-forwarded-proto'),
     forwardedHost: get('x-forwarded-host'),
-    selection: selectingHeaders.map((name) => chosenBy(get(name))).join('\n'),
+    selection: selectionOf(get),
   }
-}
-
-/** A header's choice. Some clients say that they take anything, and others say nothing. */
-function chosenBy(value: string | null | undefined): string {
-  return value === undefined || value === null || /^\*(?:\/\*)?$/.test(value.trim()) ? '' : value
 }
 
 /** Reads a copy of what the handler reads. */

@@ -19,8 +19,16 @@ function isLarge({ length, isChunked }: Head): boolean {
   return isChunked || Number(length ?? 0) > smallBytes
 }
 
-/** Discards the body of a request that is answered without it. */
+/** Discards the body of a request that is answered without it. Never throws. */
 export async function discardBody(request: Request): Promise<void> {
+  try {
+    await discard(request)
+  } catch {
+    // The answer is sent anyway. A stream may be locked, and workerd keeps the lock of one with a pending read.
+  }
+}
+
+async function discard(request: Request): Promise<void> {
   const { headers } = request
   const head = { length: headers.get('content-length'), isChunked: headers.has('transfer-encoding') }
   if (!isLarge(head) || request.bodyUsed || !request.body) return
