@@ -165,7 +165,7 @@ export function createClient(options: ClientOptions): Client {
       hasAuthorization: init.headers.has('authorization'),
     }
     try {
-      if (payment) return await toResponse<Data>(await flow.presentFor(attempt, payment), deadline)
+      if (payment) return await toResponse<Data>(await flow.presentGiven(attempt, payment), deadline)
       log(`${init.method} ${url}`)
       let paid = await flow.payRemembered(attempt)
       if (!paid) {

@@ -49,7 +49,7 @@ describe('faults', () => {
 
   test('error: a connection that keeps breaking; the payment can be presented again', async () => {
     let isBroken = true
-    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+    const { url, paidHeaders, requests } = await playProvider((request, response, attempt) => {
       if (isBroken) request.socket.destroy()
       else serveReceipt(request, response, attempt)
     })
@@ -62,6 +62,10 @@ describe('faults', () => {
     expect((await client.request(url, { payment: error.payment })).receipt).toBe(receipt)
     expect(paidHeaders).toHaveLength(4)
     expect(new Set(paidHeaders).size).toBe(1)
+    // The next request asks for a price and buys anew, so it doesn't get this one's answer again.
+    const before = requests()
+    await client.request(url)
+    expect(requests() - before).toBe(2)
   })
 
   test.each<[string, number, Record<string, string>]>([

@@ -220,7 +220,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     receiptKeys,
     pay,
     payRemembered,
-    presentFor,
+    presentGiven: repeats.presentGiven,
     takeReceipt,
     /** Remembers a payment whose answer broke off while it was read. */
     remember: repeats.remember,

@@ -21,6 +21,13 @@ describe('an open payment', () => {
     expect(await open.take(asked, end - 1)).toBeUndefined()
   })
 
+  test('behavior: is forgotten once its caller presents it by hand, also if it was stored in between', async () => {
+    const open = await openPayments()
+    open.forget({ ...payment, payloads: ['another', 'payment'] })
+    open.forget({ ...payment, payloads: [...payloads] })
+    expect(await open.take(asked, end - 1)).toBeUndefined()
+  })
+
   test('behavior: is forgotten once it can not settle any more', async () => {
     expect(await (await openPayments()).take(asked, end)).toBeUndefined()
   })

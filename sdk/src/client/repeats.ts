@@ -51,6 +51,11 @@ export function createRepeats({ present, ask, log }: RepeatSettings) {
   return {
     presentFor,
     askAgain,
+    /** Presents a payment that the caller brings. The caller's next request must not present it once more, and get the same answer. */
+    presentGiven<A extends Answer>(attempt: Attempt<A>, payment: SignedPayment): Promise<Paid<A>> {
+      open.forget(payment)
+      return presentFor(attempt, payment)
+    },
     /** Remembers a payment whose answer broke off while it was read. */
     remember: open.add,
     /** Presents the payment of an earlier attempt. @returns undefined if there is none. */
@@ -68,6 +73,10 @@ export function createOpenPayments<Open>(paymentOf: (one: Open) => SignedPayment
   const open: { one: Open; key: string; body: string }[] = []
 
   return {
+    forget(payment: SignedPayment): void {
+      const at = open.findIndex(({ one }) => signatureOf(paymentOf(one)) === signatureOf(payment))
+      if (at >= 0) open.splice(at, 1)
+    },
     async add(asked: Asked, one: Open): Promise<void> {
       const body = await bodyOf(asked)
       if (body !== undefined && open.push({ one, key: keyOf(asked), body }) > maxOpen) open.shift()
@@ -96,4 +105,9 @@ async function bodyOf({ body }: Asked): Promise<string | undefined> {
   const compared =
     typeof body === 'function' ? await (body() as Promise<unknown>).catch(() => undefined) : (body ?? '')
   return typeof compared === 'string' ? compared : undefined
+}
+
+/** What tells payments apart, however they were stored in between. */
+function signatureOf({ payloads, tab }: SignedPayment): string {
+  return tab ? tab.signature : payloads.join()
 }
