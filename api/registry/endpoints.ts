@@ -4,7 +4,7 @@ import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { JsonSchema } from '@tollkeeper/runtime/jsonSchema'
 import postgres from 'postgres'
 import { Refusal } from '../http/refusal.ts'
-import { isShadowed, parseNewRoute } from './routeTable.ts'
+import { isShadowed, parseNewRoute, parseRoute } from './routeTable.ts'
 
 /** The methods that an endpoint can be registered for; `*` stands for all of them. */
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
@@ -83,7 +83,11 @@ export async function updateEndpoint(
 ): Promise<Endpoint> {
   const [first, ...others] = endpoint.wallets
   if (first === undefined) throw new TypeError('An endpoint needs a wallet')
-  const { path, shape } = parseNewRoute(new URL(endpoint.url))
+  const stored = await findEndpoint(tx, endpoint.providerId, endpointId)
+  // An older version registered URLs that new ones are refused for. Their endpoints can still be changed and disabled.
+  const url = new URL(endpoint.url)
+  const isKept = stored !== undefined && new URL(stored.url).href === url.href
+  const { path, shape } = isKept ? parseRoute(url) : parseNewRoute(url)
   // Deleted first, since the later ones must be of the first one's kind: test or production.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   await refuseTaken(tx`

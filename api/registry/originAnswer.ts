@@ -20,8 +20,8 @@ export function readOriginAnswer(
   const away = (why: string): Finding => ({ kind: 'unproven', isAway: true, why })
   if (httpStatus >= 400 && httpStatus < 500 && httpStatus !== 402)
     return away(
-      `it answered ${httpStatus} to a request without a payment, expected 402: ask for payment before you check the input, ` +
-        'or register an input that passes as the example',
+      `it answered ${httpStatus} to a request without a payment, expected 402: ask for payment before you check the input, or register ` +
+        'an input that passes as the example, which is sent once another URL of this server is proven',
     )
   if (httpStatus !== 402)
     return away(`it answered ${httpStatus} to a request without a payment, expected 402`)

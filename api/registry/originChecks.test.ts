@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
+import { text } from 'node:stream/consumers'
 import type { DiscoveryResource } from '@tollkeeper/ledger/discovery/catalogue'
 import { listDeclaration } from '@tollkeeper/ledger/discovery/declarations'
 import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
@@ -21,11 +22,14 @@ let origin: string
 /** What the server answers, by path. */
 const answers = new Map<string, { status: number; required?: object; body?: object }>()
 const asked: string[] = []
+/** Their bodies. */
+const bodies: Promise<string>[] = []
 
 beforeAll(async () => {
   shop = await openShop(gateway.app)
   server = createServer((request, response) => {
     asked.push(`${request.method} ${request.url}`)
+    bodies.push(text(request))
     const { status, required, body } = answers.get(request.url ?? '') ?? { status: 404 }
     if (required) response.setHeader('PAYMENT-REQUIRED', encodePaymentHeader(required))
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body ?? {}))
@@ -143,7 +147,7 @@ describe('endpoints', () => {
     })
   })
 
-  test('behavior: a seller that checks its input first is asked with its example, and is told what was found', async () => {
+  test('behavior: a seller proven at another URL, that checks its input first, is asked with its example, and is told what was found', async () => {
     const seller = await openShop(gateway.app)
     const example = { city: 'Oslo', days: 3 }
     answers.set('/strict?city=Oslo&days=3', { status: 402, required: exact(seller.wallet) })
@@ -174,9 +178,67 @@ describe('endpoints', () => {
       headers: { 'if-match': '*' },
       json: { inputExample: example },
     })
-    await gateway.database`update endpoint_proof set next_check_at = now() where endpoint_id = ${body.endpointId}`
+    const askAgain = async () => {
+      await gateway.database`update endpoint_proof set next_check_at = now() where endpoint_id = ${body.endpointId}`
+      asked.length = 0
+      await checkAll()
+    }
+    await askAgain()
+    expect(asked).toEqual(['GET /strict'])
+    expect(await read()).toMatchObject({ proof: { status: 'unproven' } })
+    answers.set('/open', { status: 402, required: exact(seller.wallet) })
+    await addEndpoint('/open', seller)
     await checkAll()
+    await askAgain()
+    expect(asked).toEqual(['GET /strict', 'GET /strict?city=Oslo&days=3'])
     expect(await read()).toMatchObject({ proof: { status: 'proven', finding: null } })
+  })
+
+  test('error: a server that no wallet is proven at gets nothing that a stranger chose but the URL', async () => {
+    const stranger = await openShop(gateway.app)
+    answers.set('/victim/transfer', { status: 422 })
+    answers.set('/victim/logged', { status: 200 })
+    const register = (path: string) =>
+      call(gateway.app, 'POST', `/providers/${stranger.providerId}/endpoints`, {
+        key: stranger.key,
+        json: {
+          url: `${origin}${path}`,
+          method: 'POST',
+          pricing: { usdcPerUnit: '0.05' },
+          walletId: stranger.walletId,
+          inputExample: { to: 'stranger', amount: 100 },
+        },
+      })
+    for (const path of ['/victim/transfer', '/victim/logged']) expect((await register(path)).status).toBe(201)
+    // A URL of another origin is proven to be the stranger's.
+    await gateway.database`
+      update endpoint_proof set proven_at = now(), next_check_at = now() + interval '1 day', url = 'https://elsewhere.example/'
+      where endpoint_id = ${stranger.endpointId}`
+    await gateway.database`update endpoint set url = 'https://elsewhere.example/' where id = ${stranger.endpointId}`
+    asked.length = 0
+    bodies.length = 0
+    await checkAll()
+    expect(asked.toSorted()).toEqual(['POST /victim/logged', 'POST /victim/transfer'])
+    expect(await Promise.all(bodies)).toEqual(['{}', '{}'])
+  })
+
+  test('behavior: a seller whose 402 for no input names no wallet is asked with its example', async () => {
+    const seller = await openShop(gateway.app)
+    answers.set('/quote', { status: 402, body: { error: 'name a city' } })
+    answers.set('/quote?city=Oslo', { status: 402, required: exact(seller.wallet) })
+    const url = `${origin}/quote`
+    await call(gateway.app, 'POST', `/providers/${seller.providerId}/endpoints`, {
+      key: seller.key,
+      json: {
+        url,
+        method: 'GET',
+        pricing: { usdcPerUnit: '0.05' },
+        walletId: seller.walletId,
+        inputExample: { city: 'Oslo' },
+      },
+    })
+    await checkAll()
+    expect((await find(url))?.quality.proven).toBe(true)
   })
 
   test('behavior: one provider’s many URLs delay no other’s, and what isn’t listed is asked nothing', async () => {

@@ -159,6 +159,33 @@ describe('an endpoint', () => {
   })
 })
 
+describe('an endpoint with a URL that is refused by now', () => {
+  test.each(['https://shop.example/cities?x=1', 'https://shop.example/cities/%7Bid%7D'])(
+    'behavior: can be changed, paid to another wallet and disabled with its URL %s',
+    async (url) => {
+      const shop = await openShop(app)
+      await gateway.database`update endpoint set url = ${url} where id = ${shop.endpointId}`
+      const at = endpointPath(shop)
+      expect(await change(shop, at, { pricing: { usdcPerUnit: '0.06' } })).toMatchObject({ url })
+      expect(await change(shop, at, { url, description: 'Cities' })).toMatchObject({ url })
+      const { body } = await send(
+        shop,
+        'PATCH',
+        walletPath(shop),
+        { address: newAddress() },
+        { 'if-match': '*' },
+      )
+      expect(body).toMatchObject({ endpoints: [shop.endpointId] })
+      expect(await change(shop, at, { disabled: true })).toMatchObject({
+        url,
+        disabledAt: expect.any(String),
+      })
+      const moved = await send(shop, 'PATCH', at, { url: `${url}/{name}` }, { 'if-match': '*' })
+      expect(moved.body).toMatchObject({ code: 'invalid_field', field: 'url' })
+    },
+  )
+})
+
 describe('an endpoint that nobody could reach', () => {
   const pricing = { usdcPerUnit: '0.05' }
   const register = async (shop: Shop, url: string, method: string) =>

@@ -465,6 +465,35 @@ test('behavior: 200 messages that can’t be dispatched delay no other', async (
   expect(await loop.deliverDue()).toBe(200)
 })
 
+test('behavior: after a deadlock it returns to full batches, though no message is at fault', async () => {
+  const receiver = await startReceiver()
+  const { providerId } = await register(receiver.url, ['payment.settled'])
+  await database`
+    insert into outbox (event, provider_id, data)
+    select 'batch.confirmed', ${providerId}, '{}' from generate_series(1, 1600)`
+  // The first dispatch fails. A sequence counts on, although its transaction is rolled back.
+  await database.unsafe(`
+    create sequence dispatches;
+    create function deadlock_once() returns trigger language plpgsql as $$
+      begin
+        if nextval('dispatches') = 1 then raise exception 'for a test' using errcode = 'deadlock_detected'; end if;
+        return null;
+      end $$;
+    create trigger deadlock_once before update on outbox for each statement execute function deadlock_once()`)
+  const reports = collectBadRows()
+  await createLoop({ onBadRow: reports.onBadRow }).deliverDue()
+  const [{ dispatches }] = await database<[{ dispatches: number }]>`
+    select last_value::int as dispatches from dispatches`
+  await database.unsafe(
+    'drop trigger deadlock_once on outbox; drop function deadlock_once; drop sequence dispatches',
+  )
+  const [{ left }] = await database<[{ left: number }]>`
+    select count(*)::int as left from outbox where dispatched_at is null`
+  expect({ left, bad: reports.bad }).toEqual({ left: 0, bad: [] })
+  // The failed one, as many as a full batch one by one, and the other 1,100 in three.
+  expect(dispatches).toBe(1 + 500 + 3)
+})
+
 test('behavior: a message that can’t be signed counts as a failed attempt', async () => {
   const receiver = await startReceiver()
   const { providerId, webhookId } = await register(receiver.url)

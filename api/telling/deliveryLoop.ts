@@ -202,23 +202,33 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
 
 type DispatcherOptions = Required<Pick<DeliveryLoopOptions, 'sql' | 'now' | 'onBadRow'>>
 
-/** Dispatches what is new. If a message is at fault, messages are dispatched one by one, and it is tried again later. */
+/**
+ * Dispatches what is new. If a message may be at fault, messages are dispatched one by one until it is found or as many as a full batch
+ * have passed, because a deadlock looks alike and no message is at fault for that. A message at fault is tried again later.
+ */
 function createDispatcher({ sql, now, onBadRow }: DispatcherOptions): () => Promise<void> {
   const undispatched = createStepBack<bigint>(now)
   return async () => {
-    for (let limit = messagesAtOnce, isFull = true; isFull; ) {
+    /** How many messages to dispatch one by one. */
+    let suspects = 0
+    for (;;) {
       const except = undispatched.waiting()
+      const limit = suspects > 0 ? 1 : messagesAtOnce
       try {
-        isFull = (await dispatchOutbox(sql, { now: new Date(now()), limit, except })) === limit
+        const dispatched = await dispatchOutbox(sql, { now: new Date(now()), limit, except })
+        if (dispatched < limit) return
+        suspects = Math.max(0, suspects - 1)
       } catch (error) {
         if (!isRowFault(error)) throw error
-        if (limit === 1) {
-          const id = await readOldestMessage(sql, except)
-          if (id === undefined) return
-          undispatched.failed(id)
-          onBadRow('message', error, { message: `${id}` })
+        if (limit > 1) {
+          suspects = messagesAtOnce
+          continue
         }
-        limit = limit === 1 ? messagesAtOnce : 1
+        const id = await readOldestMessage(sql, except)
+        if (id === undefined) return
+        undispatched.failed(id)
+        onBadRow('message', error, { message: `${id}` })
+        suspects = 0
       }
     }
   }

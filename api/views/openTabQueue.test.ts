@@ -1,13 +1,16 @@
 import type { OpenLine } from '@tollkeeper/ledger/tabs/tabReads'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
+import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { sumLines } from './openTabQueue.ts'
+import { createOpenTabQueues, sumLines } from './openTabQueue.ts'
 
 const now = new Date('2027-01-15T12:00:00Z')
 const ago = (minutes: number) => new Date(now.getTime() - minutes * 60_000)
 const split = encodeSplit({ provider: `0x${'a'.repeat(40)}`, providerShare: 9n, platformShare: 1n })
+const platform = `0x${'b'.repeat(40)}` as const
 const line: OpenLine = {
   split,
+  platform,
   charged: 6_000n,
   tabCharged: 6_000n,
   requests: 3,
@@ -15,7 +18,7 @@ const line: OpenLine = {
   openedAt: ago(30),
   expiresAt: now.getTime() / 1000 + 90_000,
 }
-const times = { least: 5_000n, timeMs: 3_600_000, now }
+const times = { least: 5_000n, timeMs: 3_600_000 }
 
 describe('sumLines', () => {
   test('default: both parts, the first purchase, and when the first tab has settled at the latest', () => {
@@ -27,7 +30,7 @@ describe('sumLines', () => {
 
   test.each([
     ['is too small to settle: when it runs out', { tabCharged: 4_999n }, new Date(line.expiresAt * 1000)],
-    ['is due: now', { openedAt: ago(61) }, now],
+    ['is due: when it was due', { openedAt: ago(61) }, ago(1)],
     ['is open', {}, ago(-30)],
   ])('behavior: a tab that %s', (_, change, settlesAt) => {
     expect(sumLines([{ ...line, ...change }], 0, times)).toMatchObject({ settlesAt })
@@ -43,5 +46,69 @@ describe('sumLines', () => {
     expect(sumLines([{ ...line, charged: 0n, requests: 0, firstAt: null }], 0, times)).toBeNull()
     expect(sumLines([{ ...line, charged: 9n }], 1, times)).toBeNull()
     expect(sumLines([], 0, times)).toBeNull()
+  })
+})
+
+describe('createOpenTabQueues', () => {
+  const [provider, stranger] = [`0x${'a'.repeat(40)}`, `0x${'c'.repeat(40)}`] as const
+
+  function openQueues() {
+    const clock = { ms: 0 }
+    const reads: PromiseWithResolvers<OpenLine[]>[] = []
+    const ask = createOpenTabQueues({
+      readLines: () => {
+        const read = Promise.withResolvers<OpenLine[]>()
+        reads.push(read)
+        return read.promise
+      },
+      timesOn: () => times,
+      clock: () => clock.ms,
+    })
+    const of = (wallet: Address, half: 0 | 1 = 0) => ask({ chainId: 1, wallet, half, now })
+    return { clock, reads, of }
+  }
+
+  test('default: each wallet gets its part, and a tab that is due settles now', async () => {
+    const { reads, of } = openQueues()
+    const answers = Promise.all([of(provider), of(platform, 1), of(stranger), of(provider, 1)])
+    reads[0]?.resolve([{ ...line, openedAt: ago(61) }])
+    expect(await answers).toMatchObject([
+      { amount: 5_400n, settlesAt: now },
+      { amount: 600n, settlesAt: now },
+      null,
+      null,
+    ])
+  })
+
+  test('behavior: questions about any wallets share one read for seconds, and one read is under way at a time', async () => {
+    const { clock, reads, of } = openQueues()
+    const first = of(provider)
+    reads[0]?.resolve([line])
+    await first
+    for (const wallet of [provider, stranger, platform]) await of(wallet)
+    clock.ms = 4_999
+    await of(provider)
+    expect(reads).toHaveLength(1)
+    // It is answered from what is known while it is read again.
+    clock.ms = 5_000
+    expect(await of(provider)).toMatchObject({ paymentCount: 3 })
+    expect(await of(stranger)).toBeNull()
+    expect(reads).toHaveLength(2)
+    // Nothing older than ten seconds is served, but no second read starts.
+    clock.ms = 10_000
+    const late = of(provider)
+    expect(reads).toHaveLength(2)
+    reads[1]?.resolve([line, line])
+    expect(await late).toMatchObject({ paymentCount: 6 })
+  })
+
+  test('error: a read that fails is tried again by the next question', async () => {
+    const { reads, of } = openQueues()
+    const failing = of(provider)
+    reads[0]?.reject(new Error('away'))
+    await expect(failing).rejects.toThrow('away')
+    const answer = of(provider)
+    reads[1]?.resolve([line])
+    expect(await answer).toMatchObject({ paymentCount: 3 })
   })
 })

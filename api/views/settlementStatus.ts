@@ -40,13 +40,23 @@ export type SettlementStatusRouteOptions = {
 
 export const addSettlementStatusRoute = view('/settlements/status', {
   summary: 'What a wallet waits for',
-  description: 'Each request on a tab counts as a payment, from the moment it is bought.',
+  description:
+    'Each request on a tab counts as a payment, within ten seconds of its purchase. For up to ten seconds after a tab closes it may count twice.',
   tags: ['Settlements'],
   query: statusQuery,
   refuses: [404],
   answer: ['The queue', settlementStatus],
   open: ({ sql, tabReads, heads, networks, settings, now }: SettlementStatusRouteOptions) => {
-    const readOpenTabs = createOpenTabQueues(tabReads)
+    // Within earned credit a tab may stay open for several hours, where the operator allows that.
+    const timeMs = settings.triggers.timeMs * (settings.tabs?.earnedHours ?? 1)
+    const readOpenTabs = createOpenTabQueues({
+      readLines: (chainId) =>
+        tabReads.readOpenLines({ chainId, token: networks.ofChain(chainId).served.token }),
+      timesOn: (chainId) => ({
+        least: minimumPriceOn(settings, networks.ofChain(chainId).served.network),
+        timeMs,
+      }),
+    })
     return async ({ wallet, network: name }) => {
       const { network, token } = networks.named(name).served
       const { chainId } = network
@@ -54,11 +64,8 @@ export const addSettlementStatusRoute = view('/settlements/status', {
       const isPlatform = wallet === settings.platformWallet
       if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
       const question = { chainId, token, wallet, half: isPlatform ? (1 as const) : (0 as const), now: asOf }
-      // Within earned credit a tab may stay open for several hours, where the operator allows that.
-      const timeMs = settings.triggers.timeMs * (settings.tabs?.earnedHours ?? 1)
-      const times = { least: minimumPriceOn(settings, network), timeMs, now: asOf }
-      // First, so that a tab that is taken into the ledger meanwhile counts twice for a moment rather than not at all.
-      const openTabs = await readOpenTabs(question, times)
+      // First, so that a tab that is taken into the ledger meanwhile counts twice for some seconds rather than not at all.
+      const openTabs = await readOpenTabs(question)
       const [indexedBlock, queue, isTooDear, costOf] = await Promise.all([
         heads.of(chainId),
         readWalletQueue(sql, question),

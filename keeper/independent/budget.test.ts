@@ -38,14 +38,13 @@ test('behavior: wallets that reserve at the same time never exceed the limit tog
   const other = budget.openAccount()
   expect(account.reserve([60n], 100n)).toEqual([true])
   expect(other.reserve([41n, 40n], 100n)).toEqual([false, true])
-  expect(other.covers(0n, 100n)).toBe(true)
-  expect(other.covers(1n, 100n)).toBe(false)
-  expect(other.covers(1n, 0n)).toBe(true)
+  expect(other.reserveSweeps(0n, 100n)).toBe(true)
+  expect(other.reserveSweeps(1n, 100n)).toBe(false)
   // A wallet that plans its transaction again replaces its reservation.
   expect(account.reserve([60n], 100n)).toEqual([true])
   // A transaction that cost less, or was never sent, leaves the rest to others.
   account.book({ cost: 50n, reward: 0n })
-  expect(other.covers(10n, 100n)).toBe(true)
+  expect(other.reserveSweeps(10n, 100n)).toBe(true)
   other.release()
   expect(account.reserve([50n], 100n)).toEqual([true])
 })
@@ -55,4 +54,24 @@ test('behavior: what is in flight at midnight counts on the next day', () => {
   account.reserve([70n], 100n)
   clock.now = midnight
   expect(budget.openAccount().reserve([31n, 30n], 100n)).toEqual([false, true])
+})
+
+test('behavior: what sweeps add is reserved, so that wallets together stay within the limit', () => {
+  const { budget, account } = openBudget()
+  const other = budget.openAccount()
+  expect(account.reserve([30n], 100n)).toEqual([true])
+  expect(other.reserve([30n], 100n)).toEqual([true])
+  expect(account.reserveSweeps(25n, 100n)).toBe(true)
+  expect(other.reserveSweeps(25n, 100n)).toBe(false)
+  expect(other.reserveSweeps(15n, 100n)).toBe(true)
+  // The replacement of a transaction doesn't need its sweeps' part twice, and keeps the larger one.
+  expect(account.reserveSweeps(25n, 100n)).toBe(true)
+  expect(account.reserveSweeps(5n, 100n)).toBe(true)
+  expect(other.reserveSweeps(16n, 100n)).toBe(false)
+  // Whatever ends the transaction frees the sweeps' part, too.
+  account.book({ cost: 40n, reward: 0n })
+  expect(other.reserveSweeps(30n, 100n)).toBe(true)
+  other.release()
+  expect(account.reserve([60n], 100n)).toEqual([true])
+  expect(account.reserveSweeps(1_000n, 0n)).toBe(true)
 })

@@ -8,8 +8,8 @@ export type Account = ReturnType<Budget['openAccount']>
 export function createBudget(now: () => Date) {
   let day = ''
   let spent = 0n
-  /** What each wallet's transaction in flight may cost. */
-  const reserved = new Map<symbol, bigint>()
+  /** What each wallet's transaction in flight may cost: its payments, and the sweeps with them. */
+  const reserved = new Map<symbol, { payments: bigint; sweeps: bigint }>()
 
   function turnDay(): void {
     const today = now().toISOString().slice(0, 10)
@@ -19,7 +19,10 @@ export function createBudget(now: () => Date) {
   /** Spent today, or reserved by others. */
   function takenBy(others: (wallet: symbol) => boolean): bigint {
     turnDay()
-    return [...reserved].reduce((sum, [wallet, amount]) => (others(wallet) ? sum + amount : sum), spent)
+    return [...reserved].reduce(
+      (sum, [wallet, { payments, sweeps }]) => (others(wallet) ? sum + payments + sweeps : sum),
+      spent,
+    )
   }
 
   return {
@@ -47,12 +50,22 @@ export function createBudget(now: () => Date) {
             sum += amount
             return true
           })
-          reserved.set(own, sum)
+          reserved.set(own, { payments: sum, sweeps: 0n })
           return isReserved
         },
-        /** Returns whether today's limit covers this amount as well. It reserves nothing. */
-        covers: (amount: bigint, limit: bigint): boolean =>
-          limit === 0n || takenBy(() => true) + amount <= limit,
+        /**
+         * Reserves an amount for the sweeps of the transaction, if today's limit covers it together with all that is spent or reserved.
+         * A replacement reserves again; the larger amount counts, because either may be mined.
+         *
+         * @returns whether it is reserved.
+         */
+        reserveSweeps(amount: bigint, limit: bigint): boolean {
+          const { payments, sweeps } = reserved.get(own) ?? { payments: 0n, sweeps: 0n }
+          const most = amount > sweeps ? amount : sweeps
+          if (limit !== 0n && takenBy((wallet) => wallet !== own) + payments + most > limit) return false
+          reserved.set(own, { payments, sweeps: most })
+          return true
+        },
         /** Books what the transaction in flight has cost and earned, in USDC base units. */
         book({ cost, reward }: { cost: bigint; reward: bigint }): void {
           turnDay()

@@ -63,7 +63,7 @@ export function createSettler(options: SettlerOptions) {
           draws.map(({ amount }) => amount),
           settings.dailyBudget,
         ),
-      isInBudget: async (amount) => account.covers(amount, settings.dailyBudget),
+      drawForSweeps: async (amount) => account.reserveSweeps(amount, settings.dailyBudget),
       bears: 'all',
       now,
     }),

@@ -26,7 +26,8 @@ export function createLedgerCeiling({ sql, served, settings, meter, now }: Conte
       const drawn = await drawGas(sql, served.network.chainId, wants, limits, now())
       return draws.map(({ spender }) => spender.paymentId !== null && drawn.has(spender.paymentId))
     },
-    isInBudget: (amount) =>
+    // Not reserved: bookGas charges the budget with what sweeps have cost once they are mined.
+    drawForSweeps: (amount) =>
       isInBudget(sql, served.network.chainId, {
         amount,
         budget: dailyBudget === 0n ? null : dailyBudget,

@@ -35,7 +35,7 @@ function open(
         return true
       })
     },
-    isInBudget: async (amount) => amount <= left.budget,
+    drawForSweeps: async (amount) => amount <= left.budget,
     bears: 'what fees lack',
     now: () => now,
     ...options,
@@ -193,4 +193,14 @@ test('behavior: what fees don’t carry of the gas of sweeps is the budget’s, 
   const carries = (budget: bigint) => open(prices, { budget }).ceiling.carries(payers, gas)
   expect(await carries(99n)).toBe(false)
   expect(await carries(100n)).toBe(true)
+})
+
+test('behavior: a stranger’s budget bears all gas of sweeps, also without a limit by fees', async () => {
+  const prices = pricesAt(10_000_000n)
+  const settings = { maxFeePerGas: 100n * gwei, gasPerFee: 0n }
+  // At 0.03 USD a million units.
+  const carries = (budget: bigint) =>
+    open(prices, { settings, bears: 'all', budget }).ceiling.carries(many(10, halfDollar), 1_000_000n)
+  expect(await carries(29_999n)).toBe(false)
+  expect(await carries(30_000n)).toBe(true)
 })

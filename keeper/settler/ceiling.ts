@@ -35,8 +35,8 @@ export type CeilingOptions = {
   settings: Pick<GasLimits, 'maxFeePerGas' | 'gasPerFee'>
   /** Draws what fees don't carry from its source, in order; for each draw, whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
-  /** Whether this much is left of what the operator adds to fees. Takes nothing. */
-  isInBudget: (amount: bigint) => Promise<boolean>
+  /** Draws what fees don't carry of the gas of sweeps from what the operator adds to fees. Returns whether there was enough. */
+  drawForSweeps: (amount: bigint) => Promise<boolean>
   /** Who pays the gas. A stranger gets only the reward of tabs, no fees, so its budget bears the rest. */
   bears: 'what fees lack' | 'all'
   now: () => Date
@@ -48,7 +48,7 @@ export type CeilingOptions = {
  * times their fee, and at any cost shortly before they expire.
  */
 export function createCeiling(options: CeilingOptions) {
-  const { meter, settings, draw, isInBudget, bears, now } = options
+  const { meter, settings, draw, drawForSweeps, bears, now } = options
   const { gasPerFee, maxFeePerGas } = settings
 
   function isCarried({ expected }: GasShare, fee: bigint): boolean {
@@ -146,15 +146,15 @@ export function createCeiling(options: CeilingOptions) {
     },
     /** Whether those that go may have this much more gas: what their fees don't carry of it is the budget's, while that lasts. */
     async carries(spenders: readonly Spender[], gas: bigint): Promise<boolean> {
-      if (gasPerFee === 0n) return true
+      if (gasPerFee === 0n && bears !== 'all') return true
       const prices = await meter.read()
       const shares = shareGas(spenders, prices)
       const spent = shares.reduce((sum, { expected }) => sum + expected, 0n)
       const fees = spenders.reduce((sum, { fee }) => sum + fee, 0n)
       const more = weiToUsd(gas * prices.expected, prices.usdPerToken)
-      if (spent + more > gasPerFee * fees) return false
+      if (gasPerFee !== 0n && spent + more > gasPerFee * fees) return false
       const paid = bears === 'all' ? 0n : fees > spent ? fees - spent : 0n
-      return more <= paid || isInBudget(more - paid)
+      return more <= paid || drawForSweeps(more - paid)
     },
     /** What a mined transaction cost, in USDC base units. */
     async costOf(receipt: TransactionReceipt): Promise<bigint> {

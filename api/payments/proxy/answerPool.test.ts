@@ -46,6 +46,28 @@ describe('a full pool', () => {
     expect(first.has(named('a', 9)).at(-1)).toBe('a8')
   })
 
+  test('error: no listed price evicts answers of a provider within its equal share', () => {
+    const { seller } = openPool()
+    const honest = seller('honest', 10_000n)
+    honest.sell(named('honest', 4))
+    const greedy = seller('greedy', 1_000_000_000_000n)
+    greedy.sell(named('greedy', 140))
+    expect(honest.has(named('honest', 4))).toEqual(named('honest', 4))
+    expect(greedy.has(named('greedy', 140))).toHaveLength(5)
+    honest.sell(named('more', 9))
+    expect(greedy.has(named('greedy', 140)).length).toBeGreaterThanOrEqual(4)
+  })
+
+  test('error: a price above 1 USDC counts as 1 USDC', () => {
+    const { seller } = openPool()
+    const [usual, greedy] = [seller('usual', 1_000_000n), seller('greedy', 1_000_000_000_000n)]
+    usual.sell(named('usual', 4))
+    greedy.sell(named('greedy', 4), 1_001)
+    seller('third', 1_000_000n).sell(named('third', 2))
+    expect(usual.has(named('usual', 4))).toHaveLength(4)
+    expect(greedy.has(named('greedy', 4))).toEqual(['greedy1', 'greedy2', 'greedy3'])
+  })
+
   test('behavior: test money keeps nothing that real money is paid for', () => {
     const { seller } = openPool()
     const [real, test] = [seller('real', 1n), seller('test', 1_000_000_000n, true)]

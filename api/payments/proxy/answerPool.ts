@@ -16,9 +16,18 @@ type Pooled = { entry: AnswerEntry; until: number; size: number; price: bigint; 
 export type AnswerPoolOptions = { maxBytes: number; maxEntries: number; now: () => number }
 
 /**
- * Keeps the answers of all providers in one memory. If it is full, the provider with the most bytes for what its buyers paid for them
- * makes room, with its oldest answer, and answers paid with test money before all others. So each provider has a share by the price
- * paid, and answers that cost next to nothing evict no one else's.
+ * The price up to which an answer counts as paid, USDC base units. The price is only listed when the answer is kept, and its provider
+ * may void the payment later, so a high one must not buy room.
+ */
+const maxCountedPrice = 1_000_000n
+/** The average price from which a provider has an equal share, USDC base units. Otherwise next to nothing would evict what was paid for. */
+const minSharedPrice = 100n
+
+/**
+ * Keeps the answers of all providers in one memory. If it is full, answers paid with test money make room first, then those of providers
+ * that hold more than an equal share or were paid next to nothing. Among these it is the provider with the most bytes for what its buyers
+ * paid for them, with its oldest answer. So no price evicts the answers of a provider within its equal share while another exceeds its
+ * own, and answers that cost next to nothing evict no one else's.
  *
  * @returns a function that gives the shelf of a seller.
  */
@@ -46,14 +55,22 @@ export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOption
     }
   }
 
-  /** The share that takes the most for what was paid. */
+  /** The share that makes room next. */
   function largest(): Share | undefined {
+    for (const [key, share] of shares) if (share.names.size === 0) shares.delete(key)
+    const test = [...shares.values()].filter(({ isTest }) => isTest)
+    const candidates = test.length > 0 ? test : [...shares.values()]
+    const sharing = candidates.filter(hasEqualShare).length
+    const exceeding = candidates.filter((share) => !hasEqualShare(share) || exceeds(share, sharing))
     let found: Share | undefined
-    for (const [key, share] of shares) {
-      if (share.names.size === 0) shares.delete(key)
-      else if (found === undefined || takesMore(share, found)) found = share
-    }
+    for (const share of exceeding.length > 0 ? exceeding : candidates)
+      if (found === undefined || takesMore(share, found)) found = share
     return found
+  }
+
+  /** Whether a share is more than an equal one of this many. */
+  function exceeds({ bytes, names }: Share, count: number): boolean {
+    return bytes * count > maxBytes || names.size * count > maxEntries
   }
 
   function shareOf({ providerId, isTest }: AnswerSeller): Share {
@@ -74,7 +91,7 @@ export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOption
     put(name, entry, seconds) {
       remove(name)
       const size = entrySize(name, entry)
-      const { price } = seller
+      const price = seller.price < maxCountedPrice ? seller.price : maxCountedPrice
       const share = shareOf(seller)
       entries.set(name, { entry, until: now() + seconds * 1_000, size, price, share })
       bytes += size
@@ -91,9 +108,12 @@ export function createAnswerPool({ maxBytes, maxEntries, now }: AnswerPoolOption
   })
 }
 
+function hasEqualShare({ paid, names }: Share): boolean {
+  return paid >= minSharedPrice * BigInt(names.size)
+}
+
 /** Compares bytes per base unit without dividing: nothing may have been paid. */
 function takesMore(one: Share, other: Share): boolean {
-  if (one.isTest !== other.isTest) return one.isTest
   const [left, right] = [BigInt(one.bytes) * other.paid, BigInt(other.bytes) * one.paid]
   return left === right ? one.bytes > other.bytes : left > right
 }

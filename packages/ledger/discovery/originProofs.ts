@@ -102,6 +102,27 @@ export async function readProofs(
   return new Map(rows.map(({ endpointId, ...proof }) => [endpointId, proof]))
 }
 
+/** Whether the seller is proven at this or another URL of the same origin, for the same wallet. */
+export async function isProvenAtOrigin(
+  sql: Queryable,
+  { declaredId, endpointId, chainId, payTo, url }: Unproven,
+): Promise<boolean> {
+  const start = `${new URL(url).origin}/`
+  const [found] =
+    declaredId === null
+      ? await sql`
+        select 1 from endpoint asked
+        join endpoint x on x.provider_id = asked.provider_id
+        join endpoint_proof o on o.endpoint_id = x.id and o.url = x.url
+        where asked.id = ${endpointId} and o.pay_to = ${payTo} and o.proven_at is not null and starts_with(o.url, ${start})
+        limit 1`
+      : await sql`
+        select 1 from declared_resource d
+        where d.pay_to = ${payTo} and d.chain_id = ${chainId} and d.proven_at is not null and starts_with(d.resource, ${start})
+        limit 1`
+  return found !== undefined
+}
+
 /** The result of asking a URL. */
 export type Finding =
   /** `said`: a declared resource's own description; `amount`: its price there, USDC base units. */

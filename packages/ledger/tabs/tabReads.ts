@@ -14,6 +14,8 @@ import {
 /** A line of a tab that the ledger doesn't have yet. */
 export type OpenLine = {
   split: bigint
+  /** Whom its fees are paid to. */
+  platform: Address
   /** USDC base units, on this line. */
   charged: bigint
   /** USDC base units, on all lines of its tab. */
@@ -26,14 +28,6 @@ export type OpenLine = {
   openedAt: Date
   /** Unix seconds: when its tab runs out. */
   expiresAt: number
-}
-
-type OpenLineQuestion = {
-  chainId: number
-  token: Address
-  /** Whose lines: a provider's wallet, or the platform's, which has a part of each line of its tabs. */
-  wallet: Address
-  isPlatform: boolean
 }
 
 /** A request without what its buyer signed. */
@@ -76,13 +70,14 @@ export function createTabReads({ all: sql, of }: TabDatabase) {
       return rows.map((row) => ({ payer, tabId, ...row, split: BigInt(row.split) }))
     },
 
-    /** The lines that pay a wallet, of tabs that are open or not taken into the ledger yet. Reads all open tabs of the network. */
-    async readOpenLines({ chainId, token, wallet, isPlatform }: OpenLineQuestion): Promise<OpenLine[]> {
-      const own = isPlatform
-        ? sql`t.platform = ${toBytes(wallet)}`
-        : sql`substring(l.split from 1 for 20) = ${toBytes(wallet)}`
+    /**
+     * Returns the lines with charges, of tabs that are open or not taken into the ledger yet. It reads all open tabs of the network and
+     * counts their requests, so its callers must share answers.
+     */
+    async readOpenLines({ chainId, token }: { chainId: number; token: Address }): Promise<OpenLine[]> {
       const rows = await sql<(Omit<OpenLine, 'split'> & { split: Hex })[]>`
-        select '0x' || encode(l.split, 'hex') as split, greatest(t.charged[l.position + 1], 0) as charged,
+        select '0x' || encode(l.split, 'hex') as split, '0x' || encode(t.platform, 'hex') as platform,
+          t.charged[l.position + 1] as charged,
           (select coalesce(sum(greatest(one, 0)), 0)::bigint from unnest(t.charged) one) as "tabCharged",
           bought.requests, bought.first_at as "firstAt", t.opened_at as "openedAt", t.expires_at::float8 as "expiresAt"
         from tabs.tab t
@@ -94,7 +89,7 @@ export function createTabReads({ all: sql, of }: TabDatabase) {
           where i.payer = t.payer and i.tab_id = t.id and i.position = l.position and coalesce(r.charged, r.price) > 0
         ) bought
         where (t.closed_at is null or (t.closed_at is not null and t.taken_at is null))
-          and t.chain_id = ${chainId} and t.token = ${toBytes(token)} and ${own}`
+          and t.chain_id = ${chainId} and t.token = ${toBytes(token)} and t.charged[l.position + 1] > 0`
       return rows.map((row) => ({ ...row, split: BigInt(row.split) }))
     },
   }
