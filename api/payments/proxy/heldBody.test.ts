@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { readdir } from 'node:fs/promises'
+import { type FileHandle, open, readdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { buffer } from 'node:stream/consumers'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createBodyHolder } from './heldBody.ts'
 
 const limits = { maxBytes: 1_000, inMemoryBytes: 100, totalBytes: 2_000, ownerBytes: 1_200 }
@@ -34,6 +34,33 @@ test.each([
   expect(holder.heldBytes()).toBe(length)
   await held.release()
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
+})
+
+/** What all open files share, so that a test can watch their calls and make them fail. */
+async function fileMethods(): Promise<FileHandle> {
+  const file = await open('/dev/null')
+  await file.close()
+  onTestFinished(() => void vi.restoreAllMocks())
+  return Object.getPrototypeOf(file) as FileHandle
+}
+
+describe('a body of a thousand parts', () => {
+  test('behavior: is held in one buffer', async () => {
+    const held = await createBodyHolder({ ...limits, inMemoryBytes: 1_000 }).take(bodyOf(1_000, 1_000), ['a'])
+    const parts: Uint8Array[] = []
+    for await (const part of held.read()) parts.push(part)
+    expect(parts.map(({ buffer }) => buffer.byteLength)).toEqual([1_000])
+    expect(Buffer.concat(parts)).toEqual(await buffer(bodyOf(1_000, 1_000)))
+    await held.release()
+  })
+
+  test('behavior: is written to disk in as few writes as it has buffers', async () => {
+    const write = vi.spyOn(await fileMethods(), 'write')
+    const held = await createBodyHolder(limits).take(bodyOf(1_000, 1_000), ['a'])
+    expect(write).toHaveBeenCalledTimes(10)
+    expect(await buffer(held.read())).toEqual(await buffer(bodyOf(1_000, 1_000)))
+    await held.release()
+  })
 })
 
 test('behavior: space is freed once a body that is being read was read', async () => {

@@ -1,9 +1,7 @@
 import { createHash } from 'node:crypto'
-import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { Readable } from 'node:stream'
+import type { Readable } from 'node:stream'
 import { Refusal } from '../../http/refusal.ts'
+import { createBodyBytes } from './bodyBytes.ts'
 
 /** A request's body that has arrived whole. */
 export type HeldBody = {
@@ -26,9 +24,6 @@ export type BodyLimits = {
   totalBytes: number
   ownerBytes: number
 }
-
-/** Bytes of one read from disk. */
-const partBytes = 65_536
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
 
@@ -105,8 +100,7 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
    */
   async function receive(body: ReadableStream<Uint8Array>, owners: readonly string[]): Promise<HeldBody> {
     const hash = createHash('sha256')
-    const chunks: Uint8Array[] = []
-    let file: FileHandle | undefined
+    const bytes = createBodyBytes(inMemoryBytes)
     let length = 0
     let reading: Readable | undefined
     const gaveWay = Promise.withResolvers<never>()
@@ -117,13 +111,10 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
     const release = async () => {
       await untilClosed(reading)
       drop(upload)
-      chunks.length = 0
-      await file?.close()
-      file = undefined
+      await bytes.close()
     }
     const read = () => {
-      // A body in memory comes in the parts in which it arrived.
-      reading = Readable.from(file ? readParts(file) : chunks)
+      reading = bytes.read()
       return reading
     }
     const reader = body.getReader()
@@ -135,13 +126,9 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
         take(upload, value.length)
         length += value.length
         hash.update(value)
-        if (file) await file.write(value)
-        else chunks.push(value)
-        if (!file && length > inMemoryBytes) {
-          file = await openUnnamed()
-          for (const chunk of chunks.splice(0)) await file.write(chunk)
-        }
+        await bytes.add(value)
       }
+      await bytes.finish()
       // Its last part may have arrived after it gave way.
       if (!arriving.delete(upload)) throw overloaded()
     } catch (error) {
@@ -169,25 +156,6 @@ async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {
 async function untilClosed(reading: Readable | undefined): Promise<void> {
   if (!reading || reading.closed) return
   await new Promise((resolve) => reading.once('close', resolve))
-}
-
-async function* readParts(file: FileHandle): AsyncGenerator<Uint8Array> {
-  for (let position = 0; ; ) {
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.allocUnsafe(partBytes), position })
-    if (bytesRead === 0) return
-    position += bytesRead
-    yield buffer.subarray(0, bytesRead)
-  }
-}
-
-/** A file that disappears with its handle, however the process ends. */
-async function openUnnamed(): Promise<FileHandle> {
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-body-'))
-  try {
-    return await open(join(folder, 'body'), 'w+', 0o600)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
 }
 
 export function tooLarge(maxBytes: number): Refusal {
