@@ -45,7 +45,7 @@ let provider: { providerId: string; apiKey: string }
 let secret: string
 
 const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 60_000, answerTimeoutMs: 60_000 }
-const settings = { ...limits, idleTimeoutMs: 60_000, concurrency: 100 }
+const settings = { ...limits, idleTimeoutMs: 60_000, uploadTimeoutMs: 60_000, concurrency: 100 }
 
 beforeAll(async () => {
   buyer = await gateway.buyer(1_000_000_000n)
