@@ -10,7 +10,7 @@ import { createBodyHolder, type HeldBody } from './heldBody.ts'
 /** Null: the request has none. `refused`: it wasn't read, because its payment will be refused. */
 export type TakenBody = HeldBody | 'refused' | null
 
-/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one owner. */
+/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one client or provider. */
 const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes: 67_108_864 }
 
 export type TakeBodyOptions = {
@@ -28,8 +28,8 @@ export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
   /**
    * Reads no body without a payment, nor for a payment that will be refused.
    *
-   * A body's space counts for the client's address and for the challenge that is paid. It doesn't count for the payer: anyone can name any
-   * payer, and a new key costs nothing.
+   * A body's space counts for the client's address, for the challenge that is paid, and for the provider, whose server may leave it unread.
+   * It doesn't count for the payer: anyone can name any payer, and a new key costs nothing.
    */
   return async (c: Context, endpoint: { providerId: string; endpointId: string }): Promise<TakenBody> => {
     const { headers, body } = c.req.raw
@@ -39,9 +39,9 @@ export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
     if (payment?.kind === 'absent') return null
     const challenge = payment && findPlausible(terms, endpoint, payment, Math.floor(now() / 1000))
     if (challenge === undefined) return 'refused'
-    const owners = [`address ${clientAddress(c, trustedProxies)}`]
-    if (challenge !== null) owners.push(`challenge ${challenge}`)
-    return bodies.take(body, owners)
+    const clients = [`address ${clientAddress(c, trustedProxies)}`]
+    if (challenge !== null) clients.push(`challenge ${challenge}`)
+    return bodies.take(body, { clients, provider: `provider ${endpoint.providerId}` })
   }
 }
 
