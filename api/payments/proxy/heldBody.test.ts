@@ -1,12 +1,19 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { type FileHandle, open, readdir } from 'node:fs/promises'
+import { type FileHandle, readdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { buffer } from 'node:stream/consumers'
-import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { failCloses, spyOnWrites } from '../../../test/support/fileWrites.ts'
 import { type BodyOwners, createBodyHolder } from './heldBody.ts'
 
-const limits = { maxBytes: 1_000, inMemoryBytes: 100, totalBytes: 2_000, ownerBytes: 1_200 }
+const limits = {
+  maxBytes: 1_000,
+  inMemoryBytes: 100,
+  totalBytes: 2_000,
+  ownerBytes: 1_200,
+  onCloseFailed: () => expect.unreachable(),
+}
 
 let providers = 0
 /** Returns the owners of a body that a client with these names sends to a provider of its own. */
@@ -42,14 +49,6 @@ test.each([
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
-/** What all open files share, so that a test can watch their calls and make them fail. */
-async function fileMethods(): Promise<FileHandle> {
-  const file = await open('/dev/null')
-  await file.close()
-  onTestFinished(() => void vi.restoreAllMocks())
-  return Object.getPrototypeOf(file) as FileHandle
-}
-
 describe('a body of a thousand parts', () => {
   test('behavior: is held in one buffer', async () => {
     const held = await createBodyHolder({ ...limits, inMemoryBytes: 1_000 }).take(
@@ -64,11 +63,56 @@ describe('a body of a thousand parts', () => {
   })
 
   test('behavior: is written to disk in as few writes as it has buffers', async () => {
-    const write = vi.spyOn(await fileMethods(), 'write')
+    const { spy } = await spyOnWrites()
     const held = await createBodyHolder(limits).take(bodyOf(1_000, 1_000), from('a'))
-    expect(write).toHaveBeenCalledTimes(10)
+    expect(spy).toHaveBeenCalledTimes(10)
     expect(await buffer(held.read())).toEqual(await buffer(bodyOf(1_000, 1_000)))
     await held.release()
+  })
+})
+
+describe('a disk that fails', () => {
+  test('behavior: a write that takes only a part is continued', async () => {
+    const { spy, write } = await spyOnWrites()
+    spy.mockImplementationOnce(function (
+      this: FileHandle,
+      bytes,
+      offset = 0,
+      length = bytes.length,
+      ...place
+    ) {
+      return write.call(this, bytes, offset, length / 2, ...place)
+    })
+    const held = await createBodyHolder(limits).take(bodyOf(1_000), from('a'))
+    expect(await buffer(held.read())).toEqual(await buffer(bodyOf(1_000)))
+    await held.release()
+  })
+
+  test.each(['fails', 'takes nothing'])(
+    'error: a body is refused and takes no space if a write %s',
+    async (how) => {
+      const { spy } = await spyOnWrites()
+      if (how === 'fails') spy.mockRejectedValue(new Error('ENOSPC'))
+      else spy.mockResolvedValue({ bytesWritten: 0, buffer: '' })
+      const holder = createBodyHolder(limits)
+      await expect(holder.take(bodyOf(1_000), from('a'))).rejects.toMatchObject({
+        code: 'overloaded',
+        details: { retryAfter: 5, dependency: 'disk' },
+      })
+      expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
+    },
+  )
+
+  test('error: a file that can’t be closed is reported, and its space freed', async () => {
+    const failed: unknown[] = []
+    const error = new Error('EIO')
+    await failCloses(error)
+    const holder = createBodyHolder({ ...limits, onCloseFailed: (error) => failed.push(error) })
+    const held = await holder.take(bodyOf(1_000), from('a'))
+    await held.release()
+    // Also of a body that is refused, for its own reason.
+    await expect(holder.take(bodyOf(1_001), from('a'))).rejects.toMatchObject({ code: 'payload_too_large' })
+    expect([failed, holder.heldBytes()]).toEqual([[error, error], 0])
   })
 })
 

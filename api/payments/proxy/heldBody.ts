@@ -11,7 +11,7 @@ export type HeldBody = {
   digest: string
   /** Reads it from its beginning. */
   read: () => Readable
-  /** Frees its memory and disk, once no one reads it any more. */
+  /** Frees its memory and disk, once no one reads it any more. It never rejects. */
   release: () => Promise<void>
 }
 
@@ -23,6 +23,11 @@ export type BodyLimits = {
   /** Maximum bytes of all bodies together, and of one owner's: a client's or a provider's. */
   totalBytes: number
   ownerBytes: number
+}
+
+export type BodyHolderOptions = BodyLimits & {
+  /** Is called with the error if a body's file can't be closed, which changes nothing for the request. */
+  onCloseFailed: (error: unknown) => void
 }
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
@@ -50,7 +55,8 @@ type Upload = BodyOwners & {
  * arrived whole keeps its space, because its payment may be accepted already. So a provider whose server doesn't read what it is sent fills
  * its own share, and no more.
  */
-export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerBytes }: BodyLimits) {
+export function createBodyHolder(options: BodyHolderOptions) {
+  const { maxBytes, inMemoryBytes, totalBytes, ownerBytes, onCloseFailed } = options
   let held = 0
   const heldBy = new Map<string, number>()
   const arriving = new Set<Upload>()
@@ -110,7 +116,7 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
   /**
    * Receives a body.
    *
-   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way; `request_timeout` if it breaks off.
+   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way or the disk fails; `request_timeout` if it breaks off.
    */
   async function receive(body: ReadableStream<Uint8Array>, owners: BodyOwners): Promise<HeldBody> {
     const hash = createHash('sha256')
@@ -125,7 +131,7 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
     const release = async () => {
       await untilClosed(reading)
       drop(upload)
-      await bytes.close()
+      await bytes.close().catch(onCloseFailed)
     }
     const read = () => {
       reading = bytes.read()
@@ -140,9 +146,9 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
         take(upload, value.length)
         length += value.length
         hash.update(value)
-        await bytes.add(value)
+        await bytes.add(value).catch(refuseForDisk)
       }
-      await bytes.finish()
+      await bytes.finish().catch(refuseForDisk)
       // Its last part may have arrived after it gave way.
       if (!arriving.delete(upload)) throw overloaded()
     } catch (error) {
@@ -158,6 +164,12 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
 
 function overloaded(): Refusal {
   return new Refusal('overloaded', 'Too many request bodies are arriving', { details: { retryAfter: 5 } })
+}
+
+/** Nothing has been paid yet, so the buyer may send the same payment again. */
+function refuseForDisk(cause: unknown): never {
+  const details = { retryAfter: 5, dependency: 'disk' }
+  throw new Refusal('overloaded', "The body can't be stored, so nothing was accepted", { details, cause })
 }
 
 async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {

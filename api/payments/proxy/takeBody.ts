@@ -1,4 +1,5 @@
 import { clientAddress } from '@tollkeeper/runtime/clientAddress'
+import type { Logger } from '@tollkeeper/runtime/log'
 import { readHeaders } from '@tollkeeper/sdk/middleware/gate'
 import { type PresentedPayment, readPayment } from '@tollkeeper/sdk/middleware/presentedPayment'
 import type { Context } from 'hono'
@@ -16,13 +17,18 @@ const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes:
 export type TakeBodyOptions = {
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'trustedProxies' | 'upstream' | 'macaroonSecrets' | 'macaroonNotBefore'>
+  log: Logger
   now: () => number
 }
 
 /** Builds the function that takes the body of a paid request for an endpoint. */
-export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
+export function createTakeBody({ networks, settings, log, now }: TakeBodyOptions) {
   const { trustedProxies, upstream, macaroonSecrets, macaroonNotBefore } = settings
-  const bodies = createBodyHolder({ maxBytes: upstream.maxBodyBytes, ...heldBodies })
+  const bodies = createBodyHolder({
+    maxBytes: upstream.maxBodyBytes,
+    ...heldBodies,
+    onCloseFailed: (err) => log.error({ err }, 'the file of a request body could not be closed'),
+  })
   const terms = { networks: networks.byChainId, macaroonSecrets, macaroonNotBefore }
 
   /**
