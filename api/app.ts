@@ -271,7 +271,7 @@ export function createApp({
   for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
   // Also before the body's limit and the API keys: its bodies have their own limit, and its `Authorization` is a payment.
   app.use('/p/*', limit)
-  addProxyRoutes(app, { ...options, payments, ttlMs: registryTtlMs })
+  addProxyRoutes(app, { ...options, log, payments, ttlMs: registryTtlMs })
   app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)

@@ -42,8 +42,10 @@ export type UpstreamSettings = {
   connectTimeoutMs: number
   /** Time limit from the last byte of the request to the first byte of the answer. */
   answerTimeoutMs: number
-  /** Time limit between two bytes of the answer. */
+  /** Time limit between two bytes of the answer, and between two parts of a body that the upstream takes while it answers. */
   idleTimeoutMs: number
+  /** Time limit for taking the rest of a request's body, once the answer has begun. */
+  uploadTimeoutMs: number
   /** Most requests of one provider at a time. */
   concurrency: number
 }

@@ -85,6 +85,7 @@ export const testGatewaySettings: GatewaySettings = {
     connectTimeoutMs: 10_000,
     answerTimeoutMs: 10_000,
     idleTimeoutMs: 10_000,
+    uploadTimeoutMs: 10_000,
     concurrency: 100,
   },
   metricsToken: null,

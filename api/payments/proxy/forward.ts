@@ -6,7 +6,6 @@ import {
 } from 'node:http'
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
 import type { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
 import type { AddressGuard } from '../../http/addressGuard.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
@@ -17,6 +16,7 @@ export const upstreamLimits: Omit<UpstreamSettings, 'allowPrivate'> = {
   connectTimeoutMs: 5_000,
   answerTimeoutMs: 60_000,
   idleTimeoutMs: 60_000,
+  uploadTimeoutMs: 300_000,
   concurrency: 100,
 }
 
@@ -94,12 +94,13 @@ export function createForward({
       watch.stop()
       count(request.providerId, -1)
     })
+    let body: Readable | undefined
     outgoing.once('socket', (socket) => {
       const begin = () => {
         watch.allow(settings.answerTimeoutMs)
-        if (request.body === null) outgoing.end()
-        // If this fails, it ends the request, which reports the failure.
-        else pipeline(request.body(), upload(watch), outgoing).catch(() => {})
+        if (request.body === null) return outgoing.end()
+        body = request.body()
+        upload(body, outgoing, watch)
       }
       if (socket.connecting)
         socket.once(request.url.protocol === 'https:' ? 'secureConnect' : 'connect', begin)
@@ -113,6 +114,7 @@ export function createForward({
       outgoing.once('close', () => reject(new Error('The connection was closed')))
       outgoing.on('response', (response) => {
         watch.allow(settings.idleTimeoutMs)
+        if (body) limitUpload(body, outgoing, settings)
         // The answer may end before the request is whole; then nobody waits for the rest.
         response.once('end', () => outgoing.writableFinished || outgoing.destroy())
         resolve(toAnswer(response, request, watch))
@@ -151,7 +153,7 @@ function isReset(error: NodeJS.ErrnoException): boolean {
   return error.code === 'ECONNRESET' || error.code === 'EPIPE'
 }
 
-/** Ends a request when the upstream has neither taken nor sent anything for too long. */
+/** Ends something in which nothing has moved for too long. */
 type Watch = {
   /** How long nothing may move from now on. */
   allow(ms: number): void
@@ -178,15 +180,34 @@ function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
   }
 }
 
-/** Notes each part of a request's body that the upstream has room for. */
-function upload(watch: Watch) {
-  return async function* (body: AsyncIterable<Uint8Array>) {
-    for await (const chunk of body) {
-      watch.moved()
-      yield chunk
-    }
-    watch.moved()
-  }
+/** Sends a request's body, and notes whenever the upstream has taken what it was given. */
+function upload(body: Readable, outgoing: ClientRequest, watch: Watch): void {
+  // A failure ends the request, which reports it.
+  body.once('error', (error) => outgoing.destroy(error))
+  outgoing.once('close', () => body.destroy())
+  outgoing.on('drain', watch.moved).once('finish', watch.moved)
+  body.pipe(outgoing)
+}
+
+/**
+ * Stops reading a request's body, which takes space, if the upstream doesn't take it although it has begun to answer. The answer goes on:
+ * it may not need the body, and its parts keep the exchange alive, but not the body.
+ */
+function limitUpload(
+  body: Readable,
+  outgoing: ClientRequest,
+  { idleTimeoutMs, uploadTimeoutMs }: UpstreamSettings,
+): void {
+  if (body.closed) return
+  const stop = () => body.destroy()
+  const silence = createWatch(idleTimeoutMs, stop)
+  const whole = setTimeout(stop, uploadTimeoutMs)
+  outgoing.on('drain', silence.moved)
+  body.once('close', () => {
+    outgoing.off('drain', silence.moved)
+    silence.stop()
+    clearTimeout(whole)
+  })
 }
 
 /** RFC 9110 section 6.4.1: statuses of answers without content. */

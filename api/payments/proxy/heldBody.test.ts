@@ -1,12 +1,25 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { readdir } from 'node:fs/promises'
+import { type FileHandle, readdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { buffer } from 'node:stream/consumers'
 import { describe, expect, test } from 'vitest'
-import { createBodyHolder } from './heldBody.ts'
+import { failCloses, spyOnWrites } from '../../../test/support/fileWrites.ts'
+import { type BodyOwners, createBodyHolder } from './heldBody.ts'
 
-const limits = { maxBytes: 1_000, inMemoryBytes: 100, totalBytes: 2_000, ownerBytes: 1_200 }
+const limits = {
+  maxBytes: 1_000,
+  inMemoryBytes: 100,
+  totalBytes: 2_000,
+  ownerBytes: 1_200,
+  onCloseFailed: () => expect.unreachable(),
+}
+
+let providers = 0
+/** Returns the owners of a body that a client with these names sends to a provider of its own. */
+function from(...clients: string[]): BodyOwners {
+  return { clients, provider: `provider ${++providers}` }
+}
 
 function bodyOf(length: number, parts = 10): ReadableStream<Uint8Array> {
   let left = length
@@ -27,7 +40,7 @@ test.each([
   ['on disk', 1_000],
 ])('default: a body %s is read as it came, and frees its space', async (_, length) => {
   const holder = createBodyHolder(limits)
-  const held = await holder.take(bodyOf(length), ['a'])
+  const held = await holder.take(bodyOf(length), from('a'))
   const expected = await buffer(bodyOf(length))
   expect([held.length, held.digest]).toEqual([length, createHash('sha256').update(expected).digest('hex')])
   for (let time = 0; time < 2; time++) expect(await buffer(held.read())).toEqual(expected)
@@ -36,9 +49,76 @@ test.each([
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
+describe('a body of a thousand parts', () => {
+  test('behavior: is held in one buffer', async () => {
+    const held = await createBodyHolder({ ...limits, inMemoryBytes: 1_000 }).take(
+      bodyOf(1_000, 1_000),
+      from('a'),
+    )
+    const parts: Uint8Array[] = []
+    for await (const part of held.read()) parts.push(part)
+    expect(parts.map(({ buffer }) => buffer.byteLength)).toEqual([1_000])
+    expect(Buffer.concat(parts)).toEqual(await buffer(bodyOf(1_000, 1_000)))
+    await held.release()
+  })
+
+  test('behavior: is written to disk in as few writes as it has buffers', async () => {
+    const { spy } = await spyOnWrites()
+    const held = await createBodyHolder(limits).take(bodyOf(1_000, 1_000), from('a'))
+    expect(spy).toHaveBeenCalledTimes(10)
+    expect(await buffer(held.read())).toEqual(await buffer(bodyOf(1_000, 1_000)))
+    await held.release()
+  })
+})
+
+describe('a disk that fails', () => {
+  test('behavior: a write that takes only a part is continued', async () => {
+    const { spy, write } = await spyOnWrites()
+    spy.mockImplementationOnce(function (
+      this: FileHandle,
+      bytes,
+      offset = 0,
+      length = bytes.length,
+      ...place
+    ) {
+      return write.call(this, bytes, offset, length / 2, ...place)
+    })
+    const held = await createBodyHolder(limits).take(bodyOf(1_000), from('a'))
+    expect(await buffer(held.read())).toEqual(await buffer(bodyOf(1_000)))
+    await held.release()
+  })
+
+  test.each(['fails', 'takes nothing'])(
+    'error: a body is refused and takes no space if a write %s',
+    async (how) => {
+      const { spy } = await spyOnWrites()
+      if (how === 'fails') spy.mockRejectedValue(new Error('ENOSPC'))
+      else spy.mockResolvedValue({ bytesWritten: 0, buffer: '' })
+      const holder = createBodyHolder(limits)
+      await expect(holder.take(bodyOf(1_000), from('a'))).rejects.toMatchObject({
+        code: 'overloaded',
+        details: { retryAfter: 5, dependency: 'disk' },
+      })
+      expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
+    },
+  )
+
+  test('error: a file that can’t be closed is reported, and its space freed', async () => {
+    const failed: unknown[] = []
+    const error = new Error('EIO')
+    await failCloses(error)
+    const holder = createBodyHolder({ ...limits, onCloseFailed: (error) => failed.push(error) })
+    const held = await holder.take(bodyOf(1_000), from('a'))
+    await held.release()
+    // Also of a body that is refused, for its own reason.
+    await expect(holder.take(bodyOf(1_001), from('a'))).rejects.toMatchObject({ code: 'payload_too_large' })
+    expect([failed, holder.heldBytes()]).toEqual([[error, error], 0])
+  })
+})
+
 test('behavior: space is freed once a body that is being read was read', async () => {
   const holder = createBodyHolder(limits)
-  const held = await holder.take(bodyOf(1_000), ['a'])
+  const held = await holder.take(bodyOf(1_000), from('a'))
   const reading = held.read()
   const released = held.release()
   expect(holder.heldBytes()).toBe(1_000)
@@ -50,37 +130,48 @@ test('behavior: space is freed once a body that is being read was read', async (
 
 test('error: a body that is too large, or breaks off, takes no space', async () => {
   const holder = createBodyHolder(limits)
-  await expect(holder.take(bodyOf(1_001), ['a'])).rejects.toMatchObject({ code: 'payload_too_large' })
+  await expect(holder.take(bodyOf(1_001), from('a'))).rejects.toMatchObject({ code: 'payload_too_large' })
   const breaking = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(new Uint8Array(500)),
     pull: (controller) => controller.error(new Error('gone')),
   })
-  await expect(holder.take(breaking, ['a'])).rejects.toMatchObject({ code: 'request_timeout' })
+  await expect(holder.take(breaking, from('a'))).rejects.toMatchObject({ code: 'request_timeout' })
   expect([holder.heldBytes(), await temporary()]).toEqual([0, []])
 })
 
 test('error: no owner takes more than one owner may, by any of its names', async () => {
   const holder = createBodyHolder(limits)
-  const first = await holder.take(bodyOf(1_000), ['a', 'challenge'])
-  for (const owners of [['a'], ['b', 'challenge']])
+  const first = await holder.take(bodyOf(1_000), from('a', 'challenge'))
+  for (const owners of [from('a'), from('b', 'challenge')])
     await expect(holder.take(bodyOf(300), owners)).rejects.toMatchObject({
       code: 'overloaded',
       details: { retryAfter: 5 },
     })
   expect(holder.heldBytes()).toBe(1_000)
-  const other = await holder.take(bodyOf(300), ['b'])
+  const other = await holder.take(bodyOf(300), from('b'))
   for (const held of [first, other]) await held.release()
-  expect((await holder.take(bodyOf(1_000), ['a'])).length).toBe(1_000)
+  expect((await holder.take(bodyOf(1_000), from('a'))).length).toBe(1_000)
 })
 
 test('error: a body that has arrived keeps its space, since it may be paid: what arrives gives way to it', async () => {
   const holder = createBodyHolder(limits)
-  const first = await holder.take(bodyOf(1_000), ['a'])
-  const second = await holder.take(bodyOf(900), ['b'])
-  await expect(holder.take(bodyOf(200), ['c'])).rejects.toMatchObject({ code: 'overloaded' })
+  const first = await holder.take(bodyOf(1_000), from('a'))
+  const second = await holder.take(bodyOf(900), from('b'))
+  await expect(holder.take(bodyOf(200), from('c'))).rejects.toMatchObject({ code: 'overloaded' })
   expect(holder.heldBytes()).toBe(1_900)
   for (const held of [first, second]) await held.release()
-  expect((await holder.take(bodyOf(1_000), ['c'])).length).toBe(1_000)
+  expect((await holder.take(bodyOf(1_000), from('c'))).length).toBe(1_000)
+})
+
+test('error: a provider whose server reads nothing fills no more than its share, by whatever clients', async () => {
+  const holder = createBodyHolder(limits)
+  const to = (provider: string, client: string) => ({ clients: [client], provider })
+  const unread = await holder.take(bodyOf(1_000), to('unread', 'a'))
+  await expect(holder.take(bodyOf(300), to('unread', 'b'))).rejects.toMatchObject({ code: 'overloaded' })
+  expect(holder.heldBytes()).toBe(1_000)
+  const other = await holder.take(bodyOf(1_000), to('other', 'b'))
+  for (const held of [unread, other]) await held.release()
+  expect((await holder.take(bodyOf(1_000), to('unread', 'b'))).length).toBe(1_000)
 })
 
 /** A body that the test sends part by part. */
@@ -99,7 +190,7 @@ describe('while slow strangers hold all the space', () => {
     const ends: string[] = []
     for (const [index, length] of lengths.entries()) {
       const body = slowBody()
-      void holder.take(body.stream, [owner ?? `stranger ${index}`]).then(
+      void holder.take(body.stream, from(owner ?? `stranger ${index}`)).then(
         () => ends.push(`${index} arrived`),
         ({ code }) => ends.push(`${index} ${code}`),
       )
@@ -112,7 +203,7 @@ describe('while slow strangers hold all the space', () => {
 
   test('behavior: the greatest of them gives way to a buyer who takes less', async () => {
     const { holder, ends } = await holdAll([500, 450, 550, 500])
-    const held = await holder.take(bodyOf(400), ['buyer'])
+    const held = await holder.take(bodyOf(400), from('buyer'))
     expect(held.length).toBe(400)
     expect(await buffer(held.read())).toHaveLength(400)
     await expect.poll(() => ends).toEqual(['2 overloaded'])
@@ -123,7 +214,7 @@ describe('while slow strangers hold all the space', () => {
   test('behavior: a client with many short uploads gives way before one with a longer one', async () => {
     const { holder, ends } = await holdAll([400, 390, 380], 'stranger')
     const buyer = slowBody()
-    const taking = holder.take(buyer.stream, ['buyer'])
+    const taking = holder.take(buyer.stream, from('buyer'))
     buyer.send(600)
     await expect.poll(() => holder.heldBytes()).toBe(1_770)
     buyer.send(300)
@@ -132,10 +223,27 @@ describe('while slow strangers hold all the space', () => {
     await expect.poll(() => ends).toEqual(['0 overloaded'])
   })
 
+  test('behavior: the greatest client of a provider gives way to another one of the same provider', async () => {
+    const holder = createBodyHolder(limits)
+    const provider = 'busy'
+    const [greatest, elsewhere] = [slowBody(), slowBody()]
+    const slow = holder.take(greatest.stream, { clients: ['slow'], provider })
+    slow.catch(() => {})
+    const unaffected = holder.take(elsewhere.stream, from('elsewhere'))
+    greatest.send(900)
+    elsewhere.send(600)
+    await expect.poll(() => holder.heldBytes()).toBe(1_500)
+    const held = await holder.take(bodyOf(400), { clients: ['buyer'], provider })
+    expect(held.length).toBe(400)
+    await expect(slow).rejects.toMatchObject({ code: 'overloaded' })
+    elsewhere.end()
+    expect((await unaffected).length).toBe(600)
+  })
+
   test('error: a client who already takes the most makes no one else give way', async () => {
     const { holder, ends } = await holdAll([500, 500, 500])
     const greedy = slowBody()
-    const taking = holder.take(greedy.stream, ['greedy'])
+    const taking = holder.take(greedy.stream, from('greedy'))
     greedy.send(500)
     await expect.poll(() => holder.heldBytes()).toBe(2_000)
     greedy.send(1)

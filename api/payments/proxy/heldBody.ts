@@ -1,9 +1,7 @@
 import { createHash } from 'node:crypto'
-import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { Readable } from 'node:stream'
+import type { Readable } from 'node:stream'
 import { Refusal } from '../../http/refusal.ts'
+import { createBodyBytes } from './bodyBytes.ts'
 
 /** A request's body that has arrived whole. */
 export type HeldBody = {
@@ -13,7 +11,7 @@ export type HeldBody = {
   digest: string
   /** Reads it from its beginning. */
   read: () => Readable
-  /** Frees its memory and disk, once no one reads it any more. */
+  /** Frees its memory and disk, once no one reads it any more. It never rejects. */
   release: () => Promise<void>
 }
 
@@ -22,19 +20,28 @@ export type BodyLimits = {
   maxBytes: number
   /** Up to this length a body is held in memory, and beyond it on disk. */
   inMemoryBytes: number
-  /** Maximum bytes of all bodies together, and of one owner's. */
+  /** Maximum bytes of all bodies together, and of one owner's: a client's or a provider's. */
   totalBytes: number
   ownerBytes: number
 }
 
-/** Bytes of one read from disk. */
-const partBytes = 65_536
+export type BodyHolderOptions = BodyLimits & {
+  /** Is called with the error if a body's file can't be closed, which changes nothing for the request. */
+  onCloseFailed: (error: unknown) => void
+}
 
 export type BodyHolder = ReturnType<typeof createBodyHolder>
 
+/** Whose shares of the space a body takes. */
+export type BodyOwners = {
+  /** All names of the client who sends it. */
+  clients: readonly string[]
+  /** The provider whose server it is for, which may not read it. */
+  provider: string
+}
+
 /** A body that takes space. */
-type Upload = {
-  owners: readonly string[]
+type Upload = BodyOwners & {
   bytes: number
   /** Ends it with this reason; absent: it has arrived whole. */
   giveWay?: (reason: Refusal) => void
@@ -43,11 +50,13 @@ type Upload = {
 /**
  * Takes the bodies of paid requests before their payments are accepted: what breaks off, is too large or stops arriving is never paid.
  *
- * If the space is full, an upload of the owner who takes the most of it gives way, so space is shared and not given to those who come
- * first: with n owners, each one has at least its n-th part. An upload that gives way is unpaid. A body that has arrived whole keeps its
- * space, because its payment may be accepted already.
+ * If the space is full, or a provider's share of it, an upload of the client who takes the most of it gives way, so space is shared and not
+ * given to those who come first: with n clients, each one has at least its n-th part. An upload that gives way is unpaid. A body that has
+ * arrived whole keeps its space, because its payment may be accepted already. So a provider whose server doesn't read what it is sent fills
+ * its own share, and no more.
  */
-export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerBytes }: BodyLimits) {
+export function createBodyHolder(options: BodyHolderOptions) {
+  const { maxBytes, inMemoryBytes, totalBytes, ownerBytes, onCloseFailed } = options
   let held = 0
   const heldBy = new Map<string, number>()
   const arriving = new Set<Upload>()
@@ -55,20 +64,23 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
   function grow(upload: Upload, bytes: number): void {
     held += bytes
     upload.bytes += bytes
-    for (const owner of upload.owners) {
+    for (const owner of [...upload.clients, upload.provider]) {
       const ofOwner = (heldBy.get(owner) ?? 0) + bytes
       if (ofOwner > 0) heldBy.set(owner, ofOwner)
       else heldBy.delete(owner)
     }
   }
 
-  /** Returns the bytes of the owner of this upload who holds the most. */
-  const shareOf = ({ owners }: Upload) => Math.max(...owners.map((owner) => heldBy.get(owner) ?? 0))
+  const heldByOwner = (owner: string) => heldBy.get(owner) ?? 0
 
-  /** The arriving upload of the greatest owner; of one owner's uploads the longest. */
-  function findGreatest(): Upload | undefined {
+  /** Returns the bytes of this upload's client, by the name of it that holds the most. */
+  const shareOf = ({ clients }: Upload) => Math.max(...clients.map(heldByOwner))
+
+  /** Returns the arriving upload of the greatest client, of all or of one provider's; of one client's uploads the longest. */
+  function findGreatest(provider?: string): Upload | undefined {
     let greatest: Upload | undefined
     for (const upload of arriving) {
+      if (provider !== undefined && upload.provider !== provider) continue
       const difference = greatest === undefined ? 1 : shareOf(upload) - shareOf(greatest)
       if (difference > 0 || (difference === 0 && upload.bytes > (greatest?.bytes ?? 0))) greatest = upload
     }
@@ -76,19 +88,23 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
   }
 
   /**
-   * Adds bytes to an upload, for which the greatest owners give way if necessary.
+   * Adds bytes to an upload, for which the greatest clients give way if necessary.
    *
-   * @throws {Refusal} `overloaded` if its own owner holds the most, or more than one owner may.
+   * @throws {Refusal} `overloaded` if its own client holds the most, or more than one client may.
    */
   function take(upload: Upload, bytes: number): void {
     grow(upload, bytes)
     if (shareOf(upload) > ownerBytes) throw overloaded()
-    while (held > totalBytes) {
-      const greatest = findGreatest()
-      if (greatest === undefined || greatest === upload) throw overloaded()
-      drop(greatest)
-      greatest.giveWay?.(overloaded())
-    }
+    const { provider } = upload
+    while (heldByOwner(provider) > ownerBytes) giveWay(findGreatest(provider), upload)
+    while (held > totalBytes) giveWay(findGreatest(), upload)
+  }
+
+  /** Ends the greatest upload to make room for another one. */
+  function giveWay(greatest: Upload | undefined, forUpload: Upload): void {
+    if (greatest === undefined || greatest === forUpload) throw overloaded()
+    drop(greatest)
+    greatest.giveWay?.(overloaded())
   }
 
   /** Frees an upload's space. */
@@ -100,30 +116,25 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
   /**
    * Receives a body.
    *
-   * @param owners whose shares of the space it takes.
-   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way; `request_timeout` if it breaks off.
+   * @throws {Refusal} `payload_too_large`; `overloaded` if it must give way or the disk fails; `request_timeout` if it breaks off.
    */
-  async function receive(body: ReadableStream<Uint8Array>, owners: readonly string[]): Promise<HeldBody> {
+  async function receive(body: ReadableStream<Uint8Array>, owners: BodyOwners): Promise<HeldBody> {
     const hash = createHash('sha256')
-    const chunks: Uint8Array[] = []
-    let file: FileHandle | undefined
+    const bytes = createBodyBytes(inMemoryBytes)
     let length = 0
     let reading: Readable | undefined
     const gaveWay = Promise.withResolvers<never>()
     // It may give way while a part is written, when no one waits for it.
     gaveWay.promise.catch(() => {})
-    const upload: Upload = { owners, bytes: 0, giveWay: gaveWay.reject }
+    const upload: Upload = { ...owners, bytes: 0, giveWay: gaveWay.reject }
     arriving.add(upload)
     const release = async () => {
       await untilClosed(reading)
       drop(upload)
-      chunks.length = 0
-      await file?.close()
-      file = undefined
+      await bytes.close().catch(onCloseFailed)
     }
     const read = () => {
-      // A body in memory comes in the parts in which it arrived.
-      reading = Readable.from(file ? readParts(file) : chunks)
+      reading = bytes.read()
       return reading
     }
     const reader = body.getReader()
@@ -135,13 +146,9 @@ export function createBodyHolder({ maxBytes, inMemoryBytes, totalBytes, ownerByt
         take(upload, value.length)
         length += value.length
         hash.update(value)
-        if (file) await file.write(value)
-        else chunks.push(value)
-        if (!file && length > inMemoryBytes) {
-          file = await openUnnamed()
-          for (const chunk of chunks.splice(0)) await file.write(chunk)
-        }
+        await bytes.add(value).catch(refuseForDisk)
       }
+      await bytes.finish().catch(refuseForDisk)
       // Its last part may have arrived after it gave way.
       if (!arriving.delete(upload)) throw overloaded()
     } catch (error) {
@@ -159,6 +166,12 @@ function overloaded(): Refusal {
   return new Refusal('overloaded', 'Too many request bodies are arriving', { details: { retryAfter: 5 } })
 }
 
+/** Nothing has been paid yet, so the buyer may send the same payment again. */
+function refuseForDisk(cause: unknown): never {
+  const details = { retryAfter: 5, dependency: 'disk' }
+  throw new Refusal('overloaded', "The body can't be stored, so nothing was accepted", { details, cause })
+}
+
 async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {
   return reader.read().catch((cause: unknown) => {
     throw new Refusal('request_timeout', 'The body broke off, so nothing was accepted', { cause })
@@ -169,25 +182,6 @@ async function readNext(reader: ReadableStreamDefaultReader<Uint8Array>) {
 async function untilClosed(reading: Readable | undefined): Promise<void> {
   if (!reading || reading.closed) return
   await new Promise((resolve) => reading.once('close', resolve))
-}
-
-async function* readParts(file: FileHandle): AsyncGenerator<Uint8Array> {
-  for (let position = 0; ; ) {
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.allocUnsafe(partBytes), position })
-    if (bytesRead === 0) return
-    position += bytesRead
-    yield buffer.subarray(0, bytesRead)
-  }
-}
-
-/** A file that disappears with its handle, however the process ends. */
-async function openUnnamed(): Promise<FileHandle> {
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-body-'))
-  try {
-    return await open(join(folder, 'body'), 'w+', 0o600)
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
 }
 
 export function tooLarge(maxBytes: number): Refusal {

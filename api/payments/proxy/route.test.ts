@@ -9,6 +9,7 @@ import {
 import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
+import { createLogger } from '@tollkeeper/runtime/log'
 import { serve } from '@tollkeeper/runtime/serve'
 import { createClient } from '@tollkeeper/sdk/client/createClient'
 import { signPayment } from '@tollkeeper/sdk/client/payment'
@@ -19,7 +20,8 @@ import { decodeReceipt } from '@tollkeeper/sdk/protocol/receipt'
 import { encodePaymentHeader } from '@tollkeeper/sdk/protocol/x402'
 import { PaymentRequiredV1Schema } from '@x402/core/schemas'
 import type { Address, PrivateKeyAccount } from 'viem'
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { failCloses, spyOnWrites } from '../../../test/support/fileWrites.ts'
 import { call } from '../../../test/support/gateway.ts'
 import { startTlsProxy, trustAuthority } from '../../../test/support/tlsProxy.ts'
 import { randomHex, signAuthorization, validFor } from '../../../test/support/usdc.ts'
@@ -45,7 +47,7 @@ let provider: { providerId: string; apiKey: string }
 let secret: string
 
 const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 60_000, answerTimeoutMs: 60_000 }
-const settings = { ...limits, idleTimeoutMs: 60_000, concurrency: 100 }
+const settings = { ...limits, idleTimeoutMs: 60_000, uploadTimeoutMs: 60_000, concurrency: 100 }
 
 beforeAll(async () => {
   buyer = await gateway.buyer(1_000_000_000n)
@@ -634,6 +636,32 @@ describe('limits', () => {
     // The payment is still good.
     const smaller = await fetch(at('/forecast'), { method: 'POST', body: 'x'.repeat(1_000), headers })
     expect(await statusOf(smaller)).toEqual(paid)
+  })
+
+  test('error: a body that the disk doesn’t take is refused unpaid', async () => {
+    restart({ maxBodyBytes: 200_000 })
+    const headers = await payFor('/forecast', 'POST')
+    const { spy } = await spyOnWrites()
+    spy.mockRejectedValue(new Error('ENOSPC'))
+    const init = { method: 'POST', body: 'x'.repeat(200_000), headers }
+    const refused = await fetch(at('/forecast'), init)
+    expect([refused.status, refused.headers.get('service-payment-id')]).toEqual([503, null])
+    expect(await refused.json()).toMatchObject({ code: 'overloaded', dependency: 'disk' })
+    spy.mockRestore()
+    expect(await statusOf(await fetch(at('/forecast'), init))).toEqual(paid)
+  })
+
+  test('behavior: a file that can’t be closed is logged, and the buyer served', async () => {
+    const log = createLogger('test', 'silent')
+    const logged = vi.spyOn(log, 'error')
+    const upstream = { ...settings, maxBodyBytes: 200_000 }
+    app = gateway.withOptions({ log, settings: { ...gateway.settings, issuer: url, upstream } })
+    const headers = await payFor('/forecast', 'POST')
+    const error = new Error('EIO')
+    await failCloses(error)
+    const response = await fetch(at('/forecast'), { method: 'POST', body: 'x'.repeat(200_000), headers })
+    expect(await statusOf(response)).toEqual(paid)
+    await expect.poll(() => logged.mock.calls).toEqual([[{ err: error }, expect.any(String)]])
   })
 
   test('behavior: a buyer who doesn’t go on sending has paid nothing', async () => {

@@ -3,6 +3,7 @@ import { z } from '@hono/zod-openapi'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { allowBrowsers } from '@tollkeeper/runtime/allowBrowsers'
 import { createCache } from '@tollkeeper/runtime/cache'
+import type { Logger } from '@tollkeeper/runtime/log'
 import { type Answers, createAnswers } from '@tollkeeper/sdk/middleware/answers'
 import { createGate, type Gate, type GateMemory } from '@tollkeeper/sdk/middleware/gate'
 import { passGate } from '@tollkeeper/sdk/middleware/honoGate'
@@ -35,6 +36,7 @@ export type ProxyRouteOptions = {
     GatewaySettings,
     'issuer' | 'trustedProxies' | 'upstream' | 'macaroonSecrets' | 'macaroonNotBefore'
   >
+  log: Logger
   now: () => number
   /** This process's routes for challenges, verifications and voids, where a provider's id stands for its API key. */
   payments: App
@@ -78,12 +80,12 @@ const described = {
 
 /** `/p/{providerId}/…`: sells the answers of a provider's own server, so that the provider needs no middleware. */
 export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
-  const { sql, networks, offers, upstreamGuard: guard, settings, payments, ttlMs, now } = options
+  const { sql, networks, offers, upstreamGuard: guard, settings, payments, ttlMs, log, now } = options
   const { issuer, upstream: limits } = settings
   const { origin: publicOrigin, pathname } = new URL(issuer)
   const basePath = pathname.replace(/\/$/, '')
   const forward = createForward({ guard, settings: limits })
-  const takeBody = createTakeBody({ networks, settings, now })
+  const takeBody = createTakeBody({ networks, settings, log, now })
   // Only this process has it: payments that another one answered are refused here as used.
   const lost = createLostVerifications()
   const shelfOf = createAnswerPool({ maxBytes: keptBytes, maxEntries: maxKept, now })

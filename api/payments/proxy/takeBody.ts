@@ -1,4 +1,5 @@
 import { clientAddress } from '@tollkeeper/runtime/clientAddress'
+import type { Logger } from '@tollkeeper/runtime/log'
 import { readHeaders } from '@tollkeeper/sdk/middleware/gate'
 import { type PresentedPayment, readPayment } from '@tollkeeper/sdk/middleware/presentedPayment'
 import type { Context } from 'hono'
@@ -10,26 +11,31 @@ import { createBodyHolder, type HeldBody } from './heldBody.ts'
 /** Null: the request has none. `refused`: it wasn't read, because its payment will be refused. */
 export type TakenBody = HeldBody | 'refused' | null
 
-/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one owner. */
+/** A body beyond the first length is held on disk. The others limit all bodies together, and those of one client or provider. */
 const heldBodies = { inMemoryBytes: 65_536, totalBytes: 268_435_456, ownerBytes: 67_108_864 }
 
 export type TakeBodyOptions = {
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'trustedProxies' | 'upstream' | 'macaroonSecrets' | 'macaroonNotBefore'>
+  log: Logger
   now: () => number
 }
 
 /** Builds the function that takes the body of a paid request for an endpoint. */
-export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
+export function createTakeBody({ networks, settings, log, now }: TakeBodyOptions) {
   const { trustedProxies, upstream, macaroonSecrets, macaroonNotBefore } = settings
-  const bodies = createBodyHolder({ maxBytes: upstream.maxBodyBytes, ...heldBodies })
+  const bodies = createBodyHolder({
+    maxBytes: upstream.maxBodyBytes,
+    ...heldBodies,
+    onCloseFailed: (err) => log.error({ err }, 'the file of a request body could not be closed'),
+  })
   const terms = { networks: networks.byChainId, macaroonSecrets, macaroonNotBefore }
 
   /**
    * Reads no body without a payment, nor for a payment that will be refused.
    *
-   * A body's space counts for the client's address and for the challenge that is paid. It doesn't count for the payer: anyone can name any
-   * payer, and a new key costs nothing.
+   * A body's space counts for the client's address, for the challenge that is paid, and for the provider, whose server may leave it unread.
+   * It doesn't count for the payer: anyone can name any payer, and a new key costs nothing.
    */
   return async (c: Context, endpoint: { providerId: string; endpointId: string }): Promise<TakenBody> => {
     const { headers, body } = c.req.raw
@@ -39,9 +45,9 @@ export function createTakeBody({ networks, settings, now }: TakeBodyOptions) {
     if (payment?.kind === 'absent') return null
     const challenge = payment && findPlausible(terms, endpoint, payment, Math.floor(now() / 1000))
     if (challenge === undefined) return 'refused'
-    const owners = [`address ${clientAddress(c, trustedProxies)}`]
-    if (challenge !== null) owners.push(`challenge ${challenge}`)
-    return bodies.take(body, owners)
+    const clients = [`address ${clientAddress(c, trustedProxies)}`]
+    if (challenge !== null) clients.push(`challenge ${challenge}`)
+    return bodies.take(body, { clients, provider: `provider ${endpoint.providerId}` })
   }
 }
 

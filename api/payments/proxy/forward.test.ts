@@ -1,0 +1,101 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { expect, onTestFinished, test } from 'vitest'
+import { createAddressGuard } from '../../http/addressGuard.ts'
+import type { UpstreamSettings } from '../../http/settings.ts'
+import { createForward } from './forward.ts'
+
+const hour = 3_600_000
+const settings: UpstreamSettings = {
+  allowPrivate: true,
+  maxBodyBytes: 10_000_000,
+  connectTimeoutMs: hour,
+  answerTimeoutMs: hour,
+  idleTimeoutMs: hour,
+  uploadTimeoutMs: hour,
+  concurrency: 1,
+}
+/** More than the buffers on the way hold. */
+const bodyParts = 1_000
+const part = Buffer.alloc(65_536)
+
+type Upstream = (request: IncomingMessage, response: ServerResponse) => void
+
+/** Sends a body that is longer than the buffers on the way, and answers with what it is read from. */
+async function sendLong(limits: Partial<UpstreamSettings>, upstream: Upstream) {
+  const server = createServer(upstream).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const forward = createForward({
+    guard: createAddressGuard({ allowPrivate: true }),
+    settings: { ...settings, ...limits },
+  })
+  let read = 0
+  const body = Readable.from(
+    (function* () {
+      for (; read < bodyParts; read++) yield part
+    })(),
+  )
+  const answer = await forward.send({
+    providerId: 'prov_1',
+    url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`),
+    method: 'POST',
+    headers: { 'content-length': String(bodyParts * part.length) },
+    body: () => body,
+    cut: () => expect.unreachable(),
+  })
+  if (!answer.body) throw new Error('The answer has no body')
+  return { body, answer: text(answer.body), partsRead: () => read }
+}
+
+/** Answers byte by byte, until `end`. */
+function trickle(response: ServerResponse) {
+  const timer = setInterval(() => response.write('.'), 10)
+  response.once('close', () => clearInterval(timer))
+  return {
+    end() {
+      clearInterval(timer)
+      response.end('end')
+    },
+  }
+}
+
+test('behavior: a body that the upstream doesn’t take is closed although its answer goes on, to its end', async () => {
+  const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
+  const sent = await sendLong({ idleTimeoutMs: 200 }, (_, response) => begun.resolve(trickle(response)))
+  if (!sent.body.closed) await once(sent.body, 'close')
+  expect(sent.partsRead()).toBeLessThan(bodyParts)
+  const answering = await begun.promise
+  answering.end()
+  expect(await sent.answer).toMatch(/^\.+end$/)
+})
+
+test('behavior: a body that the upstream takes too slowly is closed although its answer goes on', async () => {
+  const begun = Promise.withResolvers<ReturnType<typeof trickle>>()
+  const sent = await sendLong({ uploadTimeoutMs: 500 }, (request, response) => {
+    begun.resolve(trickle(response))
+    const timer = setInterval(() => request.read(1), 10)
+    request.once('close', () => clearInterval(timer))
+  })
+  if (!sent.body.closed) await once(sent.body, 'close')
+  expect(sent.partsRead()).toBeLessThan(bodyParts)
+  const answering = await begun.promise
+  answering.end()
+  expect(await sent.answer).toMatch(/^\.+end$/)
+})
+
+test('behavior: a body that the upstream takes while it answers arrives whole', async () => {
+  const sent = await sendLong({}, async (request, response) => {
+    response.write('begun ')
+    let length = 0
+    for await (const chunk of request) length += (chunk as Buffer).length
+    response.end(String(length))
+  })
+  expect(await sent.answer).toBe(`begun ${bodyParts * part.length}`)
+})
