@@ -131,6 +131,8 @@ export function createKeeper(options: KeeperOptions): Keeper {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
       loops.push(lookups)
+      // Apart, because anyone can open so many tabs that a round takes minutes.
+      loop('tab watch', name, upkeepMs, () => tabs.watch(context.served))
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
@@ -138,7 +140,6 @@ export function createKeeper(options: KeeperOptions): Keeper {
           report,
           () => watchToken(context),
           () => releaseReservations(database, now()),
-          () => tabs.watch(context.served),
           () => adoptAbandoned(context, holder, own),
           async () => {
             const record = await readRecordState(context)
