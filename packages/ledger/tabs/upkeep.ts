@@ -91,8 +91,15 @@ export function createTabUpkeep({
       })
       return old.length === takenAtOnce
     },
-    /** Releases credit, and the claim on the tab's id, of tabs that were never opened. */
-    releaseUnopened: () => releaseUnopened(sql, tabs, new Date(now().getTime() - unopenedMs)),
+    /**
+     * Releases credit, and the claim on the tab's id, of tabs that were never opened.
+     *
+     * @throws {TabStoreBehind} and releases nothing, because a tab that isn't stored may then be one that was lost.
+     */
+    async releaseUnopened(): Promise<void> {
+      await raiseMark({ sql, tabs })
+      await releaseUnopened(sql, tabs, new Date(now().getTime() - unopenedMs))
+    },
     watch: createTabWatch({ sql, tabs, networks, now, onBadRow }),
   }
 
