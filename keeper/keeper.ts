@@ -107,7 +107,13 @@ export function createKeeper(options: KeeperOptions): Keeper {
   })
 
   function start(): void {
-    loop('tabs', null, upkeepMs, () => takeParts(tabs.closeAndTake, tabs.releaseUnopened))
+    loop('tabs', null, upkeepMs, async () => {
+      let progress: 'busy' | 'idle' = 'idle'
+      await takeParts(async () => {
+        progress = await tabs.closeAndTake()
+      }, tabs.releaseUnopened)
+      return progress
+    })
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []

@@ -1,5 +1,5 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { createStepBack, forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { createStepBack, forEachRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
 import type { Database } from '../store/database.ts'
 import { type ClosingRules, closeDueTabs } from './closeTabs.ts'
@@ -20,6 +20,11 @@ export type TabUpkeepOptions = {
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
   onBadRow: OnBadRow
+  /**
+   * Milliseconds after which closing, crediting and taking each leave the rest to the next step. All three together are shorter than the
+   * time after which a loop counts as standing still. Default 4 s.
+   */
+  partMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
@@ -44,8 +49,8 @@ const unopenedMs = 600_000
 const takenAtOnce = 100
 
 /**
- * Does what open tabs need beside their buyers: closes them, and takes them into the ledger. Keeper and api do
- * the same, and both may at a time.
+ * Does for tabs what their buyers don't do: closes them, and takes them into the ledger. Keeper and api do the same, and both may at
+ * the same time.
  */
 export function createTabUpkeep({
   sql,
@@ -53,6 +58,7 @@ export function createTabUpkeep({
   networks,
   now,
   onBadRow,
+  partMs = 4_000,
   checkpoint = () => {},
   ...options
 }: TabUpkeepOptions) {
@@ -65,18 +71,42 @@ export function createTabUpkeep({
   const separators = new Map(
     networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
   )
+  /** Where the next step goes on with credits; null: at the start. */
+  let uncredited: Uint8Array | null = null
   const unforgotten = createStepBack<string>(() => now().getTime())
 
   return {
-    /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
-    async closeAndTake(): Promise<void> {
-      await raiseMark({ sql, tabs })
-      await closeDueTabs(tabs, { ...options.rules, least }, now())
-      await checkpoint('after-tabs-closed')
-      await giveCredits(sql, tabs, onBadRow)
+    /**
+     * Closes the tabs that are due, takes closed ones in, and credits the buyers of those that have settled. If one of these fails, the
+     * others are done anyway.
+     *
+     * @returns `busy` if it stopped because of the time, so that the next step can follow at once.
+     */
+    async closeAndTake(): Promise<'busy' | 'idle'> {
+      const rules = { ...options.rules, least }
       const taking = { sql, tabs, least, separators, limit: takenAtOnce, onBadRow, checkpoint }
-      const take = () => takeClosedTabs({ ...taking, now: now() })
-      while ((await take()) === takenAtOnce);
+      let isBusy = false
+      await takeParts(
+        () => raiseMark({ sql, tabs }),
+        async () => {
+          if (await closeDueTabs(tabs, rules, now(), createTimer(partMs))) isBusy = true
+        },
+        async () => {
+          const isOver = createTimer(partMs)
+          uncredited = await giveCredits({ sql, tabs, onBadRow }, { after: uncredited, isOver })
+          if (uncredited !== null) isBusy = true
+        },
+        async () => {
+          await checkpoint('after-tabs-closed')
+          const isOver = createTimer(partMs)
+          while ((await takeClosedTabs({ ...taking, now: now() })) === takenAtOnce) {
+            if (!isOver()) continue
+            isBusy = true
+            return
+          }
+        },
+      )
+      return isBusy ? 'busy' : 'idle'
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
@@ -111,4 +141,10 @@ export function createTabUpkeep({
       await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
     })
   }
+}
+
+/** @returns a function that tells whether so many milliseconds have passed. */
+function createTimer(ms: number): () => boolean {
+  const endsAt = performance.now() + ms
+  return () => performance.now() >= endsAt
 }
