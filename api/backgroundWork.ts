@@ -132,9 +132,15 @@ export function startBackgroundWork({
         everyMs: tabUpkeepMs,
         async step() {
           let isBusy = false
-          await takeParts(upkeep.closeAndTake, async () => {
-            isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
-          })
+          await takeParts(
+            async () => {
+              isBusy = (await upkeep.closeAndTake()) === 'busy'
+            },
+            async () => {
+              if (await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000)))
+                isBusy = true
+            },
+          )
           return isBusy ? 'busy' : 'idle'
         },
         onError(error) {

@@ -107,7 +107,13 @@ export function createKeeper(options: KeeperOptions): Keeper {
   })
 
   function start(): void {
-    loop('tabs', null, upkeepMs, () => takeParts(tabs.closeAndTake, tabs.releaseUnopened))
+    loop('tabs', null, upkeepMs, async () => {
+      let progress: 'busy' | 'idle' = 'idle'
+      await takeParts(async () => {
+        progress = await tabs.closeAndTake()
+      }, tabs.releaseUnopened)
+      return progress
+    })
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []
@@ -131,6 +137,8 @@ export function createKeeper(options: KeeperOptions): Keeper {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
       loops.push(lookups)
+      // Apart, because anyone can open so many tabs that a round takes minutes.
+      loop('tab watch', name, upkeepMs, () => tabs.watch(context.served))
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
@@ -138,7 +146,6 @@ export function createKeeper(options: KeeperOptions): Keeper {
           report,
           () => watchToken(context),
           () => releaseReservations(database, now()),
-          () => tabs.watch(context.served),
           () => adoptAbandoned(context, holder, own),
           async () => {
             const record = await readRecordState(context)

@@ -1,4 +1,5 @@
-import { maxOpenTabs } from '@tollkeeper/ledger/tabs/openTabLimit'
+import { createOpenTabLimit, maxOpenTabs } from '@tollkeeper/ledger/tabs/openTabLimit'
+import { onOnePostgres } from '@tollkeeper/ledger/tabs/tabDatabase'
 import type { PrivateKeyAccount } from 'viem'
 import { expect, test } from 'vitest'
 import { openTab } from '../../../test/support/tabBuyer.ts'
@@ -51,4 +52,25 @@ test('behavior: tabs that are opened at once count, too', async () => {
   const answers = await Promise.all(Array.from({ length: 8 }, () => openTab(gateway, payer).buy(shop)))
   const codes = answers.map(({ body }) => body.code ?? 'verified').toSorted()
   expect(codes).toEqual([...Array(5).fill('tab_limit_exceeded'), ...Array(3).fill('verified')])
+})
+
+test('behavior: requests that open the same tab at once count as one tab', async () => {
+  const { address: payer } = await gateway.buyer(1_000_000n)
+  const requireRoom = createOpenTabLimit(onOnePostgres(gateway.database))
+  const tabId = `tab_${'1'.repeat(32)}`
+  await Promise.all(Array.from({ length: maxOpenTabs + 1 }, () => requireRoom({ payer, tabId })))
+  await requireRoom({ payer, tabId: `tab_${'2'.repeat(32)}` })
+})
+
+test('behavior: tabs that were refused don’t count', async () => {
+  const buyer = await gateway.buyer(1_000_000n)
+  await seedTabs(buyer, maxOpenTabs)
+  const requireRoom = createOpenTabLimit(onOnePostgres(gateway.database), () => 0)
+  const tabOf = (n: number) => ({ payer: buyer.address, tabId: `tab_${String(n).repeat(32)}` })
+  for (const n of [1, 2]) await expect(requireRoom(tabOf(n))).rejects.toThrow('close some first')
+  await gateway.database`
+    update tabs.tab set closed_at = now(), close_reason = 'idle' where (payer, id) in (
+      select payer, id from tabs.tab where payer = ${Buffer.from(buyer.address.slice(2), 'hex')} limit 1)`
+  await requireRoom(tabOf(3))
+  await expect(requireRoom(tabOf(4))).rejects.toThrow('close some first')
 })

@@ -17,9 +17,16 @@ type Moved = { lines: bigint[]; unknown: { split: bigint; amount: bigint }[] }
  *
  * Only what moved under the accepted terms is credited. A buyer who settles a state with himself as the platform pays no fee, and what is
  * later bought on a credit counts as if its fee had been paid.
+ *
+ * @param options.after where to begin among the tabs that wait.
+ * @param options.isOver whether no further page may follow. It is asked after each one.
+ * @returns where to go on if tabs are left, else null.
  */
-export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: OnBadRow): Promise<void> {
-  let after: Uint8Array = Buffer.alloc(0)
+export async function giveCredits(
+  { sql, tabs, onBadRow }: { sql: Database; tabs: TabDatabase; onBadRow: OnBadRow },
+  options: { after: Uint8Array | null; isOver: () => boolean },
+): Promise<Uint8Array | null> {
+  let after: Uint8Array = options.after ?? Buffer.alloc(0)
   for (;;) {
     const waiting = await tabs.all<WaitingTab[]>`
       select payer, id, payment_id as "paymentId", payer || id as key from tabs.tab
@@ -34,8 +41,9 @@ export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: On
       (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as Moved),
       (error, { payer, paymentId }) => onBadRow('credit', error, { payer: toHex(payer), paymentId }),
     )
-    if (waiting.length < tabsAtOnce) return
+    if (waiting.length < tabsAtOnce) return null
     after = (waiting.at(-1) as WaitingTab).key
+    if (options.isOver()) return after
   }
 }
 

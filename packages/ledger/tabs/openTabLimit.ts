@@ -17,7 +17,7 @@ const maxPayers = 10_000
  *
  * It counts the stored tabs of all processes, and those that this process let in but hasn't stored yet. So if a payer opens many at once, each
  * of n processes may let in {@link maxOpenTabs}: he has at most n times as many. That suffices to bound what the chain is asked, so an
- * opening needn't lock the payer's row.
+ * opening needn't lock the payer's row. Requests that open the same tab share one answer and count once.
  *
  * @throws {BaseError} `tab_limit_exceeded`
  */
@@ -25,22 +25,39 @@ export function createOpenTabLimit(
   database: TabDatabase,
   now: () => number = Date.now,
 ): (tab: { payer: Address; tabId: string }) => Promise<void> {
-  const lately = new Map<Address, { tabId: string; at: number }[]>()
+  const lately = new Map<Address, Map<string, Opening>>()
 
   return async ({ payer, tabId }) => {
-    const opening = (lately.get(payer) ?? []).filter(({ at }) => at + openingMs > now())
-    if (lately.size >= maxPayers) lately.delete(lately.keys().next().value as Address)
+    const openings = lately.get(payer) ?? new Map<string, Opening>()
     lately.delete(payer)
-    lately.set(payer, [...opening, { tabId, at: now() }])
+    if (lately.size >= maxPayers) lately.delete(lately.keys().next().value as Address)
+    lately.set(payer, openings)
+    for (const [id, { admittedAt }] of openings) if (admittedAt + openingMs <= now()) openings.delete(id)
+    const known = openings.get(tabId)
+    const opening = known ?? {
+      admission: requireRoom(payer, tabId, [...openings.keys()]),
+      admittedAt: Number.POSITIVE_INFINITY,
+    }
+    openings.set(tabId, opening)
+    try {
+      await opening.admission
+      opening.admittedAt = now()
+    } catch (error) {
+      openings.delete(tabId)
+      throw error
+    }
+  }
+
+  /** @param opening other tabs that this process is opening. */
+  async function requireRoom(payer: Address, tabId: string, opening: readonly string[]): Promise<void> {
     const sql = await database.of(payer)
     const key = toBytes(payer)
-    const ids = opening.map((one) => one.tabId)
     // By the index of open tabs: a payer has many more that are closed. Those that are being opened may be stored already.
     const [row] = await sql<[{ count: number }]>`
       select count(*)::int as count from (
         select from tabs.tab
         where closed_at is null and (payer || id) between ${key} and ${key} || ${lastId}::bytea
-          and 'tab_' || encode(id, 'hex') <> all(${ids}::text[])
+          and 'tab_' || encode(id, 'hex') <> all(${[...opening, tabId]}::text[])
         limit ${maxOpenTabs}
       ) open`
     if (row.count + opening.length >= maxOpenTabs)
@@ -49,6 +66,14 @@ export function createOpenTabLimit(
         `A payer has at most ${maxOpenTabs} open tabs: close some first`,
       )
   }
+}
+
+/** A tab that this process is opening. */
+type Opening = {
+  /** Rejects if the tab isn't let in. */
+  admission: Promise<void>
+  /** When it was let in; infinite until then. */
+  admittedAt: number
 }
 
 const lastId = Buffer.alloc(16, 0xff)

@@ -135,3 +135,40 @@ test('error: a tab store from an earlier time than the ledger is refused, and on
   await acceptLoss(stores(sql))
   expect(await findLostTabs(stores(sql))).toEqual([])
 })
+
+test('error: a tab store that goes back in time under running processes is noticed, and no credit is released until the loss is accepted', async () => {
+  const sql = gateway.database
+  const tab = await buyTwice()
+  const upkeep = createTabUpkeep({
+    ...stores(sql),
+    networks: [gateway.served],
+    minimumPrices: {},
+    rules: { ...closingTimes, amount: 10_000_000n },
+    onBadRow: noBadRows,
+    now: () => new Date(Date.now() + 3_700_000),
+  })
+  const reserved = () => sql`select from tab_reservation where tab_id = ${tab.tabId}`
+  await acceptLoss(stores(sql))
+  for (let n = 0; n < 3; n++) await raiseMark(stores(sql))
+  // As after a failover to a replica that lacks the tab and the last two raises.
+  await sql`delete from tabs.tab where id = ${Buffer.from(tab.tabId.slice(4), 'hex')}`
+  await sql`update tabs.mark set number = number - 2`
+  for (let n = 0; n < 4; n++) {
+    await expect(upkeep.releaseUnopened()).rejects.toThrow(TabStoreBehind)
+    await expect(upkeep.closeAndTake()).rejects.toThrow(TabStoreBehind)
+  }
+  expect(await reserved()).toHaveLength(1)
+  await acceptLoss(stores(sql))
+  await upkeep.releaseUnopened()
+  expect(await reserved()).toEqual([])
+})
+
+test('behavior: a tab store that went back in time without losing a tab goes on', async () => {
+  const sql = gateway.database
+  for (let n = 0; n < 3; n++) await raiseMark(stores(sql))
+  await sql`delete from tab_reservation`
+  await sql`update tabs.mark set number = number - 2`
+  await raiseMark(stores(sql))
+  const [row] = await sql`select m.number = l.number as same from tabs.mark m, tab_store_mark l`
+  expect(row).toEqual({ same: true })
+})

@@ -49,14 +49,41 @@ export async function requireTabStore(stores: Stores): Promise<void> {
   await raiseMark(stores)
 }
 
-/** Raises the number by which {@link findLostTabs} knows that both stores are of the same time. */
-export async function raiseMark({ sql, tabs }: Stores): Promise<void> {
-  const [{ number }] = await tabs.all<[{ number: bigint }]>`
-    insert into tabs.mark as m (number) values (1) on conflict (is_only) do update set number = m.number + 1
-    returning number`
+/**
+ * Raises the number by which {@link findLostTabs} knows that both stores are of the same time. It also notices a tab store that went back
+ * in time while this process ran, such as a failover to a replica that lagged behind.
+ *
+ * @throws {TabStoreBehind} and leaves the number as it is, so that each later call throws as well until the loss is accepted.
+ */
+export async function raiseMark(stores: Stores): Promise<void> {
+  const { sql, tabs } = stores
+  // Read first: the store's number is always raised before the ledger's, so it is at least this one.
+  const ledgerMark = await readLedgerMark(sql)
+  let number = await raiseStoreMark(tabs, ledgerMark)
+  if (number === undefined) {
+    const lost = await findLostTabs(stores)
+    if (lost.length > 0) throw new TabStoreBehind(lost)
+    // No tab is missing, so both stores count from the ledger's number on.
+    await acceptLoss(stores)
+    number = await raiseStoreMark(tabs, ledgerMark)
+    if (number === undefined) return
+  }
   await sql`
     insert into tab_store_mark as m (number) values (${number})
     on conflict (is_only) do update set number = greatest(m.number, excluded.number)`
+}
+
+/** Raises the store's number. @returns undefined if it is below the ledger's. */
+async function raiseStoreMark({ all }: TabDatabase, ledgerMark: bigint): Promise<bigint | undefined> {
+  const raised =
+    ledgerMark === 0n
+      ? all<{ number: bigint }[]>`
+          insert into tabs.mark as m (number) values (1) on conflict (is_only) do update set number = m.number + 1
+          returning number`
+      : all<{ number: bigint }[]>`
+          update tabs.mark set number = number + 1 where number >= ${ledgerMark}::bigint returning number`
+  const [row] = await raised
+  return row?.number
 }
 
 /**

@@ -9,6 +9,8 @@ export type TabDatabase = {
   all: Database
   /** The server with a payer's rows: on a cluster its worker, else the same. */
   of(payer: Address): Database | Promise<Database>
+  /** Whether it is on Citus: a statement on `all` then reaches many servers, and can't lock their rows first. */
+  isCluster: boolean
   /** Closes the connections that were opened for it. */
   end(options?: { timeout?: number }): Promise<void>
 }
@@ -46,6 +48,7 @@ export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabD
   return {
     all,
     of,
+    isCluster,
     async end(endOptions) {
       await Promise.all([end(endOptions), all.end(endOptions)])
     },
@@ -54,7 +57,7 @@ export async function openTabDatabase(options: TabDatabaseOptions): Promise<TabD
 
 /** The tab store on one Postgres, which its caller closes. */
 export function onOnePostgres(sql: Database): TabDatabase {
-  return { all: sql, of: () => sql, end: async () => {} }
+  return { all: sql, of: () => sql, isCluster: false, end: async () => {} }
 }
 
 /**

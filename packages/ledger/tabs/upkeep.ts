@@ -1,23 +1,14 @@
-import { createChainReads, type PayerState } from '@tollkeeper/chain/chainReads'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { failedDependency } from '@tollkeeper/runtime/dependencies'
-import { createStepBack, forEachRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
+import { createStepBack, forEachRow, type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Address } from 'viem'
-import { type Exposure, readExposures } from '../acceptance/exposure.ts'
 import type { Database } from '../store/database.ts'
-import {
-  type CloseReason,
-  type ClosingRules,
-  closeDueTabs,
-  closeTabs,
-  type OpenTab,
-  readOpenTabs,
-} from './closeTabs.ts'
+import { type ClosingRules, closeDueTabs } from './closeTabs.ts'
 import { giveCredits } from './giveCredits.ts'
 import { releaseUnopened } from './releaseUnopened.ts'
 import { raiseMark } from './storeMark.ts'
 import { type TabDatabase, toHex } from './tabDatabase.ts'
 import { takeClosedTabs } from './takeClosedTabs.ts'
+import { createTabWatch } from './watchTabs.ts'
 
 export type TabUpkeepOptions = {
   /** The ledger. */
@@ -29,6 +20,11 @@ export type TabUpkeepOptions = {
   minimumPrices: Partial<Record<string, bigint>>
   now: () => Date
   onBadRow: OnBadRow
+  /**
+   * Milliseconds after which closing, crediting and taking each leave the rest to the next step. All three together are shorter than the
+   * time after which a loop counts as standing still. Default 4 s.
+   */
+  partMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: (name: 'after-tabs-closed' | 'after-tab-taken') => void | Promise<void>
 }
@@ -51,13 +47,10 @@ export const closingTimes = {
 /** How old a step of credit is released, if its tab was never opened. */
 const unopenedMs = 600_000
 const takenAtOnce = 100
-const tabsAtOnce = 150
-/** The least balance of a payer, in quarters of what it owes. */
-const coverQuarters = 5n
 
 /**
- * Does what open tabs need beside their buyers: closes them, and takes them into the ledger. Keeper and api do
- * the same, and both may at a time.
+ * Does for tabs what their buyers don't do: closes them, and takes them into the ledger. Keeper and api do the same, and both may at
+ * the same time.
  */
 export function createTabUpkeep({
   sql,
@@ -65,6 +58,7 @@ export function createTabUpkeep({
   networks,
   now,
   onBadRow,
+  partMs = 4_000,
   checkpoint = () => {},
   ...options
 }: TabUpkeepOptions) {
@@ -77,19 +71,42 @@ export function createTabUpkeep({
   const separators = new Map(
     networks.map(({ network, domainSeparator }) => [network.chainId, domainSeparator]),
   )
-  const reads = new Map(networks.map((served) => [served, createChainReads(served)]))
+  /** Where the next step goes on with credits; null: at the start. */
+  let uncredited: Uint8Array | null = null
   const unforgotten = createStepBack<string>(() => now().getTime())
 
   return {
-    /** Closes the tabs that are due, takes all closed ones in, and credits the buyers of those that have settled. */
-    async closeAndTake(): Promise<void> {
-      await raiseMark({ sql, tabs })
-      await closeDueTabs(tabs, { ...options.rules, least }, now())
-      await checkpoint('after-tabs-closed')
-      await giveCredits(sql, tabs, onBadRow)
+    /**
+     * Closes the tabs that are due, takes closed ones in, and credits the buyers of those that have settled. If one of these fails, the
+     * others are done anyway.
+     *
+     * @returns `busy` if it stopped because of the time, so that the next step can follow at once.
+     */
+    async closeAndTake(): Promise<'busy' | 'idle'> {
+      const rules = { ...options.rules, least }
       const taking = { sql, tabs, least, separators, limit: takenAtOnce, onBadRow, checkpoint }
-      const take = () => takeClosedTabs({ ...taking, now: now() })
-      while ((await take()) === takenAtOnce);
+      let isBusy = false
+      await takeParts(
+        () => raiseMark({ sql, tabs }),
+        async () => {
+          if (await closeDueTabs(tabs, rules, now(), createTimer(partMs))) isBusy = true
+        },
+        async () => {
+          const isOver = createTimer(partMs)
+          uncredited = await giveCredits({ sql, tabs, onBadRow }, { after: uncredited, isOver })
+          if (uncredited !== null) isBusy = true
+        },
+        async () => {
+          await checkpoint('after-tabs-closed')
+          const isOver = createTimer(partMs)
+          while ((await takeClosedTabs({ ...taking, now: now() })) === takenAtOnce) {
+            if (!isOver()) continue
+            isBusy = true
+            return
+          }
+        },
+      )
+      return isBusy ? 'busy' : 'idle'
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */
     async forget(before: Date): Promise<boolean> {
@@ -104,25 +121,16 @@ export function createTabUpkeep({
       })
       return old.length === takenAtOnce
     },
-    /** Releases credit, and the claim on the tab's id, of tabs that were never opened. */
-    releaseUnopened: () => releaseUnopened(sql, tabs, new Date(now().getTime() - unopenedMs)),
-    /** Closes the tabs of payers whose money or nonce is going: looks once at all open tabs of a network. */
-    async watch(served: ServedNetwork): Promise<void> {
-      let after: Uint8Array = Buffer.alloc(0)
-      let own: OpenTab[] = []
-      for (;;) {
-        const page = await readOpenTabs(tabs, { chainId: served.network.chainId, after, limit: tabsAtOnce })
-        own = [...own, ...page]
-        const isLast = page.length < tabsAtOnce
-        // The last payer may have more tabs on the next page.
-        const payer = isLast ? undefined : page.at(-1)?.payer
-        const whole = own.filter((tab) => tab.payer !== payer)
-        await closeEndangered(served, whole)
-        if (isLast) return
-        own = own.slice(whole.length)
-        after = (page.at(-1) as OpenTab).key
-      }
+    /**
+     * Releases credit, and the claim on the tab's id, of tabs that were never opened.
+     *
+     * @throws {TabStoreBehind} and releases nothing, because a tab that isn't stored may then be one that was lost.
+     */
+    async releaseUnopened(): Promise<void> {
+      await raiseMark({ sql, tabs })
+      await releaseUnopened(sql, tabs, new Date(now().getTime() - unopenedMs))
     },
+    watch: createTabWatch({ sql, tabs, networks, now, onBadRow }),
   }
 
   async function deleteTab({ payer, id }: { payer: Uint8Array; id: Uint8Array }): Promise<void> {
@@ -133,53 +141,10 @@ export function createTabUpkeep({
       await tx`delete from tabs.tab where payer = ${payer} and id = ${id}`
     })
   }
+}
 
-  /** @param open all open tabs of their payers. */
-  async function closeEndangered(served: ServedNetwork, open: readonly OpenTab[]): Promise<void> {
-    const close = async (own: readonly OpenTab[]) => closeTabs(tabs, await findEndangered(served, own), now())
-    try {
-      await close(open)
-    } catch (error) {
-      if (failedDependency(error) !== undefined) throw error
-      // Something about one payer can't be read. The others are looked at all the same.
-      await forEachRow([...Map.groupBy(open, ({ payer }) => payer).values()], close, (cause, [tab]) =>
-        onBadRow('watch', cause, { payer: tab?.payer }),
-      )
-    }
-  }
-
-  /** @param open all open tabs of their payers. */
-  async function findEndangered(
-    served: ServedNetwork,
-    open: readonly OpenTab[],
-  ): Promise<(OpenTab & { reason: CloseReason })[]> {
-    if (open.length === 0) return []
-    const states = await reads
-      .get(served)
-      ?.readTogether(open.map(({ payer, nonce }) => ({ payer, nonces: [nonce] as const })))
-    const [state] = states ?? []
-    if (states === undefined || state === undefined) return []
-    const byPayer = Map.groupBy(open, ({ payer }) => payer)
-    const exposures = await readExposures(sql, served, {
-      payers: [...byPayer.keys()],
-      block: state.blockNumber,
-      withHistory: false,
-      now: Math.floor(now().getTime() / 1000),
-    })
-    return open.flatMap((tab, index) => {
-      const { isUsed, hasCode, balance } = states[index] as PayerState
-      const { unsettled, reserved } = exposures.get(tab.payer) as Exposure
-      // More credit is reserved than was used.
-      const charged = (byPayer.get(tab.payer) ?? []).reduce((sum, one) => sum + one.charged, 0n)
-      const owed = unsettled - reserved + charged
-      const reason: CloseReason | undefined = isUsed[0]
-        ? 'authorization_used'
-        : hasCode && !tab.hasCode
-          ? 'code'
-          : balance * 4n < owed * coverQuarters
-            ? 'balance'
-            : undefined
-      return reason ? [{ ...tab, reason }] : []
-    })
-  }
+/** @returns a function that tells whether so many milliseconds have passed. */
+function createTimer(ms: number): () => boolean {
+  const endsAt = performance.now() + ms
+  return () => performance.now() >= endsAt
 }
