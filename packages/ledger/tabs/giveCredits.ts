@@ -33,6 +33,7 @@ export async function giveCredits(sql: Database, tabs: TabDatabase, onBadRow: On
       waiting.filter(({ paymentId }) => ended.has(paymentId)),
       (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as Moved),
       (error, { payer, paymentId }) => onBadRow('credit', error, { payer: toHex(payer), paymentId }),
+      { ask: () => tabs.all`select 1` },
     )
     if (waiting.length < tabsAtOnce) return
     after = (waiting.at(-1) as WaitingTab).key
