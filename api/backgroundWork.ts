@@ -132,8 +132,11 @@ export function startBackgroundWork({
         everyMs: tabUpkeepMs,
         async step() {
           let isBusy = false
-          await takeParts(upkeep.closeAndTake, async () => {
-            isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+          await takeParts({
+            'close and take': upkeep.closeAndTake,
+            forget: async () => {
+              isBusy = await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000))
+            },
           })
           return isBusy ? 'busy' : 'idle'
         },

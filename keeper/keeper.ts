@@ -107,7 +107,9 @@ export function createKeeper(options: KeeperOptions): Keeper {
   })
 
   function start(): void {
-    loop('tabs', null, upkeepMs, () => takeParts(tabs.closeAndTake, tabs.releaseUnopened))
+    loop('tabs', null, upkeepMs, () =>
+      takeParts({ 'close and take': tabs.closeAndTake, 'release unopened': tabs.releaseUnopened }),
+    )
     for (const [context, ownWallets] of wallets) {
       const { name } = context.served.network
       const own: Address[] = []
@@ -134,18 +136,18 @@ export function createKeeper(options: KeeperOptions): Keeper {
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
-        takeParts(
+        takeParts({
           report,
-          () => watchToken(context),
-          () => releaseReservations(database, now()),
-          () => tabs.watch(context.served),
-          () => adoptAbandoned(context, holder, own),
-          async () => {
+          token: () => watchToken(context),
+          reservations: () => releaseReservations(database, now()),
+          'open tabs': () => tabs.watch(context.served),
+          adopt: () => adoptAbandoned(context, holder, own),
+          record: async () => {
             const record = await readRecordState(context)
             if (record.status !== 'current' || !context.memory.isFollowed) return
-            await takeParts(watchVoided, () => sweepPayments(context))
+            await takeParts({ 'voided payments': watchVoided, sweep: () => sweepPayments(context) })
           },
-        ),
+        }),
       )
     }
   }

@@ -1,6 +1,6 @@
 import postgres from 'postgres'
 import { expect, test } from 'vitest'
-import { allOrEach, forEachRow } from './stepBack.ts'
+import { allOrEach, forEachRow, PartsFailed, takeParts } from './stepBack.ts'
 
 /** An error of the server with this SQLSTATE. */
 function sqlError(code: string): Error {
@@ -104,4 +104,17 @@ test('behavior: a chunk that loses its connection is halved if the database stil
   expect(sizes).toEqual([4, 2, 2, 1, 1])
   const down = new Error('down')
   await expect(allOrEach(rows(4), work, never, { ask: () => Promise.reject(down) })).rejects.toBe(down)
+})
+
+test('error: every part that failed is named, also a part of a part', async () => {
+  const taken: string[] = []
+  const fail = (message: string) => () => Promise.reject(new Error(message))
+  const error = await takeParts({
+    one: fail('first'),
+    two: async () => taken.push('two'),
+    three: () => takeParts({ inner: fail('second'), other: async () => taken.push('other') }),
+  }).catch((cause: unknown) => cause)
+  expect(error).toBeInstanceOf(PartsFailed)
+  expect((error as Error).message).toBe('one: Error: first; three, inner: Error: second')
+  expect(taken).toEqual(['two', 'other'])
 })

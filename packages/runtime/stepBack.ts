@@ -1,5 +1,5 @@
 import { failedDependency, isTimeLimit } from './dependencies.ts'
-import type { Logger } from './log.ts'
+import { describeError, type Logger } from './log.ts'
 
 /** Reports a row with which a loop's step failed: its log line and its metric. `row` names it. */
 export type OnBadRow = (step: string, error: unknown, row: Record<string, unknown>) => void
@@ -126,12 +126,40 @@ export async function allOrEach<Row>(
 /**
  * Takes the parts of a loop's step one after the other. A part that fails keeps no other from being taken.
  *
- * @throws the first part's error, once all were taken.
+ * @param parts by name.
+ * @throws {PartsFailed} once all were taken, if any failed.
  */
-export async function takeParts(...parts: readonly (() => Promise<unknown>)[]): Promise<void> {
-  const failures: unknown[] = []
-  for (const part of parts) await part().catch((error: unknown) => failures.push(error))
-  if (failures.length > 0) throw failures[0]
+export async function takeParts(parts: Readonly<Record<string, () => Promise<unknown>>>): Promise<void> {
+  const failures: PartFailure[] = []
+  for (const [name, part] of Object.entries(parts)) {
+    try {
+      await part()
+    } catch (error) {
+      // The parts of a part have their own names.
+      if (error instanceof PartsFailed)
+        failures.push(...error.failures.map((one) => ({ ...one, part: `${name}, ${one.part}` })))
+      else failures.push({ part: name, error })
+    }
+  }
+  if (failures.length > 0) throw new PartsFailed(failures)
+}
+
+type PartFailure = { part: string; error: unknown }
+
+/** Some parts of a loop's step failed. Its message describes each failure in one line, fit for a log. */
+export class PartsFailed extends AggregateError {
+  override readonly name = 'PartsFailed'
+  readonly failures: readonly PartFailure[]
+
+  constructor(failures: readonly PartFailure[]) {
+    super(
+      failures.map(({ error }) => error),
+      failures.map(({ part, error }) => `${part}: ${describeError(error)}`).join('; '),
+    )
+    this.failures = failures
+    // Where each part failed, rather than where the failures were collected.
+    this.stack = failures.map(({ error }) => (error instanceof Error ? error.stack : '')).join('\n')
+  }
 }
 
 /** Pause after a row's first failure. It doubles with each further one. */
