@@ -132,12 +132,18 @@ export function createKeeper(options: KeeperOptions): Keeper {
       const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
-      loops.push(lookups)
-      const report = createReporter(context)
+      // Without a probe as well, because no payment waits for a count.
+      const reports = startLoop(
+        { metrics, log, probes: [] },
+        'reports',
+        name,
+        upkeepMs,
+        createReporter(context),
+      )
+      loops.push(lookups, reports)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
         takeParts({
-          report,
           token: () => watchToken(context),
           reservations: () => releaseReservations(database, now()),
           'open tabs': () => tabs.watch(context.served),
