@@ -1,4 +1,4 @@
-import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { isRowFault, isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Queryable } from '../store/database.ts'
 import { firstIdAt } from '../store/identifiers.ts'
@@ -175,7 +175,7 @@ function createWalk(
       if (isAlone) alone--
       return after !== null && (isAlone || (page?.forgotten ?? 0) > 0)
     } catch (error) {
-      if (!isRowFault(error)) throw error
+      if (!isRowFault(error) && !isTimeLimit(error)) throw error
       if (!isAlone) {
         alone = limit
         return true
