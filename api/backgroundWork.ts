@@ -132,15 +132,15 @@ export function startBackgroundWork({
         everyMs: tabUpkeepMs,
         async step() {
           let isBusy = false
-          await takeParts(
-            async () => {
+          await takeParts({
+            'close and take': async () => {
               isBusy = (await upkeep.closeAndTake()) === 'busy'
             },
-            async () => {
+            forget: async () => {
               if (await upkeep.forget(new Date(Date.now() - settings.retentionDays * 86_400_000)))
                 isBusy = true
             },
-          )
+          })
           return isBusy ? 'busy' : 'idle'
         },
         onError(error) {

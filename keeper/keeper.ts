@@ -109,9 +109,12 @@ export function createKeeper(options: KeeperOptions): Keeper {
   function start(): void {
     loop('tabs', null, upkeepMs, async () => {
       let progress: 'busy' | 'idle' = 'idle'
-      await takeParts(async () => {
-        progress = await tabs.closeAndTake()
-      }, tabs.releaseUnopened)
+      await takeParts({
+        'close and take': async () => {
+          progress = await tabs.closeAndTake()
+        },
+        'release unopened': tabs.releaseUnopened,
+      })
       return progress
     })
     for (const [context, ownWallets] of wallets) {
@@ -136,23 +139,29 @@ export function createKeeper(options: KeeperOptions): Keeper {
       const lookups = startLoop({ metrics, log, probes: [] }, 'lookups', name, settings.pollMs, async () => {
         if (context.memory.isFollowed) await lookUpRequested(context, stopping.signal)
       })
-      loops.push(lookups)
+      // Without a probe as well, because no payment waits for a count.
+      const reports = startLoop(
+        { metrics, log, probes: [] },
+        'reports',
+        name,
+        upkeepMs,
+        createReporter(context),
+      )
+      loops.push(lookups, reports)
       // Apart, because anyone can open so many tabs that a round takes minutes.
       loop('tab watch', name, upkeepMs, () => tabs.watch(context.served))
-      const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, () =>
-        takeParts(
-          report,
-          () => watchToken(context),
-          () => releaseReservations(database, now()),
-          () => adoptAbandoned(context, holder, own),
-          async () => {
+        takeParts({
+          token: () => watchToken(context),
+          reservations: () => releaseReservations(database, now()),
+          adopt: () => adoptAbandoned(context, holder, own),
+          record: async () => {
             const record = await readRecordState(context)
             if (record.status !== 'current' || !context.memory.isFollowed) return
-            await takeParts(watchVoided, () => sweepPayments(context))
+            await takeParts({ 'voided payments': watchVoided, sweep: () => sweepPayments(context) })
           },
-        ),
+        }),
       )
     }
   }

@@ -51,13 +51,13 @@ export function createOriginChecks({
 
   return async () => {
     let due: Unproven[] = []
-    await takeParts(
-      () => forgetDeclared(sql, declaredDays),
-      async () => {
+    await takeParts({
+      forget: () => forgetDeclared(sql, declaredDays),
+      check: async () => {
         due = await takeUnproven(sql, atOnce)
         await Promise.all(due.map((one) => forEachRow([one], check, report)))
       },
-    )
+    })
     return due.length >= atOnce ? 'busy' : 'idle'
   }
 

@@ -443,27 +443,31 @@ test('error: no answer in time', async () => {
   ])
 })
 
-test('behavior: 200 messages that can’t be dispatched delay no other', async () => {
-  const receiver = await startReceiver()
-  const [bad, good] = [await register(receiver.url), await register(receiver.url)]
-  for (let n = 0; n < 200; n++) await emit(bad.providerId)
-  await emit(good.providerId)
-  const allow = await refuseWrites(
-    database,
-    'webhook_delivery',
-    'insert',
-    `new.webhook_id = '${bad.webhookId}'`,
-  )
-  const reports = collectBadRows()
-  const clock = createClock()
-  const loop = createLoop({ onBadRow: reports.onBadRow, now: clock.ms })
-  expect(await loop.deliverDue()).toBe(1)
-  expect(await log(good.webhookId)).toMatchObject([{ status: 'delivered' }])
-  expect(reports.bad.filter(({ step }) => step === 'message')).toHaveLength(200)
-  await allow()
-  clock.advance(6_000)
-  expect(await loop.deliverDue()).toBe(200)
-})
+test.each(['check_violation', 'query_canceled'])(
+  'behavior: 200 messages that can’t be dispatched (%s) delay no other',
+  async (code) => {
+    const receiver = await startReceiver()
+    const [bad, good] = [await register(receiver.url), await register(receiver.url)]
+    for (let n = 0; n < 200; n++) await emit(bad.providerId)
+    await emit(good.providerId)
+    const allow = await refuseWrites(
+      database,
+      'webhook_delivery',
+      'insert',
+      `new.webhook_id = '${bad.webhookId}'`,
+      code,
+    )
+    const reports = collectBadRows()
+    const clock = createClock()
+    const loop = createLoop({ onBadRow: reports.onBadRow, now: clock.ms })
+    expect(await loop.deliverDue()).toBe(1)
+    expect(await log(good.webhookId)).toMatchObject([{ status: 'delivered' }])
+    expect(reports.bad.filter(({ step }) => step === 'message')).toHaveLength(200)
+    await allow()
+    clock.advance(6_000)
+    expect(await loop.deliverDue()).toBe(200)
+  },
+)
 
 test('behavior: after a deadlock it returns to full batches, though no message is at fault', async () => {
   const receiver = await startReceiver()

@@ -1,5 +1,5 @@
 import type { Database } from '@tollkeeper/ledger/store/database'
-import { failedDependency, isRowFault } from '@tollkeeper/runtime/dependencies'
+import { failedDependency, isRowFault, isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { describeError, type Logger } from '@tollkeeper/runtime/log'
 import { type Loop, repeat } from '@tollkeeper/runtime/repeat'
 import { createStepBack, logBadRow, type OnBadRow } from '@tollkeeper/runtime/stepBack'
@@ -219,7 +219,7 @@ function createDispatcher({ sql, now, onBadRow }: DispatcherOptions): () => Prom
         if (dispatched < limit) return
         suspects = Math.max(0, suspects - 1)
       } catch (error) {
-        if (!isRowFault(error)) throw error
+        if (!isRowFault(error) && !isTimeLimit(error)) throw error
         if (limit > 1) {
           suspects = messagesAtOnce
           continue

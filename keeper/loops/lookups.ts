@@ -41,6 +41,7 @@ export async function lookUpRequested(context: Context, signal?: AbortSignal): P
     found,
     (events) => sql.begin((tx) => recordEvents(tx, { chainId, token }, events, 'lookup')),
     (error, { authorizer, nonce }) => onBadRow('lookup', error, { payer: authorizer, nonce }),
+    { ask: () => sql`select 1` },
   )
   await checkpoint('after-evidence-recorded')
   const recorded = found.filter((event) => !unrecorded.includes(event))
@@ -83,6 +84,7 @@ async function endExplained(context: Context, explained: readonly string[]): Pro
         await sweepChosen(context, tx, paymentIds)
       }),
     (error, paymentId) => reportBadRow(context, context.served.network.name)('lookup', error, { paymentId }),
+    { ask: () => context.sql`select 1` },
   )
   await postponeLookups(context.sql, failed)
 }

@@ -1,11 +1,15 @@
 import { networks } from '@tollkeeper/sdk/protocol/networks'
-import { expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { useDatabase } from '../../test/support/database.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createMetrics } from '../settings/metrics.ts'
 import { createReporter } from './report.ts'
 
 const sql = await useDatabase()
+
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 test('default: what the index could not read is counted by reason, and gone when it was read', async () => {
   const metrics = createMetrics()
@@ -38,4 +42,22 @@ test('default: what the index could not read is counted by reason, and gone when
   })
   await sql`delete from indexer.quarantine where reason = 'receipt_unavailable'`
   expect(await quarantined()).toMatchObject({ receipt_unavailable: 0, outcomes_mismatch: 1 })
+})
+
+test('error: a count that fails waits for its next time like any other', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  let statements = 0
+  const down = new Proxy(sql, {
+    apply() {
+      statements += 1
+      vi.advanceTimersByTime(8_000)
+      throw new Error('canceling statement due to statement timeout')
+    },
+  })
+  const served = { network: networks.localhost, token: randomHex(20) }
+  const report = createReporter({ sql: down, served, metrics: createMetrics(), now: () => new Date() })
+  await expect(report()).rejects.toThrow('statement timeout')
+  const first = statements
+  await report()
+  expect(statements).toBe(first)
 })

@@ -25,6 +25,15 @@ export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
   return async function report(): Promise<void> {
     const began = performance.now()
     if (began < nextAt) return
+    try {
+      await count()
+    } finally {
+      // A count that was ended by a time limit cost most of all.
+      nextAt = performance.now() + (performance.now() - began) / share
+    }
+  }
+
+  async function count(): Promise<void> {
     const depths = await readQueueDepth(sql, { chainId, token: served.token })
     for (const payee of payees) {
       metrics.queuedPayments.remove({ network, payee })
@@ -52,6 +61,5 @@ export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
       if (quarantined) metrics.indexQuarantined.set({ network, reason }, quarantined.get(reason) ?? 0)
     }
     metrics.failedSweeps.set({ network }, await countFailedSweeps(sql, chainId))
-    nextAt = performance.now() + (performance.now() - began) / share
   }
 }

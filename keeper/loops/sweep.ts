@@ -2,6 +2,8 @@ import { pinBlock } from '@tollkeeper/chain/head'
 import { areNoncesSpent } from '@tollkeeper/chain/simulate'
 import { readRecordHead, requestLookups } from '@tollkeeper/ledger/facts/record'
 import {
+  type Concluding,
+  lockUnlessHeld,
   markLooked,
   type OpenPayment,
   readChosenPayments,
@@ -16,12 +18,16 @@ import {
 import { unvoidPayments } from '@tollkeeper/ledger/outcomes/voids'
 import { type Ending, reopenPayments } from '@tollkeeper/ledger/queue/stages'
 import type { Queryable } from '@tollkeeper/ledger/store/database'
+import { isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { allOrEach } from '@tollkeeper/runtime/stepBack'
 import { reportBadRow } from '../settings/startLoop.ts'
 import type { Context } from './context.ts'
 import { failPayment } from './failPayment.ts'
 
 const atOnce = 500
+/** Maximum number of payments that one transaction concludes. A failure takes six or seven statements, and many ends take one. */
+const failedAtOnce = 25
+const endedAtOnce = 250
 
 type Decided = { payment: OpenPayment; conclusion: Conclusion }
 
@@ -29,36 +35,70 @@ type Decided = { payment: OpenPayment; conclusion: Conclusion }
  * Concludes payments that are in no batch of ours: settled by anybody, cancelled, used for something else, expired or
  * voided; and resumes what a reorg gave back. Besides the closing of a batch, nothing else concludes payments.
  *
+ * Each transaction concludes a few payments, so that a long backlog is worked off however little fits into the database's limit of
+ * time. Payments that another keeper is concluding are left to it.
+ *
  * The record must be current.
  */
 export async function sweepPayments(context: Context): Promise<void> {
-  const { sql, served, checkpoint, memory } = context
-  const { chainId, name } = served.network
+  const { sql, checkpoint } = context
   const chain = await readChainFacts(context)
   if (chain === null) return
-  const waiting = memory.unconcluded.waiting()
-  const { blockIds, payments } = await readPaymentsToConclude(sql, chainId, chain, atOnce, waiting)
+  const { blockIds, payments } = await readInTime(context, chain)
   const decided = await withoutUsed(context, chain, decideAll(payments, chain))
   if (decided.length > 0) await checkpoint('before-sweep')
-  let isMarked = false
+  const [fails, ends] = [true, false].map((is) =>
+    decided.filter(({ conclusion }) => (conclusion.action === 'fail') === is),
+  ) as [Decided[], Decided[]]
+  const left = [
+    ...(await concludeInChunks(context, ends, endedAtOnce)),
+    ...(await concludeInChunks(context, fails, failedAtOnce)),
+  ]
+  // Only now, because the next sweep finds the payments by blocks that are not marked.
+  await markLooked(sql, blockIds, chain.safeBlock, left)
+  if (decided.length > 0) await checkpoint('after-sweep')
+}
+
+/** Reads what the database can read in time: half as much after each attempt that took too long. */
+async function readInTime({ sql, served, memory }: Context, chain: ChainFacts): Promise<Concluding> {
+  const waiting = memory.unconcluded.waiting()
+  for (let limit = atOnce; ; limit = Math.ceil(limit / 2)) {
+    try {
+      return await readPaymentsToConclude(sql, served.network.chainId, chain, limit, waiting)
+    } catch (error) {
+      if (limit === 1 || !isTimeLimit(error)) throw error
+    }
+  }
+}
+
+/** @returns the payments that were not concluded, because they failed or another keeper holds them. */
+async function concludeInChunks(
+  context: Context,
+  decided: readonly Decided[],
+  chunk: number,
+): Promise<string[]> {
+  const { sql, served, memory } = context
+  const held = new Set<string>()
   const failed = await allOrEach(
     decided,
     (some) =>
       sql.begin(async (tx) => {
-        await write(context, tx, some)
-        isMarked = some === decided
-        if (isMarked) await markLooked(tx, blockIds, chain.safeBlock)
+        const ids = some.map(({ payment }) => payment.paymentId)
+        const locked = await lockUnlessHeld(tx, ids)
+        for (const id of ids) if (!locked.has(id)) held.add(id)
+        await write(
+          context,
+          tx,
+          some.filter(({ payment }) => locked.has(payment.paymentId)),
+        )
       }),
     (error, { payment: { paymentId } }) => {
       memory.unconcluded.failed(paymentId)
-      reportBadRow(context, name)('conclude', error, { paymentId })
+      reportBadRow(context, served.network.name)('conclude', error, { paymentId })
     },
+    { chunk, ask: () => sql`select 1` },
   )
-  if (!isMarked) {
-    const ids = failed.map(({ payment }) => payment.paymentId)
-    await markLooked(sql, blockIds, chain.safeBlock, ids)
-  }
-  if (decided.length > 0) await checkpoint('after-sweep')
+  return [...failed.map(({ payment }) => payment.paymentId), ...held]
 }
 
 /** How far the record has come. */

@@ -32,18 +32,27 @@ export function createWorker(context: Context, holder: string, wallet: Settlemen
     async step(): Promise<StepResult> {
       lease = await acquire()
       if (!lease) return 'idle'
-      // A slow RPC may make a step outlast the lease. The next fenced write notices a failed renewal.
-      const renewal = setInterval(() => void acquire().catch(() => {}), settings.leaseMs / 3)
-      try {
-        return await step(context, lease, wallet)
-      } finally {
-        clearInterval(renewal)
-      }
+      const own = lease
+      return whileRenewed(acquire, settings.leaseMs, () => step(context, own, wallet))
     },
     /** Lets another process take the wallet over at once. */
     async release(): Promise<void> {
       if (lease) await releaseLease(sql, lease)
     },
+  }
+}
+
+/** Renews a lease while the work goes on. A slow RPC may make it outlast the lease. The next fenced write notices a failed renewal. */
+export async function whileRenewed<Result>(
+  renew: () => Promise<unknown>,
+  leaseMs: number,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  const renewal = setInterval(() => void renew().catch(() => {}), leaseMs / 3)
+  try {
+    return await work()
+  } finally {
+    clearInterval(renewal)
   }
 }
 

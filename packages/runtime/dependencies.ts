@@ -34,6 +34,14 @@ export function failedDependency(error: unknown): Dependency | undefined {
   return databaseCodes.test(code) ? 'database' : undefined
 }
 
+// SQLSTATE codes with which the server ends work that took too long: a statement, a wait for a lock, a transaction.
+const timeLimits = /^(?:57014|55P03|25P04)$/
+
+/** Whether the database ended a statement, a wait for a lock, or a transaction because it took too long. */
+export function isTimeLimit(error: unknown): boolean {
+  return error instanceof postgres.PostgresError && timeLimits.test(error.code)
+}
+
 /** Whether the chain's node didn't answer the question at all, rather than with an error of it: a rate limit is no answer either. */
 export function isUnreachable(error: unknown): boolean {
   if (error instanceof ChainUnavailable) return true

@@ -1,5 +1,5 @@
-import { failedDependency } from './dependencies.ts'
-import type { Logger } from './log.ts'
+import { failedDependency, isTimeLimit } from './dependencies.ts'
+import { describeError, type Logger } from './log.ts'
 
 /** Reports a row with which a loop's step failed: its log line and its metric. `row` names it. */
 export type OnBadRow = (step: string, error: unknown, row: Record<string, unknown>) => void
@@ -11,9 +11,43 @@ export function logBadRow(log: Logger): OnBadRow {
   }
 }
 
+/** Distinguishes a row that fails from a database that is down. */
+type RowOptions = {
+  /**
+   * Asks the database (`select 1`) after a time limit ended the work for a single row. If it throws, the row isn't at fault. Without
+   * this function the row is at fault, because the message about the limit came from the database itself.
+   */
+  ask?: () => Promise<unknown>
+}
+
+/** After this many rows in a row that ended in a time limit, the database as a whole is too slow, and the step fails. */
+const maxSlowRows = 5
+
+/**
+ * Returns a function that reports the row that an error belongs to.
+ *
+ * That function throws if the row isn't at fault: a dependency is down, or the database is too slow for any row.
+ */
+function createJudge<Row>(onBadRow: (error: unknown, row: Row) => void, { ask }: RowOptions) {
+  let slow = 0
+  return {
+    succeeded: () => {
+      slow = 0
+    },
+    async failed(error: unknown, row: Row): Promise<void> {
+      const isSlow = isTimeLimit(error)
+      if (!isSlow && failedDependency(error) !== undefined) throw error
+      if (isSlow) await ask?.()
+      slow = isSlow ? slow + 1 : 0
+      onBadRow(error, row)
+      if (slow >= maxSlowRows) throw error
+    },
+  }
+}
+
 /**
  * Does the work for each row. A row that fails is reported, and the others go on: strangers create most rows, so none of them may stop
- * a loop.
+ * a loop. A row that ends in a time limit of the database also counts as failed.
  *
  * @returns the rows that failed.
  * @throws if a dependency failed, because then no row is at fault.
@@ -22,14 +56,16 @@ export async function forEachRow<Row>(
   rows: readonly Row[],
   work: (row: Row) => Promise<unknown>,
   onBadRow: (error: unknown, row: Row) => void,
+  options: RowOptions = {},
 ): Promise<Row[]> {
   const failed: Row[] = []
+  const judge = createJudge(onBadRow, options)
   for (const row of rows) {
     try {
       await work(row)
+      judge.succeeded()
     } catch (error) {
-      if (failedDependency(error) !== undefined) throw error
-      onBadRow(error, row)
+      await judge.failed(error, row)
       failed.push(row)
     }
   }
@@ -37,35 +73,93 @@ export async function forEachRow<Row>(
 }
 
 /**
- * Does the work for all rows together. If one of them is at fault, it is done for each row alone, as by {@link forEachRow}.
+ * Does the work for all rows together, or for `chunk` rows at a time. If a row of a chunk is at fault, the work is done for each row of
+ * the chunk alone. If the database ended the work because it took too long, the chunk is halved, down to a single row, which then
+ * counts as failed. Later chunks grow again. A chunk whose connection was lost is halved as well if `ask` shows that the database is up,
+ * because a transaction that reaches its limit between two statements loses its connection.
  *
  * @param work has no effect if it throws.
  * @returns the rows that failed.
+ * @throws if a dependency failed. The work for earlier chunks stays.
  */
 export async function allOrEach<Row>(
   rows: readonly Row[],
   work: (rows: readonly Row[]) => Promise<unknown>,
   onBadRow: (error: unknown, row: Row) => void,
+  { chunk = rows.length, ask }: RowOptions & { chunk?: number } = {},
 ): Promise<Row[]> {
-  if (rows.length === 0) return []
-  try {
-    await work(rows)
-    return []
-  } catch (error) {
-    if (failedDependency(error) !== undefined) throw error
-    return forEachRow(rows, (row) => work([row]), onBadRow)
+  const failed: Row[] = []
+  const judge = createJudge(onBadRow, { ...(ask && { ask }) })
+  let size = chunk
+  /** The end of the chunk that was halved last: chunks grow again after it. */
+  let halvedTo = 0
+  let alone = 0
+  for (let at = 0; at < rows.length; ) {
+    const own = rows.slice(at, at + (alone > 0 ? 1 : size))
+    try {
+      await work(own)
+      judge.succeeded()
+    } catch (error) {
+      if (own.length > 1) {
+        const dependency = failedDependency(error)
+        if (dependency === undefined) alone = own.length
+        else {
+          if (!isTimeLimit(error)) {
+            if (dependency !== 'database' || ask === undefined) throw error
+            await ask()
+          }
+          size = Math.ceil(own.length / 2)
+          halvedTo = Math.max(halvedTo, at + own.length)
+        }
+        continue
+      }
+      await judge.failed(error, own[0] as Row)
+      failed.push(...own)
+    }
+    at += own.length
+    alone = Math.max(0, alone - own.length)
+    if (at >= halvedTo) size = Math.min(size * 2, chunk)
   }
+  return failed
 }
 
 /**
  * Takes the parts of a loop's step one after the other. A part that fails keeps no other from being taken.
  *
- * @throws the first part's error, once all were taken.
+ * @param parts by name.
+ * @throws {PartsFailed} once all were taken, if any failed.
  */
-export async function takeParts(...parts: readonly (() => Promise<unknown>)[]): Promise<void> {
-  const failures: unknown[] = []
-  for (const part of parts) await part().catch((error: unknown) => failures.push(error))
-  if (failures.length > 0) throw failures[0]
+export async function takeParts(parts: Readonly<Record<string, () => Promise<unknown>>>): Promise<void> {
+  const failures: PartFailure[] = []
+  for (const [name, part] of Object.entries(parts)) {
+    try {
+      await part()
+    } catch (error) {
+      // The parts of a part have their own names.
+      if (error instanceof PartsFailed)
+        failures.push(...error.failures.map((one) => ({ ...one, part: `${name}, ${one.part}` })))
+      else failures.push({ part: name, error })
+    }
+  }
+  if (failures.length > 0) throw new PartsFailed(failures)
+}
+
+type PartFailure = { part: string; error: unknown }
+
+/** Some parts of a loop's step failed. Its message describes each failure in one line, fit for a log. */
+export class PartsFailed extends AggregateError {
+  override readonly name = 'PartsFailed'
+  readonly failures: readonly PartFailure[]
+
+  constructor(failures: readonly PartFailure[]) {
+    super(
+      failures.map(({ error }) => error),
+      failures.map(({ part, error }) => `${part}: ${describeError(error)}`).join('; '),
+    )
+    this.failures = failures
+    // Where each part failed, rather than where the failures were collected.
+    this.stack = failures.map(({ error }) => (error instanceof Error ? error.stack : '')).join('\n')
+  }
 }
 
 /** Pause after a row's first failure. It doubles with each further one. */

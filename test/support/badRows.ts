@@ -17,6 +17,7 @@ export function collectBadRows() {
  * Makes writes of chosen rows fail forever, as a row that breaks a constraint does.
  *
  * @param when SQL that says of `old` and `new` whether the write fails.
+ * @param errcode SQLSTATE or name of the error, such as `query_canceled` for a statement that took too long.
  * @returns a function that lets them pass again.
  */
 export async function refuseWrites(
@@ -24,11 +25,12 @@ export async function refuseWrites(
   table: string,
   on: 'insert' | 'update' | 'delete',
   when: string,
+  errcode = 'check_violation',
 ): Promise<() => Promise<void>> {
   const name = `refuse_${table.replace('.', '_')}`
   await sql.unsafe(`
     create or replace function ${name}() returns trigger language plpgsql as $$
-      begin raise exception 'refused for a test' using errcode = 'check_violation'; end $$;
+      begin raise exception 'refused for a test' using errcode = '${errcode}'; end $$;
     create trigger ${name} before ${on} on ${table} for each row when (${when}) execute function ${name}()`)
   return async () => {
     await sql.unsafe(`drop trigger ${name} on ${table}`)

@@ -79,6 +79,9 @@ export async function settleReserved(
   return new Set(rows.map(({ id }) => id))
 }
 
+/** How many reservations one statement deletes, so that it stays far below the limit of time. */
+const releasedAtOnce = 200
+
 /**
  * Deletes reservations that lapsed: authorization and balance are free again.
  *
@@ -92,9 +95,16 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
   // Most often there is none, and even an empty deletion costs its trigger.
   const found = await sql`select from queue q where ${isLapsed} limit 1`
   if (found.length === 0) return 0
-  const { count } = await sql`
-    delete from payment where id in (select payment_id from queue q where ${isLapsed} for update skip locked)`
-  return count
+  let released = 0
+  for (;;) {
+    const { count } = await sql`
+      delete from payment where id in (
+        select payment_id from queue q where ${isLapsed}
+        order by next_at, payment_id limit ${releasedAtOnce} for update skip locked
+      )`
+    released += count
+    if (count < releasedAtOnce) return released
+  }
 }
 
 /**

@@ -718,8 +718,8 @@ create table outbox (
   created_at timestamptz not null default now(),
   dispatched_at timestamptz -- when its deliveries were created, one a receiver
 );
--- Each provider that sold on a tab receives the tab's events.
-create unique index outbox_once on outbox (event, payment_id, provider_id, coalesce(tx_hash, ''), occurrence)
+-- Each provider that sold on a tab receives the tab's events. The payment comes first, because the deletion of a payment looks for it.
+create unique index outbox_once on outbox (payment_id, event, provider_id, coalesce(tx_hash, ''), occurrence)
   where payment_id is not null;
 create index on outbox (id) where dispatched_at is null;
 

@@ -14,12 +14,11 @@ export type Concluding = {
   payments: OpenPayment[]
 }
 
-const blocksAtOnce = 100
-
 /**
  * The payments that may need something: one of their halves was used or cancelled in a block that nobody looked at, or not
  * since it is final; nothing of them is left to settle; or their time is over.
  *
+ * @param limit maximum number of expired payments in the queue, of those outside it, and five times the maximum number of blocks.
  * @param except payments that could not be concluded lately, and are tried again later.
  * @param chain up to which block all is final, and the time of the recorded head: no block before that time can be unread, so
  *   none can still settle what ran out before it.
@@ -35,7 +34,7 @@ export async function readPaymentsToConclude(
     select b.id from recorded_block b
     where b.chain_id = ${chainId} and b.looked < 2 and (b.looked = 0 or b.number <= ${safeBlock})
       and ${touchesNone(sql, except)}
-    order by b.number limit ${blocksAtOnce}`
+    order by b.number limit ${Math.ceil(limit / 5)}`
   const blockIds = blocks.map(({ id }) => id)
   const isNotLookedUp = (id: string) =>
     sql`${sql(id)} <> all(${[...except]}::text[]) and not exists (select from lookup where payment_id = ${sql(id)})`
@@ -44,7 +43,8 @@ export async function readPaymentsToConclude(
     sql`
       select payment_id as id from authorization_event where block_id = any(${blockIds.map(String)}::bigint[])
       union
-      select payment_id from outcome where chain_id = ${chainId} and kind = 'spent'
+      select payment_id from outcome
+      where chain_id = ${chainId} and kind = 'spent' and payment_id <> all(${[...except]}::text[])
       union
       (select q.payment_id from queue q
       where q.group_id in (select id from queue_group where chain_id = ${chainId}) and ${isLoose(sql)}
@@ -57,6 +57,22 @@ export async function readPaymentsToConclude(
       order by o.valid_before limit ${limit})`,
   )
   return { blockIds, payments }
+}
+
+/**
+ * Locks the rows of payments in the queue, or of their outcomes, until the transaction ends.
+ *
+ * @returns the payments whose rows are locked: those that another transaction holds are left out.
+ */
+export async function lockUnlessHeld(tx: Queryable, paymentIds: readonly string[]): Promise<Set<string>> {
+  const ids = [...paymentIds]
+  const queued = await tx<{ id: string }[]>`
+    select payment_id as id from queue where payment_id = any(${ids}::text[])
+    order by payment_id for update skip locked`
+  const ended = await tx<{ id: string }[]>`
+    select payment_id as id from outcome where payment_id = any(${ids}::text[])
+    order by payment_id for update skip locked`
+  return new Set([...queued, ...ended].map(({ id }) => id))
 }
 
 /** Marks blocks as looked at, but for those that touch a payment which could not be concluded. */

@@ -1,6 +1,6 @@
 import { findMined } from '@tollkeeper/chain/receipts'
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
-import { ChainUnavailable, failedDependency } from '@tollkeeper/runtime/dependencies'
+import { ChainUnavailable, failedDependency, isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import type { Logger } from '@tollkeeper/runtime/log'
 import {
   createStepBack,
@@ -336,7 +336,7 @@ async function recordNews(
         return finish(tx, [])
       })
     } catch (error) {
-      if (failedDependency(error) !== undefined) throw error
+      if (failedDependency(error) !== undefined && !isTimeLimit(error)) throw error
     }
   }
   const [waiting, due] = [true, false].map((is) =>
@@ -349,6 +349,7 @@ async function recordNews(
       unrecorded.failed(key)
       onBadRow('record', error, { network, event: key })
     },
+    { ask: () => sql`select 1` },
   )
   return finish(
     sql,
@@ -374,12 +375,13 @@ async function notifyOfRange(
   try {
     await notify(range.after, range.upTo)
   } catch (error) {
-    if (failedDependency(error) !== undefined) throw error
+    if (failedDependency(error) !== undefined && !isTimeLimit(error)) throw error
     const blocks = [...new Set(batches.map(({ blockNumber }) => BigInt(blockNumber)))]
     await forEachRow(
       blocks,
       (block) => notify(block - 1n, block),
       (cause, block) => onBadRow('notification', cause, { network, number: `${block}` }),
+      { ask: () => sql`select 1` },
     )
   }
 }
@@ -434,8 +436,13 @@ async function confirm(
     })
     if (told > 0) onTold?.('payment.settled', told)
   }
-  await forEachRow(blocks, tell, (error, { blockNumber, blockHash }) => {
-    unconfirmed.failed(blockHash)
-    onBadRow('notification', error, { network, block: blockHash, number: `${blockNumber}` })
-  })
+  await forEachRow(
+    blocks,
+    tell,
+    (error, { blockNumber, blockHash }) => {
+      unconfirmed.failed(blockHash)
+      onBadRow('notification', error, { network, block: blockHash, number: `${blockNumber}` })
+    },
+    { ask: () => sql`select 1` },
+  )
 }

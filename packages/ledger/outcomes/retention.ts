@@ -1,4 +1,4 @@
-import { isRowFault } from '@tollkeeper/runtime/dependencies'
+import { isRowFault, isTimeLimit } from '@tollkeeper/runtime/dependencies'
 import { type OnBadRow, takeParts } from '@tollkeeper/runtime/stepBack'
 import type { Queryable } from '../store/database.ts'
 import { firstIdAt } from '../store/identifiers.ts'
@@ -140,14 +140,19 @@ export function createRetention(
   sql: Queryable,
   { days, now, onBadRow, limit = 1_000 }: RetentionOptions,
 ): () => Promise<'busy' | 'idle'> {
-  const steps = walks.map((walk) => createWalk(sql, walk, { limit, onBadRow }))
+  const steps = walks.map((walk) => ({ table: walk.table, step: createWalk(sql, walk, { limit, onBadRow }) }))
   return async () => {
     const before = new Date(now() - days * 86_400_000)
     let isBusy = false
     await takeParts(
-      ...steps.map((step) => async () => {
-        isBusy = (await step(before)) || isBusy
-      }),
+      Object.fromEntries(
+        steps.map(({ table, step }) => [
+          table,
+          async () => {
+            isBusy = (await step(before)) || isBusy
+          },
+        ]),
+      ),
     )
     return isBusy ? 'busy' : 'idle'
   }
@@ -170,7 +175,7 @@ function createWalk(
       if (isAlone) alone--
       return after !== null && (isAlone || (page?.forgotten ?? 0) > 0)
     } catch (error) {
-      if (!isRowFault(error)) throw error
+      if (!isRowFault(error) && !isTimeLimit(error)) throw error
       if (!isAlone) {
         alone = limit
         return true

@@ -9,6 +9,7 @@ import {
   openDatabase,
   requirePostgres,
   requirePostgresAt,
+  sessionSettings,
 } from './database.ts'
 
 let url: string
@@ -287,3 +288,13 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   await numbers
   await Promise.all([sql.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
+
+test.each([undefined, 10_000, 5_000, 3_000, 1_000, 50])(
+  'behavior: a wait for a lock ends before a statement, and that before a transaction, if a client may be silent for %s ms',
+  (idleMs) => {
+    const limits = sessionSettings(idleMs)
+    expect(limits.lock_timeout).toBeGreaterThan(0)
+    expect(limits.lock_timeout).toBeLessThan(limits.statement_timeout)
+    expect(limits.statement_timeout).toBeLessThan(limits.transaction_timeout)
+  },
+)

@@ -60,13 +60,15 @@ const defaultIdleInTransactionMs = 5_000
 
 /** What each of our sessions sets, or a pooler for it; times in milliseconds. */
 export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs) {
+  // A client that is lost between the messages of one statement counts as active, so no other limit ends it.
+  const transactionMs = 2 * idleInTransactionMs
   return {
     search_path: schema,
-    lock_timeout: lockMs,
-    statement_timeout: statementMs,
+    // The end of a transaction ends its session, which replaces the pool. So a slow statement must end by a limit of its own.
+    lock_timeout: Math.min(lockMs, Math.floor(transactionMs / 2)),
+    statement_timeout: Math.min(statementMs, Math.floor(transactionMs * 0.8)),
     idle_in_transaction_session_timeout: idleInTransactionMs,
-    // A client that is lost between the messages of one statement counts as active, so no other limit ends it.
-    transaction_timeout: 2 * idleInTransactionMs,
+    transaction_timeout: transactionMs,
   }
 }
 /** How long a pool that lost one connection lets its other connections finish. */

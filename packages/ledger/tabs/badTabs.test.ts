@@ -51,6 +51,25 @@ test('behavior: 200 closed tabs that fail forever delay no other', async () => {
   await gateway.database`delete from tabs.tab where payer = ${bytesOf(bad.payer)}`
 })
 
+test('behavior: a closed tab whose writes all take too long, even the one that postpones it, delays no other', async () => {
+  const [bad, good] = [await openedTab(), await openedTab()]
+  for (const tab of [bad, good]) {
+    await tab.buy(shop)
+    await tab.close()
+  }
+  const { database } = gateway
+  await database`update tabs.tab set closed_at = now() - interval '1 hour' where id = ${idOf(bad)}`
+  const ofBad = `new.payer = '\\x${bad.payer.slice(2)}'`
+  const allow = await refuseWrites(database, 'tabs.tab', 'update', ofBad, 'lock_not_available')
+  const reports = collectBadRows()
+  await upkeepAt(Date.now(), reports).closeAndTake()
+  expect((await good.read()).body.isTaken).toBe(true)
+  expect(reports.bad).toContainEqual({ step: 'take', row: expect.objectContaining({ payer: bad.payer }) })
+  await allow()
+  await upkeepAt(Date.now()).closeAndTake()
+  expect((await bad.read()).body.isTaken).toBe(true)
+})
+
 test('behavior: 200 credits that can’t be given delay no other', async () => {
   const [bad, good] = [await openedTab(), await openedTab()]
   for (const tab of [bad, good]) {

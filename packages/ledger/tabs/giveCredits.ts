@@ -40,6 +40,7 @@ export async function giveCredits(
       waiting.filter(({ paymentId }) => ended.has(paymentId)),
       (tab) => giveCredit(tabs, tab, ended.get(tab.paymentId) as Moved),
       (error, { payer, paymentId }) => onBadRow('credit', error, { payer: toHex(payer), paymentId }),
+      { ask: () => tabs.all`select 1` },
     )
     if (waiting.length < tabsAtOnce) return null
     after = (waiting.at(-1) as WaitingTab).key

@@ -86,17 +86,17 @@ export function createTabUpkeep({
       const rules = { ...options.rules, least }
       const taking = { sql, tabs, least, separators, limit: takenAtOnce, onBadRow, checkpoint }
       let isBusy = false
-      await takeParts(
-        () => raiseMark({ sql, tabs }),
-        async () => {
+      await takeParts({
+        mark: () => raiseMark({ sql, tabs }),
+        close: async () => {
           if (await closeDueTabs(tabs, rules, now(), createTimer(partMs))) isBusy = true
         },
-        async () => {
+        credit: async () => {
           const isOver = createTimer(partMs)
           uncredited = await giveCredits({ sql, tabs, onBadRow }, { after: uncredited, isOver })
           if (uncredited !== null) isBusy = true
         },
-        async () => {
+        take: async () => {
           await checkpoint('after-tabs-closed')
           const isOver = createTimer(partMs)
           while ((await takeClosedTabs({ ...taking, now: now() })) === takenAtOnce) {
@@ -105,7 +105,7 @@ export function createTabUpkeep({
             return
           }
         },
-      )
+      })
       return isBusy ? 'busy' : 'idle'
     },
     /** Deletes tabs that were taken in before then, with their requests. @returns whether there are more. */

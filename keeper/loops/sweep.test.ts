@@ -1,0 +1,151 @@
+import { createLogger } from '@tollkeeper/runtime/log'
+import { networks } from '@tollkeeper/sdk/protocol/networks'
+import postgres from 'postgres'
+import { afterEach, expect, test } from 'vitest'
+import { refuseWrites } from '../../test/support/badRows.ts'
+import { useDatabase } from '../../test/support/database.ts'
+import {
+  type SeededPayment,
+  seedChainId,
+  seedPayment,
+  seedProvider,
+  seedSettlement,
+  seedToken,
+} from '../../test/support/seedPayments.ts'
+import { createMetrics } from '../settings/metrics.ts'
+import { type Context, createMemory } from './context.ts'
+import { sweepPayments } from './sweep.ts'
+
+const sql = await useDatabase()
+const provider = await seedProvider(sql)
+const head = 1_000n
+
+afterEach(async () => {
+  await sql`truncate outbox cascade`
+  await sql`delete from payment`
+  await sql`truncate recorded_block, record_head cascade`
+})
+
+/** What the sweep uses of a keeper's context, and how many transactions it began. */
+function openSweep(database = sql) {
+  const begun = { count: 0 }
+  const counting = new Proxy(database, {
+    get(target, key) {
+      if (key !== 'begin') return Reflect.get(target, key)
+      return (...args: never[]) => {
+        begun.count += 1
+        return Reflect.apply(target.begin, target, args)
+      }
+    },
+  })
+  const context = {
+    sql: counting,
+    served: { network: networks.localhost, token: seedToken },
+    finalityBlocks: 10n,
+    now: () => new Date(),
+    checkpoint: async () => {},
+    log: createLogger('test', 'silent'),
+    metrics: createMetrics(),
+    memory: createMemory(),
+  } as unknown as Context
+  return { context, begun, sweep: () => sweepPayments(context) }
+}
+
+/** Payments that each settled in a block of its own, of which both halves are final. */
+async function seedSettled(count: number): Promise<SeededPayment[]> {
+  const payments: SeededPayment[] = []
+  for (let n = 0; n < count; n++) {
+    const payment = await seedPayment(sql, { provider })
+    await seedSettlement(sql, payment, { blockNumber: 100 + n })
+    payments.push(payment)
+  }
+  await setHead()
+  return payments
+}
+
+async function setHead(): Promise<void> {
+  await sql`
+    insert into record_head (chain_id, block_number, read_number, block_time)
+    values (${seedChainId}, ${head}, ${head}, 1795263400)`
+}
+
+const idOf = ({ paymentId }: SeededPayment) => paymentId
+const among = (payments: readonly SeededPayment[]) =>
+  `new.payment_id in (${payments.map(({ paymentId }) => `'${paymentId}'`).join()})`
+
+async function readConcluded(): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`select payment_id as id from outcome where final_at is not null`
+  return rows.map(({ id }) => id).toSorted()
+}
+
+async function countUnlooked(): Promise<number> {
+  const [row] = await sql<
+    [{ count: number }]
+  >`select count(*)::int as count from recorded_block where looked < 2`
+  return row.count
+}
+
+test.each(['25P04', '57014', '55P03'])(
+  'behavior: a payment whose end always runs into limit %s delays no other, and waits for its next time',
+  async (code) => {
+    const payments = await seedSettled(9)
+    const bad = payments.slice(3, 4)
+    const allow = await refuseWrites(sql, 'outcome', 'insert', among(bad), code)
+    const { context, begun, sweep } = openSweep()
+    await sweep()
+    const others = payments.filter((one) => !bad.includes(one))
+    expect(await readConcluded()).toEqual(others.map(idOf).toSorted())
+    expect(context.memory.unconcluded.waiting()).toEqual(bad.map(idOf))
+    // Its block is looked at again, and no other.
+    expect(await countUnlooked()).toBe(1)
+    begun.count = 0
+    await sweep()
+    expect(begun.count).toBe(0)
+    await allow()
+    await openSweep().sweep()
+    expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+    expect(await countUnlooked()).toBe(0)
+  },
+)
+
+test('behavior: failures are committed 25 at a time', async () => {
+  const payments = await seedSettled(60)
+  await sql`update authorization_event set state = 'cancelled'`
+  const { begun, sweep } = openSweep()
+  await sweep()
+  expect(begun.count).toBe(3)
+  const failed = await sql`select from outcome where kind = 'failed'`
+  expect(failed).toHaveLength(payments.length)
+})
+
+test('behavior: payments that another keeper is concluding are left to it, and their blocks are looked at again', async () => {
+  const payments = await seedSettled(4)
+  const held = payments.slice(0, 1)
+  const { sweep } = openSweep()
+  await sql.begin(async (other) => {
+    await other`select from queue where payment_id = any(${held.map(idOf)}::text[]) for update`
+    await sweep()
+    expect(await readConcluded()).toEqual(payments.slice(1).map(idOf).toSorted())
+    expect(await countUnlooked()).toBe(1)
+  })
+  await sweep()
+  expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+  expect(await countUnlooked()).toBe(0)
+})
+
+test('behavior: a read that takes too long is halved until it ends in time', async () => {
+  const payments = await seedSettled(3)
+  const limits: number[] = []
+  const slow = new Proxy(sql, {
+    apply(target, self, args: [TemplateStringsArray, ...unknown[]]) {
+      if (!args[0].raw?.join('').includes('order by b.number limit')) return Reflect.apply(target, self, args)
+      const limit = args.at(-1) as number
+      limits.push(limit)
+      if (limit > 13) throw new postgres.PostgresError({ message: 'too slow', code: '57014' } as never)
+      return Reflect.apply(target, self, args)
+    },
+  })
+  await openSweep(slow).sweep()
+  expect(limits).toEqual([100, 50, 25, 13])
+  expect(await readConcluded()).toEqual(payments.map(idOf).toSorted())
+})
