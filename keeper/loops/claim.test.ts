@@ -62,7 +62,9 @@ function openKeeper() {
   }
 }
 
-/** Payments that a key without a grant settles. */
+let arrivedAt = Date.now()
+
+/** Payments that a key without a grant settles, each a millisecond after the one before. */
 async function settle(providerId: string, count: number): Promise<string[]> {
   const ids: string[] = []
   for (let index = 0; index < count; index++) {
@@ -70,7 +72,7 @@ async function settle(providerId: string, count: number): Promise<string[]> {
       source: 'facilitator',
       providerId,
       halves: [seedHalf()],
-      first: { stage: 'due', since: Date.now() },
+      first: { stage: 'due', since: arrivedAt++ },
       facilitation: { providerId, paymentIdentifier: null },
       gas: { providerId, amount: 1n, common: 10n ** 12n },
     })
