@@ -207,7 +207,7 @@ describe('events', () => {
     await record(await useOf(first, 0, block))
     const look = async (safeBlock: bigint) => {
       const facts = { safeBlock, blockTime: 0n }
-      const { blockIds, payments } = await readPaymentsToConclude(sql, seedChainId, facts, 10)
+      const { blockIds, payments } = await readPaymentsToConclude(sql, seedChainId, facts, 500)
       await markLooked(sql, blockIds, safeBlock)
       return payments.map(({ paymentId }) => paymentId)
     }

@@ -7,8 +7,11 @@ import { useDatabase } from '../../../test/support/database.ts'
 const world = await createWorld(await useDatabase())
 const seen = new Set<Seen>()
 
+/** Together they have all ends: a state that moves money on a line which the ledger lacks is rare. */
+const seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 35]
+
 // The long form is in test/chaos/buyerMoney.
-test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
+test.each(seeds)(
   'behavior: what moved is what was charged and what is left as credit, and every closed tab is taken in: seed %i',
   (seed) =>
     replayable(seed, 'buyerMoney', async () => {
