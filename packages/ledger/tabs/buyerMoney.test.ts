@@ -7,30 +7,30 @@ import { useDatabase } from '../../../test/support/database.ts'
 const world = await createWorld(await useDatabase())
 const seen = new Set<Seen>()
 
-/** Together they have all ends: a state that moves money on a line which the ledger lacks is rare. */
-const seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 35]
+const play = (seed: number) =>
+  replayable(seed, 'buyerMoney', async () => {
+    for (const one of await runInterleaving(world, seed)) seen.add(one)
+  })
 
 // The long form is in test/chaos/buyerMoney.
-test.each(seeds)(
+test.each(Array.from({ length: 12 }, (_, index) => index + 1))(
   'behavior: what moved is what was charged and what is left as credit, and every closed tab is taken in: seed %i',
-  (seed) =>
-    replayable(seed, 'buyerMoney', async () => {
-      for (const one of await runInterleaving(world, seed)) seen.add(one)
-    }),
+  play,
 )
 
-test('behavior: these interleavings have every end of a tab and of a credit in them', () => {
-  expect([...seen].toSorted()).toEqual(
-    [
-      'settled',
-      'foreign use',
-      'other terms',
-      'unknown line',
-      'cancelled',
-      'expired',
-      'credit given',
-      'credit used',
-      'ended unpaid',
-    ].toSorted(),
-  )
+test('behavior: these interleavings, and as many more as it takes, have every end of a tab and of a credit in them', async () => {
+  const ends: readonly Seen[] = [
+    'settled',
+    'foreign use',
+    'other terms',
+    'unknown line',
+    'cancelled',
+    'expired',
+    'credit given',
+    'credit used',
+    'ended unpaid',
+  ]
+  // The rarest is in one of ten.
+  for (let seed = 13; seed < 150 && !ends.every((end) => seen.has(end)); seed++) await play(seed)
+  expect([...seen].toSorted()).toEqual(ends.toSorted())
 })
