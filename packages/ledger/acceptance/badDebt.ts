@@ -26,8 +26,12 @@ const payerFaultCodes = [
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * and `code` (one of {@link payerFaultCodes}). A half leaves the list when it moves after all, or when its payment is queued
  * again or forgiven.
+ *
+ * @param payer a column of the statement around, if only this payer's are wanted: the planner doesn't pass the restriction on to the
+ *   tables by itself, and would read all that ever failed.
  */
-export function badDebt(sql: Queryable) {
+export function badDebt(sql: Queryable, payer?: ReturnType<typeof halves>) {
+  const isTheirs = payer ? sql`payer = ${payer}` : sql`true`
   return sql`(
     select p.chain_id, p.token, p.payer, p.id as payment_id, h.half,
       case when p.source = 'tab'
@@ -50,11 +54,12 @@ export function badDebt(sql: Queryable) {
         else suspect.code
       end as code
     from (
-      select payer, payment_id, null as code from queue
+      select payer, payment_id, null as code from queue where ${isTheirs}
       union all
-      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is null
+      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is null and ${isTheirs}
       union all
-      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is not null and code is not null
+      select payer, payment_id, code from outcome
+      where kind <> 'voided' and final_at is not null and code is not null and ${isTheirs}
     ) suspect
     join payment p on p.id = suspect.payment_id and p.payer = suspect.payer
     join lateral ${halves(sql)} h on h.payment_id = p.id

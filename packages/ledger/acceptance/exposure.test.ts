@@ -4,6 +4,7 @@ import { networks } from '@tollkeeper/sdk/protocol/networks'
 import type { Address } from 'viem'
 import { expect, test } from 'vitest'
 import { useDatabase } from '../../../test/support/database.ts'
+import { explain } from '../../../test/support/explain.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { quarantinePayers } from '../queue/quarantine.ts'
@@ -106,4 +107,20 @@ test('behavior: of the balance of then and the latest, the lower one counts', as
   // A reorg gave settled money back, or somebody paid in, after the debts were read.
   expect(await payers.allowance(payer, stateOf(130_000n, 99n))).toMatchObject({ available: 80_000n })
   expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
+})
+
+test('behavior: many payers cost a look at each one’s payments, though statistics know no authorization that is still valid', async () => {
+  const provider = await seedProvider(sql)
+  const payers: Address[] = []
+  for (let index = 0; index < 150; index++) payers.push((await seedPayment(sql, { provider })).payer)
+  await sql`analyze signed_authorization, queue, payment`
+  const now = Math.floor(Date.now() / 1000) + 10 * 86_400
+  const asked = { payers: payers.slice(0, 100), block: 0n, now, withHistory: false }
+  const read = await explain(sql, /^\s*select asked\.address/, (explaining) =>
+    readExposures(explaining, served, asked),
+  )
+  // Each payer has one payment, whose two halves are looked up once for what is owed and once for debts.
+  const rowsOf = (table: string) =>
+    Object.entries(read).reduce((sum, [way, rows]) => sum + (way.endsWith(` ${table}`) ? rows : 0), 0)
+  expect([rowsOf('queue'), rowsOf('signed_authorization')]).toEqual([2 * 100, 4 * 100])
 })

@@ -1,6 +1,6 @@
 import type { ServedNetwork } from '@tollkeeper/chain/servedNetworks'
 import type { Address } from 'viem'
-import { halves } from '../facts/halves.ts'
+import { halvesOf } from '../facts/halves.ts'
 import { isApart } from '../queue/stages.ts'
 import type { Database } from '../store/database.ts'
 import { badDebt } from './badDebt.ts'
@@ -76,7 +76,7 @@ export async function readExposures(
       coalesce(payer.covered, 0) as covered, granted.amount as granted,
       coalesce(payer.mined_failures > 0 and owed.is_quarantined or owed.is_disowned, false) as "isQuarantined",
       (
-        select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
+        select coalesce(sum(debt.value), 0) from ${badDebt(database, database`asked.address`)} debt
         where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
       ) as debt,
       ${
@@ -121,7 +121,7 @@ export async function readExposures(
         where o.payer = asked.address and o.kind <> 'voided'
           and (o.final_at is null or o.final_at > to_timestamp(${now - endedSeconds}))
       ) open
-      join ${halves(database)} h on h.payment_id = open.payment_id
+      cross join lateral ${halvesOf(database, database`open.payment_id`)} h
       where h.chain_id = ${chainId} and h.token = ${token} and h.valid_before > ${now - graceSeconds}
     ) owed on true`
   return new Map(rows.map(({ address, ...exposure }) => [address, exposure]))

@@ -28,6 +28,18 @@ export function halves(sql: Queryable) {
   )`
 }
 
+/**
+ * The halves of one payment, by {@link halves}, looked up by its id.
+ *
+ * Use it where halves are also restricted by time. What is valid now is later than all that the table's statistics know, so the planner
+ * expects about one such half in the whole table, and may read the table for each payment. `offset 0` keeps it from that.
+ *
+ * @param paymentId a column of the statement around.
+ */
+export function halvesOf(sql: Queryable, paymentId: ReturnType<typeof halves>) {
+  return sql`(select * from ${halves(sql)} half where half.payment_id = ${paymentId} offset 0)`
+}
+
 /** A parameter, or a column of the statement around. */
 type Sql<T> = T | ReturnType<typeof halves>
 

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { giveUpSubmission } from '../acceptance/submissions.ts'
-import { halves } from '../facts/halves.ts'
+import { halves, halvesOf } from '../facts/halves.ts'
 import { endPayments, isLoose, mayStillSettle, type OutcomeKind, reopenPayments } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
@@ -84,7 +84,7 @@ export async function readVoidedHalves(
     select p.id as "paymentId", h.authorizer as "from", h.nonce
     from outcome o
     join payment p on p.id = o.payment_id
-    join lateral ${halves(sql)} h on h.payment_id = p.id
+    cross join lateral ${halvesOf(sql, sql`p.id`)} h
     where o.chain_id = ${chainId} and o.kind = 'voided' and o.final_at is null
       and not exists (select from lookup where lookup.payment_id = p.id)
       and h.half = 0 and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) - ${graceSeconds}
