@@ -7,6 +7,7 @@ import {
   type Database,
   type DatabaseOptions,
   openDatabase,
+  type Queryable,
   requirePostgres,
   requirePostgresAt,
   sessionSettings,
@@ -287,6 +288,29 @@ test.concurrent('behavior: a statement that is repeated because its plan changed
   expect((await all())[0]).toEqual({ id: 1, word: 'new' })
   await numbers
   await Promise.all([sql.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test.concurrent('behavior: a statement after one that failed midway gets all of its rows, also in a transaction', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'test' })
+  // Two rows arrive before the error.
+  const failMidway = (on: Queryable) => on`select 1 / (3 - n) from generate_series(1, 4) n`
+  const rows = (on: Queryable) => on`select n from generate_series(1, 3) n`
+  const expected = [{ n: 1 }, { n: 2 }, { n: 3 }]
+  try {
+    await expect(failMidway(sql)).rejects.toThrow('division by zero')
+    expect([...(await rows(sql))]).toEqual(expected)
+    await expect(failMidway(sql)).rejects.toThrow('division by zero')
+    await sql.begin(async (tx) => {
+      expect([...(await rows(tx))]).toEqual(expected)
+      await expect(tx.savepoint((inner) => failMidway(inner))).rejects.toThrow('division by zero')
+      expect([...(await rows(tx))]).toEqual(expected)
+      await tx.savepoint(async (inner) => expect([...(await rows(inner))]).toEqual(expected))
+    })
+    await expect(failMidway(sql)).rejects.toThrow('division by zero')
+    expect([...(await sql.unsafe('select n from generate_series(1, 3) n'))]).toEqual(expected)
+  } finally {
+    await sql.end()
+  }
 })
 
 test.each([undefined, 10_000, 5_000, 3_000, 1_000, 50])(

@@ -3,6 +3,7 @@ import type { Sql } from 'postgres'
 /** What we use of a query of postgres.js 3.4.9, beyond its types. */
 type Executable = {
   options: { onexecute?: () => boolean }
+  resolve: (result: unknown) => void
 }
 
 /**
@@ -20,21 +21,53 @@ type Executable = {
  *
  * `onexecute` decides whether the connection may take another statement: postgres.js calls it after it has sent a statement, and
  * treats the connection as full unless the result is true.
+ *
+ * It also repairs the result of a statement after one that failed midway, such as by a time limit after its first rows: postgres.js counts
+ * on from those rows, so the next result on the connection begins with that many holes. The first row would be undefined then, as if
+ * nothing had been found.
  */
 export function oneAtATime<Types extends Record<string, unknown>>(sql: Sql<Types>): Sql<Types> {
-  const isolate = <Result>(result: Result): Result => {
+  return wrap(sql, (query) => {
+    query.options.onexecute = () => false
+    repair(query)
+  })
+}
+
+/** Has `prepare` see each query that is made with this, or in a transaction that it begins. There only results are repaired. */
+function wrap<Tag extends object>(sql: Tag, prepare: (query: Executable) => void): Tag {
+  const prepared = (result: unknown) => {
     // Fragments and identifiers pass through here as well. They are never executed.
-    if (isQuery(result)) result.options.onexecute = () => false
+    if (isQuery(result)) prepare(result)
     return result
   }
+  const inTransaction = (argument: unknown) =>
+    typeof argument === 'function' ? (tx: object) => argument(wrap(tx, repair)) : argument
   return new Proxy(sql, {
-    apply: (target, self, args) => isolate(Reflect.apply(target, self, args)),
+    apply: (target, self, args) => prepared(Reflect.apply(target as () => unknown, self, args)),
     get(target, key) {
       const value: unknown = Reflect.get(target, key)
-      if (key !== 'unsafe' || typeof value !== 'function') return value
-      return (...args: unknown[]) => isolate(Reflect.apply(value, target, args))
+      if (typeof value !== 'function') return value
+      if (key === 'unsafe') return (...args: unknown[]) => prepared(Reflect.apply(value, target, args))
+      if (key === 'begin' || key === 'savepoint')
+        return (...args: unknown[]) => Reflect.apply(value, target, args.map(inTransaction))
+      return value
     },
   })
+}
+
+function repair(query: Executable): void {
+  const { resolve } = query
+  query.resolve = (result) => resolve(withoutHoles(result))
+}
+
+/** Moves the rows of a result to its beginning. */
+function withoutHoles(result: unknown): unknown {
+  if (!Array.isArray(result) || result.length === 0 || 0 in result) return result
+  let holes = 0
+  while (holes < result.length && !(holes in result)) holes++
+  result.copyWithin(0, holes)
+  result.length -= holes
+  return result
 }
 
 function isQuery(value: unknown): value is Executable {
