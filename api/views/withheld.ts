@@ -48,7 +48,8 @@ export function createWithheldReader({ sql, now }: { sql: Database; now: () => n
   /** @returns null for a wallet that USDC pays, and while the chain can't be read. */
   return async (network: Network, wallet: Address): Promise<Withheld> => {
     const key = `${network.served.network.chainId} ${wallet}`
-    const answer = Promise.resolve(answers.get(key, () => readWithheld(sql, network, wallet)))
+    const answer = answers.get(key, () => readWithheld(sql, network, wallet))
+    if (!(answer instanceof Promise)) return answer
     return Promise.race([answer, wait(patienceMs, null, { ref: false })]).catch(() => null)
   }
 }

@@ -1,31 +1,21 @@
 import { findProviderPayments } from '@tollkeeper/api/views/providerPaymentQueries'
-import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { findKeyOwner } from '@tollkeeper/ledger/registry/apiKeys'
 import { audit } from '@tollkeeper/sdk/audit/audit'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPay, facilitator, facilitatorStack } from '../support/facilitator.ts'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { facilitator, useFacilitator } from '../support/facilitator.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, untilIndexed } from '../support/keeperScenes.ts'
-import { useKeeperStack } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `GET /supported`, `POST /accepts`, keys, what a payment declares, and the provider’s views.
 
-const stack = useKeeperStack(facilitatorStack)
-let keeper: Keeper
+const { stack, keeper, pay } = useFacilitator()
 let key: string
-beforeAll(async () => {
+beforeAll(() => {
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator })
-  keeper.start()
 })
-afterAll(async () => {
-  await keeper?.stop()
-})
-
-const pay = createPay(stack)
 
 describe('GET /supported', () => {
   test('default: both versions of every served network, extensions, and who sends the transactions', async () => {

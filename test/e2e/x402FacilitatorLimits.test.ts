@@ -1,31 +1,21 @@
-import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { readCaller, releaseReservations } from '@tollkeeper/ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '@tollkeeper/ledger/registry/apiKeys'
 import { setSuspended } from '@tollkeeper/ledger/registry/suspendProvider'
 import { createTestClient, http } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPay, facilitator, facilitatorStack } from '../support/facilitator.ts'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { facilitator, useFacilitator } from '../support/facilitator.ts'
 import { raiseBaseFee } from '../support/keeperScenes.ts'
-import { useKeeperStack } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: the gas, callers, and crowds.
 
-const stack = useKeeperStack(facilitatorStack)
-let keeper: Keeper
+const { stack, keeper, pay } = useFacilitator()
 let key: string
-beforeAll(async () => {
+beforeAll(() => {
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator })
-  keeper.start()
 })
-afterAll(async () => {
-  await keeper?.stop()
-})
-
-const pay = createPay(stack)
 
 describe('the gas', () => {
   test('behavior: a key’s is its provider’s grant, or else what all share; what is given is never overdrawn', async () => {
@@ -148,7 +138,6 @@ describe('a crowd', () => {
     const honest = payments.slice(320)
     settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
     await isDue(322)
-    keeper = stack.keeper({ facilitator })
     const [{ last }] = await stack.database<
       [{ last: bigint }]
     >`select coalesce(max(id), 0) as last from batch`

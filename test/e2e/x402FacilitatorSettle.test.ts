@@ -3,11 +3,10 @@ import { promisify } from 'node:util'
 import { createAdaptorServer } from '@hono/node-server'
 import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { parseEther } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
-import { createPay, facilitator, facilitatorStack } from '../support/facilitator.ts'
+import { useFacilitator } from '../support/facilitator.ts'
 import { mine, moveMoney, reorg, testClient, untilIndexed } from '../support/keeperScenes.ts'
-import { useKeeperStack } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
 import { countTransactions } from '../support/submit.ts'
 import { until } from '../support/until.ts'
@@ -16,19 +15,11 @@ import { type Answer, ask, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /settle`.
 
-const stack = useKeeperStack(facilitatorStack)
-let keeper: Keeper
+const { stack, keeper, pay } = useFacilitator()
 let key: string
-beforeAll(async () => {
+beforeAll(() => {
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator })
-  keeper.start()
 })
-afterAll(async () => {
-  await keeper?.stop()
-})
-
-const pay = createPay(stack)
 
 describe('POST /settle', () => {
   test('default: verified, settled, and answered with the transaction', async () => {
@@ -219,7 +210,6 @@ describe('what is not mined in time', () => {
       },
     }
     expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
-    keeper = stack.keeper({ facilitator })
     keeper.start()
     expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
     expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)

@@ -1,11 +1,9 @@
 import { issueApiKey } from '@tollkeeper/api/registry/apiKeys'
-import type { Keeper } from '@tollkeeper/keeper/keeper'
 import { releaseReservations } from '@tollkeeper/ledger/acceptance/facilitations'
 import { findKeyOwner } from '@tollkeeper/ledger/registry/apiKeys'
 import { encodePayload } from '@tollkeeper/sdk/protocol/payload'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { acceptedOf, createPay, facilitator, facilitatorStack } from '../support/facilitator.ts'
-import { useKeeperStack } from '../support/keeperStack.ts'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { acceptedOf, useFacilitator } from '../support/facilitator.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
 import { giveUp } from '../support/standing.ts'
@@ -15,19 +13,11 @@ import { ask } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder: `POST /verify`.
 
-const stack = useKeeperStack(facilitatorStack)
-let keeper: Keeper
+const { stack, keeper, pay } = useFacilitator()
 let key: string
-beforeAll(async () => {
+beforeAll(() => {
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator })
-  keeper.start()
 })
-afterAll(async () => {
-  await keeper?.stop()
-})
-
-const pay = createPay(stack)
 
 describe('POST /verify', () => {
   test('behavior: of ten copies of a payment at once, one is valid', async () => {

@@ -15,6 +15,7 @@ import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 // A request that is sent again with the same payment must be the same request, byte by byte: sellers bind a payment's answer to it.
 
 const sellers = useSellers()
+const { payment } = sellers
 
 function formOf(file = 'rain'): FormData {
   const form = new FormData()
@@ -40,17 +41,6 @@ const bodies: Record<string, (url: string) => Parameters<typeof fetch>> = {
 }
 const isPaid = (init: RequestInit | undefined) =>
   ['authorization', 'payment-signature'].some((name) => new Headers(init?.headers).has(name))
-
-async function payment(tabs = false) {
-  return {
-    gatewayUrl: sellers.state.url,
-    network: 'localhost',
-    account: await sellers.gateway.buyer(10_000_000n),
-    usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '2',
-    tabs,
-  } as const
-}
 
 /** A seller that says how often it answered, and a call with a body whose answer is lost until the connection holds. */
 async function loseAnswer(kind: SellerKind, argumentsFor: (url: string) => Parameters<typeof fetch>) {

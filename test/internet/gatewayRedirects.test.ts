@@ -13,17 +13,7 @@ import { listen, useSellers } from './sellers.ts'
 // A gateway whose address redirects, after a move or by a mistake in its DNS. Payments, tabs, signatures and keys stay at its origin.
 
 const sellers = useSellers()
-
-async function payment(tabs: boolean) {
-  return {
-    gatewayUrl: sellers.state.url,
-    network: 'localhost',
-    account: await sellers.gateway.buyer(10_000_000n),
-    usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '2',
-    tabs,
-  } as const
-}
+const { payment } = sellers
 
 describe('a gateway that redirects to another origin', () => {
   /** Lets the gateway answer requests with a redirect. @returns the requests that arrived there. */

@@ -12,6 +12,7 @@ import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 // A seller that answers a paid request with a redirect. fetch itself drops Authorization for another origin, and no other header.
 
 const sellers = useSellers()
+const { payment } = sellers
 
 /** A seller that redirects to another origin, and what was sent there. */
 async function openRedirecting(kind: SellerKind, status: number) {
@@ -25,17 +26,6 @@ async function openRedirecting(kind: SellerKind, status: number) {
   const headers = { location: `${elsewhere}/there` }
   const seller = await sellers.open(kind, { handler: () => new Response(null, { status, headers }) })
   return { seller, elsewhere, seen }
-}
-
-async function payment(tabs: boolean) {
-  return {
-    gatewayUrl: sellers.state.url,
-    network: 'localhost',
-    account: await sellers.gateway.buyer(10_000_000n),
-    usdcAddress: sellers.gateway.served.token,
-    maxPaymentUsdc: '2',
-    tabs,
-  } as const
 }
 
 const isPayment = (headers: IncomingHttpHeaders) =>

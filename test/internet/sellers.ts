@@ -110,7 +110,19 @@ export function useSellers(overrides: Partial<GatewaySettings> = {}) {
     return { url, served, ...provider }
   }
 
-  return { gateway: gateway as TestGateway, state, restart, open }
+  /** The options of a client for a new buyer with 10 USDC. */
+  async function payment(tabs = false) {
+    return {
+      gatewayUrl: state.url,
+      network: 'localhost',
+      account: await gateway.buyer(10_000_000n),
+      usdcAddress: gateway.served.token,
+      maxPaymentUsdc: '2',
+      tabs,
+    } as const
+  }
+
+  return { gateway: gateway as TestGateway, state, restart, open, payment }
 }
 
 function serverOf(kind: SellerKind, gate: GateOptions, handle: Handler): Server {

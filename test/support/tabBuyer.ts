@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { App } from '@tollkeeper/api/http/app'
+import type { Database } from '@tollkeeper/ledger/store/database'
 import { type Challenge, parseChallenge } from '@tollkeeper/sdk/protocol/challenge'
 import { eip712Domain, receiveWithAuthorizationTypes } from '@tollkeeper/sdk/protocol/eip3009'
 import {
@@ -137,3 +138,14 @@ export function openTab(
       }),
   }
 }
+
+/** What is reserved for a tab, in USDC base units. @returns undefined if nothing is. */
+export async function readReserved(database: Database, tabId: string): Promise<bigint | undefined> {
+  const [row] = await database<{ reserved: bigint }[]>`
+    select reserved from tab_reservation where tab_id = ${tabId}`
+  return row?.reserved
+}
+
+/** The codes of answers to requests on tabs: `verified`, or why they were refused. */
+export const codesOf = (answers: { body: { code?: string } }[]) =>
+  answers.map(({ body }) => body.code ?? 'verified')

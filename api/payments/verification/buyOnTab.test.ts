@@ -13,7 +13,7 @@ import { describe, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
 import { drawFrom } from '../../../test/support/draw.ts'
 import { call, openShop, signedBody } from '../../../test/support/gateway.ts'
-import { openTab, type StateChange } from '../../../test/support/tabBuyer.ts'
+import { codesOf, openTab, readReserved, type StateChange } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex, setBlacklisted } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -23,14 +23,8 @@ const gateway = useGateway()
 const shop = useShop(gateway)
 const price = 50_000n
 
-async function reserved(tabId: string): Promise<bigint | undefined> {
-  const [row] = await gateway.database<{ reserved: bigint }[]>`
-    select reserved from tab_reservation where tab_id = ${tabId}`
-  return row?.reserved
-}
-
+const reserved = (tabId: string) => readReserved(gateway.database, tabId)
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
-const codesOf = (answers: { body: { code?: string } }[]) => answers.map(({ body }) => body.code ?? 'verified')
 
 test('default: many requests by one running signature; each has a receipt of its own', async () => {
   const tab = await openedTab()

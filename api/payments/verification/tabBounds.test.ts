@@ -4,7 +4,7 @@ import { maxIdleTabLines } from '@tollkeeper/sdk/protocol/tab'
 import { describe, expect, test } from 'vitest'
 import { noBadRows } from '../../../test/support/badRows.ts'
 import { call, openShop, type Shop, signedBody } from '../../../test/support/gateway.ts'
-import { openTab } from '../../../test/support/tabBuyer.ts'
+import { codesOf, openTab, readReserved } from '../../../test/support/tabBuyer.ts'
 import { until } from '../../../test/support/until.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
@@ -13,14 +13,8 @@ const gateway = useGateway()
 const shop = useShop(gateway)
 const price = 50_000n
 
-async function reserved(tabId: string): Promise<bigint | undefined> {
-  const [row] = await gateway.database<{ reserved: bigint }[]>`
-    select reserved from tab_reservation where tab_id = ${tabId}`
-  return row?.reserved
-}
-
+const reserved = (tabId: string) => readReserved(gateway.database, tabId)
 const openedTab = async (usdc = 5_000_000n) => openTab(gateway, await gateway.buyer(usdc))
-const codesOf = (answers: { body: { code?: string } }[]) => answers.map(({ body }) => body.code ?? 'verified')
 
 describe('lines', () => {
   /** Adds lines to the buyer's count on which nothing is bought. */
