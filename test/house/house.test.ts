@@ -132,12 +132,12 @@ describe('stages', () => {
 })
 
 describe('writers', () => {
-  test('behavior: only these functions insert payments, and put them into the queue', async () => {
+  test('behavior: one function inserts payments, and only these put them into the queue', async () => {
     const isProduct = ({ file }: Written) => !isTestFile(file) && !file.startsWith('bench/')
     const texts = [...(await readSqlTexts()), ...readStrings(files)].filter(isProduct)
     expect(texts.filter(({ file }) => file.endsWith('.sql')).length).toBeGreaterThan(30)
-    expect(insertersOf('payment', texts)).toEqual(['store_payments', 'take_tabs'])
-    expect(insertersOf('queue', texts)).toEqual(['reopenPayments', 'store_payments', 'take_tabs'])
+    expect(insertersOf('payment', texts)).toEqual(['store_payments'])
+    expect(insertersOf('queue', texts)).toEqual(['reopenPayments', 'store_payments'])
   })
 
   test.each([

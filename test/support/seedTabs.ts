@@ -1,6 +1,6 @@
 import type { Evidence } from '@tollkeeper/chain/evidence'
+import { type ClosedLine, type ClosedTab, takeTabs } from '@tollkeeper/ledger/acceptance/takeTabs'
 import { recordEvents } from '@tollkeeper/ledger/facts/record'
-import { compositeArray } from '@tollkeeper/ledger/store/compositeArray'
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { newId } from '@tollkeeper/ledger/store/identifiers'
 import type { TabLine } from '@tollkeeper/sdk/protocol/tab'
@@ -48,60 +48,72 @@ export type SeededTab = SeededPayment & {
 
 /** A tab that was closed, as the gateway takes it into the ledger. */
 export async function seedTab(sql: Database, options: SeedTab): Promise<SeededTab> {
-  const {
-    sales,
-    payer = randomHex(20),
-    closedAt = new Date(),
-    closeReason = 'idle',
-    token = seedToken,
-  } = options
-  const { expiresAt = Math.floor(closedAt.getTime() / 1000) + 93_600 } = options
-  const [paymentId, tabId, nonce] = [newId('pay'), `tab_${randomHex(16).slice(2)}`, randomHex(32)]
-  const lines: SeededTab['lines'] = []
-  const rows = sales.map((sale, number) => {
+  const tab = makeClosedTab(options)
+  const refused = await takeTabs(sql, [tab])
+  if (refused.length > 0) throw new Error('a tab was refused')
+  const { paymentId, payer, tabId, token, nonce, lines } = tab
+  return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
+}
+
+/** A tab that was closed half an hour after it was opened, as the tab store has it. */
+export function makeClosedTab({
+  sales,
+  payer = randomHex(20),
+  closedAt = new Date(),
+  closeReason = 'idle',
+  token = seedToken,
+  expiresAt = Math.floor(closedAt.getTime() / 1000) + 93_600,
+}: SeedTab): ClosedTab & { lines: ClosedLine[] } {
+  const lines: ClosedLine[] = []
+  const sold = sales.map((sale) => {
     const { requests = 10, amount = BigInt(requests) * 100n, acceptedAt = closedAt } = sale
     const { providerId, wallet, endpointIds } = sale.provider
     const known = lines.findIndex(({ payee }) => payee === wallet)
-    const position = known < 0 ? lines.push({ payee: wallet, amount: 0n }) - 1 : known
-    const line = lines[position] as SeededTab['lines'][number]
-    line.amount += amount
-    const fee = amount / 10n
-    const endpointId = sale.endpointId ?? endpointIds[0] ?? ''
+    const line = known < 0 ? lines.push(emptyLine(wallet)) - 1 : known
+    const { amount: before } = lines[line] as ClosedLine
+    lines[line] = { ...emptyLine(wallet), amount: before + amount, charged: before + amount }
     return {
+      line,
+      providerId,
+      endpointId: sale.endpointId ?? endpointIds[0] ?? '',
       requests,
-      fee,
-      net: amount - fee,
-      row: [
-        ...[paymentId, number, position, providerId, endpointId, seedChainId, payer, wallet, requests],
-        ...[amount - fee, fee, acceptedAt.toISOString()],
-      ],
+      providerAmount: amount - amount / 10n,
+      feeAmount: amount / 10n,
+      acceptedAt: acceptedAt.getTime(),
     }
   })
-  const total = (key: 'net' | 'fee') => rows.reduce((sum, row) => sum + row[key], 0n)
-  const requests = rows.reduce((sum, row) => sum + row.requests, 0)
-  const tab = [
-    ...[
-      paymentId,
-      tabId,
-      seedChainId,
-      token,
-      payer,
-      false,
-      seedTabSettlement,
-      seedPlatform,
-      seedRewardShare,
-      requests,
-      requests,
-    ],
-    ...[closeReason, closedAt.getTime() - 1_800_000, closedAt.getTime(), expiresAt, nonce, randomHex(65)],
-    ...[total('net') + total('fee'), total('net'), total('fee')],
-  ]
-  await sql`
-    select take_tabs(${compositeArray([tab])}::text::closed_tab[],
-      ${compositeArray(lines.map(({ payee, amount }, position) => [paymentId, position, payee, 9, 1, amount, amount, null]))}::text::tab_line[],
-      ${compositeArray(rows.map(({ row }) => row))}::text::sold_on_tab[])`
-  return { paymentId, payer, nonces: [nonce, nonce], tabId, token, lines }
+  const requests = sold.reduce((sum, sale) => sum + sale.requests, 0)
+  return {
+    paymentId: newId('pay'),
+    tabId: `tab_${randomHex(16).slice(2)}`,
+    chainId: seedChainId,
+    token,
+    payer,
+    payerHasCode: false,
+    contract: seedTabSettlement,
+    platform: seedPlatform,
+    rewardShare: seedRewardShare,
+    sequence: requests,
+    requests,
+    closeReason,
+    openedAt: closedAt.getTime() - 1_800_000,
+    closedAt: closedAt.getTime(),
+    expiresAt,
+    nonce: randomHex(32),
+    signature: randomHex(65),
+    lines,
+    sales: sold,
+  }
 }
+
+/** A line on which nothing is bought. A tenth of its amount is the platform's. */
+const emptyLine = (payee: Address): ClosedLine => ({
+  payee,
+  providerShare: 9n,
+  platformShare: 1n,
+  amount: 0n,
+  charged: 0n,
+})
 
 /** Where a tab settled, and the terms that its payer signed. */
 export type SettledAt = {

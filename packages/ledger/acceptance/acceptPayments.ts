@@ -37,7 +37,7 @@ export type GasDraw = {
 }
 
 /** How a payment came in. */
-export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission'
+export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission' | 'tab'
 
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
@@ -58,7 +58,7 @@ export type Candidate = {
   feeRecipient: Address
   providerAmount: bigint
   feeAmount: bigint
-  /** The splitter that one authorization pays for both; null: each part has its own authorization. */
+  /** The splitter that one authorization pays for both, or a tab's TabSettlement; null: each part has its own authorization. */
   splitter: Address | null
   /** The provider's, then the platform's if it has its own. */
   authorizations: AcceptedAuthorizations
@@ -74,6 +74,8 @@ export type Candidate = {
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
+  /** The closed tab that it settles: `take_tabs` stores the rest of it. Its amount is reserved and its nonce claimed. */
+  tabId?: string
   /** Absent: its fee carries its gas. */
   gas?: GasDraw
   /** Until when its caller waits, Unix milliseconds of the database's clock. Default: for ever. */
@@ -101,19 +103,20 @@ export async function acceptPayments(database: Queryable, candidates: Candidate[
   const refused = await database<{ id: string; reason: Exclude<Verdict, 'accepted'> }[]>`
     select refused_id as id, reason
     from accept_payments(
-      ${compositeArray(candidates.map(toFields))}::text::candidate[],
+      ${compositeArray(candidates.map(toCandidateFields))}::text::candidate[],
       ${compositeArray(candidates.flatMap(toAuthorizationFields))}::text::candidate_authorization[])`
   if (refused.length === 0) return candidates.map(() => 'accepted')
   const reasons = new Map(refused.map(({ id, reason }) => [id, reason]))
   return candidates.map(({ id }) => reasons.get(id) ?? 'accepted')
 }
 
-/** As the type `candidate` has them. */
-function toFields(candidate: Candidate): CompositeField[] {
-  const { authorizations, facilitation, gas, first } = candidate
+/** Returns a candidate's fields in the order of the type `candidate`. */
+export function toCandidateFields(candidate: Candidate): CompositeField[] {
+  const { authorizations, facilitation, gas, first, tabId = null } = candidate
   const [provider, fee] = authorizations
   const { providerAmount, feeAmount } = candidate
-  const shares = candidate.splitter && splitterShares(providerAmount + feeAmount, feeAmount)
+  const hasSplitter = candidate.splitter !== null && tabId === null
+  const shares = hasSplitter ? splitterShares(providerAmount + feeAmount, feeAmount) : null
   return [
     candidate.id,
     candidate.source,
@@ -144,6 +147,7 @@ function toFields(candidate: Candidate): CompositeField[] {
     ...firstPlace(first),
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
+    tabId,
     gas?.providerId ?? null,
     gas?.amount ?? null,
     gas?.common ?? null,
@@ -151,8 +155,8 @@ function toFields(candidate: Candidate): CompositeField[] {
   ]
 }
 
-/** As the type `candidate_authorization` has them. */
-function toAuthorizationFields({ id, authorizations }: Candidate): CompositeField[][] {
+/** Returns the fields of a candidate's authorizations in the order of the type `candidate_authorization`. */
+export function toAuthorizationFields({ id, authorizations }: Candidate): CompositeField[][] {
   return authorizations.map(
     ({ recipient, value, validAfter, validBefore, nonce, signature, acceptedBlock }, half) => [
       id,

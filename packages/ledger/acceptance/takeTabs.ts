@@ -1,8 +1,11 @@
+import { createHash } from 'node:crypto'
 import { encodeSplit } from '@tollkeeper/sdk/protocol/splitter'
 import { platformPart } from '@tollkeeper/sdk/protocol/tab'
+import { effectiveRate } from '@tollkeeper/sdk/protocol/tier'
 import type { Address, Hex } from 'viem'
 import { type CompositeField, compositeArray } from '../store/compositeArray.ts'
 import type { Queryable } from '../store/database.ts'
+import { type Candidate, toAuthorizationFields, toCandidateFields } from './acceptPayments.ts'
 
 /** A closed tab, with the state that settles. */
 export type ClosedTab = {
@@ -59,17 +62,20 @@ export type TabSale = {
 }
 
 /**
- * Takes closed tabs in as payments, which replace their reservations, by one statement. It may be repeated: what is
- * taken in already stays as it is.
+ * Stores closed tabs as payments, which replace their reservations, by one statement. `accept_payments` stores them like payments from
+ * any other source. Repeating it changes nothing.
  *
  * @returns the ids of the payments that could not be stored, because another payment has their nonce or their tab: end them with
  *   {@link endUnpaid}.
  */
 export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Promise<string[]> {
   if (tabs.length === 0) return []
+  const candidates = tabs.map(toCandidate)
   const [{ refused }] = await sql<[{ refused: string[] }]>`
     select take_tabs(
-      ${compositeArray(tabs.map(toFields))}::text::closed_tab[],
+      ${compositeArray(candidates.map(toCandidateFields))}::text::candidate[],
+      ${compositeArray(candidates.flatMap(toAuthorizationFields))}::text::candidate_authorization[],
+      ${compositeArray(tabs.map(toTabFields))}::text::tab_payment[],
       ${compositeArray(tabs.flatMap(toLineFields))}::text::tab_line[],
       ${compositeArray(tabs.flatMap(toSaleFields))}::text::sold_on_tab[]) as refused`
   return refused
@@ -84,31 +90,65 @@ export async function endUnpaid(
   await sql`select from leave_unpaid(${payer}, ${tabId}, ${charged}::numeric)`
 }
 
-/** As the type `closed_tab` has them. */
-function toFields(tab: ClosedTab): CompositeField[] {
+/**
+ * Returns the payment of a closed tab. Its one authorization pays the TabSettlement contract for all lines. It has waited since its first
+ * purchase.
+ */
+function toCandidate(tab: ClosedTab): Candidate {
+  const { chainId, token, payer, payerHasCode, contract, tabId, openedAt, nonce, signature } = tab
   const value = tab.lines.reduce((sum, { amount }) => sum + amount, 0n)
-  const fee = tab.lines.reduce((sum, line) => sum + platformPart(splitOf(line), line.amount), 0n)
+  const feeAmount = tab.lines.reduce((sum, line) => sum + platformPart(splitOf(line), line.amount), 0n)
+  return {
+    id: tab.paymentId,
+    source: 'tab',
+    tabId,
+    requestId: null,
+    providerId: null,
+    endpointId: null,
+    chainId,
+    token,
+    payer,
+    payerHasCode,
+    payee: contract,
+    feeRecipient: tab.platform,
+    splitter: contract,
+    providerAmount: value - feeAmount,
+    feeAmount,
+    authorizations: [
+      {
+        recipient: contract,
+        value,
+        validAfter: 0n,
+        validBefore: BigInt(tab.expiresAt),
+        nonce,
+        signature,
+        acceptedBlock: null,
+      },
+    ],
+    price: value,
+    tier: 'tab',
+    effectiveRate: effectiveRate(value, feeAmount),
+    resource: tabId,
+    idempotencyKey: null,
+    requestHash: createHash('sha256').update(tabId).digest('hex'),
+    challengedAt: openedAt,
+    acceptedAt: tab.closedAt,
+    first: { stage: 'waiting', since: openedAt },
+    limit: null,
+  }
+}
+
+/** Returns a tab's fields in the order of the table `tab_payment`. */
+function toTabFields(tab: ClosedTab): CompositeField[] {
   return [
     tab.paymentId,
-    tab.tabId,
-    tab.chainId,
-    tab.token,
     tab.payer,
-    tab.payerHasCode,
-    tab.contract,
-    tab.platform,
-    tab.rewardShare,
+    tab.tabId,
     tab.sequence,
+    tab.rewardShare,
     tab.requests,
     tab.closeReason,
-    tab.openedAt,
-    tab.closedAt,
-    tab.expiresAt,
-    tab.nonce,
-    tab.signature,
-    value,
-    value - fee,
-    fee,
+    new Date(tab.openedAt).toISOString(),
   ]
 }
 
@@ -116,7 +156,7 @@ function splitOf({ payee: provider, providerShare, platformShare }: ClosedLine):
   return encodeSplit({ provider, providerShare, platformShare })
 }
 
-/** As the type `tab_line` has them. */
+/** Returns the fields of a tab's lines in the order of the table `tab_line`. */
 function toLineFields({ paymentId, lines }: ClosedTab): CompositeField[][] {
   return lines.map(({ payee, providerShare, platformShare, amount, charged }, position) => [
     ...[paymentId, position, payee, providerShare, platformShare, amount, charged],
@@ -124,7 +164,7 @@ function toLineFields({ paymentId, lines }: ClosedTab): CompositeField[][] {
   ])
 }
 
-/** As the type `sold_on_tab` has them. */
+/** Returns the fields of a tab's sales in the order of the type `sold_on_tab`. */
 function toSaleFields({ paymentId, chainId, payer, lines, sales }: ClosedTab): CompositeField[][] {
   return sales.map((sale, number) => {
     const line = lines[sale.line]

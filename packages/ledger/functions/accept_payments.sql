@@ -17,7 +17,7 @@ declare
   refused text[];
   reasons text[];
 begin
-  select bool_or(c.gas_amount is not null), bool_or(c.splitter is not null) into has_gas, has_splitter
+  select bool_or(c.gas_amount is not null), bool_or(c.splitter is not null and c.tab_id is null) into has_gas, has_splitter
   from unnest(candidates) as c;
   over_limit := reserve_balances(candidates);
   stored := store_payments(candidates, authorizations, over_limit || find_replays(candidates, authorizations, over_limit));
@@ -46,7 +46,7 @@ begin
     from (
       select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
       from unnest(candidates) as c
-      where c.id = any (refused) and c.id <> all (over_limit)
+      where c.id = any (refused) and c.id <> all (over_limit) and c.tab_id is null
       group by 1, 2, 3
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
@@ -58,7 +58,7 @@ begin
     select distinct on (c.chain_id, c.token, c.splitter) c.chain_id, c.token, c.splitter, c.payee, c.fee_recipient,
       c.provider_share, c.platform_share
     from unnest(candidates) as c
-    where c.splitter is not null and not exists (
+    where c.splitter is not null and c.tab_id is null and not exists (
       select from splitter s where s.chain_id = c.chain_id and s.token = c.token and s.address = c.splitter
     )
     order by c.chain_id, c.token, c.splitter

@@ -1,5 +1,5 @@
--- Returns the ids of candidates that repeat an authorization: a stored one, one of an earlier candidate in the group, or that of a tab,
--- which is stored only when the tab closes.
+-- Returns the ids of candidates that repeat an authorization: a stored one, one of an earlier candidate in the group, or that of another
+-- tab, which is stored only when that tab closes. A tab is also a replay if another payment of its payer has its id.
 --
 -- The payers' rows are locked, so no concurrent call stores another of their authorizations or claims a tab. Authorizations are looked up one by
 -- one, because a plan that joins the tables would read all that was ever signed.
@@ -9,8 +9,8 @@ begin
   return coalesce((
     select array_agg(distinct known.id)
     from (
-      select c.id, authorization_key(c.chain_id, c.token, c.payer, a.nonce) as key,
-        row_number() over (partition by c.chain_id, c.token, c.payer, a.nonce order by c.id) as occurrence
+      select c.id, c.payer, c.tab_id, authorization_key(c.chain_id, c.token, c.payer, a.nonce) as key,
+        row_number() over (partition by c.chain_id, c.token, c.payer, a.nonce order by c.tab_id is null, c.id) as occurrence
       from unnest(authorizations) as a
       join unnest(candidates) as c on c.id = a.payment_id
       where c.id <> all (over_limit)
@@ -19,7 +19,10 @@ begin
       select true from signed_authorization s
       where authorization_key(s.chain_id, s.token, s.authorizer, s.nonce) = known.key limit 1
     ) or (
-      select true from tab_claim t where authorization_key(t.chain_id, t.token, t.payer, t.nonce) = known.key limit 1
+      select true from tab_claim t
+      where authorization_key(t.chain_id, t.token, t.payer, t.nonce) = known.key and t.tab_id is distinct from known.tab_id limit 1
+    ) or known.tab_id is not null and (
+      select true from tab_payment t where t.payer = known.payer and t.tab_id = known.tab_id limit 1
     )
   ), '{}');
 end

@@ -1,7 +1,7 @@
 -- Judges candidates by what reserving, storing and drawing gas showed. If several reasons refuse one, the first in this order counts:
 --
 -- over_limit:      the payer's limit doesn't cover it
--- replayed:        its challenge, its payment identifier or one of its authorizations belongs to another payment
+-- replayed:        its challenge, its payment identifier, its tab or one of its authorizations belongs to another payment
 -- gas_not_covered: its drawer has too little left for its gas
 -- late:            its caller no longer waits for an answer
 -- accepted

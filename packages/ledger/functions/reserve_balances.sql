@@ -1,16 +1,18 @@
--- Adds candidates' amounts to what their payers have been accepted for, and returns the ids of those that exceed their payer's limit.
+-- Adds candidates' amounts to what their payers have been accepted for, and returns the ids of those that exceed their payer's limit. A tab
+-- adds nothing: its reservation is counted already.
 --
 -- The statement that adds an amount also checks the limit, so no concurrent call can exceed it. It locks the payer's row until the
 -- transaction ends. Payers are locked in order, so that concurrent calls can't deadlock.
 create or replace function reserve_balances(candidates candidate[]) returns text[] language plpgsql as $$
 declare
   candidate candidate;
+  amount numeric; -- that the candidate adds
   reserving record;
   over_limit text[] := '{}';
 begin
   for reserving in
-    select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total, min(c.payer_limit) as least,
-      array_agg(c) as candidates
+    select c.chain_id, c.token, c.payer, min(c.payer_limit) as least, array_agg(c) as candidates,
+      coalesce(sum(c.provider_amount + c.fee_amount) filter (where c.tab_id is null), 0) as total
     from unnest(candidates) as c group by 1, 2, 3 order by 1, 2, 3
   loop
     -- All candidates of a payer at once. If the limit doesn't cover all of them, one by one.
@@ -22,9 +24,10 @@ begin
       where reserving.least is null or p.accepted_total + excluded.accepted_total <= reserving.least;
     if not found then
       foreach candidate in array reserving.candidates loop
+        amount := case when candidate.tab_id is null then candidate.provider_amount + candidate.fee_amount else 0 end;
         insert into payer as p (chain_id, token, address, accepted_total)
-        select candidate.chain_id, candidate.token, candidate.payer, candidate.provider_amount + candidate.fee_amount
-        where candidate.payer_limit is null or candidate.provider_amount + candidate.fee_amount <= candidate.payer_limit
+        select candidate.chain_id, candidate.token, candidate.payer, amount
+        where candidate.payer_limit is null or amount <= candidate.payer_limit
         on conflict (chain_id, token, address) do update
           set accepted_total = p.accepted_total + excluded.accepted_total
           where candidate.payer_limit is null or p.accepted_total + excluded.accepted_total <= candidate.payer_limit;

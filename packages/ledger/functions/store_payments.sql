@@ -32,9 +32,10 @@ begin
     returning id, chain_id, token, payer
   ), queued as (
     insert into queue (payment_id, group_id, stage, next_at, due_at, submission, provider_id, payer, payee,
-      provider_amount, fee_amount, accepted_at, valid_before, has_code, may_be_voided)
+      provider_amount, fee_amount, accepted_at, valid_before, has_code, is_tab, may_be_voided)
     select i.id, g.id, c.stage, to_timestamp(c.next_at / 1000), to_timestamp(c.due_at / 1000), c.submission, c.provider_id,
-      c.payer, c.payee, c.provider_amount, c.fee_amount, to_timestamp(c.accepted_at / 1000), c.valid_before, c.has_code,
+      c.payer, c.payee, c.provider_amount, c.fee_amount, to_timestamp(coalesce(c.waits_since, c.accepted_at) / 1000),
+      c.valid_before, c.has_code, c.tab_id is not null,
       exists (select from provider p where p.id = c.provider_id and p.own_middleware)
     from unnest(candidates) as c
     join inserted i on i.id = c.id

@@ -1078,7 +1078,9 @@ create type candidate as (
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
+  waits_since float8, -- null: since it was accepted
   facilitator_provider_id text, payment_identifier text,
+  tab_id text, -- the tab that it settles: its amount is reserved and its nonce claimed
   gas_provider_id text, gas_amount numeric, gas_common numeric, -- what is drawn for its gas, null: its fee carries it
   deadline float8 -- by this database's clock: its caller hears no later answer, so it isn't accepted later
 );
@@ -1088,11 +1090,6 @@ create type candidate_authorization as (
 );
 
 -- For take_tabs.
-create type closed_tab as (
-  payment_id text, tab_id text, chain_id integer, token text, payer text, has_code boolean, contract text, platform text,
-  reward_share integer, sequence bigint, requests integer, close_reason text, opened_at float8, closed_at float8,
-  expires_at bigint, nonce text, signature text, value numeric, provider_amount numeric, fee_amount numeric
-);
 create type sold_on_tab as (
   payment_id text, number smallint, position smallint, provider_id text, endpoint_id text, chain_id integer, payer text, payee text,
   requests integer, provider_amount numeric, fee_amount numeric, accepted_at timestamptz

@@ -128,20 +128,6 @@ test('default: a tab that closes is told to each provider who sold on it, of its
   expect(await eventsOf(other)).toEqual(['tab.closed 1', 'tab.settled 1'])
 })
 
-test('behavior: taken in once more, a tab is not told again', async () => {
-  const tab = await seed()
-  const [row] = await sql<{ copies: number }[]>`
-    with again as (
-      select take_tabs(array[(
-        p.id, t.tab_id, p.chain_id, p.token, p.payer, false, p.payee, p.fee_recipient, 0, t.sequence, t.requests,
-        t.close_reason, 0, 0, p.valid_before, ${tab.nonces[0]}, '0x', p.price, p.provider_amount, p.fee_amount
-      )]::closed_tab[], '{}', '{}') from payment p join tab_payment t on t.payment_id = p.id where p.id = ${tab.paymentId}
-    )
-    select count(*)::int as copies from again`
-  expect(row).toEqual({ copies: 1 })
-  expect(await eventsOf(provider)).toEqual(['tab.closed 1'])
-})
-
 test('behavior: a reorg takes it back from all of them, and it settles anew', async () => {
   const tab = await seed()
   const txHash = await settleTab(sql, tab, { blockNumber: ++height })

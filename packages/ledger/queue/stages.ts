@@ -23,20 +23,22 @@ export type OutcomeKind = (typeof outcomeKinds)[number]
 /**
  * Where a payment stands first. Times in Unix milliseconds.
  *
- * - `waiting`: for a trigger
+ * - `waiting`: for a trigger, since then; by default since it was accepted
  * - `reserved`: for its seller, until then
  * - `due`: a caller has waited since then; the payments of a submission settle together or not at all
  */
 export type FirstStage =
-  | { stage: 'waiting' }
+  | { stage: 'waiting'; since?: number }
   | { stage: 'reserved'; until: number }
   | { stage: 'due'; since: number; submission?: string }
 
-/** A first stage as `stage`, `next_at`, `due_at` and `submission` of the queue's row. */
-export function firstPlace(first: FirstStage): [Stage, number | null, number | null, string | null] {
-  if (first.stage === 'reserved') return ['reserved', first.until, null, null]
-  if (first.stage === 'due') return ['waiting', null, first.since, first.submission ?? null]
-  return ['waiting', null, null, null]
+/** Returns `stage`, `next_at`, `due_at`, `submission` and `waits_since` of a candidate. */
+export function firstPlace(
+  first: FirstStage,
+): [Stage, number | null, number | null, string | null, number | null] {
+  if (first.stage === 'reserved') return ['reserved', first.until, null, null, null]
+  if (first.stage === 'due') return ['waiting', null, first.since, first.submission ?? null, null]
+  return ['waiting', null, null, null, first.since ?? null]
 }
 
 /** Whether the queue's row `q` is in no batch, so it can be claimed, or ended without asking a batch. */
